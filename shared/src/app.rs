@@ -1,0 +1,93 @@
+//! An app: who may push to its devices, and how fast.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::AppId,
+    secret::{Secret, SecretHash},
+    time::UnixMillis,
+};
+
+/// An app as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// The app.
+    pub app_id: AppId,
+    /// When it was made.
+    pub created_at: UnixMillis,
+    /// The secret in force.
+    pub secret: SecretHash,
+    /// The secret before it, while both are valid.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub previous: Option<PreviousSecret>,
+    /// A disabled app's pushes are refused with 21007.
+    #[serde(default)]
+    pub disabled: bool,
+    /// Pushes per second; none means no limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate_limit: Option<NonZeroU32>,
+}
+
+/// A secret that was replaced and is still valid for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousSecret {
+    /// The old secret.
+    pub secret: SecretHash,
+    /// When it stops being valid.
+    pub valid_until: UnixMillis,
+}
+
+impl App {
+    /// A new, enabled app without a rate limit.
+    pub fn new(app_id: AppId, secret: &Secret, now: UnixMillis) -> Self {
+        Self {
+            app_id,
+            created_at: now,
+            secret: SecretHash::of(secret),
+            previous: None,
+            disabled: false,
+            rate_limit: None,
+        }
+    }
+
+    /// Whether these bytes are a secret of this app that is valid now.
+    pub fn verify(&self, presented: &[u8], now: UnixMillis) -> bool {
+        let current = self.secret.verify(presented);
+        let previous = self
+            .previous
+            .as_ref()
+            .is_some_and(|p| now < p.valid_until && p.secret.verify(presented));
+        current | previous
+    }
+
+    /// Replaces the secret; the old one stays valid until `old_valid_until`.
+    pub fn rotate(&mut self, new: &Secret, old_valid_until: UnixMillis) {
+        let old = std::mem::replace(&mut self.secret, SecretHash::of(new));
+        self.previous = Some(PreviousSecret { secret: old, valid_until: old_valid_until });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_rotation_the_old_secret_is_valid_until_the_overlap_ends() {
+        let (old, new) = (Secret::generate(), Secret::generate());
+        let mut app = App::new("a".parse().unwrap(), &old, UnixMillis(0));
+        app.rotate(&new, UnixMillis(1000));
+        assert!(app.verify(new.expose().as_bytes(), UnixMillis(0)));
+        assert!(app.verify(old.expose().as_bytes(), UnixMillis(999)));
+        assert!(!app.verify(old.expose().as_bytes(), UnixMillis(1000)));
+        assert!(app.verify(new.expose().as_bytes(), UnixMillis(1000)));
+    }
+
+    #[test]
+    fn a_stored_app_does_not_contain_its_secret() {
+        let secret = Secret::generate();
+        let app = App::new("a".parse().unwrap(), &secret, UnixMillis(0));
+        assert!(!serde_json::to_string(&app).unwrap().contains(secret.expose()));
+    }
+}

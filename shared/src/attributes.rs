@@ -1,0 +1,293 @@
+//! The six attributes of a device that targeting can ask for, and how their values compare.
+//!
+//! Both sides of a comparison are normalised by the same function, once, where they enter the
+//! service. From there on equality of bytes is equality of values, and the index can replace
+//! values by codes. Only language is more than equality (RFC 4647, basic filtering).
+
+use serde::{Deserialize, Serialize};
+
+/// Something a device may have and a push may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Attribute {
+    /// ISO 3166-1 alpha-2, upper case: `CN`.
+    Country,
+    /// A language tag (RFC 5646), lower case: `zh-hans-cn`.
+    Language,
+    /// Upper case, no white space: `XIAOMI`.
+    Brand,
+    /// Upper case, no white space: `REDMINOTE12`.
+    Model,
+    /// An Android API level, decimal without leading zeros: `34`.
+    OsVersion,
+    /// The app's own version, without surrounding white space: `2.0.1`.
+    AppVersion,
+}
+
+/// Why a value cannot be one of an attribute; the text is for the person who sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadValue {
+    /// Nothing is left after normalising.
+    #[error("must not be empty")]
+    Empty,
+    /// Longer than [`Attribute::MAX_LEN`].
+    #[error("must be at most {} bytes", Attribute::MAX_LEN)]
+    TooLong,
+    /// A control character.
+    #[error("must not contain control characters")]
+    Control,
+    /// Not two letters.
+    #[error("must be two letters (ISO 3166-1 alpha-2), like CN")]
+    Country,
+    /// Not a language tag.
+    #[error("must be a language tag, like zh or zh-CN")]
+    Language,
+    /// Not a number.
+    #[error("must be an Android API level in digits, like 34")]
+    OsVersion,
+}
+
+impl Attribute {
+    /// All six, in the order in which everything about attributes is stored.
+    pub const ALL: [Self; 6] = [
+        Self::Country,
+        Self::Language,
+        Self::Brand,
+        Self::Model,
+        Self::OsVersion,
+        Self::AppVersion,
+    ];
+
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The longest value, in bytes.
+    pub const MAX_LEN: usize = 128;
+
+    /// The position in [`Attribute::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name of the field in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Country => "country",
+            Self::Language => "language",
+            Self::Brand => "brand",
+            Self::Model => "model",
+            Self::OsVersion => "os_version",
+            Self::AppVersion => "app_version",
+        }
+    }
+
+    /// The form of a device's value in which it is stored and compared.
+    ///
+    /// # Errors
+    /// If the text is no value of this attribute.
+    pub fn normalise(self, text: &str) -> Result<Box<str>, BadValue> {
+        if text.len() > Self::MAX_LEN {
+            return Err(BadValue::TooLong);
+        }
+        let value = match self {
+            Self::Country => country(text)?,
+            Self::Language => language_tag(text)?,
+            Self::Brand | Self::Model => {
+                text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_uppercase).collect()
+            }
+            Self::OsVersion => api_level(text)?,
+            Self::AppVersion => text.trim().to_owned(),
+        };
+        if value.is_empty() {
+            return Err(BadValue::Empty);
+        }
+        if value.len() > Self::MAX_LEN {
+            return Err(BadValue::TooLong);
+        }
+        if value.chars().any(char::is_control) {
+            return Err(BadValue::Control);
+        }
+        Ok(value.into())
+    }
+
+    /// The form of a value that a push asks for. As [`Attribute::normalise`], and `*` asks for
+    /// any language (RFC 4647 section 2.1).
+    ///
+    /// # Errors
+    /// If the text is no value of this attribute.
+    pub fn normalise_wanted(self, text: &str) -> Result<Box<str>, BadValue> {
+        if self == Self::Language && text.trim() == "*" {
+            return Ok("*".into());
+        }
+        self.normalise(text)
+    }
+
+    /// Whether a device with the value `has` is one that a push for `wanted` means, both
+    /// normalised.
+    pub fn matches(self, wanted: &str, has: &str) -> bool {
+        match self {
+            Self::Language => language_matches(wanted, has),
+            _ => wanted == has,
+        }
+    }
+}
+
+fn country(text: &str) -> Result<String, BadValue> {
+    let text = text.trim();
+    if text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic()) {
+        Ok(text.to_ascii_uppercase())
+    } else if text.is_empty() {
+        Err(BadValue::Empty)
+    } else {
+        Err(BadValue::Country)
+    }
+}
+
+/// The syntax of RFC 4647 section 2.1 without `*`, with `_` read as `-`.
+fn language_tag(text: &str) -> Result<String, BadValue> {
+    let tag = text.trim().replace('_', "-").to_ascii_lowercase();
+    if tag.is_empty() {
+        return Err(BadValue::Empty);
+    }
+    let subtag = |(i, part): (usize, &str)| {
+        (1..=8).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_alphabetic() || (i > 0 && b.is_ascii_digit()))
+    };
+    if tag.split('-').enumerate().all(subtag) { Ok(tag) } else { Err(BadValue::Language) }
+}
+
+/// RFC 4647 section 3.3.1: the range is the tag, or a prefix of it that ends at a hyphen.
+fn language_matches(range: &str, tag: &str) -> bool {
+    range == "*"
+        || tag.strip_prefix(range).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+fn api_level(text: &str) -> Result<String, BadValue> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(BadValue::Empty);
+    }
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(BadValue::OsVersion);
+    }
+    let digits = text.trim_start_matches('0');
+    Ok(if digits.is_empty() { "0" } else { digits }.to_owned())
+}
+
+/// The normalised attribute values of one device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Attributes {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    country: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    language: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    brand: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    model: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    os_version: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    app_version: Option<Box<str>>,
+}
+
+impl Attributes {
+    fn slot(&mut self, attribute: Attribute) -> &mut Option<Box<str>> {
+        match attribute {
+            Attribute::Country => &mut self.country,
+            Attribute::Language => &mut self.language,
+            Attribute::Brand => &mut self.brand,
+            Attribute::Model => &mut self.model,
+            Attribute::OsVersion => &mut self.os_version,
+            Attribute::AppVersion => &mut self.app_version,
+        }
+    }
+
+    /// The value of one attribute, if the device has it.
+    pub fn get(&self, attribute: Attribute) -> Option<&str> {
+        match attribute {
+            Attribute::Country => self.country.as_deref(),
+            Attribute::Language => self.language.as_deref(),
+            Attribute::Brand => self.brand.as_deref(),
+            Attribute::Model => self.model.as_deref(),
+            Attribute::OsVersion => self.os_version.as_deref(),
+            Attribute::AppVersion => self.app_version.as_deref(),
+        }
+    }
+
+    /// Normalises and sets one value.
+    ///
+    /// # Errors
+    /// If the text is no value of this attribute; nothing is changed then.
+    pub fn set(&mut self, attribute: Attribute, text: &str) -> Result<(), BadValue> {
+        *self.slot(attribute) = Some(attribute.normalise(text)?);
+        Ok(())
+    }
+
+    /// Sets a value that was normalised before, as an engine does with what it has stored.
+    pub fn set_normalised(&mut self, attribute: Attribute, value: Option<Box<str>>) {
+        *self.slot(attribute) = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn norm(attribute: Attribute, text: &str) -> String {
+        attribute.normalise(text).unwrap().into()
+    }
+
+    #[test]
+    fn brand_and_model_ignore_case_and_all_white_space() {
+        assert_eq!(norm(Attribute::Brand, " xiao\tmi\u{3000}"), "XIAOMI");
+        assert_eq!(norm(Attribute::Model, "Redmi Note 12"), "REDMINOTE12");
+        assert_eq!(Attribute::Brand.normalise(" \u{a0} "), Err(BadValue::Empty));
+    }
+
+    #[test]
+    fn a_country_is_two_letters_in_any_case() {
+        assert_eq!(norm(Attribute::Country, "cN"), "CN");
+        for bad in ["CHN", "C", "1N", "Ć1", "中国"] {
+            assert_eq!(Attribute::Country.normalise(bad), Err(BadValue::Country), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_language_reaches_its_more_specific_tags_and_never_its_less_specific_ones() {
+        let matches = |wanted: &str, has: &str| {
+            let wanted = Attribute::Language.normalise_wanted(wanted).unwrap();
+            Attribute::Language.matches(&wanted, &norm(Attribute::Language, has))
+        };
+        assert!(matches("zh", "zh"));
+        assert!(matches("zh", "zh-CN"));
+        assert!(matches("ZH", "zh_Hans_CN"));
+        assert!(matches("zh_hans", "zh-Hans-CN"));
+        assert!(matches("*", "en"));
+        assert!(!matches("zh-CN", "zh"));
+        assert!(!matches("zh-CN", "zh-Hans-CN"));
+        assert!(!matches("zh", "zha"));
+    }
+
+    #[test]
+    fn what_is_no_language_tag_is_refused() {
+        for bad in ["中文", "zh--CN", "zh-", "-zh", "toolonglang", "z h", "1a", "zh-*"] {
+            assert_eq!(Attribute::Language.normalise(bad), Err(BadValue::Language), "{bad}");
+        }
+        assert_eq!(Attribute::Language.normalise("*"), Err(BadValue::Language));
+    }
+
+    #[test]
+    fn api_levels_compare_as_numbers_and_app_versions_exactly() {
+        assert_eq!(norm(Attribute::OsVersion, "034"), "34");
+        assert_eq!(norm(Attribute::OsVersion, "0"), "0");
+        assert_eq!(Attribute::OsVersion.normalise("14.0"), Err(BadValue::OsVersion));
+        assert_eq!(norm(Attribute::AppVersion, " 2.0.1b "), "2.0.1b");
+        assert!(!Attribute::AppVersion.matches("2.0", "2.0.0"));
+    }
+
+    #[test]
+    fn a_value_is_bounded_and_has_no_control_characters() {
+        assert_eq!(Attribute::Model.normalise(&"x".repeat(129)), Err(BadValue::TooLong));
+        assert_eq!(Attribute::Model.normalise("a\u{7}b"), Err(BadValue::Control));
+    }
+}

@@ -1,0 +1,66 @@
+//! The public codes of the push endpoint (DESIGN section 2.2) and what they mean.
+//!
+//! Which HTTP status goes with a code is `ingest`'s business; here is only the vocabulary.
+
+/// A public error code and the meaning its message begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PushCode {
+    /// 21001
+    AppIdMissing,
+    /// 21002
+    AppIdIllegal,
+    /// 21003
+    AppSecretMissing,
+    /// 21004
+    AppSecretIllegal,
+    /// 21005
+    MessageIllegal,
+    /// 21006
+    ClientIdTooMuch,
+    /// 21007
+    SdkDisabled,
+    /// 22001
+    TooFrequent,
+}
+
+impl PushCode {
+    /// Every code.
+    pub const ALL: [Self; 8] = [
+        Self::AppIdMissing,
+        Self::AppIdIllegal,
+        Self::AppSecretMissing,
+        Self::AppSecretIllegal,
+        Self::MessageIllegal,
+        Self::ClientIdTooMuch,
+        Self::SdkDisabled,
+        Self::TooFrequent,
+    ];
+
+    /// The number in `status`.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::AppIdMissing => 21001,
+            Self::AppIdIllegal => 21002,
+            Self::AppSecretMissing => 21003,
+            Self::AppSecretIllegal => 21004,
+            Self::MessageIllegal => 21005,
+            Self::ClientIdTooMuch => 21006,
+            Self::SdkDisabled => 21007,
+            Self::TooFrequent => 22001,
+        }
+    }
+
+    /// The words the message begins with.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::AppIdMissing => "App ID missing",
+            Self::AppIdIllegal => "App ID illegal",
+            Self::AppSecretMissing => "App Secret missing",
+            Self::AppSecretIllegal => "App Secret illegal",
+            Self::MessageIllegal => "Message illegal",
+            Self::ClientIdTooMuch => "Client ID too much",
+            Self::SdkDisabled => "App push SDK disabled",
+            Self::TooFrequent => "Too frequent",
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A device record, and the JSON in which people and backends write one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    attributes::{Attribute, Attributes},
+    ids::ClientId,
+};
+
+/// How a device is reached. The codes are stored: they are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportKind {
+    /// MQTT 5, topic `push/{AppID}/{ClientID}`.
+    #[default]
+    Mqtt,
+    /// Firebase Cloud Messaging; the token is the registration token.
+    Fcm,
+    /// Web Push (RFC 8030); the token is the subscription.
+    Webpush,
+    /// An HTTP endpoint of the app; the token is its URL.
+    Webhook,
+    /// Takes everything and sends nothing: for load tests.
+    Discard,
+}
+
+impl TransportKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Mqtt, Self::Fcm, Self::Webpush, Self::Webhook, Self::Discard];
+
+    /// The name in JSON, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Fcm => "fcm",
+            Self::Webpush => "webpush",
+            Self::Webhook => "webhook",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// The stored code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Mqtt => 0,
+            Self::Fcm => 1,
+            Self::Webpush => 2,
+            Self::Webhook => 3,
+            Self::Discard => 4,
+        }
+    }
+
+    /// The kind with this stored code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What delivery needs to know of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The device.
+    pub client_id: ClientId,
+    /// How it is reached.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider, where the transport has one.
+    pub token: Option<Box<str>>,
+}
+
+/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// The device.
+    pub client_id: ClientId,
+    /// What targeting may ask for.
+    #[serde(flatten)]
+    pub attributes: Attributes,
+    /// How it is reached.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Box<str>>,
+}
+
+/// A device as somebody wrote it: not checked yet. Unknown fields are ignored, `null` is absent.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceDraft {
+    /// Required in an import; in a request the path names the device.
+    pub client_id: Option<String>,
+    country: Option<String>,
+    language: Option<String>,
+    brand: Option<String>,
+    model: Option<String>,
+    os_version: Option<String>,
+    app_version: Option<String>,
+    transport: Option<String>,
+    token: Option<String>,
+}
+
+/// What is wrong with a device, for the person who sent it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct BadDevice {
+    /// The field to change.
+    pub field: &'static str,
+    /// What it must be.
+    pub problem: String,
+}
+
+/// The longest token, in bytes: several times what providers issue.
+pub const MAX_TOKEN_LEN: usize = 4096;
+
+impl DeviceDraft {
+    /// Checks and normalises everything.
+    ///
+    /// # Errors
+    /// The first field that is not valid.
+    pub fn check(self, client_id: ClientId) -> Result<Device, BadDevice> {
+        let mut attributes = Attributes::default();
+        let values = [
+            (Attribute::Country, &self.country),
+            (Attribute::Language, &self.language),
+            (Attribute::Brand, &self.brand),
+            (Attribute::Model, &self.model),
+            (Attribute::OsVersion, &self.os_version),
+            (Attribute::AppVersion, &self.app_version),
+        ];
+        for (attribute, value) in values {
+            if let Some(text) = value {
+                attributes.set(attribute, text).map_err(|problem| BadDevice {
+                    field: attribute.name(),
+                    problem: problem.to_string(),
+                })?;
+            }
+        }
+        let transport = match self.transport.as_deref() {
+            None => TransportKind::default(),
+            Some(name) => TransportKind::from_name(name).ok_or_else(|| BadDevice {
+                field: "transport",
+                problem: format!(
+                    "must be one of {}",
+                    TransportKind::ALL.map(TransportKind::name).join(", ")
+                ),
+            })?,
+        };
+        if let Some(token) = &self.token
+            && (token.is_empty()
+                || token.len() > MAX_TOKEN_LEN
+                || token.chars().any(char::is_control))
+        {
+            return Err(BadDevice {
+                field: "token",
+                problem: format!("must be 1 to {MAX_TOKEN_LEN} bytes without control characters"),
+            });
+        }
+        Ok(Device { client_id, attributes, transport, token: self.token.map(Into::into) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str) -> Result<Device, BadDevice> {
+        let draft: DeviceDraft = serde_json::from_str(json).unwrap();
+        draft.check("c1".parse().unwrap())
+    }
+
+    #[test]
+    fn a_device_comes_back_normalised() {
+        let device = check(
+            r#"{"country":"cn","language":"zh_CN","brand":"Xiao Mi","os_version":"34","x":1,"model":null}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            serde_json::to_string(&device).unwrap(),
+            r#"{"client_id":"c1","country":"CN","language":"zh-cn","brand":"XIAOMI","os_version":"34","transport":"mqtt"}"#
+        );
+    }
+
+    #[test]
+    fn a_bad_device_names_the_field_and_what_it_must_be() {
+        assert_eq!(
+            check(r#"{"country":"China"}"#).unwrap_err().to_string(),
+            "country must be two letters (ISO 3166-1 alpha-2), like CN"
+        );
+        assert!(check(r#"{"transport":"pigeon"}"#).unwrap_err().to_string().contains("mqtt, fcm"));
+        assert!(check(r#"{"token":""}"#).is_err());
+    }
+
+    #[test]
+    fn every_transport_has_a_code_of_its_own() {
+        for kind in TransportKind::ALL {
+            assert_eq!(TransportKind::from_code(kind.code()), Some(kind));
+            assert_eq!(TransportKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(TransportKind::from_code(200), None);
+    }
+}

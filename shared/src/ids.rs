@@ -1,0 +1,197 @@
+//! The three identifiers of the contract, each valid by construction.
+//!
+//! They end up in Redis keys, MQTT topics and SQL, so their alphabets leave out everything that
+//! means something there: braces, slashes, `+`, `#`, white space and control characters.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Why a text is no identifier; the text is for the person who sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be 1 to {max} characters of {alphabet}")]
+pub struct BadId {
+    max: usize,
+    alphabet: &'static str,
+}
+
+fn check(text: &str, max: usize, alphabet: &'static str, extra: &[u8]) -> Result<(), BadId> {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || extra.contains(b);
+    if text.is_empty() || text.len() > max || !text.as_bytes().iter().all(allowed) {
+        return Err(BadId { max, alphabet });
+    }
+    Ok(())
+}
+
+/// An app: 1–64 of `A-Z a-z 0-9 _ . -`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AppId(Arc<str>);
+
+impl AppId {
+    /// The longest App ID, in characters.
+    pub const MAX_LEN: usize = 64;
+
+    /// The identifier as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for AppId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        check(text, Self::MAX_LEN, "A-Z a-z 0-9 _ . -", b"_.-")?;
+        Ok(Self(text.into()))
+    }
+}
+
+/// A device within its app: 1–128 of `A-Z a-z 0-9 _ . : -`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ClientId(Box<str>);
+
+impl ClientId {
+    /// The longest Client ID, in characters.
+    pub const MAX_LEN: usize = 128;
+
+    /// The identifier as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ClientId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        check(text, Self::MAX_LEN, "A-Z a-z 0-9 _ . : -", b"_.:-")?;
+        Ok(Self(text.into()))
+    }
+}
+
+macro_rules! text_id {
+    ($name:ident) => {
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+
+            fn try_from(text: String) -> Result<Self, BadId> {
+                text.parse()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+text_id!(AppId);
+text_id!(ClientId);
+
+/// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageId(Uuid);
+
+impl MessageId {
+    /// Wraps an id that was issued earlier.
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    /// A new id that sorts by its time of issue.
+    pub fn issue() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id of every push of this app with this key, so that a retry is recognised.
+    ///
+    /// The app's name has no NUL, so app and key cannot run into each other.
+    pub fn from_idempotency_key(app: &AppId, key: &[u8]) -> Self {
+        use sha2::{Digest, Sha256};
+
+        let mut hash = Sha256::new();
+        hash.update(b"push-message-id\0");
+        hash.update(app.as_str());
+        hash.update([0]);
+        hash.update(key);
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(Uuid::new_v8(id))
+    }
+
+    /// The id as a UUID.
+    pub const fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+}
+
+impl FromStr for MessageId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        Uuid::try_parse(text).map(Self)
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_app_id_has_1_to_64_characters_of_its_alphabet() {
+        for good in ["a", "A-z_0.9", &"x".repeat(64)] {
+            assert!(good.parse::<AppId>().is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a/b", "a:b", "é", "a\0", &"x".repeat(65)] {
+            assert!(bad.parse::<AppId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_client_id_also_allows_colons_and_128_characters() {
+        assert!("a:b".parse::<ClientId>().is_ok());
+        assert!("x".repeat(128).parse::<ClientId>().is_ok());
+        assert!("x".repeat(129).parse::<ClientId>().is_err());
+        assert!("a+b".parse::<ClientId>().is_err());
+    }
+
+    #[test]
+    fn the_same_idempotency_key_gives_the_same_id_within_one_app_only() {
+        let (a, b): (AppId, AppId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let id = MessageId::from_idempotency_key(&a, b"k");
+        assert_eq!(id, MessageId::from_idempotency_key(&a, b"k"));
+        assert_ne!(id, MessageId::from_idempotency_key(&a, b"l"));
+        assert_ne!(id, MessageId::from_idempotency_key(&b, b"k"));
+    }
+
+    #[test]
+    fn ids_in_json_are_checked_like_ids_in_paths() {
+        assert!(serde_json::from_str::<ClientId>("\"a b\"").is_err());
+        assert_eq!(serde_json::to_string(&"a".parse::<ClientId>().unwrap()).unwrap(), "\"a\"");
+    }
+}

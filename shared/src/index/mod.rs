@@ -1,0 +1,288 @@
+//! The index: apps, their devices, and the ledger of their messages.
+//!
+//! Three small traits, one engine for all three, because a checkpoint and the counts it belongs
+//! to must be one atomic step. Constraints every engine lives under:
+//! - A fan-out reads a device list that others change while it reads. A device that stays
+//!   registered and matching from start to end is seen exactly once; a message never reaches a
+//!   device that registered after the message was accepted.
+//! - Devices live in slots. Slots are cut into [`Slice`]s before a broadcast starts, so the
+//!   slices of a broadcast never overlap whatever happens to the devices in between.
+//! - No call reads or writes an unbounded amount: callers page.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    app::App,
+    attributes::Attribute,
+    device::{Device, Target},
+    ids::{AppId, ClientId, MessageId},
+    ledger::{Entry, Opened, Plan, RecallOutcome, Settled, Settlement},
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+/// Why the index did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The server cannot be reached, or the connection broke: another try can help.
+    #[error("the index is not available")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What is stored cannot be what this program wrote.
+    #[error("the index holds something unreadable: {0}")]
+    Corrupt(String),
+}
+
+/// Why a device was not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PutRefused {
+    /// An attribute has too many different values for its dictionary.
+    #[error("{} has more than {} different values in this app", .0.name(), MAX_DISTINCT_VALUES)]
+    DictionaryFull(Attribute),
+    /// The app's part of the index has no slot left.
+    #[error("the app has more devices than the index can hold")]
+    IndexFull,
+}
+
+/// The most different values that an attribute can have in one app.
+pub const MAX_DISTINCT_VALUES: usize = 65_535;
+
+/// What a registration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The device is new.
+    Created,
+    /// The device was there, and now is as given.
+    Updated,
+}
+
+/// A part of an app's device list: slots `from..to` of one shard. It may hold fewer devices
+/// than slots, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Slice {
+    /// The shard.
+    pub shard: u32,
+    /// The first slot.
+    pub from: u32,
+    /// One past the last slot.
+    pub to: u32,
+}
+
+/// Some devices of a slice, in the order of their slots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page<T> {
+    /// The devices; may be empty although the slice goes on.
+    pub items: Vec<T>,
+    /// Where the next page begins; none when the slice is done.
+    pub next: Option<u32>,
+}
+
+/// The apps.
+#[async_trait]
+pub trait Apps: Send + Sync {
+    /// Stores a new app. False if there is one with this id; it is left as it is.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn create_app(&self, app: &App) -> Result<bool, IndexError>;
+
+    /// Replaces an app that exists. False if there is none.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn update_app(&self, app: &App) -> Result<bool, IndexError>;
+
+    /// One app.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError>;
+
+    /// Every app, by id.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn apps(&self) -> Result<Vec<App>, IndexError>;
+
+    /// Removes an app and all its devices. False if there was none.
+    ///
+    /// # Errors
+    /// If the index did not answer; the app is disabled or gone then, and another call goes on.
+    async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError>;
+}
+
+/// The devices of an app, and who of them is meant.
+#[async_trait]
+pub trait Devices: Send + Sync {
+    /// Registers or replaces devices, with `now` as the time of registration of the new ones.
+    /// The answer has one entry for each device, in order. If a client id stands twice in the
+    /// list, the later one wins.
+    ///
+    /// # Errors
+    /// If the index did not answer; any part may have been stored, and trying again is safe.
+    async fn put_devices(
+        &self,
+        app: &AppId,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
+
+    /// One device, whole.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError>;
+
+    /// Removes a device. False if there was none.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError>;
+
+    /// How many devices the app has.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError>;
+
+    /// Every slot the app uses now, one slice a shard, empty shards left out.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError>;
+
+    /// How these devices are reached: one entry for each id, in order, `None` for one that is
+    /// not registered, or registered after `registered_by`.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn targets(
+        &self,
+        app: &AppId,
+        clients: &[ClientId],
+        registered_by: UnixMillis,
+    ) -> Result<Vec<Option<Target>>, IndexError>;
+
+    /// The next devices of `slice` that match and were registered no later than
+    /// `registered_by`: at most `limit`.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn scan(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError>;
+
+    /// How many devices of `slice` match and were registered no later than `registered_by`.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn count_matching(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError>;
+
+    /// The next devices of `slice`, whole, at most `limit`: for an export.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn list_devices(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError>;
+}
+
+/// What became of each message.
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// Begins the entry of a message, or returns the one that is there.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn open(&self, entry: &Opened) -> Result<Entry, IndexError>;
+
+    /// Stores how a message is cut into strands, once: returns the plan in force, which is
+    /// somebody else's if theirs came first.
+    ///
+    /// # Errors
+    /// If the index did not answer, or has no entry for this message.
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Plan, IndexError>;
+
+    /// Saves a batch's counts and its checkpoint in one step, if the checkpoint is still where
+    /// the batch began.
+    ///
+    /// # Errors
+    /// If the index did not answer; the step may have been saved all the same.
+    async fn settle(
+        &self,
+        message: &MessageId,
+        settlement: &Settlement,
+    ) -> Result<Settled, IndexError>;
+
+    /// The entry of a message, if this app has one with this id.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError>;
+
+    /// Recalls a message: nothing more is sent once workers have seen it.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn recall(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        now: UnixMillis,
+    ) -> Result<RecallOutcome, IndexError>;
+}
+
+/// An index engine.
+#[async_trait]
+pub trait Index: Apps + Devices + Ledger + fmt::Debug {
+    /// Whether the server answers now.
+    ///
+    /// # Errors
+    /// Why it does not.
+    async fn ping(&self) -> Result<(), IndexError>;
+
+    /// What `pushctl doctor` says of the engine.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn inspect(&self) -> Result<Vec<Finding>, IndexError>;
+}
+
+/// Something that `pushctl doctor` found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: Level,
+    /// What was looked at: `redis version`, `hash-max-listpack-entries`.
+    pub subject: String,
+    /// What was seen, and what to do about it.
+    pub detail: String,
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but costs memory or safety.
+    Warning,
+    /// Does not work.
+    Error,
+}

@@ -1,0 +1,292 @@
+//! The ledger's vocabulary: what is known of a message at any instant.
+//!
+//! A message's audience is worked off in *strands*. A strand is a list of slices (a broadcast) or
+//! of client ids (named devices) with one checkpoint that only moves forward. A batch's counts
+//! and the checkpoint behind it are saved in one step that requires the checkpoint to be where
+//! the batch began: of two workers that hold the same strand (after a crash, or a duplicate),
+//! one saves and the other learns that it lost and steps back.
+//!
+//! At every instant `targeted = sent + failed + expired + recalled + pending`, because
+//! `targeted` grows in the same step as the outcomes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{AppId, MessageId},
+    index::Slice,
+    time::UnixMillis,
+};
+
+/// How far a strand is: opaque, only compared for equality. 0 is the start.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// The strand is done.
+    pub const END: Self = Self(u64::MAX);
+}
+
+/// What a worker knows when it begins a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its app.
+    pub app_id: AppId,
+    /// When ingest accepted it.
+    pub accepted_at: UnixMillis,
+    /// When it expires.
+    pub expires_at: UnixMillis,
+    /// Tells two accepted copies of one id apart: see [`Entry::copy`].
+    pub copy: u64,
+    /// When the entry may be forgotten.
+    pub keep_until: UnixMillis,
+}
+
+/// How a message is cut, fixed once by the first worker that plans it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The slices of each strand; one strand without slices for named devices.
+    pub strands: Vec<Vec<Slice>>,
+}
+
+/// Why a device was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailReason {
+    /// No device with this client id.
+    UnknownClient,
+    /// The transport says that the device is gone; it was removed.
+    Gone,
+    /// No device listens and the broker keeps no session for it.
+    NoSubscriber,
+    /// The transport refused the message for this device.
+    Refused,
+    /// The device's transport is not configured in this worker.
+    NoTransport,
+    /// Every try failed.
+    RetriesExhausted,
+}
+
+impl FailReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] = [
+        Self::UnknownClient,
+        Self::Gone,
+        Self::NoSubscriber,
+        Self::Refused,
+        Self::NoTransport,
+        Self::RetriesExhausted,
+    ];
+
+    /// The name in JSON, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownClient => "unknown_client",
+            Self::Gone => "gone",
+            Self::NoSubscriber => "no_subscriber",
+            Self::Refused => "refused",
+            Self::NoTransport => "no_transport",
+            Self::RetriesExhausted => "retries_exhausted",
+        }
+    }
+
+    /// The reason with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+}
+
+/// Settled devices, by outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Outcomes {
+    /// The transport acknowledged them.
+    pub sent: u64,
+    /// Given up, by reason.
+    pub failed: BTreeMap<FailReason, u64>,
+    /// Not sent before the message expired.
+    pub expired: u64,
+    /// Not sent because the message was recalled.
+    pub recalled: u64,
+}
+
+impl Outcomes {
+    /// Adds one to the failures of this reason.
+    pub fn fail(&mut self, reason: FailReason) {
+        *self.failed.entry(reason).or_default() += 1;
+    }
+
+    /// All settled devices.
+    pub fn total(&self) -> u64 {
+        self.sent + self.failed.values().sum::<u64>() + self.expired + self.recalled
+    }
+}
+
+/// What one batch changes, in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    /// The strand.
+    pub strand: u32,
+    /// Where the batch began; the step is saved only if the checkpoint is still there.
+    pub from: Position,
+    /// The new checkpoint.
+    pub to: Position,
+    /// Devices that were found to be meant.
+    pub targeted: u64,
+    /// Devices that were settled.
+    pub outcomes: Outcomes,
+}
+
+/// What became of a [`Settlement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It is saved. `recalled` tells whether the message has been recalled.
+    Saved {
+        /// Nothing more may be sent.
+        recalled: bool,
+    },
+    /// Somebody else moved the checkpoint: what was counted here is not saved, and whoever
+    /// moved it goes on.
+    Overtaken,
+}
+
+/// Where a message is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// A worker has it; nothing is sent yet.
+    Accepted,
+    /// Devices are being served.
+    Sending,
+    /// Every device is settled.
+    Done,
+    /// It was recalled.
+    Recalled,
+    /// It expired before every device was served.
+    Expired,
+}
+
+/// Everything the ledger knows of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its app.
+    pub app_id: AppId,
+    /// When ingest accepted it.
+    pub accepted_at: UnixMillis,
+    /// When it expires.
+    pub expires_at: UnixMillis,
+    /// Which accepted copy of the message this entry belongs to. Two requests with one
+    /// `Idempotency-Key` make two jobs with one id; the copy that opens the entry is sent, the
+    /// other is dropped.
+    pub copy: u64,
+    /// When it was recalled.
+    pub recalled_at: Option<UnixMillis>,
+    /// The plan, once there is one.
+    pub plan: Option<Plan>,
+    /// The checkpoint of each strand that has one.
+    pub positions: BTreeMap<u32, Position>,
+    /// Devices found to be meant so far.
+    pub targeted: u64,
+    /// Devices settled so far.
+    pub outcomes: Outcomes,
+}
+
+impl Entry {
+    /// Devices that were found to be meant and are not settled yet.
+    pub fn pending(&self) -> u64 {
+        self.targeted.saturating_sub(self.outcomes.total())
+    }
+
+    /// The checkpoint of a strand.
+    pub fn position(&self, strand: u32) -> Position {
+        self.positions.get(&strand).copied().unwrap_or_default()
+    }
+
+    /// Whether every strand is worked off and no device is pending.
+    pub fn is_closed(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| {
+            (0..).zip(&plan.strands).all(|(strand, _)| self.position(strand) == Position::END)
+        }) && self.pending() == 0
+    }
+
+    /// Where the message is in its life.
+    pub fn state(&self) -> State {
+        if self.recalled_at.is_some() {
+            State::Recalled
+        } else if self.is_closed() {
+            if self.outcomes.expired > 0 { State::Expired } else { State::Done }
+        } else if self.targeted > 0 {
+            State::Sending
+        } else {
+            State::Accepted
+        }
+    }
+}
+
+/// What a recall found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecallOutcome {
+    /// The message is recalled; the entry is as it was at that instant.
+    Recalled(Entry),
+    /// Every device was settled before; nothing was left to recall.
+    AlreadyClosed(Entry),
+    /// No entry of this app has this id.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        Entry {
+            message_id: MessageId::issue(),
+            app_id: "a".parse().unwrap(),
+            accepted_at: UnixMillis(0),
+            expires_at: UnixMillis(1000),
+            copy: 0,
+            recalled_at: None,
+            plan: None,
+            positions: BTreeMap::new(),
+            targeted: 0,
+            outcomes: Outcomes::default(),
+        }
+    }
+
+    #[test]
+    fn a_message_is_done_when_every_strand_is_and_nobody_is_pending() {
+        let mut entry = entry();
+        assert_eq!(entry.state(), State::Accepted);
+        entry.plan = Some(Plan { strands: vec![vec![], vec![]] });
+        entry.targeted = 2;
+        entry.outcomes.sent = 1;
+        entry.positions.insert(0, Position::END);
+        assert_eq!((entry.state(), entry.pending()), (State::Sending, 1));
+        entry.positions.insert(1, Position::END);
+        assert_eq!(entry.state(), State::Sending);
+        entry.outcomes.fail(FailReason::Gone);
+        assert_eq!((entry.state(), entry.pending()), (State::Done, 0));
+    }
+
+    #[test]
+    fn an_audience_of_nobody_is_done_at_once() {
+        let mut entry = entry();
+        entry.plan = Some(Plan { strands: vec![] });
+        assert_eq!(entry.state(), State::Done);
+    }
+
+    #[test]
+    fn a_reason_keeps_its_name_in_json() {
+        for reason in FailReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+            assert_eq!(FailReason::from_name(reason.name()), Some(reason));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The vocabulary of the push service, and the queue and the device index with their engines.
+//!
+//! Everything here is used by more than one program. It knows no HTTP server and no transport.
+
+pub mod app;
+pub mod attributes;
+pub mod codes;
+pub mod device;
+pub mod envelope;
+pub mod ids;
+pub mod index;
+pub mod ledger;
+pub mod message;
+pub mod queue;
+pub mod secret;
+pub mod settings;
+pub mod targeting;
+pub mod telemetry;
+pub mod time;

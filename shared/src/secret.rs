@@ -1,0 +1,137 @@
+//! App secrets: made here, shown once, stored as salted hashes, compared in constant time.
+//!
+//! A generated secret has 256 random bits, so a fast hash is enough: there is nothing to guess
+//! that a slow one would protect, and a push must not pay for one. A secret that a person brings
+//! must be at least [`Secret::MIN_LEN`] characters for the same reason.
+
+use std::fmt;
+
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// A secret in the clear. It does not print.
+#[derive(Clone)]
+pub struct Secret(Box<str>);
+
+/// Why a text is no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a secret must be {} to {} visible ASCII characters", Secret::MIN_LEN, Secret::MAX_LEN)]
+pub struct BadSecret;
+
+impl Secret {
+    /// The fewest characters.
+    pub const MIN_LEN: usize = 32;
+    /// The most characters.
+    pub const MAX_LEN: usize = 256;
+
+    /// A new secret of 256 random bits, as 64 hexadecimal digits.
+    pub fn generate() -> Self {
+        Self(hex(&random::<32>()).into())
+    }
+
+    /// Takes a secret that somebody brought.
+    ///
+    /// # Errors
+    /// If it is too short to be unguessable, too long, or cannot stand in an HTTP header.
+    pub fn new(text: &str) -> Result<Self, BadSecret> {
+        let visible = text.bytes().all(|b| b.is_ascii_graphic());
+        if visible && (Self::MIN_LEN..=Self::MAX_LEN).contains(&text.len()) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadSecret)
+        }
+    }
+
+    /// The secret in the clear, to be shown once or sent.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A secret at rest: SHA-256 over a random salt and the secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretHash {
+    salt: String,
+    sha256: String,
+}
+
+impl SecretHash {
+    /// Hashes a secret with a new salt.
+    pub fn of(secret: &Secret) -> Self {
+        let salt = hex(&random::<16>());
+        let sha256 = hex(&digest(&salt, secret.expose().as_bytes()));
+        Self { salt, sha256 }
+    }
+
+    /// Whether these bytes are the secret. Takes the same time wherever they differ.
+    pub fn verify(&self, presented: &[u8]) -> bool {
+        let presented = hex(&digest(&self.salt, presented));
+        presented.as_bytes().ct_eq(self.sha256.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for SecretHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretHash(…)")
+    }
+}
+
+fn digest(salt: &str, secret: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(salt);
+    hash.update(secret);
+    hash.finalize().into()
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_accepts_its_secret_and_nothing_else() {
+        let secret = Secret::generate();
+        let hash = SecretHash::of(&secret);
+        assert!(hash.verify(secret.expose().as_bytes()));
+        assert!(!hash.verify(&secret.expose().as_bytes()[1..]));
+        assert!(!hash.verify(b""));
+        assert_ne!(hash, SecretHash::of(&secret), "each hash has a salt of its own");
+    }
+
+    #[test]
+    fn neither_a_secret_nor_its_hash_prints() {
+        let secret = Secret::generate();
+        let shown = format!("{secret:?} {:?}", SecretHash::of(&secret));
+        assert_eq!(shown, "Secret(…) SecretHash(…)");
+    }
+
+    #[test]
+    fn a_secret_that_could_be_guessed_is_refused() {
+        assert!(Secret::new("hunter2").is_err());
+        assert!(Secret::new(&"é".repeat(40)).is_err());
+        assert!(Secret::new(&"x".repeat(32)).is_ok());
+    }
+}

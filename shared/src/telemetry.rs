@@ -1,0 +1,71 @@
+//! Logs: one line an event, its values as fields, to standard error.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::{Mistakes, Named};
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// The flags about logs, as they were written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LogArgs {
+    /// What is logged: a level, or levels by module (`info,push_ingest=debug`)
+    #[arg(long = "log", env = "PUSH_LOG", value_name = "FILTER", default_value = "info")]
+    filter: String,
+    /// `text` or `json`
+    #[arg(
+        long = "log-format",
+        env = "PUSH_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    format: String,
+}
+
+/// Checked settings about logs.
+#[derive(Debug)]
+pub struct LogSettings {
+    filter: EnvFilter,
+    format: LogFormat,
+}
+
+impl LogArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`.
+    pub fn check(&self, mistakes: &mut Mistakes) -> LogSettings {
+        let filter =
+            mistakes.take(Named { flag: "--log", env: "PUSH_LOG" }, &self.filter, |text| {
+                EnvFilter::try_new(text).map_err(|error| error.to_string())
+            });
+        let format = mistakes.take(
+            Named { flag: "--log-format", env: "PUSH_LOG_FORMAT" },
+            &self.format,
+            |text| match text {
+                "text" => Ok(LogFormat::Text),
+                "json" => Ok(LogFormat::Json),
+                _ => Err("must be text or json".to_owned()),
+            },
+        );
+        LogSettings {
+            filter: filter.unwrap_or_default(),
+            format: format.unwrap_or(LogFormat::Text),
+        }
+    }
+}
+
+/// Starts logging for this process. A second call has no effect.
+pub fn init(settings: LogSettings) {
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(settings.filter).with_writer(std::io::stderr);
+    // The only failure is that a subscriber is set already, which is a test's.
+    let _ = match settings.format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}

@@ -1,0 +1,71 @@
+//! Points in time as they are stored and sent: Unix milliseconds.
+//!
+//! Only the edges of a program read the clock ([`UnixMillis::now`]); everything that decides
+//! takes the time as an argument, so that tests and simulations own it.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct UnixMillis(pub u64);
+
+impl UnixMillis {
+    /// The latest time that is issued, in the year 9999: far enough, and exact in every JSON
+    /// reader (below 2^53).
+    pub const MAX: Self = Self(253_402_300_799_999);
+
+    /// The wall clock now.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(Self::MAX.0))
+    }
+
+    /// This time and a number of seconds, at most [`UnixMillis::MAX`].
+    #[must_use]
+    pub fn plus_seconds(self, seconds: u64) -> Self {
+        Self(self.0.saturating_add(seconds.saturating_mul(1000)).min(Self::MAX.0))
+    }
+
+    /// This time and a duration, at most [`UnixMillis::MAX`].
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(millis).min(Self::MAX.0))
+    }
+
+    /// How long it is from `earlier` to this time; zero if that lies in the future.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for UnixMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = UNIX_EPOCH + Duration::from_millis(self.0.min(Self::MAX.0));
+        humantime::format_rfc3339_millis(time).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_time_to_live_ends_at_the_latest_time_instead_of_wrapping() {
+        assert_eq!(UnixMillis(5).plus_seconds(u64::MAX), UnixMillis::MAX);
+        assert_eq!(UnixMillis(5).plus_seconds(2), UnixMillis(2005));
+    }
+
+    #[test]
+    fn a_time_prints_as_rfc_3339() {
+        assert_eq!(UnixMillis(1_500).to_string(), "1970-01-01T00:00:01.500Z");
+    }
+}
