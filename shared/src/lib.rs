@@ -6,6 +6,7 @@ pub mod app;
 pub mod attributes;
 pub mod codes;
 pub mod device;
+pub mod engines;
 pub mod envelope;
 pub mod ids;
 pub mod index;
