@@ -93,14 +93,22 @@ pub struct Device {
 pub struct DeviceDraft {
     /// Required in an import; in a request the path names the device.
     pub client_id: Option<String>,
-    country: Option<String>,
-    language: Option<String>,
-    brand: Option<String>,
-    model: Option<String>,
-    os_version: Option<String>,
-    app_version: Option<String>,
-    transport: Option<String>,
-    token: Option<String>,
+    /// ISO 3166-1 alpha-2.
+    pub country: Option<String>,
+    /// A language tag.
+    pub language: Option<String>,
+    /// Any text.
+    pub brand: Option<String>,
+    /// Any text.
+    pub model: Option<String>,
+    /// Digits.
+    pub os_version: Option<String>,
+    /// Any text.
+    pub app_version: Option<String>,
+    /// A name of [`TransportKind`]; MQTT if absent.
+    pub transport: Option<String>,
+    /// The address at the transport's provider.
+    pub token: Option<String>,
 }
 
 /// What is wrong with a device, for the person who sent it.

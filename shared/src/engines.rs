@@ -15,14 +15,14 @@ use crate::settings::{Mistakes, Named, namespace};
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArgs {
     /// The queue: `amqp://user:password@host:5672/%2f`, or `sqlite:///absolute/path`
-    #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", hide_env_values = true, global = true)]
     queue_url: Option<String>,
     /// The index: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
     /// `sqlite:///absolute/path`
-    #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", hide_env_values = true, global = true)]
     index_url: Option<String>,
     /// Prefix of every queue and key, so that several services can share the servers
-    #[arg(long, env = "PUSH_NAMESPACE", value_name = "NAME", default_value = "push")]
+    #[arg(long, env = "PUSH_NAMESPACE", value_name = "NAME", default_value = "push", global = true)]
     namespace: String,
 }
 

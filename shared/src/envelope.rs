@@ -65,6 +65,16 @@ struct JobOut<'a> {
     copy: u64,
 }
 
+impl<'a> JobOut<'a> {
+    fn of(job: &'a Job) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            payload: serde_json::from_slice(&job.payload)?,
+            audience: &job.audience,
+            copy: job.copy,
+        })
+    }
+}
+
 #[derive(Serialize)]
 struct NewJobOut<'a> {
     payload: &'a Payload,
@@ -101,6 +111,14 @@ fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
         audience: Arc::new(job.audience),
         copy: job.copy,
     })
+}
+
+/// Writes a decoded job as a batch of its own.
+///
+/// # Errors
+/// If the job's payload is not JSON, which a decoded job's always is.
+pub fn encode_alone(job: &Job) -> Result<Bytes, serde_json::Error> {
+    Ok(encode_batch(&[serde_json::to_vec(&JobOut::of(job)?)?]))
 }
 
 const BATCH_HEAD: &[u8] = b"{\"v\":1,\"jobs\":[";
@@ -180,11 +198,7 @@ impl Task {
         }
         let out = TaskOut {
             v: VERSION,
-            job: JobOut {
-                payload: serde_json::from_slice(&self.job.payload)?,
-                audience: &self.job.audience,
-                copy: self.job.copy,
-            },
+            job: JobOut::of(&self.job)?,
             strand: self.strand,
             slices: &self.slices,
             attempt: self.attempt,

@@ -1,0 +1,39 @@
+//! Taking messages from a lane and giving each to its handler.
+//!
+//! The prefetch of the queue is the only bound needed: there are never more handlers than
+//! undecided deliveries.
+
+use std::sync::Arc;
+
+use push_shared::queue::{Lane, QueueError};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{core::Core, in_work::InWork, jobs, tasks};
+
+/// Consumes a lane until the worker stops.
+pub(crate) async fn consume(
+    core: Arc<Core>,
+    lane: Lane,
+    prefetch: u16,
+    stopping: CancellationToken,
+    handlers: TaskTracker,
+    in_work: InWork,
+) -> Result<(), QueueError> {
+    let mut consumer = core.queue.consume(lane, prefetch).await?;
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Ok(()),
+            delivery = consumer.next() => delivery?,
+        };
+        let guard = in_work.enter(lane, delivery.payload.len(), core.now());
+        let (core, stopping) = (core.clone(), stopping.clone());
+        handlers.spawn(async move {
+            match lane {
+                Lane::Jobs => jobs::handle(&core, delivery, &stopping).await,
+                Lane::Tasks => tasks::handle(&core, delivery, &stopping).await,
+            }
+            drop(guard);
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! What a worker is working on, so that a drain that takes too long can name it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use push_shared::{queue::Lane, time::UnixMillis};
+
+/// The messages in work.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InWork(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    rows: BTreeMap<u64, Row>,
+}
+
+/// One message in work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) lane: Lane,
+    pub(crate) since: UnixMillis,
+    /// The beginning of the envelope is not shown: it holds what people wrote to each other.
+    pub(crate) bytes: usize,
+}
+
+/// Takes its row out of the table when it is dropped, also by a panic or a cancellation.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    table: InWork,
+    key: u64,
+}
+
+impl InWork {
+    pub(crate) fn enter(&self, lane: Lane, bytes: usize, since: UnixMillis) -> Guard {
+        let mut table = self.lock();
+        let key = table.next;
+        table.next += 1;
+        table.rows.insert(key, Row { lane, since, bytes });
+        Guard { table: self.clone(), key }
+    }
+
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        self.lock().rows.values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.table.lock().rows.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_in_work_until_its_guard_is_dropped() {
+        let in_work = InWork::default();
+        let guard = in_work.enter(Lane::Tasks, 10, UnixMillis(5));
+        assert_eq!(in_work.rows(), [Row { lane: Lane::Tasks, since: UnixMillis(5), bytes: 10 }]);
+        drop(guard);
+        assert!(in_work.rows().is_empty());
+    }
+}

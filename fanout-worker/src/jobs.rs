@@ -1,0 +1,138 @@
+//! The job lane: batches of accepted pushes.
+//!
+//! A push to named devices, and a broadcast that is small, is sent at once. A large broadcast is
+//! cut into strands that go to the task lane as one task each, for all workers to share. Either
+//! way the envelope is acknowledged only when each of its jobs is sent, handed on, or put aside.
+
+use futures::{StreamExt, stream};
+use push_shared::{
+    envelope::{Job, Task, decode_batch, encode_alone},
+    index::Slice,
+    ledger::{Entry, Opened, Plan, Position},
+    message::Audience,
+    queue::{Delivery, Lane, QueueError},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    core::Core,
+    patience::GaveUp,
+    plan,
+    settle::{Undecided, close, put_aside, settle_turn},
+    strand::Strand,
+};
+
+/// How many jobs of one envelope are worked on at once.
+const JOBS_AT_ONCE: usize = 32;
+
+/// Works off one envelope and settles it.
+pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &CancellationToken) {
+    let decided = match decode_batch(&delivery.payload) {
+        Err(error) => {
+            put_aside(core, Lane::Jobs, delivery.payload.clone(), &error.to_string()).await
+        }
+        Ok(jobs) => {
+            let each = stream::iter(jobs).map(|job| async move {
+                match job {
+                    Ok(job) => handle_job(core, &job, stopping).await,
+                    Err((bytes, error)) => {
+                        put_aside(core, Lane::Jobs, bytes, &error.to_string()).await
+                    }
+                }
+            });
+            let results: Vec<_> = each.buffer_unordered(JOBS_AT_ONCE).collect().await;
+            results.into_iter().collect()
+        }
+    };
+    close(delivery, decided).await;
+}
+
+async fn handle_job(
+    core: &Core,
+    job: &Job,
+    stopping: &CancellationToken,
+) -> Result<(), Undecided> {
+    let (entry, plan) = match prepare(core, job, stopping).await {
+        Ok(Some(prepared)) => prepared,
+        Ok(None) => return Ok(()),
+        Err(GaveUp::Interrupted) => return Err(Undecided),
+        Err(GaveUp::Broken(reason)) => {
+            let alone = encode_alone(job).map_err(|_| Undecided)?;
+            return put_aside(core, Lane::Jobs, alone, &reason).await;
+        }
+    };
+    match plan.strands.as_slice() {
+        [] => Ok(()),
+        [slices] => {
+            let strand = Strand { job, number: 0, slices };
+            let recalled = entry.recalled_at.is_some();
+            let end = strand.turn(core, entry.position(0), recalled, stopping).await;
+            let task = Task { job: job.clone(), strand: 0, slices: slices.clone(), attempt: 0 };
+            settle_turn(core, task, end).await
+        }
+        strands => publish_strands(core, job, &entry, strands).await.map_err(|error| {
+            warn!(error = &error as &dyn std::error::Error, "broadcast not handed on, will be redelivered");
+            Undecided
+        }),
+    }
+}
+
+/// Opens the ledger entry and fixes the plan. `None` if this copy of the message is not to be
+/// sent, because another one is.
+async fn prepare(
+    core: &Core,
+    job: &Job,
+    stopping: &CancellationToken,
+) -> Result<Option<(Entry, Plan)>, GaveUp> {
+    let head = &job.head;
+    let opened = Opened {
+        message_id: head.message_id,
+        app_id: head.app_id.clone(),
+        accepted_at: head.accepted_at,
+        expires_at: head.expires_at,
+        copy: job.copy,
+        keep_until: head.accepted_at.max(core.now()).plus(core.keep),
+    };
+    let open = || core.index.open(&opened);
+    let entry = core.patience.try_until(stopping, open).await?.value;
+    if entry.copy != job.copy {
+        info!(message_id = %head.message_id, "repeated request, already accepted");
+        return Ok(None);
+    }
+    if let Some(plan) = entry.plan.clone() {
+        return Ok(Some((entry, plan)));
+    }
+    let plan = match &*job.audience {
+        Audience::Clients(_) => Plan { strands: vec![Vec::new()] },
+        Audience::All | Audience::Targeting(_) => {
+            let extent = || core.index.extent(&head.app_id);
+            let extent = core.patience.try_until(stopping, extent).await?.value;
+            plan::cut(&extent, core.plan.strands, core.plan.min_slots)
+        }
+    };
+    let fix = || core.index.plan(&head.message_id, &plan);
+    let plan = core.patience.try_until(stopping, fix).await?.value;
+    Ok(Some((entry, plan)))
+}
+
+/// Hands a large broadcast to the task lane. A strand whose checkpoint is at the end already
+/// (this is a redelivery) needs no task; a task that exists twice is harmless.
+async fn publish_strands(
+    core: &Core,
+    job: &Job,
+    entry: &Entry,
+    strands: &[Vec<Slice>],
+) -> Result<(), QueueError> {
+    for (number, slices) in (0..).zip(strands) {
+        if entry.position(number) == Position::END {
+            continue;
+        }
+        let task = Task { job: job.clone(), strand: number, slices: slices.clone(), attempt: 0 };
+        match task.encode() {
+            Ok(envelope) => core.queue.publish(Lane::Tasks, envelope).await?,
+            Err(error) => return Err(QueueError::Refused(error.to_string())),
+        }
+    }
+    Ok(())
+}

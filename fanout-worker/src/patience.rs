@@ -1,0 +1,110 @@
+//! Waiting out an index that is away.
+//!
+//! Workers pause while Redis is gone and go on when it is back; the message they hold stays
+//! undecided meanwhile. Only the queue's own time limit for undecided messages, or the end of
+//! the worker, ends the wait.
+
+use std::time::Duration;
+
+use push_shared::index::IndexError;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Why a step was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// The worker is stopping.
+    Interrupted,
+    /// Another try cannot help.
+    Broken(String),
+}
+
+/// The pauses between tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The first pause; doubled each time.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+}
+
+impl Patience {
+    /// Tries a step until the index answers. `unsure` in the result tells that an earlier try
+    /// failed in a way that may have taken effect.
+    pub(crate) async fn try_until<T, F>(
+        &self,
+        stopping: &CancellationToken,
+        step: impl Fn() -> F,
+    ) -> Result<Answer<T>, GaveUp>
+    where
+        F: Future<Output = Result<T, IndexError>>,
+    {
+        let mut pause = self.first;
+        let mut unsure = false;
+        loop {
+            let error = match step().await {
+                Ok(value) => {
+                    if unsure {
+                        info!("the index answers again");
+                    }
+                    return Ok(Answer { value, unsure });
+                }
+                Err(IndexError::Corrupt(what)) => return Err(GaveUp::Broken(what)),
+                Err(error @ IndexError::Unavailable(_)) => error,
+            };
+            if !unsure {
+                warn!(error = &error as &dyn std::error::Error, "waiting for the index");
+            }
+            unsure = true;
+            tokio::select! {
+                () = stopping.cancelled() => return Err(GaveUp::Interrupted),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.longest),
+            }
+        }
+    }
+}
+
+/// What a step answered in the end.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    pub(crate) unsure: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+
+    fn away() -> IndexError {
+        IndexError::Unavailable("gone".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_is_tried_until_the_index_is_back() {
+        let tries = Cell::new(0);
+        let step = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 10 { Err(away()) } else { Ok(7) }
+        };
+        let started = tokio::time::Instant::now();
+        let answer = PATIENCE.try_until(&CancellationToken::new(), step).await.unwrap();
+        assert_eq!((answer.value, answer.unsure, tries.get()), (7, true, 10));
+        assert_eq!(started.elapsed(), Duration::from_millis(6_300 + 3 * 5_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_ends_the_wait_and_what_is_broken_is_not_tried_again() {
+        let stopping = CancellationToken::new();
+        stopping.cancel();
+        let gave_up = PATIENCE.try_until(&stopping, async || Err::<(), _>(away())).await;
+        assert_eq!(gave_up.unwrap_err(), GaveUp::Interrupted);
+        let broken = async || Err::<(), _>(IndexError::Corrupt("x".into()));
+        let gave_up = PATIENCE.try_until(&CancellationToken::new(), broken).await;
+        assert_eq!(gave_up.unwrap_err(), GaveUp::Broken("x".into()));
+    }
+}

@@ -1,0 +1,77 @@
+//! Carrying out a verdict: the step between what a turn came to and what the queue is told.
+//!
+//! The order is always the same: first what must not be lost is published and confirmed, then
+//! the message that stood for it is acknowledged. Where the first step fails, the second is not
+//! done, and the queue delivers the message again.
+
+use bytes::Bytes;
+use push_shared::{
+    envelope::Task,
+    queue::{Delivery, Lane, QueueError},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    core::Core,
+    verdict::{TurnEnd, Verdict, decide},
+};
+
+/// The message stays with the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undecided;
+
+/// Decides about a strand whose turn ended, and publishes what remains of it.
+pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result<(), Undecided> {
+    let head = &task.job.head;
+    let jitter = (core.jitter)();
+    let verdict = decide(end, task.attempt, &core.backoff, core.now(), head.expires_at, jitter);
+    debug!(message_id = %head.message_id, strand = task.strand, ?verdict, "turn ended");
+    let message_id = head.message_id;
+    let (rest, delay) = match verdict {
+        Verdict::Ack => return Ok(()),
+        Verdict::Requeue => return Err(Undecided),
+        Verdict::Continue => (Task { attempt: 0, ..task }, None),
+        Verdict::PutOff(delay) => {
+            (Task { attempt: task.attempt.saturating_add(1), ..task }, Some(delay))
+        }
+        Verdict::Dead(reason) => {
+            warn!(%message_id, reason, "strand put aside as a dead letter");
+            let envelope = task.encode().map_err(|_| Undecided)?;
+            return put_aside(core, Lane::Tasks, envelope, &reason).await;
+        }
+    };
+    let envelope = rest.encode().map_err(|_| Undecided)?;
+    let published = match delay {
+        None => core.queue.publish(Lane::Tasks, envelope).await,
+        Some(delay) => core.queue.publish_later(Lane::Tasks, envelope, delay).await,
+    };
+    published.map_err(|error| undecided(&error))
+}
+
+/// Stores what cannot be processed as a dead letter.
+pub(crate) async fn put_aside(
+    core: &Core,
+    lane: Lane,
+    envelope: Bytes,
+    reason: &str,
+) -> Result<(), Undecided> {
+    warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
+    core.queue.publish_dead(lane, envelope, reason).await.map_err(|error| undecided(&error))
+}
+
+fn undecided(error: &QueueError) -> Undecided {
+    warn!(error = error as &dyn std::error::Error, "not published, the message stays undecided");
+    Undecided
+}
+
+/// Tells the queue what became of a message. A failure here is harmless: the message comes
+/// again and finds its work done.
+pub(crate) async fn close(delivery: Delivery, decided: Result<(), Undecided>) {
+    let told = match decided {
+        Ok(()) => delivery.ack().await,
+        Err(Undecided) => delivery.requeue().await,
+    };
+    if let Err(error) = told {
+        debug!(error = &error as &dyn std::error::Error, "the queue will deliver a message again");
+    }
+}

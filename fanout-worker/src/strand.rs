@@ -1,0 +1,259 @@
+//! One turn on a strand: read a batch, send it, save counts and checkpoint, again.
+//!
+//! This is where the guarantees are made:
+//! - A batch is sent first and saved after, and the save requires the checkpoint to be where the
+//!   batch began. A crash repeats at most this one batch, and two workers on one strand cannot
+//!   both count it.
+//! - Whoever finds the checkpoint moved stops at once ([`TurnEnd::Overtaken`]).
+//! - What is left when a message expires or is recalled is counted, not sent.
+//!
+//! A turn is bounded in time, so that broadcasts of all sizes take turns and no queue message
+//! stays undecided for long.
+
+use std::time::Duration;
+
+use push_shared::{
+    envelope::Job,
+    index::Slice,
+    ledger::{FailReason, Outcomes, Position, Settled, Settlement},
+    message::Audience,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    core::Core,
+    patience::GaveUp,
+    plan,
+    transport::{Outcome, Outgoing},
+    verdict::TurnEnd,
+};
+
+/// Bounds of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnLimits {
+    /// Devices that are sent to between two checkpoints: the most that a crash repeats.
+    pub batch: usize,
+    /// How long a turn lasts before the strand goes back to the end of its lane.
+    pub time: Duration,
+    /// How long after acceptance a push with time to live 0 ("now or never") is still "now".
+    pub now_window: Duration,
+}
+
+/// A part of a message's audience with a checkpoint of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strand<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) number: u32,
+    /// Empty for named devices.
+    pub(crate) slices: &'a [Slice],
+}
+
+/// Some devices of a strand, and the checkpoint behind them.
+struct Batch {
+    targets: Vec<push_shared::device::Target>,
+    unknown: u64,
+    next: Position,
+}
+
+impl Strand<'_> {
+    /// Works on the strand until its turn ends.
+    ///
+    /// `position` is the checkpoint and `recalled` whether the message was recalled, both as the
+    /// ledger's entry said when the turn began.
+    pub(crate) async fn turn(
+        &self,
+        core: &Core,
+        mut position: Position,
+        mut recalled: bool,
+        stopping: &CancellationToken,
+    ) -> TurnEnd {
+        let outgoing = Outgoing {
+            app_id: self.job.head.app_id.clone(),
+            message_id: self.job.head.message_id,
+            payload: self.job.payload.clone(),
+            expires_at: self.job.head.expires_at,
+        };
+        let ends_at = tokio::time::Instant::now() + core.limits.time;
+        while position != Position::END {
+            let step = if recalled || core.now() > self.deadline(core) {
+                self.write_off(core, position, recalled, stopping).await
+            } else if stopping.is_cancelled() {
+                return TurnEnd::Interrupted;
+            } else if tokio::time::Instant::now() >= ends_at {
+                return TurnEnd::Yielded;
+            } else {
+                self.send_batch(core, &outgoing, position, stopping).await
+            };
+            (position, recalled) = match step {
+                Ok(saved) => saved,
+                Err(end) => return end,
+            };
+        }
+        TurnEnd::Finished
+    }
+
+    /// The last instant at which something may be sent.
+    fn deadline(&self, core: &Core) -> UnixMillis {
+        let head = &self.job.head;
+        if head.expires_at == head.accepted_at {
+            head.accepted_at.plus(core.limits.now_window)
+        } else {
+            head.expires_at
+        }
+    }
+
+    async fn send_batch(
+        &self,
+        core: &Core,
+        outgoing: &Outgoing,
+        position: Position,
+        stopping: &CancellationToken,
+    ) -> Result<(Position, bool), TurnEnd> {
+        let batch = self.next_batch(core, position, stopping).await?;
+        let sent = core.transports.deliver(outgoing, &batch.targets, || core.now()).await;
+        let Some(results) = sent else { return Err(TurnEnd::TransportAway) };
+        let mut outcomes = Outcomes::default();
+        if batch.unknown > 0 {
+            outcomes.failed.insert(FailReason::UnknownClient, batch.unknown);
+        }
+        for (target, outcome) in batch.targets.iter().zip(results) {
+            match outcome {
+                Outcome::Sent => outcomes.sent += 1,
+                Outcome::Failed(reason) => outcomes.fail(reason),
+                Outcome::Later(_) => outcomes.fail(FailReason::RetriesExhausted),
+                Outcome::Gone => {
+                    outcomes.fail(FailReason::Gone);
+                    let app = &outgoing.app_id;
+                    let removal = || core.index.remove_device(app, &target.client_id);
+                    core.patience.try_until(stopping, removal).await.map_err(TurnEnd::from)?;
+                }
+            }
+        }
+        let targeted = batch.targets.len() as u64 + batch.unknown;
+        self.settle(core, position, batch.next, targeted, outcomes, stopping).await
+    }
+
+    /// Counts what is left up to the next checkpoint as expired or recalled.
+    async fn write_off(
+        &self,
+        core: &Core,
+        position: Position,
+        recalled: bool,
+        stopping: &CancellationToken,
+    ) -> Result<(Position, bool), TurnEnd> {
+        let (left, next) = match &*self.job.audience {
+            Audience::Clients(clients) => {
+                let done = usize::try_from(position.0).unwrap_or(usize::MAX);
+                (clients.len().saturating_sub(done) as u64, Position::END)
+            }
+            Audience::All => self.count(core, position, &Targeting::everyone(), stopping).await?,
+            Audience::Targeting(targeting) => {
+                self.count(core, position, targeting, stopping).await?
+            }
+        };
+        let mut outcomes = Outcomes::default();
+        *(if recalled { &mut outcomes.recalled } else { &mut outcomes.expired }) = left;
+        self.settle(core, position, next, left, outcomes, stopping).await
+    }
+
+    async fn count(
+        &self,
+        core: &Core,
+        position: Position,
+        targeting: &Targeting,
+        stopping: &CancellationToken,
+    ) -> Result<(u64, Position), TurnEnd> {
+        let Some((part, _)) = plan::rest(self.slices, position) else {
+            return Ok((0, Position::END));
+        };
+        let head = &self.job.head;
+        let count =
+            || core.index.count_matching(&head.app_id, part, targeting, head.accepted_at);
+        let count = core.patience.try_until(stopping, count).await?.value;
+        Ok((count, plan::advance(self.slices, position, None)))
+    }
+
+    async fn next_batch(
+        &self,
+        core: &Core,
+        position: Position,
+        stopping: &CancellationToken,
+    ) -> Result<Batch, TurnEnd> {
+        match &*self.job.audience {
+            Audience::Clients(clients) => {
+                let from = usize::try_from(position.0).unwrap_or(usize::MAX).min(clients.len());
+                let to = from.saturating_add(core.limits.batch).min(clients.len());
+                let head = &self.job.head;
+                let part = &clients[from..to];
+                let read = || core.index.targets(&head.app_id, part, head.accepted_at);
+                let found = core.patience.try_until(stopping, read).await?.value;
+                let targets: Vec<_> = found.into_iter().flatten().collect();
+                let next =
+                    if to == clients.len() { Position::END } else { Position(to as u64) };
+                Ok(Batch { unknown: (part.len() - targets.len()) as u64, targets, next })
+            }
+            Audience::All => self.scan(core, position, &Targeting::everyone(), stopping).await,
+            Audience::Targeting(targeting) => {
+                self.scan(core, position, targeting, stopping).await
+            }
+        }
+    }
+
+    async fn scan(
+        &self,
+        core: &Core,
+        position: Position,
+        targeting: &Targeting,
+        stopping: &CancellationToken,
+    ) -> Result<Batch, TurnEnd> {
+        let Some((part, _)) = plan::rest(self.slices, position) else {
+            return Ok(Batch { targets: Vec::new(), unknown: 0, next: Position::END });
+        };
+        let (app, by) = (&self.job.head.app_id, self.job.head.accepted_at);
+        let scan = || core.index.scan(app, part, targeting, by, core.limits.batch);
+        let page = core.patience.try_until(stopping, scan).await?.value;
+        let next = plan::advance(self.slices, position, page.next);
+        Ok(Batch { targets: page.items, unknown: 0, next })
+    }
+
+    async fn settle(
+        &self,
+        core: &Core,
+        from: Position,
+        to: Position,
+        targeted: u64,
+        outcomes: Outcomes,
+        stopping: &CancellationToken,
+    ) -> Result<(Position, bool), TurnEnd> {
+        let head = &self.job.head;
+        let settlement = Settlement { strand: self.number, from, to, targeted, outcomes };
+        // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
+        let settle = || core.index.settle(&head.message_id, &settlement);
+        let answer = core.patience.try_until(stopping, settle).await?;
+        match answer.value {
+            Settled::Saved { recalled } => Ok((to, recalled)),
+            Settled::Overtaken if answer.unsure => {
+                // A try whose answer was lost may be what moved the checkpoint.
+                let entry = || core.index.entry(&head.app_id, &head.message_id);
+                match core.patience.try_until(stopping, entry).await?.value {
+                    Some(entry) if entry.position(self.number) == to => {
+                        Ok((to, entry.recalled_at.is_some()))
+                    }
+                    _ => Err(TurnEnd::Overtaken),
+                }
+            }
+            Settled::Overtaken => Err(TurnEnd::Overtaken),
+        }
+    }
+}
+
+impl From<GaveUp> for TurnEnd {
+    fn from(gave_up: GaveUp) -> Self {
+        match gave_up {
+            GaveUp::Interrupted => Self::Interrupted,
+            GaveUp::Broken(what) => Self::Broken(what),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What happens to a queue message, as one pure function.
+//!
+//! No clock and no randomness here: the caller passes the time and a jitter.
+
+use std::time::Duration;
+
+use push_shared::time::UnixMillis;
+
+/// How a turn on a strand ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// The strand is worked off.
+    Finished,
+    /// Somebody else works on it: they moved its checkpoint.
+    Overtaken,
+    /// The turn is over and the strand is not; others have their turn now.
+    Yielded,
+    /// A transport is away; nothing was decided since the checkpoint.
+    TransportAway,
+    /// The worker is stopping.
+    Interrupted,
+    /// It can never be worked off, and why.
+    Broken(String),
+}
+
+/// What to do with the message that began the turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done with.
+    Ack,
+    /// Publish the rest of the strand to the end of the lane, then acknowledge.
+    Continue,
+    /// Publish the rest of the strand to come back after this time, then acknowledge.
+    PutOff(Duration),
+    /// Leave it undecided: it will be delivered again.
+    Requeue,
+    /// Put it aside with this reason, then acknowledge.
+    Dead(String),
+}
+
+/// The bounds of putting off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// How long an overtaken worker's message waits before it looks again.
+    ///
+    /// The overtaker may hold a message whose queue connection is lost already; then it dies
+    /// and nobody would go on. So the loser never acknowledges: it stands by until the strand
+    /// is finished.
+    pub stand_by: Duration,
+    /// The first delay.
+    pub first: Duration,
+    /// The longest delay.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// The delay before attempt number `attempt + 1`: doubled each time, up to the longest, and
+    /// spread by `jitter` (0 to 1) over its upper half, so that what failed together does not
+    /// come back together.
+    pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
+        let doubled = self.first.saturating_mul(2u32.saturating_pow(attempt.min(30)));
+        doubled.min(self.longest).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
+    }
+}
+
+/// Decides. A message is never put off past its expiry, so that what expired is counted soon.
+pub fn decide(
+    end: TurnEnd,
+    attempt: u32,
+    backoff: &Backoff,
+    now: UnixMillis,
+    expires_at: UnixMillis,
+    jitter: f64,
+) -> Verdict {
+    match end {
+        TurnEnd::Finished => Verdict::Ack,
+        TurnEnd::Overtaken => Verdict::PutOff(backoff.stand_by),
+        TurnEnd::Yielded => Verdict::Continue,
+        TurnEnd::TransportAway => {
+            Verdict::PutOff(backoff.delay(attempt, jitter).min(expires_at.since(now)))
+        }
+        TurnEnd::Interrupted => Verdict::Requeue,
+        TurnEnd::Broken(reason) => Verdict::Dead(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff {
+        stand_by: Duration::from_secs(10),
+        first: Duration::from_secs(1),
+        longest: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn delays_double_up_to_the_longest_and_spread_over_their_upper_half() {
+        let delay = |attempt, jitter| BACKOFF.delay(attempt, jitter).as_millis();
+        assert_eq!([delay(0, 0.0), delay(0, 1.0)], [500, 1000]);
+        assert_eq!([delay(3, 0.0), delay(3, 1.0)], [4000, 8000]);
+        assert_eq!([delay(6, 1.0), delay(u32::MAX, 1.0)], [60_000, 60_000]);
+    }
+
+    #[test]
+    fn nothing_is_put_off_past_its_expiry() {
+        let decide = |expires| {
+            decide(TurnEnd::TransportAway, 9, &BACKOFF, UnixMillis(1000), UnixMillis(expires), 1.0)
+        };
+        assert_eq!(decide(3000), Verdict::PutOff(Duration::from_secs(2)));
+        assert_eq!(decide(500), Verdict::PutOff(Duration::ZERO));
+        assert_eq!(decide(u64::MAX), Verdict::PutOff(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn only_a_finished_strand_is_acknowledged_outright() {
+        let decide =
+            |end| decide(end, 0, &BACKOFF, UnixMillis(0), UnixMillis(1_000_000), 0.0);
+        assert_eq!(decide(TurnEnd::Finished), Verdict::Ack);
+        assert_eq!(decide(TurnEnd::Overtaken), Verdict::PutOff(BACKOFF.stand_by));
+        assert_eq!(decide(TurnEnd::Yielded), Verdict::Continue);
+        assert_eq!(decide(TurnEnd::Interrupted), Verdict::Requeue);
+        assert_eq!(decide(TurnEnd::Broken("x".into())), Verdict::Dead("x".into()));
+    }
+}

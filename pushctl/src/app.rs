@@ -1,0 +1,186 @@
+//! `pushctl app`: making apps and their secrets. There is no HTTP surface for this.
+
+use std::{num::NonZeroU32, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use push_shared::{
+    app::App,
+    ids::AppId,
+    index::Index,
+    secret::Secret,
+    settings::duration,
+    time::UnixMillis,
+};
+use serde_json::json;
+
+use crate::output::{Output, Table};
+
+/// What to do with apps.
+#[derive(Debug, Subcommand)]
+pub enum AppCommand {
+    /// Make an app and print its secret, once
+    Create {
+        /// 1–64 of A-Z a-z 0-9 _ . -
+        app_id: AppId,
+        /// Take the secret from this file instead of making one
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// The most pushes per second; no limit if not given
+        #[arg(long, value_name = "N")]
+        rate_limit: Option<NonZeroU32>,
+    },
+    /// List all apps
+    List,
+    /// Show one app
+    Show {
+        /// The app
+        app_id: AppId,
+    },
+    /// Refuse the app's pushes from now on (takes effect within 5 s)
+    Disable {
+        /// The app
+        app_id: AppId,
+    },
+    /// Take the app's pushes again
+    Enable {
+        /// The app
+        app_id: AppId,
+    },
+    /// Remove the app and all its devices
+    Remove {
+        /// The app
+        app_id: AppId,
+    },
+    /// Replace the secret and print the new one, once
+    RotateSecret {
+        /// The app
+        app_id: AppId,
+        /// Take the new secret from this file instead of making one
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// How long the old secret stays valid
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+        overlap: std::time::Duration,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the app is not as the command needs it, or the index did not answer.
+pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    match command {
+        AppCommand::Create { app_id, secret_file, rate_limit } => {
+            let secret = read_or_generate(secret_file)?;
+            let mut app = App::new(app_id, &secret, UnixMillis::now());
+            app.rate_limit = rate_limit;
+            if !index.create_app(&app).await? {
+                bail!("there is an app {} already", app.app_id);
+            }
+            show_secret(&app, &secret, out)
+        }
+        AppCommand::List => {
+            let apps = index.apps().await?;
+            let mut table = Table::new(&["APP", "STATE", "RATE LIMIT", "DEVICES", "CREATED"]);
+            let mut rows = Vec::new();
+            for app in &apps {
+                let devices = index.count_devices(&app.app_id).await?;
+                table.row(cells(app, devices));
+                rows.push(describe(app, devices));
+            }
+            out.result(if apps.is_empty() { "no apps".to_owned() } else { table.to_string() }, &rows)
+        }
+        AppCommand::Show { app_id } => {
+            let app = find(index, &app_id).await?;
+            let devices = index.count_devices(&app_id).await?;
+            let mut table = Table::new(&["APP", "STATE", "RATE LIMIT", "DEVICES", "CREATED"]);
+            table.row(cells(&app, devices));
+            out.result(table, &describe(&app, devices))
+        }
+        AppCommand::Disable { app_id } => set_disabled(index, &app_id, true, out).await,
+        AppCommand::Enable { app_id } => set_disabled(index, &app_id, false, out).await,
+        AppCommand::Remove { app_id } => {
+            if !index.remove_app(&app_id).await? {
+                bail!("there is no app {app_id}");
+            }
+            out.result(format!("removed {app_id}"), &json!({ "removed": app_id }))
+        }
+        AppCommand::RotateSecret { app_id, secret_file, overlap } => {
+            let mut app = find(index, &app_id).await?;
+            let secret = read_or_generate(secret_file)?;
+            app.rotate(&secret, UnixMillis::now().plus(overlap));
+            if !index.update_app(&app).await? {
+                bail!("there is no app {app_id} any more");
+            }
+            show_secret(&app, &secret, out)
+        }
+    }
+}
+
+async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
+    index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))
+}
+
+async fn set_disabled(
+    index: &dyn Index,
+    app_id: &AppId,
+    disabled: bool,
+    out: Output,
+) -> anyhow::Result<()> {
+    let mut app = find(index, app_id).await?;
+    app.disabled = disabled;
+    if !index.update_app(&app).await? {
+        bail!("there is no app {app_id} any more");
+    }
+    out.result(format!("{app_id} is {}", state(&app)), &json!({ "app_id": app_id, "disabled": disabled }))
+}
+
+/// Reads a secret from a file, without the line end that editors put there.
+///
+/// # Errors
+/// If the file cannot be read or holds no acceptable secret.
+pub fn read_secret(file: &std::path::Path) -> anyhow::Result<Secret> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the secret file {}", file.display()))?;
+    Secret::new(text.trim_end_matches(['\r', '\n']))
+        .with_context(|| format!("the secret in {} cannot be used", file.display()))
+}
+
+fn read_or_generate(file: Option<PathBuf>) -> anyhow::Result<Secret> {
+    file.map_or_else(|| Ok(Secret::generate()), |file| read_secret(&file))
+}
+
+fn show_secret(app: &App, secret: &Secret, out: Output) -> anyhow::Result<()> {
+    let text = format!(
+        "app     {}\nsecret  {}\n\nThe secret is not shown again: keep it now.",
+        app.app_id,
+        secret.expose()
+    );
+    out.result(text, &json!({ "app_id": app.app_id, "secret": secret.expose() }))
+}
+
+fn state(app: &App) -> &'static str {
+    if app.disabled { "disabled" } else { "enabled" }
+}
+
+fn cells(app: &App, devices: u64) -> [String; 5] {
+    [
+        app.app_id.to_string(),
+        state(app).to_owned(),
+        app.rate_limit.map_or_else(|| "none".to_owned(), |limit| format!("{limit}/s")),
+        devices.to_string(),
+        app.created_at.to_string(),
+    ]
+}
+
+fn describe(app: &App, devices: u64) -> serde_json::Value {
+    json!({
+        "app_id": app.app_id,
+        "disabled": app.disabled,
+        "rate_limit": app.rate_limit,
+        "devices": devices,
+        "created_at": app.created_at,
+        "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
+    })
+}

@@ -1,0 +1,141 @@
+//! The command tree, and which command needs which engine.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use push_shared::{
+    engines::{EngineArgs, EngineUrls, open_index, open_queue},
+    index::Index,
+    queue::Queue,
+    settings::Mistakes,
+};
+
+use crate::{
+    app::{self, AppCommand},
+    dead::{self, DeadCommand},
+    device::{self, DeviceCommand},
+    doctor,
+    message::{self, MessageCommand},
+    output::Output,
+    push::{self, PushArgs},
+    standalone::{self, StandaloneArgs},
+};
+
+/// The operator's tool of the push service, and the whole service in one process.
+///
+/// Without --queue-url and --index-url, commands work on the embedded store in --data-dir, also
+/// while `pushctl standalone` runs on it.
+#[derive(Debug, Parser)]
+#[command(name = "pushctl", version, max_term_width = 100)]
+pub struct Cli {
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Where the embedded store is
+    #[arg(long, env = "PUSH_DATA_DIR", value_name = "DIR", default_value = "push-data", global = true)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    engines: EngineArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the whole service in this process: HTTP endpoint, worker, MQTT broker, embedded store
+    Standalone(Box<StandaloneArgs>),
+    /// Make and change apps
+    #[command(subcommand)]
+    App(AppCommand),
+    /// Register, list and remove devices
+    #[command(subcommand)]
+    Device(DeviceCommand),
+    /// Send a push through the HTTP endpoint
+    Push(PushArgs),
+    /// See and recall messages
+    #[command(subcommand)]
+    Message(MessageCommand),
+    /// See, replay and drop dead letters
+    #[command(subcommand)]
+    Dead(DeadCommand),
+    /// Check the engines, their versions, and settings that cost memory or safety
+    Doctor,
+}
+
+/// Runs the command line; what went wrong is said in one line.
+pub async fn main(cli: Cli) -> ExitCode {
+    let out = Output { json: cli.json };
+    match run(cli, out).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            out.note(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
+    let mut mistakes = Mistakes::default();
+    let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut mistakes);
+    let command = match cli.command {
+        Command::Standalone(args) => {
+            return standalone::run(*args, urls, mistakes, &cli.data_dir, out).await;
+        }
+        command => command,
+    };
+    let urls = mistakes.finish(urls)?;
+    match command {
+        Command::Standalone(_) => Ok(()),
+        Command::Push(args) => push::run(args, out).await,
+        Command::Device(DeviceCommand::Listen(args)) => device::listen::run(args, out).await,
+        Command::App(command) => app::run(command, &*index(&urls, &cli.data_dir).await?, out).await,
+        Command::Device(command) => {
+            device::run(command, &*index(&urls, &cli.data_dir).await?, out).await
+        }
+        Command::Message(command) => {
+            message::run(command, &*index(&urls, &cli.data_dir).await?, out).await
+        }
+        Command::Dead(command) => {
+            let queue = queue(&urls, &cli.data_dir).await?;
+            let result = dead::run(command, &*queue, out).await;
+            queue.close().await;
+            result
+        }
+        Command::Doctor => {
+            let queue = queue(&urls, &cli.data_dir).await?;
+            let index = index(&urls, &cli.data_dir).await?;
+            let result = doctor::run(&*queue, &*index, out).await;
+            queue.close().await;
+            result
+        }
+    }
+}
+
+async fn index(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Index>> {
+    if matches!(urls.index, push_shared::engines::IndexUrl::Sqlite(_)) {
+        make_data_dir(data_dir)?;
+    }
+    open_index(urls).await.with_context(|| format!("cannot use the index at {}", urls.index))
+}
+
+async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Queue>> {
+    if matches!(urls.queue, push_shared::engines::QueueUrl::Sqlite(_)) {
+        make_data_dir(data_dir)?;
+    }
+    open_queue(urls).await.with_context(|| format!("cannot use the queue at {}", urls.queue))
+}
+
+/// Makes the data directory, for its owner only: it holds devices' tokens.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+        .create(dir)
+        .with_context(|| format!("cannot make the data directory {}", dir.display()))
+}

@@ -1,0 +1,37 @@
+//! Export: every device of an app as NDJSON, the form that `import` reads.
+
+use std::io::{self, BufWriter, Write};
+
+use push_shared::{ids::AppId, index::Index};
+
+use crate::output::Output;
+
+/// Devices that are read at once.
+const PAGE: usize = 4096;
+
+/// Prints all devices. The form is the same with and without `--json`.
+///
+/// # Errors
+/// If the index does not answer, or standard output is closed.
+pub async fn run(app: &AppId, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    let total = index.count_devices(app).await?;
+    let bar = out.progress(Some(total), "{pos}/{len} devices {wide_bar} {eta} left");
+    let mut lines = BufWriter::new(io::stdout());
+    for mut slice in index.extent(app).await? {
+        loop {
+            let page = index.list_devices(app, slice, PAGE).await?;
+            for device in &page.items {
+                serde_json::to_writer(&mut lines, device)?;
+                lines.write_all(b"\n")?;
+            }
+            bar.inc(page.items.len() as u64);
+            match page.next {
+                Some(next) => slice.from = next,
+                None => break,
+            }
+        }
+    }
+    lines.flush()?;
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `pushctl device`: the devices of an app.
+
+pub mod export;
+pub mod import;
+pub mod listen;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use push_shared::{
+    device::DeviceDraft,
+    ids::{AppId, ClientId},
+    index::{Index, Put},
+    time::UnixMillis,
+};
+use serde_json::json;
+
+use crate::output::Output;
+
+/// What to do with devices.
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// Register or replace many devices: NDJSON, one device a line with its client_id
+    Import {
+        /// The app
+        app_id: AppId,
+        /// The file, or - for standard input
+        file: PathBuf,
+    },
+    /// Print all devices as NDJSON, as `import` reads it
+    Export {
+        /// The app
+        app_id: AppId,
+    },
+    /// Register or replace one device
+    Put(PutArgs),
+    /// Show one device
+    Show {
+        /// The app
+        app_id: AppId,
+        /// The device
+        client_id: ClientId,
+    },
+    /// Remove one device
+    Remove {
+        /// The app
+        app_id: AppId,
+        /// The device
+        client_id: ClientId,
+    },
+    /// Connect over MQTT as this device and print what it receives
+    Listen(listen::ListenArgs),
+}
+
+/// A device, flag by flag.
+#[derive(Debug, clap::Args)]
+pub struct PutArgs {
+    app_id: AppId,
+    client_id: ClientId,
+    /// ISO 3166-1 alpha-2
+    #[arg(long)]
+    country: Option<String>,
+    /// A language tag, like zh-CN
+    #[arg(long)]
+    language: Option<String>,
+    #[arg(long)]
+    brand: Option<String>,
+    #[arg(long)]
+    model: Option<String>,
+    /// An Android API level
+    #[arg(long)]
+    os_version: Option<String>,
+    #[arg(long)]
+    app_version: Option<String>,
+    /// mqtt, fcm, webpush, webhook or discard
+    #[arg(long)]
+    transport: Option<String>,
+    /// The device's address at the transport's provider
+    #[arg(long)]
+    token: Option<String>,
+}
+
+impl PutArgs {
+    fn draft(&self) -> DeviceDraft {
+        DeviceDraft {
+            client_id: None,
+            country: self.country.clone(),
+            language: self.language.clone(),
+            brand: self.brand.clone(),
+            model: self.model.clone(),
+            os_version: self.os_version.clone(),
+            app_version: self.app_version.clone(),
+            transport: self.transport.clone(),
+            token: self.token.clone(),
+        }
+    }
+}
+
+/// Runs a command that works on the index, which is all but `listen`.
+///
+/// # Errors
+/// If the command cannot be carried out, wholly or in part.
+pub async fn run(command: DeviceCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    match command {
+        DeviceCommand::Import { app_id, file } => {
+            require_app(index, &app_id).await?;
+            import::run(&app_id, &file, index, out).await
+        }
+        DeviceCommand::Export { app_id } => {
+            require_app(index, &app_id).await?;
+            export::run(&app_id, index, out).await
+        }
+        DeviceCommand::Put(args) => {
+            require_app(index, &args.app_id).await?;
+            let device = args.draft().check(args.client_id.clone())?;
+            let put = index
+                .put_devices(&args.app_id, std::slice::from_ref(&device), UnixMillis::now())
+                .await?;
+            match put.into_iter().next().context("the index gave no answer")?? {
+                Put::Created => out.result(format!("{} registered", args.client_id), &device),
+                Put::Updated => out.result(format!("{} replaced", args.client_id), &device),
+            }
+        }
+        DeviceCommand::Show { app_id, client_id } => {
+            let device = index
+                .device(&app_id, &client_id)
+                .await?
+                .with_context(|| format!("{app_id} has no device {client_id}"))?;
+            out.result(serde_json::to_string_pretty(&device)?, &device)
+        }
+        DeviceCommand::Remove { app_id, client_id } => {
+            if !index.remove_device(&app_id, &client_id).await? {
+                bail!("{app_id} has no device {client_id}");
+            }
+            out.result(format!("removed {client_id}"), &json!({ "removed": client_id }))
+        }
+        DeviceCommand::Listen(args) => listen::run(args, out).await,
+    }
+}
+
+async fn require_app(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    index
+        .app(app_id)
+        .await?
+        .map(drop)
+        .with_context(|| format!("there is no app {app_id}: make it with `pushctl app create {app_id}`"))
+}

@@ -1,0 +1,81 @@
+//! `pushctl doctor`: looks at the engines and says what would cost memory, safety or messages.
+
+use anyhow::bail;
+use push_shared::{
+    index::{Finding, Index, Level},
+    queue::{Lane, Queue},
+};
+
+use crate::output::{Output, Table};
+
+/// Looks at everything and prints the findings.
+///
+/// # Errors
+/// If any finding is an error.
+pub async fn run(queue: &dyn Queue, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    let mut findings = Vec::new();
+    match queue.describe().await {
+        Ok(what) => findings.push(finding(Level::Ok, "queue", what)),
+        Err(error) => findings.push(finding(Level::Error, "queue", chain(&error))),
+    }
+    for lane in Lane::ALL {
+        let subject = format!("lane {}", lane.name());
+        findings.push(match queue.depth(lane).await {
+            Ok(depth) => finding(Level::Ok, subject, format!("{depth} messages wait")),
+            Err(error) => finding(Level::Error, subject, chain(&error)),
+        });
+    }
+    findings.push(dead_letters(queue).await);
+    match index.inspect().await {
+        Ok(more) => findings.extend(more),
+        Err(error) => findings.push(finding(Level::Error, "index", chain(&error))),
+    }
+    let mut table = Table::new(&["", "WHAT", "FOUND"]);
+    for finding in &findings {
+        let mark = match finding.level {
+            Level::Ok => "ok",
+            Level::Warning => "WARN",
+            Level::Error => "ERROR",
+        };
+        table.row([mark.to_owned(), finding.subject.clone(), finding.detail.clone()]);
+    }
+    out.result(table, &findings)?;
+    let errors = findings.iter().filter(|f| f.level == Level::Error).count();
+    if errors > 0 {
+        bail!("{errors} of {} checks failed", findings.len());
+    }
+    Ok(())
+}
+
+/// The most dead letters that are counted one by one.
+const DEAD_COUNTED: usize = 1000;
+
+async fn dead_letters(queue: &dyn Queue) -> Finding {
+    match queue.dead(DEAD_COUNTED).await {
+        Ok(letters) if letters.is_empty() => finding(Level::Ok, "dead letters", "none"),
+        Ok(letters) => {
+            let more = if letters.len() == DEAD_COUNTED { " or more" } else { "" };
+            let detail = format!(
+                "{}{more}: see `pushctl dead list`, then `pushctl dead replay` or `drop`",
+                letters.len()
+            );
+            finding(Level::Warning, "dead letters", detail)
+        }
+        Err(error) => finding(Level::Error, "dead letters", chain(&error)),
+    }
+}
+
+fn finding(level: Level, subject: impl Into<String>, detail: impl Into<String>) -> Finding {
+    Finding { level, subject: subject.into(), detail: detail.into() }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

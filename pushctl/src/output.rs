@@ -1,0 +1,108 @@
+//! What commands print: text for people, or with `--json` one JSON document for programs.
+//!
+//! Results go to standard output and nothing else does; progress and complaints go to standard
+//! error.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+/// How to print.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    /// For programs.
+    pub json: bool,
+}
+
+impl Output {
+    /// Prints a result, in the form that was asked for.
+    ///
+    /// # Errors
+    /// If standard output is closed.
+    pub fn result(self, text: impl fmt::Display, json: &impl Serialize) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, json)?;
+            writeln!(out)?;
+        } else {
+            let text = text.to_string();
+            if !text.is_empty() {
+                writeln!(out, "{}", text.trim_end())?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Tells the person at the terminal something that is no result.
+    #[allow(clippy::unused_self, reason = "reads as an act of the output")]
+    pub fn note(self, text: impl fmt::Display) {
+        // A closed standard error is no reason to stop.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+
+    /// A progress bar if a person is looking, else one that shows nothing.
+    pub fn progress(self, total: Option<u64>, template: &str) -> ProgressBar {
+        if self.json || !io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar
+    }
+}
+
+/// Rows of text in aligned columns.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column| {
+            let cells = self.rows.iter().filter_map(|row: &Vec<String>| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("{cell:<width$}  "));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&["APP", "STATE"]);
+        table.row(["a-long-name".to_owned(), "enabled".to_owned()]);
+        assert_eq!(table.to_string(), "APP          STATE\na-long-name  enabled\n");
+    }
+}
