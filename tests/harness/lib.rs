@@ -1,0 +1,20 @@
+//! What the suites stand on: real servers that are private to the run, a namespace for every
+//! test, and waiting for conditions instead of sleeping.
+//!
+//! `tests/run` starts one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto for the whole
+//! run; tests share them, each in its own [`namespace`]. A test that breaks a server starts its
+//! own from [`servers`]. Nothing is skipped: without the servers of a run a test fails and says
+//! how to run it.
+//!
+//! Every process is started through [`process::Process`], which ends it together with its
+//! children and its data folder even when the test itself is killed.
+
+pub mod eventually;
+pub mod ports;
+pub mod process;
+pub mod run;
+pub mod servers;
+
+pub use eventually::eventually;
+pub use ports::{Port, free_port};
+pub use run::{amqp_url, mqtt_url, namespace, redis_cluster_url, redis_url};

@@ -1,0 +1,158 @@
+//! A child process that never outlives this one.
+//!
+//! Dropping it is the easy half. The other half is a test that is killed: then no code of ours
+//! runs any more. A parent-death signal does not serve (it follows the thread that started the
+//! child, and only exists on Linux), so every child has a *life line*: a pipe whose other end
+//! this process holds and the kernel closes for us, however we end. A small shell reads it, and
+//! at its end kills the child's process group and removes its folder. The shell starts first and
+//! the program then replaces the shell's parent, so there is no instant without a guard, and the
+//! program has the process id that we know.
+//!
+//! Work that gets stuck: the guard ignores everything but SIGKILL, and is not stopped by
+//! [`Process::freeze`], which stops the program alone.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// `$1`: the folder to remove, or nothing. The rest: the program and its arguments.
+///
+/// `$$` stays the id of the outer shell, and so of the program that replaces it.
+const GUARDED: &str = r#"
+    folder=$1; shift
+    exec 3<&0 </dev/null
+    {
+        trap '' HUP INT QUIT TERM
+        cat <&3
+        kill -KILL $$
+        [ -z "$folder" ] || rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
+        kill -KILL 0
+    } >/dev/null 2>&1 &
+    exec 3<&-
+    exec "$@"
+"#;
+
+/// Most of a log that goes into an error, in bytes.
+const LOG_TAIL: usize = 2000;
+
+/// A running program with its own process group and a life line to this process.
+///
+/// Ended by SIGKILL, with everything it started, when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    group: Pid,
+}
+
+/// Where a program's standard output and error go.
+#[derive(Debug, Clone, Copy)]
+pub enum Output<'a> {
+    /// To where ours go.
+    Inherited,
+    /// Appended to a file.
+    Log(&'a Path),
+}
+
+impl Process {
+    /// Starts `command`: its program, arguments, variables and working directory count. Its
+    /// standard input is empty. `folder` is removed if this process dies before it drops the
+    /// child.
+    ///
+    /// # Errors
+    /// When it cannot be started. (A program that does not exist starts and leaves with 127.)
+    pub fn spawn(command: &Command, output: Output<'_>, folder: Option<&Path>) -> io::Result<Self> {
+        let mut guarded = Command::new("/bin/sh");
+        guarded.args(["-c", GUARDED, "guard"]);
+        guarded.arg(folder.unwrap_or(Path::new("")));
+        guarded.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => guarded.env(name, value),
+                None => guarded.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            guarded.current_dir(directory);
+        }
+        if let Output::Log(path) = output {
+            let log = File::options().create(true).append(true).open(path)?;
+            guarded.stdout(log.try_clone()?).stderr(log);
+        }
+        // The write end of this pipe is the life line: the child struct keeps it open.
+        let child = guarded.stdin(Stdio::piped()).process_group(0).spawn()?;
+        let group = Pid::from_child(&child);
+        Ok(Self { child, group })
+    }
+
+    /// The process id of the program, also the id of its group.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How the program ended, if it has.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Sends a signal to the program and all it started. One that already ended is fine.
+    pub fn signal_all(&self, signal: Signal) {
+        // The only failure is that nobody is left, which is what a signal leads to anyway.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Stops the program's clock: connections stay open and nothing is answered.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn freeze(&self) -> io::Result<()> {
+        Ok(kill_process(self.group, Signal::STOP)?)
+    }
+
+    /// Lets a frozen program go on.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn thaw(&self) -> io::Result<()> {
+        Ok(kill_process(self.group, Signal::CONT)?)
+    }
+
+    /// Kills the program and all it started, as a power cut would.
+    pub fn kill(&mut self) {
+        self.signal_all(Signal::KILL);
+        // Ours by now: it only collects the exit status.
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The end of a program's log, for an error message.
+pub(crate) fn log_tail(path: &Path) -> String {
+    let Ok(log) = std::fs::read(path) else { return "no log".to_owned() };
+    let tail = log.get(log.len().saturating_sub(LOG_TAIL)..).unwrap_or_default();
+    String::from_utf8_lossy(tail).trim().to_owned()
+}
+
+/// Where a program is installed; system folders count even if they are not in `PATH`, as for
+/// servers on Debian.
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin"];
+    std::env::split_paths(&path)
+        .chain(more.map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}

@@ -1,0 +1,81 @@
+//! Mosquitto, the MQTT broker that stands for any MQTT 5 broker.
+
+use std::{path::Path, process::Command};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{Kind, Server, ServerError, program, system};
+use crate::ports::{Port, free_port};
+
+/// A Mosquitto broker.
+///
+/// It keeps sessions in memory: they do not outlive a restart.
+pub type Mosquitto = Server<MosquittoKind>;
+
+/// What a Mosquitto broker is made of.
+#[derive(Debug)]
+pub struct MosquittoKind {
+    port: Port,
+}
+
+/// Messages kept for a client that is away or slow; more than any test sends to one.
+const QUEUED_MESSAGES: u32 = 100_000;
+
+/// CONNECT, MQTT 5, clean start, keep-alive 60 s, no properties, empty client id.
+const CONNECT: [u8; 15] = *b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00";
+/// First byte of CONNACK.
+const CONNACK: u8 = 0x20;
+
+impl Server<MosquittoKind> {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start() -> Result<Self, ServerError> {
+        let port = free_port().map_err(system::<MosquittoKind>)?;
+        Self::start_kind(MosquittoKind { port }).await
+    }
+}
+
+impl Kind for MosquittoKind {
+    const NAME: &'static str = "Mosquitto";
+
+    fn command(&self, folder: &Path) -> Result<Command, ServerError> {
+        let file = folder.join("mosquitto.conf");
+        let settings = format!(
+            "listener {} 127.0.0.1\n\
+             allow_anonymous true\n\
+             persistence false\n\
+             max_queued_messages {QUEUED_MESSAGES}\n\
+             log_type error\n\
+             log_type warning\n",
+            self.port.number(),
+        );
+        std::fs::write(&file, settings).map_err(system::<Self>)?;
+        let mut command = program("mosquitto")?;
+        command.arg("-c").arg(file);
+        Ok(command)
+    }
+
+    async fn answers(&self) -> Result<(), String> {
+        let answer = async {
+            let mut connection = TcpStream::connect(self.port.address()).await?;
+            connection.write_all(&CONNECT).await?;
+            let mut head = [0; 4];
+            connection.read_exact(&mut head).await.map(|_| head)
+        };
+        match answer.await {
+            // Type, length, session flag, reason: 0 is success.
+            Ok([CONNACK, _, _, 0]) => Ok(()),
+            Ok(other) => Err(format!("{other:02x?} in place of CONNACK")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("mqtt://{}", self.port.address())
+    }
+}

@@ -1,0 +1,123 @@
+//! RabbitMQ with a node name, Erlang port mapper, cookie and folders of its own.
+//!
+//! Erlang nodes find each other through a daemon, epmd, which the first node would start and
+//! leave behind for good. So each server brings its own, in the foreground and on its own port.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use lapin::{Connection, ConnectionProperties};
+
+use super::{Kind, Server, ServerError, program, system};
+use crate::{
+    ports::{Port, free_port},
+    process::{Output, Process},
+};
+
+/// A RabbitMQ server.
+pub type RabbitMq = Server<RabbitMqKind>;
+
+/// What a RabbitMQ server is made of.
+#[derive(Debug)]
+pub struct RabbitMqKind {
+    port: Port,
+    /// Where Erlang nodes talk to each other; bound by every node, also by a lone one.
+    distribution: Port,
+    mapper: Port,
+    _mapper: Process,
+}
+
+/// Where Debian has the script itself; the one in `PATH` there insists on the server's own user.
+const DEBIAN: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+
+impl Server<RabbitMqKind> {
+    /// Starts one. This takes 5 s or more.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start() -> Result<Self, ServerError> {
+        let kind = RabbitMqKind::new()?;
+        Self::start_kind(kind).await
+    }
+}
+
+impl RabbitMqKind {
+    fn new() -> Result<Self, ServerError> {
+        let port = || free_port().map_err(system::<Self>);
+        let (port, distribution, mapper) = (port()?, port()?, port()?);
+        let mut command = program("epmd")?;
+        command.args(["-address", "127.0.0.1", "-port", &mapper.number().to_string()]);
+        let log = Path::new("/dev/null");
+        let process = Process::spawn(&command, Output::Log(log), None).map_err(system::<Self>)?;
+        Ok(Self { port, distribution, mapper, _mapper: process })
+    }
+
+    /// The settings files, written anew for every start.
+    fn write_settings(&self, folder: &Path) -> io::Result<()> {
+        let settings = format!(
+            "listeners.tcp.1 = 127.0.0.1:{}\n\
+             log.console = true\n\
+             log.console.level = warning\n\
+             log.file = false\n\
+             disk_free_limit.absolute = 50MB\n\
+             raft.wal_max_size_bytes = 67108864\n",
+            self.port.number(),
+        );
+        std::fs::write(folder.join("rabbitmq.conf"), settings)?;
+        std::fs::write(folder.join("enabled_plugins"), "[].")
+    }
+}
+
+impl Kind for RabbitMqKind {
+    const NAME: &'static str = "RabbitMQ";
+
+    fn command(&self, folder: &Path) -> Result<Command, ServerError> {
+        self.write_settings(folder).map_err(system::<Self>)?;
+        let script = PathBuf::from(DEBIAN);
+        let mut command =
+            if script.is_file() { Command::new(script) } else { program("rabbitmq-server")? };
+        let port = self.port.number();
+        command
+            // Makes the start script hand its process over to Erlang, instead of staying
+            // between us and it.
+            .env("RUNNING_UNDER_SYSTEMD", "true")
+            .env("HOME", folder)
+            .env("RABBITMQ_NODENAME", format!("push-test-{port}@localhost"))
+            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
+            .env("RABBITMQ_NODE_PORT", port.to_string())
+            .env("RABBITMQ_DIST_PORT", self.distribution.number().to_string())
+            .env("ERL_EPMD_PORT", self.mapper.number().to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+            )
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("RABBITMQ_CONFIG_FILE", folder.join("rabbitmq.conf"))
+            .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.join("advanced.config"))
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("enabled_plugins"))
+            .env("RABBITMQ_MNESIA_BASE", folder.join("data"))
+            .env("RABBITMQ_PLUGINS_EXPAND_DIR", folder.join("plugins"))
+            .env("RABBITMQ_LOG_BASE", folder.join("log"))
+            .env("RABBITMQ_PID_FILE", folder.join("rabbitmq.pid"));
+        Ok(command)
+    }
+
+    async fn answers(&self) -> Result<(), String> {
+        let answer = async {
+            let connection =
+                Connection::connect(&self.url(), ConnectionProperties::default()).await?;
+            let channel = connection.create_channel().await?;
+            channel.close(200, "answered".into()).await?;
+            connection.close(200, "answered".into()).await
+        };
+        answer.await.map_err(|error| error.to_string())
+    }
+
+    fn url(&self) -> String {
+        format!("amqp://guest:guest@{}/%2f", self.port.address())
+    }
+}

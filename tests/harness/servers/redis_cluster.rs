@@ -1,0 +1,129 @@
+//! A Redis Cluster of three masters that share the 16384 slots evenly.
+
+use std::time::{Duration, Instant};
+
+use redis::{RedisError, RedisResult, aio::MultiplexedConnection};
+use tokio::time::sleep;
+
+use super::{Redis, ServerError};
+
+/// Masters of a cluster: the fewest that Redis recommends.
+const MASTERS: u16 = 3;
+/// Hash slots of every Redis Cluster.
+const SLOTS: u16 = 16_384;
+/// Nodes have this long to agree on the cluster.
+const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
+/// Time between two questions whether they agree.
+const AGREEMENT_PAUSE: Duration = Duration::from_millis(100);
+/// How messages name it.
+const NAME: &str = "Redis Cluster";
+
+/// A Redis Cluster that runs until it is dropped.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Redis>,
+}
+
+impl RedisCluster {
+    /// Starts the nodes, makes them a cluster and waits until all of them say that it is whole.
+    ///
+    /// # Errors
+    /// When a node does not answer, or the nodes do not agree.
+    pub async fn start() -> Result<Self, ServerError> {
+        let (one, two, three) =
+            tokio::try_join!(Redis::start_node(), Redis::start_node(), Redis::start_node())?;
+        let cluster = Self { nodes: vec![one, two, three] };
+        cluster.introduce().await.map_err(|error| cluster.failure(error.to_string()))?;
+        cluster.wait_until_whole().await?;
+        Ok(cluster)
+    }
+
+    /// `redis-cluster://127.0.0.1:port,127.0.0.1:port,…`
+    pub fn url(&self) -> String {
+        let addresses: Vec<String> = self.nodes.iter().map(Redis::address).collect();
+        format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// The nodes, to kill, freeze and restart them.
+    pub fn nodes(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// Waits until every node says that all slots are served and all nodes are known.
+    ///
+    /// # Errors
+    /// When they do not agree in time.
+    pub async fn wait_until_whole(&self) -> Result<(), ServerError> {
+        let started = Instant::now();
+        loop {
+            let seen = match self.incomplete().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(node)) => node,
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() > AGREEMENT_DEADLINE {
+                return Err(self.failure(seen));
+            }
+            sleep(AGREEMENT_PAUSE).await;
+        }
+    }
+
+    async fn introduce(&self) -> RedisResult<()> {
+        let [first, ..] = self.nodes.as_slice() else { return Ok(()) };
+        let (port, bus) = first.ports();
+        for (index, node) in (0..MASTERS).zip(&self.nodes) {
+            let mut connection = connect(node).await?;
+            let slots = share(index);
+            redis::cmd("CLUSTER")
+                .arg("ADDSLOTSRANGE")
+                .arg(slots.start)
+                .arg(slots.end - 1)
+                .query_async::<()>(&mut connection)
+                .await?;
+            // Without distinct epochs the nodes first have to settle who is who.
+            redis::cmd("CLUSTER")
+                .arg("SET-CONFIG-EPOCH")
+                .arg(index + 1)
+                .query_async::<()>(&mut connection)
+                .await?;
+            redis::cmd("CLUSTER")
+                .arg("MEET")
+                .arg("127.0.0.1")
+                .arg(port)
+                .arg(bus)
+                .query_async::<()>(&mut connection)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// What the first node that is not content says.
+    async fn incomplete(&self) -> Result<Option<String>, RedisError> {
+        let known = format!("cluster_known_nodes:{MASTERS}");
+        for node in &self.nodes {
+            let mut connection = connect(node).await?;
+            let info: String =
+                redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
+            if !(info.contains("cluster_state:ok") && info.contains(&known)) {
+                return Ok(Some(info));
+            }
+        }
+        Ok(None)
+    }
+
+    fn failure(&self, last: String) -> ServerError {
+        let log = "see the nodes".to_owned();
+        ServerError::Silent { name: NAME, last, log }
+    }
+}
+
+/// The slots of one master.
+fn share(index: u16) -> std::ops::Range<u16> {
+    let at = |n: u16| u32::from(SLOTS) * u32::from(n) / u32::from(MASTERS);
+    let slot = |n| u16::try_from(at(n)).unwrap_or(SLOTS);
+    slot(index)..slot(index + 1)
+}
+
+async fn connect(node: &Redis) -> RedisResult<MultiplexedConnection> {
+    redis::Client::open(node.url())?.get_multiplexed_async_connection().await
+}
