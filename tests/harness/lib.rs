@@ -12,6 +12,7 @@
 pub mod eventually;
 pub mod ports;
 pub mod process;
+pub mod process_tree;
 pub mod run;
 pub mod servers;
 

@@ -124,6 +124,11 @@ impl<K: Kind> Server<K> {
         self.process.id()
     }
 
+    /// Where it keeps its data and its log.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Kills it (SIGKILL); its data stay for [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.process.kill();
