@@ -1,0 +1,118 @@
+//! One connection that is always there or being re-established.
+//!
+//! While it is down, parts are refused at once rather than kept: another connection may be up,
+//! and only the delivery knows how long it can wait.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    handshake::{self, ConnectError, Stream, Terms},
+    part::Part,
+    session::{self, SessionEnd},
+    settings::MqttSettings,
+    url::MqttUrl,
+};
+
+/// Parts that wait for a session to take them.
+pub(super) const QUEUE: usize = 64;
+
+/// Which connections are up: one bit each.
+pub(super) type Up = watch::Sender<u64>;
+
+pub(super) struct Connection {
+    pub(super) number: usize,
+    pub(super) url: MqttUrl,
+    pub(super) settings: MqttSettings,
+    pub(super) up: Up,
+    pub(super) stop: CancellationToken,
+}
+
+impl Connection {
+    /// Keeps a session open until stopped.
+    pub(super) async fn run(self, mut parts: mpsc::Receiver<Part>) {
+        let mut failures = 0u32;
+        while !self.stop.is_cancelled() {
+            match self.connect(&mut parts).await {
+                Some(Ok((stream, terms))) => {
+                    let since = Instant::now();
+                    let lost = self.serve(stream, terms, &mut parts).await;
+                    if matches!(lost, SessionEnd::Stopped) {
+                        break;
+                    }
+                    let cause: &dyn std::error::Error = &lost;
+                    warn!(broker = %self.url, connection = self.number, cause, "connection to the broker lost");
+                    // A broker that throws every session out again must not be hammered.
+                    if since.elapsed() > self.settings.reconnect_longest {
+                        failures = 0;
+                    }
+                }
+                Some(Err(error)) => {
+                    let error: &dyn std::error::Error = &error;
+                    let (broker, connection) = (&self.url, self.number);
+                    if failures == 0 {
+                        warn!(%broker, connection, error, "no session with the broker, trying on");
+                    } else {
+                        debug!(%broker, connection, error, "still no session with the broker");
+                    }
+                }
+                None => break,
+            }
+            self.pause(failures, &mut parts).await;
+            failures = failures.saturating_add(1);
+        }
+    }
+
+    async fn connect(
+        &self,
+        parts: &mut mpsc::Receiver<Part>,
+    ) -> Option<Result<(Box<dyn Stream>, Terms), ConnectError>> {
+        // Workers of a fleet need ids of their own, or the broker would end one for the other.
+        let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
+        let connected = handshake::connect(&self.url, &self.settings, client_id);
+        self.refusing(parts, connected).await
+    }
+
+    async fn serve(
+        &self,
+        stream: Box<dyn Stream>,
+        terms: Terms,
+        parts: &mut mpsc::Receiver<Part>,
+    ) -> SessionEnd {
+        info!(broker = %self.url, connection = self.number, window = terms.window, "session with the broker");
+        let bit = 1u64 << self.number;
+        self.up.send_modify(|up| *up |= bit);
+        let end = session::run(stream, terms, self.settings.ack_timeout, parts, &self.stop).await;
+        self.up.send_modify(|up| *up &= !bit);
+        end
+    }
+
+    async fn pause(&self, failures: u32, parts: &mut mpsc::Receiver<Part>) {
+        let doubled = self.settings.reconnect_first.saturating_mul(2u32.saturating_pow(failures));
+        let longest = doubled.min(self.settings.reconnect_longest);
+        let pause: Duration = longest.mul_f64(0.5 + 0.5 * rand::random::<f64>());
+        self.refusing(parts, tokio::time::sleep(pause)).await;
+    }
+
+    /// Waits for `what` and meanwhile refuses parts by dropping them. `None` when stopped.
+    async fn refusing<T>(
+        &self,
+        parts: &mut mpsc::Receiver<Part>,
+        what: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::pin!(what);
+        loop {
+            tokio::select! {
+                done = &mut what => return Some(done),
+                part = parts.recv() => drop(part?),
+                () = self.stop.cancelled() => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The bounds of the MQTT transport.
+
+use std::time::Duration;
+
+/// How the transport uses its broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MqttSettings {
+    /// Connections that share broadcasts, 1 to [`MqttSettings::MAX_CONNECTIONS`]. One more
+    /// carries small deliveries only, so that a push to one device does not stand behind what a
+    /// broadcast has in flight.
+    pub connections: usize,
+    /// The most unacknowledged messages of a connection. The broker's receive maximum may lower
+    /// it.
+    pub window: u16,
+    /// How long a connection, its TLS and its MQTT handshake may take together.
+    pub connect_timeout: Duration,
+    /// How long the broker may take to acknowledge a message, or to answer a ping, before its
+    /// connection counts as broken.
+    pub ack_timeout: Duration,
+    /// How long a delivery waits for a lost broker to come back before it answers
+    /// "unavailable".
+    pub patience: Duration,
+    /// The pause before the first new try to connect; doubled with each failure.
+    pub reconnect_first: Duration,
+    /// The longest such pause.
+    pub reconnect_longest: Duration,
+}
+
+impl MqttSettings {
+    /// The most connections for broadcasts.
+    pub const MAX_CONNECTIONS: usize = 63;
+}
+
+impl Default for MqttSettings {
+    fn default() -> Self {
+        Self {
+            connections: 4,
+            window: 512,
+            connect_timeout: Duration::from_secs(5),
+            ack_timeout: Duration::from_secs(10),
+            patience: Duration::from_secs(5),
+            reconnect_first: Duration::from_millis(100),
+            reconnect_longest: Duration::from_secs(5),
+        }
+    }
+}

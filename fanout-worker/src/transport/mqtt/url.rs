@@ -1,0 +1,108 @@
+//! Where the broker is: `mqtt://[user:password@]host[:port]` or `mqtts://…`.
+
+use std::{fmt, str::FromStr};
+
+use percent_encoding::percent_decode_str;
+
+/// The port of MQTT (IANA).
+const PLAIN_PORT: u16 = 1883;
+/// The port of MQTT over TLS (IANA).
+const TLS_PORT: u16 = 8883;
+
+/// The broker and how to log in. It prints without user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MqttUrl {
+    pub(super) tls: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) login: Option<Login>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: Option<String>,
+}
+
+/// What a broker's URL must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be mqtt://[user:password@]host[:port] or mqtts://…")]
+pub struct BadMqttUrl;
+
+impl FromStr for MqttUrl {
+    type Err = BadMqttUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadMqttUrl> {
+        let url = url::Url::parse(text).map_err(|_| BadMqttUrl)?;
+        let tls = match url.scheme() {
+            "mqtt" => false,
+            "mqtts" => true,
+            _ => return Err(BadMqttUrl),
+        };
+        let rest = (url.path(), url.query(), url.fragment());
+        if !matches!(rest, ("" | "/", None, None)) {
+            return Err(BadMqttUrl);
+        }
+        let host = match url.host() {
+            Some(url::Host::Domain(name)) if !name.is_empty() => name.to_owned(),
+            Some(url::Host::Ipv4(address)) => address.to_string(),
+            Some(url::Host::Ipv6(address)) => address.to_string(),
+            _ => return Err(BadMqttUrl),
+        };
+        let decode = |part: &str| {
+            percent_decode_str(part).decode_utf8().map(|p| p.into_owned()).map_err(|_| BadMqttUrl)
+        };
+        let password = url.password().map(decode).transpose()?;
+        let login = match url.username() {
+            "" if password.is_none() => None,
+            user => Some(Login { user: decode(user)?, password }),
+        };
+        let port = url.port().unwrap_or(if tls { TLS_PORT } else { PLAIN_PORT });
+        Ok(Self { tls, host, port, login })
+    }
+}
+
+impl fmt::Display for MqttUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "mqtts" } else { "mqtt" };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for MqttUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_broker_and_login_and_prints_without_the_login() {
+        let url: MqttUrl = "mqtts://me:p%40ss@broker.example".parse().unwrap();
+        let login = url.login.clone().unwrap();
+        assert_eq!((login.user.as_str(), login.password.as_deref()), ("me", Some("p@ss")));
+        assert_eq!((url.tls, url.port), (true, 8883));
+        assert_eq!(format!("{url:?}"), "mqtts://broker.example:8883");
+    }
+
+    #[test]
+    fn ports_have_their_usual_defaults_and_addresses_may_be_ipv6() {
+        assert_eq!("mqtt://[::1]".parse::<MqttUrl>().unwrap().to_string(), "mqtt://[::1]:1883");
+        assert_eq!("mqtt://h:99/".parse::<MqttUrl>().unwrap().to_string(), "mqtt://h:99");
+        assert_eq!("mqtt://h".parse::<MqttUrl>().unwrap().login, None);
+    }
+
+    #[test]
+    fn what_is_no_broker_is_refused() {
+        for bad in ["", "h:1883", "http://h", "mqtt://", "mqtt://h/topic", "mqtt://h?x=1"] {
+            assert_eq!(bad.parse::<MqttUrl>(), Err(BadMqttUrl), "{bad}");
+        }
+    }
+}
