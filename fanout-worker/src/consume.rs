@@ -26,14 +26,17 @@ pub(crate) async fn consume(
             () = stopping.cancelled() => return Ok(()),
             delivery = consumer.next() => delivery?,
         };
-        let guard = in_work.enter(lane, delivery.payload.len(), core.now());
+        let guards = (
+            in_work.enter(lane, delivery.payload.len(), core.now()),
+            core.metrics.in_work(lane),
+        );
         let (core, stopping) = (core.clone(), stopping.clone());
         handlers.spawn(async move {
             match lane {
                 Lane::Jobs => jobs::handle(&core, delivery, &stopping).await,
                 Lane::Tasks => tasks::handle(&core, delivery, &stopping).await,
             }
-            drop(guard);
+            drop(guards);
         });
     }
 }

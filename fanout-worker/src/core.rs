@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use push_shared::{index::Index, queue::Queue, time::UnixMillis};
 
-use crate::{patience::Patience, strand::TurnLimits, transports::Transports, verdict::Backoff};
+use crate::{metrics::Metrics, patience::Patience, strand::TurnLimits, transports::Transports, verdict::Backoff};
 
 /// Where the time comes from.
 pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
@@ -34,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) patience: Patience,
     /// How long a ledger entry is kept after its message was accepted.
     pub(crate) keep: std::time::Duration,
+    pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) jitter: Jitter,
 }

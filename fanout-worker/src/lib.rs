@@ -1,1 +1,150 @@
-//! push-fanout-worker
+//! The fan-out worker: takes accepted pushes from the queue, finds the devices they mean, and
+//! delivers.
+//!
+//! [`run`] is the whole service; `main` and `pushctl standalone` differ only in what they hand
+//! it.
+
+mod consume;
+mod core;
+mod in_work;
+mod jobs;
+mod metrics;
+mod patience;
+pub mod plan;
+mod settings;
+mod settle;
+mod strand;
+mod tasks;
+pub mod transport;
+mod transports;
+pub mod verdict;
+
+use std::{sync::Arc, time::Duration};
+
+use push_shared::{
+    index::Index,
+    queue::{Lane, Queue, QueueError},
+    time::UnixMillis,
+};
+use tokio::task::JoinSet;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{info, warn};
+
+pub use crate::{
+    core::{Clock, Jitter, PlanLimits},
+    metrics::Metrics,
+    patience::Patience,
+    settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
+    strand::TurnLimits,
+    transports::{Later, Transports},
+};
+use crate::{core::Core, in_work::InWork};
+
+/// Why a worker ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The queue cannot be consumed, and trying again is pointless.
+    #[error("cannot consume the queue")]
+    Queue(#[from] QueueError),
+}
+
+/// What a worker works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where messages come from.
+    pub queue: Arc<dyn Queue>,
+    /// Where devices and the ledger are.
+    pub index: Arc<dyn Index>,
+    /// How devices are reached.
+    pub transports: Transports,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Where jitter comes from.
+    pub jitter: Jitter,
+}
+
+impl Parts {
+    /// Parts with the system's clock and randomness.
+    pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
+        Self {
+            queue,
+            index,
+            transports,
+            metrics: Metrics::default(),
+            clock: Arc::new(UnixMillis::now),
+            jitter: Arc::new(rand::random::<f64>),
+        }
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("queue", &self.queue)
+            .field("index", &self.index)
+            .field("transports", &self.transports)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a worker until `shutdown`, then drains: takes nothing more, finishes the batches in
+/// work, saves their checkpoints, gives back what is not done. What is still running after
+/// `drain_deadline` is named in the log and left to redelivery.
+///
+/// # Errors
+/// If the queue cannot be consumed at all.
+pub async fn run(
+    settings: WorkerSettings,
+    parts: Parts,
+    drain_deadline: Duration,
+    shutdown: CancellationToken,
+) -> Result<(), RunError> {
+    let core = Arc::new(Core {
+        queue: parts.queue,
+        index: parts.index,
+        transports: parts.transports,
+        limits: settings.limits,
+        plan: settings.plan,
+        backoff: settings.backoff,
+        patience: settings.patience,
+        keep: settings.ledger_retention,
+        metrics: parts.metrics,
+        clock: parts.clock,
+        jitter: parts.jitter,
+    });
+    let (handlers, in_work) = (TaskTracker::new(), InWork::default());
+    // A consumer that ends by itself takes the other one with it.
+    let stopping = shutdown.child_token();
+    let mut consumers = JoinSet::new();
+    for (lane, prefetch) in
+        [(Lane::Jobs, settings.job_prefetch), (Lane::Tasks, settings.task_prefetch)]
+    {
+        consumers.spawn(consume::consume(
+            core.clone(),
+            lane,
+            prefetch,
+            stopping.clone(),
+            handlers.clone(),
+            in_work.clone(),
+        ));
+    }
+    let mut result = Ok(());
+    while let Some(ended) = consumers.join_next().await {
+        stopping.cancel();
+        if let Ok(Err(error)) = ended {
+            result = Err(RunError::Queue(error));
+        }
+    }
+    handlers.close();
+    if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
+        for row in in_work.rows() {
+            let for_ms = core.now().since(row.since).as_millis();
+            warn!(lane = row.lane.name(), bytes = row.bytes, for_ms, "still running at the drain deadline");
+        }
+    } else {
+        info!("drained");
+    }
+    result
+}

@@ -26,6 +26,7 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
     let jitter = (core.jitter)();
     let verdict = decide(end, task.attempt, &core.backoff, core.now(), head.expires_at, jitter);
     debug!(message_id = %head.message_id, strand = task.strand, ?verdict, "turn ended");
+    core.metrics.turn(&verdict);
     let message_id = head.message_id;
     let (rest, delay) = match verdict {
         Verdict::Ack => return Ok(()),
@@ -56,7 +57,9 @@ pub(crate) async fn put_aside(
     reason: &str,
 ) -> Result<(), Undecided> {
     warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
-    core.queue.publish_dead(lane, envelope, reason).await.map_err(|error| undecided(&error))
+    core.queue.publish_dead(lane, envelope, reason).await.map_err(|error| undecided(&error))?;
+    core.metrics.dead_letter(lane);
+    Ok(())
 }
 
 fn undecided(error: &QueueError) -> Undecided {

@@ -112,8 +112,10 @@ impl Strand<'_> {
         stopping: &CancellationToken,
     ) -> Result<(Position, bool), TurnEnd> {
         let batch = self.next_batch(core, position, stopping).await?;
+        let started = tokio::time::Instant::now();
         let sent = core.transports.deliver(outgoing, &batch.targets, || core.now()).await;
         let Some(results) = sent else { return Err(TurnEnd::TransportAway) };
+        core.metrics.batch_took(started.elapsed());
         let mut outcomes = Outcomes::default();
         if batch.unknown > 0 {
             outcomes.failed.insert(FailReason::UnknownClient, batch.unknown);
@@ -121,6 +123,7 @@ impl Strand<'_> {
         for (target, outcome) in batch.targets.iter().zip(results) {
             match outcome {
                 Outcome::Sent => outcomes.sent += 1,
+                Outcome::Expired => outcomes.expired += 1,
                 Outcome::Failed(reason) => outcomes.fail(reason),
                 Outcome::Later(_) => outcomes.fail(FailReason::RetriesExhausted),
                 Outcome::Gone => {
@@ -233,12 +236,16 @@ impl Strand<'_> {
         let settle = || core.index.settle(&head.message_id, &settlement);
         let answer = core.patience.try_until(stopping, settle).await?;
         match answer.value {
-            Settled::Saved { recalled } => Ok((to, recalled)),
+            Settled::Saved { recalled } => {
+                core.metrics.settled(&settlement.outcomes);
+                Ok((to, recalled))
+            }
             Settled::Overtaken if answer.unsure => {
                 // A try whose answer was lost may be what moved the checkpoint.
                 let entry = || core.index.entry(&head.app_id, &head.message_id);
                 match core.patience.try_until(stopping, entry).await?.value {
                     Some(entry) if entry.position(self.number) == to => {
+                        core.metrics.settled(&settlement.outcomes);
                         Ok((to, entry.recalled_at.is_some()))
                     }
                     _ => Err(TurnEnd::Overtaken),

@@ -38,6 +38,19 @@ pub enum Verdict {
     Dead(String),
 }
 
+impl Verdict {
+    /// The name in metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Continue => "continue",
+            Self::PutOff(_) => "put_off",
+            Self::Requeue => "requeue",
+            Self::Dead(_) => "dead",
+        }
+    }
+}
+
 /// The bounds of putting off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {

@@ -1,0 +1,213 @@
+//! The worker's settings: flags as they were written, and what they come to.
+
+use std::{net::SocketAddr, time::Duration};
+
+use push_shared::settings::{Mistakes, Named, address, count, duration};
+
+use crate::{
+    core::PlanLimits, patience::Patience, strand::TurnLimits, transports::Later, verdict::Backoff,
+};
+
+/// Flags that hold for a worker wherever it runs.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Worker")]
+pub struct WorkerArgs {
+    /// Envelopes of accepted pushes that are in work at once
+    #[arg(long, env = "PUSH_JOB_PREFETCH", value_name = "N", default_value = "16")]
+    job_prefetch: String,
+    /// Slices of broadcasts that are in work at once
+    #[arg(long, env = "PUSH_TASK_PREFETCH", value_name = "N", default_value = "4")]
+    task_prefetch: String,
+    /// Devices between two checkpoints: the most that a crash repeats, for each slice in work
+    #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
+    batch: String,
+    /// How long a slice is worked on before others have their turn
+    #[arg(long, env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
+    turn: String,
+    /// How long after acceptance a push with time to live 0 is still sent
+    #[arg(long, env = "PUSH_NOW_WINDOW", value_name = "TIME", default_value = "5s")]
+    now_window: String,
+    /// The most parts of one broadcast: how many workers and slots can share it
+    #[arg(long, env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
+    strands: String,
+    /// A broadcast over no more index slots than this is sent at once instead of shared
+    #[arg(long, env = "PUSH_STRAND_MIN_SLOTS", value_name = "N", default_value = "16384")]
+    strand_min_slots: String,
+    /// The first delay of a slice whose transport is away; doubled each time
+    #[arg(long, env = "PUSH_RETRY_FIRST", value_name = "TIME", default_value = "1s")]
+    retry_first: String,
+    /// The longest delay of a slice whose transport is away
+    #[arg(long, env = "PUSH_RETRY_LONGEST", value_name = "TIME", default_value = "1m")]
+    retry_longest: String,
+    /// How long a slice that another worker took over waits before it is looked at again
+    #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", default_value = "10s")]
+    stand_by: String,
+    /// Tries of a device whose transport says "later", within its batch
+    #[arg(long, env = "PUSH_LATER_TRIES", value_name = "N", default_value = "4")]
+    later_tries: String,
+    /// The pause before such a try, unless the transport names one
+    #[arg(long, env = "PUSH_LATER_PAUSE", value_name = "TIME", default_value = "250ms")]
+    later_pause: String,
+    /// The longest pause that a transport can ask for
+    #[arg(long, env = "PUSH_LATER_LONGEST", value_name = "TIME", default_value = "5s")]
+    later_longest: String,
+    /// The first pause while the index is away; doubled each time
+    #[arg(long, env = "PUSH_INDEX_PAUSE", value_name = "TIME", default_value = "100ms")]
+    index_pause: String,
+    /// The longest pause while the index is away
+    #[arg(long, env = "PUSH_INDEX_PAUSE_LONGEST", value_name = "TIME", default_value = "2s")]
+    index_pause_longest: String,
+    /// How long the ledger of a message is kept
+    #[arg(long, env = "PUSH_LEDGER_RETENTION", value_name = "TIME", default_value = "7days")]
+    ledger_retention: String,
+}
+
+/// Flags that only the worker's own program has.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ProcessArgs {
+    /// Where /livez, /readyz and /metrics are served
+    #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9081")]
+    ops_listen: String,
+    /// How long a stop waits for work to end
+    #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
+    drain_deadline: String,
+}
+
+/// Checked settings of a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerSettings {
+    /// Envelopes in work at once.
+    pub job_prefetch: u16,
+    /// Tasks in work at once.
+    pub task_prefetch: u16,
+    /// Bounds of a turn.
+    pub limits: TurnLimits,
+    /// How broadcasts are cut.
+    pub plan: PlanLimits,
+    /// Putting off.
+    pub backoff: Backoff,
+    /// Devices to try later.
+    pub later: Later,
+    /// Waiting for the index.
+    pub patience: Patience,
+    /// How long a ledger entry is kept.
+    pub ledger_retention: Duration,
+}
+
+/// Checked settings of the worker's own program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// Where operations endpoints are served.
+    pub ops_listen: SocketAddr,
+    /// How long a stop waits.
+    pub drain_deadline: Duration,
+}
+
+macro_rules! named {
+    ($flag:literal, $env:literal) => {
+        Named { flag: $flag, env: $env }
+    };
+}
+
+impl WorkerArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`.
+    pub fn check(&self, mistakes: &mut Mistakes) -> Option<WorkerSettings> {
+        let m = mistakes;
+        let job_prefetch =
+            m.take(named!("--job-prefetch", "PUSH_JOB_PREFETCH"), &self.job_prefetch, count(1, 1000));
+        let task_prefetch = m.take(
+            named!("--task-prefetch", "PUSH_TASK_PREFETCH"),
+            &self.task_prefetch,
+            count(1, 1000),
+        );
+        let batch = m.take(named!("--batch", "PUSH_BATCH"), &self.batch, count(1, 100_000));
+        let strands = m.take(named!("--strands", "PUSH_STRANDS"), &self.strands, count(1, 4096));
+        let min_slots = m.take(
+            named!("--strand-min-slots", "PUSH_STRAND_MIN_SLOTS"),
+            &self.strand_min_slots,
+            count(1, u64::from(u32::MAX)),
+        );
+        let later_tries =
+            m.take(named!("--later-tries", "PUSH_LATER_TRIES"), &self.later_tries, count(1, 100));
+        let mut time = |name, text: &str| m.take(name, text, duration);
+        let turn = time(named!("--turn", "PUSH_TURN"), &self.turn);
+        let now_window = time(named!("--now-window", "PUSH_NOW_WINDOW"), &self.now_window);
+        let retry_first = time(named!("--retry-first", "PUSH_RETRY_FIRST"), &self.retry_first);
+        let retry_longest =
+            time(named!("--retry-longest", "PUSH_RETRY_LONGEST"), &self.retry_longest);
+        let stand_by = time(named!("--stand-by", "PUSH_STAND_BY"), &self.stand_by);
+        let later_pause = time(named!("--later-pause", "PUSH_LATER_PAUSE"), &self.later_pause);
+        let later_longest =
+            time(named!("--later-longest", "PUSH_LATER_LONGEST"), &self.later_longest);
+        let index_pause = time(named!("--index-pause", "PUSH_INDEX_PAUSE"), &self.index_pause);
+        let index_longest = time(
+            named!("--index-pause-longest", "PUSH_INDEX_PAUSE_LONGEST"),
+            &self.index_pause_longest,
+        );
+        let ledger_retention =
+            time(named!("--ledger-retention", "PUSH_LEDGER_RETENTION"), &self.ledger_retention);
+        let (retry_first, retry_longest) = (retry_first?, retry_longest?);
+        if retry_first > retry_longest || retry_first.is_zero() {
+            m.note("--retry-first must be more than zero and at most --retry-longest");
+        }
+        Some(WorkerSettings {
+            job_prefetch: job_prefetch?,
+            task_prefetch: task_prefetch?,
+            limits: TurnLimits { batch: batch?, time: turn?, now_window: now_window? },
+            plan: PlanLimits { strands: strands?, min_slots: min_slots? },
+            backoff: Backoff { stand_by: stand_by?, first: retry_first, longest: retry_longest },
+            later: Later { tries: later_tries?, pause: later_pause?, longest: later_longest? },
+            patience: Patience { first: index_pause?, longest: index_longest? },
+            ledger_retention: ledger_retention?,
+        })
+    }
+}
+
+impl ProcessArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`.
+    pub fn check(&self, mistakes: &mut Mistakes) -> Option<ProcessSettings> {
+        let ops_listen =
+            mistakes.take(named!("--ops-listen", "PUSH_OPS_LISTEN"), &self.ops_listen, address);
+        let drain_deadline = mistakes.take(
+            named!("--drain-deadline", "PUSH_DRAIN_DEADLINE"),
+            &self.drain_deadline,
+            duration,
+        );
+        Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        worker: WorkerArgs,
+    }
+
+    fn check(flags: &[&str]) -> Result<WorkerSettings, Mistakes> {
+        let cli = Cli::try_parse_from(["worker"].iter().chain(flags)).unwrap();
+        let mut mistakes = Mistakes::default();
+        let settings = cli.worker.check(&mut mistakes);
+        mistakes.finish(settings)
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        let settings = check(&[]).unwrap();
+        assert_eq!(settings.limits.batch, 1000);
+        assert_eq!(settings.ledger_retention, Duration::from_secs(7 * 24 * 3600));
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_together() {
+        let text = check(&["--batch", "0", "--turn", "5"]).unwrap_err().to_string();
+        assert!(text.contains("--batch") && text.contains("--turn"), "{text}");
+        let text = check(&["--retry-first", "2m"]).unwrap_err().to_string();
+        assert!(text.contains("at most --retry-longest"), "{text}");
+    }
+}
