@@ -15,6 +15,8 @@ pub mod message;
 pub mod queue;
 pub mod secret;
 pub mod settings;
+pub mod shutdown;
+pub mod sqlite;
 pub mod targeting;
 pub mod telemetry;
 pub mod time;

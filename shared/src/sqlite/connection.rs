@@ -1,0 +1,78 @@
+//! Opening connections: one that writes, several that read.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::{Schema, StoreError, StoreSettings, turnstile::Turnstile};
+
+/// How many different statements a connection keeps ready.
+const PREPARED_STATEMENTS: usize = 64;
+
+/// Opens the connection that writes; makes the file, its directory and its tables if need be.
+pub(super) fn open_writer(
+    path: &Path,
+    schema: &Schema,
+    settings: &StoreSettings,
+) -> Result<(Connection, Turnstile), StoreError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let unusable = |source| StoreError::Directory { path: directory.into(), source };
+    fs::create_dir_all(directory).map_err(|error| unusable(Arc::new(error)))?;
+    // SQLite would only say "unable to open database file"; this says why.
+    let turnstile = Turnstile::open(path).map_err(|error| unusable(Arc::new(error)))?;
+
+    let prepare = || {
+        let connection = open(path, settings)?;
+        // Before anything is changed: it may be somebody else's file.
+        schema.check(&connection, path)?;
+        // Two processes that switch a new file to WAL at once can deadlock each other.
+        let _turn = turnstile.enter(settings.busy_timeout);
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "full")?;
+        connection.pragma_update(None, "journal_size_limit", settings.log_limit)?;
+        schema.apply(&connection, path)?;
+        Ok(connection)
+    };
+    let connection = prepare().map_err(|error| at_open(error, path, schema))?;
+    Ok((connection, turnstile))
+}
+
+/// Opens a connection that only reads a file that [`open_writer`] has prepared.
+pub(super) fn open_reader(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError> {
+    let connection = open(path, settings)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+fn open(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError> {
+    // Without SQLITE_OPEN_URI: a path is a path, also if it begins with `file:`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(settings.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    // A negative size is in KiB, a positive one in pages.
+    connection.pragma_update(None, "cache_size", -i64::from(settings.cache_kib))?;
+    Ok(connection)
+}
+
+fn at_open(error: StoreError, path: &Path, schema: &Schema) -> StoreError {
+    let path: PathBuf = path.into();
+    match error {
+        StoreError::Sqlite(source)
+            if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) =>
+        {
+            StoreError::Foreign { path, purpose: schema.purpose }
+        }
+        StoreError::Sqlite(source) => StoreError::Open { path, source },
+        other => other,
+    }
+}

@@ -1,0 +1,63 @@
+//! Turns between processes that write to one file.
+//!
+//! SQLite lets one process write at a time, and has the others poll with growing pauses. A
+//! process that commits back to back leaves the file unlocked for microseconds only, so one that
+//! polls every 100 ms may find it locked for ever. Hence a second lock, that is held only *while
+//! waiting* for SQLite's: who waits for SQLite's lock holds the turnstile, the busy process must
+//! wait at the turnstile before it can begin again, and the waiting one gets in.
+//!
+//! It is a courtesy: who has waited for long goes on without it, and SQLite still keeps the
+//! writers apart. It is an advisory lock on a file beside the database, never on the database
+//! itself, where closing it would drop SQLite's own locks.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions, TryLockError},
+    io,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long to wait before looking again. Shorter than the commit of anybody.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+#[derive(Debug)]
+pub(super) struct Turnstile(File);
+
+/// Held until dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(&'a File);
+
+impl Turnstile {
+    /// Opens the lock file beside the database.
+    pub(super) fn open(database: &Path) -> io::Result<Self> {
+        let mut path = OsString::from(database);
+        path.push("-turn");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        Ok(Self(file))
+    }
+
+    /// Takes the turnstile; none if it was held for longer than `patience`, or if the file
+    /// system knows no locks. Blocks its thread.
+    pub(super) fn enter(&self, patience: Duration) -> Option<Turn<'_>> {
+        let since = Instant::now();
+        loop {
+            match self.0.try_lock() {
+                Ok(()) => return Some(Turn(&self.0)),
+                Err(TryLockError::WouldBlock) if since.elapsed() < patience => {
+                    // On the writer's own thread, which has nothing else to do.
+                    thread::park_timeout(LOOK_AGAIN);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Closing the file would release the lock as well.
+        let _ = self.0.unlock();
+    }
+}
