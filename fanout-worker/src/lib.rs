@@ -11,6 +11,7 @@ mod jobs;
 mod metrics;
 mod patience;
 pub mod plan;
+pub mod ready;
 mod settings;
 mod settle;
 mod strand;
@@ -34,7 +35,7 @@ pub use crate::{
     core::{Clock, Jitter, PlanLimits},
     metrics::Metrics,
     patience::Patience,
-    settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
+    settings::{MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
     strand::TurnLimits,
     transports::{Later, Transports},
 };

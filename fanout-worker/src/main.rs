@@ -1,1 +1,88 @@
-fn main() {}
+//! `fanout-worker`: settings, engines, transports, run, drain.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::Context as _;
+use clap::Parser;
+use prometheus_client::registry::Registry;
+use push_fanout_worker::{
+    MqttArgs, Parts, ProcessArgs, Transports, WorkerArgs, ready::Ready, run,
+    transport::{Discard, mqtt::MqttTransport},
+};
+use push_shared::{
+    device::TransportKind,
+    engines::{EngineArgs, open_index, open_queue},
+    settings::Mistakes,
+    shutdown,
+    telemetry::{self, LogArgs},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+/// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
+#[derive(Debug, Parser)]
+#[command(name = "fanout-worker", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    process: ProcessArgs,
+    #[command(flatten)]
+    engines: EngineArgs,
+    #[command(flatten)]
+    mqtt: MqttArgs,
+    #[command(flatten)]
+    worker: WorkerArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match start(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => telemetry::failed(&format!("{error:#}")),
+    }
+}
+
+async fn start(cli: Cli) -> anyhow::Result<()> {
+    let mut mistakes = Mistakes::default();
+    let log = cli.log.check(&mut mistakes);
+    let process = cli.process.check(&mut mistakes);
+    let engines = cli.engines.check(&mut mistakes);
+    let mqtt = cli.mqtt.check(&mut mistakes);
+    let worker = cli.worker.check(&mut mistakes);
+    let all = process.zip(engines).zip(mqtt.zip(worker));
+    let ((process, engines), (mqtt, worker)) = mistakes.finish(all)?;
+    telemetry::init(log);
+
+    let ops = TcpListener::bind(process.ops_listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", process.ops_listen))?;
+    let queue = open_queue(&engines)
+        .await
+        .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
+    let index = open_index(&engines)
+        .await
+        .with_context(|| format!("cannot use the index at {}", engines.index))?;
+    let mut transports =
+        Transports::new(worker.later).with(TransportKind::Discard, Arc::new(Discard));
+    if let Some((url, settings)) = mqtt {
+        info!(broker = %url, "devices are reached over MQTT");
+        transports =
+            transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
+    }
+    let parts = Parts::new(queue.clone(), index.clone(), transports.clone());
+    let mut registry = Registry::default();
+    parts.metrics.register(&mut registry);
+    let ready = Arc::new(Ready::new(queue.clone(), index, transports.clone()));
+    let ops_done = CancellationToken::new();
+    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
+    info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");
+
+    let result = run(worker, parts, process.drain_deadline, shutdown::on_signal()).await;
+    transports.close().await;
+    queue.close().await;
+    ops_done.cancel();
+    serving.await?;
+    result.context("the worker stopped by itself")
+}

@@ -5,7 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 use push_shared::settings::{Mistakes, Named, address, count, duration};
 
 use crate::{
-    core::PlanLimits, patience::Patience, strand::TurnLimits, transports::Later, verdict::Backoff,
+    core::PlanLimits,
+    patience::Patience,
+    strand::TurnLimits,
+    transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
+    transports::Later,
+    verdict::Backoff,
 };
 
 /// Flags that hold for a worker wherever it runs.
@@ -60,6 +65,38 @@ pub struct WorkerArgs {
     /// How long the ledger of a message is kept
     #[arg(long, env = "PUSH_LEDGER_RETENTION", value_name = "TIME", default_value = "7days")]
     ledger_retention: String,
+}
+
+/// Flags about the MQTT broker.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "MQTT")]
+pub struct MqttArgs {
+    /// The broker: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
+    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL", hide_env_values = true)]
+    mqtt_url: Option<String>,
+    #[command(flatten)]
+    tuning: MqttTuningArgs,
+}
+
+/// How the broker is used, wherever it is.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "MQTT")]
+pub struct MqttTuningArgs {
+    /// Connections that share broadcasts; one more carries small pushes
+    #[arg(long, env = "PUSH_MQTT_CONNECTIONS", value_name = "N", default_value = "4")]
+    mqtt_connections: String,
+    /// The most unacknowledged messages of a connection; the broker may lower it
+    #[arg(long, env = "PUSH_MQTT_WINDOW", value_name = "N", default_value = "512")]
+    mqtt_window: String,
+    /// How long connecting to the broker may take
+    #[arg(long, env = "PUSH_MQTT_CONNECT_TIMEOUT", value_name = "TIME", default_value = "5s")]
+    mqtt_connect_timeout: String,
+    /// How long the broker may take to acknowledge a message
+    #[arg(long, env = "PUSH_MQTT_ACK_TIMEOUT", value_name = "TIME", default_value = "10s")]
+    mqtt_ack_timeout: String,
+    /// How long a batch waits for a lost broker before it is put off
+    #[arg(long, env = "PUSH_MQTT_PATIENCE", value_name = "TIME", default_value = "5s")]
+    mqtt_patience: String,
 }
 
 /// Flags that only the worker's own program has.
@@ -159,6 +196,50 @@ impl WorkerArgs {
             later: Later { tries: later_tries?, pause: later_pause?, longest: later_longest? },
             patience: Patience { first: index_pause?, longest: index_longest? },
             ledger_retention: ledger_retention?,
+        })
+    }
+}
+
+impl MqttArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`. Without a URL there is no MQTT.
+    pub fn check(&self, mistakes: &mut Mistakes) -> Option<Option<(MqttUrl, MqttSettings)>> {
+        let tuning = self.tuning.check(mistakes);
+        let Some(url) = &self.mqtt_url else { return tuning.map(|_| None) };
+        let url = mistakes.take_secret(named!("--mqtt-url", "PUSH_MQTT_URL"), url, |url| {
+            url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
+        });
+        Some(Some((url?, tuning?)))
+    }
+}
+
+impl MqttTuningArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`.
+    pub fn check(&self, mistakes: &mut Mistakes) -> Option<MqttSettings> {
+        let connections = mistakes.take(
+            named!("--mqtt-connections", "PUSH_MQTT_CONNECTIONS"),
+            &self.mqtt_connections,
+            count(1, MqttSettings::MAX_CONNECTIONS),
+        );
+        let window = mistakes.take(
+            named!("--mqtt-window", "PUSH_MQTT_WINDOW"),
+            &self.mqtt_window,
+            count(1, u16::MAX),
+        );
+        let mut time = |name, text: &str| mistakes.take(name, text, duration);
+        let connect_timeout = time(
+            named!("--mqtt-connect-timeout", "PUSH_MQTT_CONNECT_TIMEOUT"),
+            &self.mqtt_connect_timeout,
+        );
+        let ack_timeout =
+            time(named!("--mqtt-ack-timeout", "PUSH_MQTT_ACK_TIMEOUT"), &self.mqtt_ack_timeout);
+        let patience = time(named!("--mqtt-patience", "PUSH_MQTT_PATIENCE"), &self.mqtt_patience);
+        Some(MqttSettings {
+            connections: connections?,
+            window: window?,
+            connect_timeout: connect_timeout?,
+            ack_timeout: ack_timeout?,
+            patience: patience?,
+            ..MqttSettings::default()
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Logs: one line an event, its values as fields, to standard error.
 
+use std::{io::Write as _, process::ExitCode};
+
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::{Mistakes, Named};
@@ -68,4 +70,11 @@ pub fn init(settings: LogSettings) {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+}
+
+/// Says in one line on standard error why the program ends, whatever the log filter.
+pub fn failed(why: &str) -> ExitCode {
+    // A closed standard error leaves only the exit code to tell.
+    let _ = writeln!(std::io::stderr().lock(), "error: {why}");
+    ExitCode::FAILURE
 }

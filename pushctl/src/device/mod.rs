@@ -3,6 +3,8 @@
 pub mod export;
 pub mod import;
 pub mod listen;
+pub mod subscriber;
+pub mod subscriber;
 
 use std::path::PathBuf;
 

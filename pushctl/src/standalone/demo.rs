@@ -1,0 +1,257 @@
+//! `standalone --demo`: what the service does, on the terminal, through its real doors.
+//!
+//! Six devices connect to the broker like any device would, one targeted push goes through the
+//! HTTP endpoint like any backend's would, and the ledger tells when it is done. Afterwards the
+//! devices keep listening, so that a `curl` from another terminal shows up here.
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use anyhow::{Context as _, bail};
+use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_shared::{
+    app::App,
+    device::{Device, DeviceDraft},
+    ids::{AppId, MessageId},
+    index::Index,
+    message::Payload,
+    secret::Secret,
+    time::UnixMillis,
+};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    device::subscriber::Subscriber,
+    output::{Output, Table},
+    push,
+};
+
+const APP: &str = "demo";
+const SECRET_FILE: &str = "demo.secret";
+/// client id, country, language, brand, model, Android API level, app version
+const DEVICES: [[&str; 7]; 6] = [
+    ["shanghai-phone", "CN", "zh-Hans-CN", "Xiaomi", "14 Pro", "34", "2.1.0"],
+    ["beijing-tablet", "CN", "zh-CN", "HUAWEI", "MatePad", "31", "2.0.0"],
+    ["singapore-phone", "SG", "zh-SG", "OPPO", "Find X7", "34", "2.1.0"],
+    ["singapore-english", "SG", "en-SG", "Samsung", "Galaxy S24", "34", "2.1.0"],
+    ["berlin-phone", "DE", "de-DE", "Xiaomi", "14 Pro", "33", "2.1.0"],
+    ["lisbon-phone", "PT", "pt-PT", "Nothing", "Phone (2)", "34", "1.9.3"],
+];
+/// Everyone in China or Singapore who reads Chinese.
+const TARGETING: &str = r#"{"country":["CN","SG"],"language":["zh"]}"#;
+/// How long the demo waits for its push.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the broker keeps the session of a demo device.
+const SESSION: Duration = Duration::from_mins(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Messages that may wait to be printed.
+const BACKLOG: usize = 64;
+
+/// Shows the demo, then prints what devices receive until `shutdown`.
+pub(super) async fn run(
+    index: &dyn Index,
+    http: SocketAddr,
+    broker: &MqttUrl,
+    data_dir: &Path,
+    shutdown: &CancellationToken,
+    out: Output,
+) -> anyhow::Result<()> {
+    let app: AppId = APP.parse()?;
+    let secret = make_app(index, &app, &data_dir.join(SECRET_FILE)).await?;
+    let devices = register(index, &app).await?;
+    let mut received = listen(broker, &app, &devices).await?;
+
+    out.note(format_args!(
+        "\nSix devices of the app `{APP}` listen over MQTT on {broker}.\n\
+         One push goes to everyone in China or Singapore who reads Chinese:\n\
+         \x20 \"targeting\": {TARGETING}\n"
+    ));
+    let body = body(TARGETING, "你好", "A targeted push");
+    let id = send(http, &app, &secret, &body).await?;
+    let got = wait(index, &app, &id, &mut received, shutdown).await?;
+    let Some(got) = got else { return Ok(()) };
+    show(&devices, &got, out)?;
+
+    let everyone = body_for_everyone();
+    out.note(format_args!(
+        "\nNow you, from another terminal (this goes to all six, and shows up here):\n\n\
+         curl -sS http://{http}/v1/message/push/{APP} \\\n\
+         \x20 -H \"Authorization: $(cat {})\" -H 'Content-Type: application/json' \\\n\
+         \x20 -d '{everyone}'\n\n\
+         Stop with Ctrl-C.\n",
+        data_dir.join(SECRET_FILE).display()
+    ));
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            message = received.recv() => match message {
+                Some((device, payload)) => {
+                    out.note(format_args!("{device} received {}", describe(&payload)));
+                }
+                None => bail!("the demo's devices lost the broker"),
+            },
+        }
+    }
+}
+
+/// Makes the app, or on a second run finds it again with the secret that was kept.
+async fn make_app(index: &dyn Index, app: &AppId, file: &Path) -> anyhow::Result<Secret> {
+    if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), index.app(app).await?)
+        && stored.verify(secret.expose().as_bytes(), UnixMillis::now())
+    {
+        return Ok(secret);
+    }
+    let secret = Secret::generate();
+    write_for_owner(file, secret.expose())
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let fresh = App::new(app.clone(), &secret, UnixMillis::now());
+    if !index.create_app(&fresh).await? {
+        index.update_app(&fresh).await?;
+    }
+    Ok(secret)
+}
+
+fn write_for_owner(file: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)?.write_all(text.as_bytes())
+}
+
+async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>> {
+    let device = |[id, country, language, brand, model, os, version]: [&str; 7]| {
+        let text = |text: &str| Some(text.to_owned());
+        let draft = DeviceDraft {
+            country: text(country),
+            language: text(language),
+            brand: text(brand),
+            model: text(model),
+            os_version: text(os),
+            app_version: text(version),
+            ..DeviceDraft::default()
+        };
+        anyhow::Ok(draft.check(id.parse()?)?)
+    };
+    let devices = DEVICES.into_iter().map(device).collect::<anyhow::Result<Vec<_>>>()?;
+    for put in index.put_devices(app, &devices, UnixMillis::now()).await? {
+        put?;
+    }
+    Ok(devices)
+}
+
+type Received = mpsc::Receiver<(String, Payload)>;
+
+/// Connects every device; what they receive comes out of one channel.
+async fn listen(
+    broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    for device in devices {
+        let mut listener = Subscriber::connect(broker, app, &device.client_id, SESSION)
+            .await
+            .with_context(|| format!("{} cannot connect to {broker}", device.client_id))?;
+        let (sender, name) = (sender.clone(), device.client_id.to_string());
+        tokio::spawn(async move {
+            while let Ok(payload) = listener.next().await {
+                let Ok(payload) = serde_json::from_slice(&payload) else { continue };
+                if sender.send((name.clone(), payload)).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+fn body(targeting: &str, title: &str, desc: &str) -> String {
+    format!(
+        r#"{{"type":1,"time_to_live":600,"condition":{{"type":1,"targeting":{targeting}}},"notification":{{"title":"{title}","desc":"{desc}"}}}}"#
+    )
+}
+
+fn body_for_everyone() -> &'static str {
+    r#"{"type":1,"time_to_live":600,"condition":{"type":0},"notification":{"title":"Hello","desc":"everyone"}}"#
+}
+
+async fn send(http: SocketAddr, app: &AppId, secret: &Secret, body: &str) -> anyhow::Result<MessageId> {
+    let (server, app, secret, body) =
+        (format!("http://{http}"), app.clone(), secret.clone(), body.to_owned());
+    let answer = tokio::task::spawn_blocking(move || {
+        push::send(&server, &app, &secret, None, body.as_bytes())
+    })
+    .await??;
+    let id = answer.pointer("/result/message_id").and_then(serde_json::Value::as_str);
+    id.with_context(|| format!("the push was refused: {answer}"))?.parse().context("message id")
+}
+
+/// Waits until the ledger has settled the message and every device that was sent to has it.
+/// `None` if the demo is stopped before.
+async fn wait(
+    index: &dyn Index,
+    app: &AppId,
+    id: &MessageId,
+    received: &mut Received,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<Vec<(String, Payload)>>> {
+    let until = Instant::now() + PATIENCE;
+    let mut got = Vec::new();
+    loop {
+        let entry = index.entry(app, id).await?;
+        if let Some(entry) = &entry
+            && entry.is_closed()
+            && got.len() as u64 >= entry.outcomes.sent
+        {
+            return Ok(Some(got));
+        }
+        if Instant::now() > until {
+            bail!("the push did not arrive within {} s; its ledger: {entry:?}", PATIENCE.as_secs());
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(None),
+            message = received.recv() => got.push(message.context("the demo's devices lost the broker")?),
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+fn show(devices: &[Device], got: &[(String, Payload)], out: Output) -> anyhow::Result<()> {
+    use push_shared::{attributes::Attribute, targeting::Targeting};
+
+    let targeting: Targeting = serde_json::from_str(TARGETING)?;
+    let mut table = Table::new(&["DEVICE", "COUNTRY", "LANGUAGE", "BRAND", "VERSION", "RECEIVED"]);
+    for device in devices {
+        let has = |attribute| device.attributes.get(attribute).unwrap_or_default().to_owned();
+        let payload = got.iter().find(|(name, _)| *name == device.client_id.as_str());
+        let result = match (payload, targeting.matches(&device.attributes)) {
+            (Some((_, payload)), true) => describe(payload),
+            (None, false) => "nothing, as it should: it is not targeted".to_owned(),
+            (Some(_), false) => bail!("{} got a push that was not for it", device.client_id),
+            (None, true) => bail!("{} did not get its push", device.client_id),
+        };
+        table.row([
+            device.client_id.to_string(),
+            has(Attribute::Country),
+            has(Attribute::Language),
+            has(Attribute::Brand),
+            has(Attribute::AppVersion),
+            result,
+        ]);
+    }
+    out.note(table.to_string().trim_end());
+    Ok(())
+}
+
+fn describe(payload: &Payload) -> String {
+    match (&payload.notification, &payload.data) {
+        (Some(n), _) => format!(
+            "{} · {}",
+            n.title.as_deref().unwrap_or_default(),
+            n.desc.as_deref().unwrap_or_default()
+        ),
+        (None, Some(data)) => format!("{data:?}"),
+        (None, None) => "an empty message".to_owned(),
+    }
+}

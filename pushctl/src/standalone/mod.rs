@@ -1,0 +1,194 @@
+//! `pushctl standalone`: the whole service in one process.
+//!
+//! HTTP endpoint, worker, an MQTT broker for the devices, and embedded engines for queue and
+//! index, all in one data directory. It is the same code as the scaled form; only what is handed
+//! to it differs. Every address is bound before anything starts, so a port that is taken is one
+//! clear line.
+
+pub mod broker;
+mod demo;
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use prometheus_client::registry::Registry;
+use push_fanout_worker::{
+    MqttTuningArgs, Parts, Transports, WorkerArgs, WorkerSettings,
+    ready::Ready,
+    transport::{
+        Discard,
+        mqtt::{MqttSettings, MqttTransport, MqttUrl},
+    },
+};
+use push_ingest::{IngestArgs, Settings as IngestSettings};
+use push_shared::{
+    device::TransportKind,
+    engines::{EngineUrls, open_index, open_queue},
+    settings::{Mistakes, Named, address},
+    shutdown,
+    telemetry::{self, LogArgs, LogSettings},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use self::broker::{Broker, BrokerSettings};
+use crate::{cli::make_data_dir, output::Output};
+
+/// Flags of `standalone`.
+#[derive(Debug, clap::Args)]
+pub struct StandaloneArgs {
+    /// Make a demo app with devices that listen, push to them, and show who got what
+    #[arg(long)]
+    demo: bool,
+    /// Where the embedded MQTT broker listens for devices
+    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
+    mqtt_listen: String,
+    #[command(flatten)]
+    ingest: IngestArgs,
+    #[command(flatten)]
+    worker: WorkerArgs,
+    #[command(flatten)]
+    mqtt: MqttTuningArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Checked flags.
+struct Settings {
+    mqtt_listen: SocketAddr,
+    ingest: IngestSettings,
+    worker: WorkerSettings,
+    mqtt: MqttSettings,
+    log: LogSettings,
+    engines: EngineUrls,
+}
+
+impl StandaloneArgs {
+    fn check(&self, engines: Option<EngineUrls>, mut mistakes: Mistakes) -> Result<Settings, Mistakes> {
+        let m = &mut mistakes;
+        let mqtt_listen = m.take(
+            Named { flag: "--mqtt-listen", env: "PUSH_MQTT_LISTEN" },
+            &self.mqtt_listen,
+            address,
+        );
+        let (ingest, worker) = (self.ingest.check(m), self.worker.check(m));
+        let (mqtt, log) = (self.mqtt.check(m), self.log.check(m));
+        let settings = (|| {
+            Some(Settings {
+                mqtt_listen: mqtt_listen?,
+                ingest: ingest?,
+                worker: worker?,
+                mqtt: mqtt?,
+                log,
+                engines: engines?,
+            })
+        })();
+        mistakes.finish(settings)
+    }
+}
+
+/// Runs until SIGTERM or Ctrl-C, then drains.
+///
+/// # Errors
+/// If a setting is wrong, an address is taken, the data directory cannot be written, or a part
+/// stops by itself.
+pub async fn run(
+    args: StandaloneArgs,
+    engines: Option<EngineUrls>,
+    mistakes: Mistakes,
+    data_dir: &Path,
+    out: Output,
+) -> anyhow::Result<()> {
+    let settings = args.check(engines, mistakes)?;
+    telemetry::init(settings.log);
+    make_data_dir(data_dir)?;
+
+    let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);
+    let http = bind(settings.ingest.listen, "--listen").await?;
+    let ops = bind(ops_listen, "--ops-listen").await?;
+    let broker = Broker::start(settings.mqtt_listen, BrokerSettings::default())
+        .await
+        .context("choose another address with --mqtt-listen")?;
+    let queue = open_queue(&settings.engines)
+        .await
+        .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
+    let index = open_index(&settings.engines)
+        .await
+        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+    let broker_url: MqttUrl = format!("mqtt://{}", reachable(broker.address())).parse()?;
+    let mqtt = MqttTransport::start(broker_url.clone(), settings.mqtt);
+    let transports = Transports::new(settings.worker.later)
+        .with(TransportKind::Discard, Arc::new(Discard))
+        .with(TransportKind::Mqtt, Arc::new(mqtt));
+
+    let parts = Parts::new(queue.clone(), index.clone(), transports.clone());
+    let mut registry = Registry::default();
+    parts.metrics.register(&mut registry);
+    let ready = Arc::new(Ready::new(queue.clone(), index.clone(), transports.clone()));
+    let ops_done = CancellationToken::new();
+    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
+
+    let shutdown = shutdown::on_signal();
+    let address = reachable(http.local_addr()?);
+    let ingest = tokio::spawn(push_ingest::run(
+        settings.ingest,
+        http,
+        queue.clone(),
+        index.clone(),
+        shutdown.clone(),
+    ));
+    // The worker goes on until ingest has answered its last request.
+    let worker_stop = CancellationToken::new();
+    let worker = tokio::spawn(push_fanout_worker::run(
+        settings.worker,
+        parts,
+        drain_deadline,
+        worker_stop.clone(),
+    ));
+    info!(http = %address, mqtt = %broker_url, ops = %ops_listen, data_dir = %data_dir.display(), "standalone started");
+    let demo = async {
+        if args.demo {
+            demo::run(&*index, address, &broker_url, data_dir, &shutdown, out).await
+        } else {
+            out.note(format_args!(
+                "ready on http://{address}, devices on {broker_url}; stop with Ctrl-C"
+            ));
+            shutdown.cancelled().await;
+            Ok(())
+        }
+    };
+    let demo = demo.await;
+    if demo.is_err() {
+        shutdown.cancel();
+    }
+    let ingest = ingest.await?;
+    worker_stop.cancel();
+    let worker = worker.await?;
+    transports.close().await;
+    queue.close().await;
+    drop(broker);
+    ops_done.cancel();
+    serving.await?;
+    ingest.context("the HTTP endpoint stopped by itself")?;
+    worker.context("the worker stopped by itself")?;
+    demo
+}
+
+/// The address that a program on this machine connects to.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    address
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}: choose another address with {flag}")
+    })
+}
