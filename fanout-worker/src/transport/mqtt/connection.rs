@@ -3,8 +3,9 @@
 //! While it is down, parts are refused at once rather than kept: another connection may be up,
 //! and only the delivery knows how long it can wait.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
+use rmqtt_codec::v5::Connect;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -15,7 +16,7 @@ use tracing::{debug, info, warn};
 use super::{
     handshake::{self, ConnectError, Stream, Terms},
     part::Part,
-    session::{self, SessionEnd},
+    session::{self, Bounds, SessionEnd},
     settings::MqttSettings,
     url::MqttUrl,
 };
@@ -75,7 +76,8 @@ impl Connection {
     ) -> Option<Result<(Box<dyn Stream>, Terms), ConnectError>> {
         // Workers of a fleet need ids of their own, or the broker would end one for the other.
         let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
-        let connected = handshake::connect(&self.url, &self.settings, client_id);
+        let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client_id);
+        let connected = handshake::connect(&self.url, self.settings.connect_timeout, wanted);
         self.refusing(parts, connected).await
     }
 
@@ -85,10 +87,13 @@ impl Connection {
         terms: Terms,
         parts: &mut mpsc::Receiver<Part>,
     ) -> SessionEnd {
-        info!(broker = %self.url, connection = self.number, window = terms.window, "session with the broker");
+        let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
+        let window = wanted.min(terms.receive_max);
+        info!(broker = %self.url, connection = self.number, window, "session with the broker");
         let bit = 1u64 << self.number;
         self.up.send_modify(|up| *up |= bit);
-        let end = session::run(stream, terms, self.settings.ack_timeout, parts, &self.stop).await;
+        let bounds = Bounds { window, ack_timeout: self.settings.ack_timeout };
+        let end = session::run(stream, terms, bounds, parts, &self.stop).await;
         self.up.send_modify(|up| *up &= !bit);
         end
     }

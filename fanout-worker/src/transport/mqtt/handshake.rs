@@ -18,67 +18,84 @@ use tokio_rustls::{
 };
 use tokio_util::codec::{Decoder, Encoder};
 
-use super::{settings::MqttSettings, url::MqttUrl};
+use super::url::MqttUrl;
 
 /// How long the connection may be idle before both sides take it for dead. Half of it without a
 /// packet makes the session ping.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// The largest packet that a broker has reason to send to a session without subscriptions.
-const MAX_INBOUND: u32 = 64 * 1024;
+/// The largest packet that is read from a broker, in bytes: far above any push.
+const MAX_INBOUND: u32 = 1024 * 1024;
 
 /// Bytes to and from a broker.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The broker cannot be reached.
     #[error("no connection")]
     Io(#[from] std::io::Error),
+    /// The certificates of this machine cannot be used.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
+    /// TLS needs a name that it can check.
     #[error("the host has no name that a certificate could confirm")]
     Name(#[from] rustls::pki_types::InvalidDnsNameError),
+    /// The broker, or the way to it, is too slow.
     #[error("no session within {0:?}")]
     Slow(Duration),
+    /// The broker said no.
     #[error("the broker refused the session: {0:?}")]
     Refused(ConnectAckReason),
+    /// The broker hung up.
     #[error("the broker closed the connection during the handshake")]
     Closed,
+    /// Something that is no broker.
     #[error("the broker answered with something else than CONNACK")]
     Unexpected,
+    /// Something that is no broker, or one of an older MQTT.
     #[error("the broker does not speak MQTT 5")]
     Decode(#[from] DecodeError),
+    /// User or password are longer than MQTT allows.
     #[error("the login does not fit into CONNECT")]
     Encode(#[from] EncodeError),
 }
 
 /// What was agreed with the broker.
 #[derive(Debug)]
-pub(super) struct Terms {
-    pub(super) codec: Codec,
+pub struct Terms {
+    /// Reads and writes packets within the broker's limits.
+    pub codec: Codec,
     /// What was read behind the CONNACK.
-    pub(super) input: BytesMut,
-    pub(super) window: NonZeroU16,
-    pub(super) ping_after: Duration,
+    pub input: BytesMut,
+    /// Whether the broker had kept this session.
+    pub session_present: bool,
+    /// How many messages of ours the broker takes unacknowledged.
+    pub receive_max: NonZeroU16,
+    /// How long nothing may be sent before a ping is due.
+    pub ping_after: Duration,
 }
 
-/// Opens a session under this client id.
-pub(super) async fn connect(
+/// Opens the session that `wanted` describes; login and keep-alive are added here.
+///
+/// # Errors
+/// If there is no session within `limit`, or at all.
+pub async fn connect(
     url: &MqttUrl,
-    settings: &MqttSettings,
-    client_id: String,
+    limit: Duration,
+    wanted: Connect,
 ) -> Result<(Box<dyn Stream>, Terms), ConnectError> {
     let attempt = async {
         let tcp = TcpStream::connect((url.host.as_str(), url.port)).await?;
         tcp.set_nodelay(true)?;
         let mut stream: Box<dyn Stream> =
             if url.tls { Box::new(encrypt(tcp, &url.host).await?) } else { Box::new(tcp) };
-        let terms = log_in(&mut stream, connect_packet(url, client_id), settings.window).await?;
+        let terms = log_in(&mut stream, complete(wanted, url)).await?;
         Ok((stream, terms))
     };
-    let limit = settings.connect_timeout;
     tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Slow(limit)))
 }
 
@@ -94,25 +111,19 @@ async fn encrypt(
     Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
 }
 
-fn connect_packet(url: &MqttUrl, client_id: String) -> Connect {
-    let mut connect = Connect {
-        clean_start: true,
-        keep_alive: u16::try_from(KEEP_ALIVE.as_secs()).unwrap_or(u16::MAX),
-        client_id: client_id.into(),
-        ..Connect::default()
-    };
+fn complete(mut wanted: Connect, url: &MqttUrl) -> Connect {
+    wanted.keep_alive = u16::try_from(KEEP_ALIVE.as_secs()).unwrap_or(u16::MAX);
     if let Some(login) = &url.login {
-        connect.username = Some(login.user.clone().into());
-        connect.password = login.password.clone().map(Into::into);
+        wanted.username = Some(login.user.clone().into());
+        wanted.password = login.password.clone().map(Into::into);
     }
-    connect
+    wanted
 }
 
-/// Sends CONNECT and reads CONNACK. The window is the smaller of ours and the broker's.
-pub(super) async fn log_in(
+/// Sends CONNECT and reads CONNACK.
+async fn log_in(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     connect: Connect,
-    window: u16,
 ) -> Result<Terms, ConnectError> {
     let mut codec = Codec::new(MAX_INBOUND, 0);
     let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
@@ -139,6 +150,6 @@ pub(super) async fn log_in(
         Some(seconds @ 1..) => Duration::from_secs(seconds.into()).min(KEEP_ALIVE),
         _ => KEEP_ALIVE,
     };
-    let window = NonZeroU16::new(window).unwrap_or(NonZeroU16::MIN).min(receive_max);
-    Ok(Terms { codec, input, window, ping_after: keep_alive / 2 })
+    let session_present = ack.session_present;
+    Ok(Terms { codec, input, session_present, receive_max, ping_after: keep_alive / 2 })
 }

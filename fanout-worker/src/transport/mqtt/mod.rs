@@ -11,7 +11,7 @@
 //!   as unavailable.
 
 mod connection;
-mod handshake;
+pub mod handshake;
 mod part;
 mod session;
 mod settings;

@@ -9,7 +9,12 @@
 //! Reading never waits for writing: a broker that stops reading until its own output is read
 //! would otherwise stop both sides for good.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    num::{NonZeroU16, NonZeroU32},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
@@ -100,11 +105,18 @@ struct Session {
     pinged: Option<Instant>,
 }
 
+/// The bounds of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) window: NonZeroU16,
+    pub(super) ack_timeout: Duration,
+}
+
 /// Works until the session ends. Parts that are open then are answered with what is decided.
 pub(super) async fn run<S>(
     stream: S,
     terms: Terms,
-    ack_timeout: Duration,
+    bounds: Bounds,
     requests: &mut mpsc::Receiver<Part>,
     stop: &CancellationToken,
 ) -> SessionEnd
@@ -116,10 +128,10 @@ where
         input: terms.input,
         output: BytesMut::with_capacity(HIGH_WATER),
         unwritten: false,
-        window: Window::new(terms.window),
+        window: Window::new(bounds.window),
         parts: Slab::new(),
         turns: VecDeque::new(),
-        ack_timeout,
+        ack_timeout: bounds.ack_timeout,
         ping_after: terms.ping_after,
         last_output: Instant::now(),
         pinged: None,
@@ -336,7 +348,7 @@ fn publish(topic: ByteString, payload: Bytes, expiry_seconds: u32) -> Publish {
         packet_id: None,
         payload,
         properties: Some(PublishProperties {
-            message_expiry_interval: std::num::NonZeroU32::new(expiry_seconds),
+            message_expiry_interval: NonZeroU32::new(expiry_seconds),
             ..PublishProperties::default()
         }),
     }

@@ -9,7 +9,7 @@ pub struct MqttSettings {
     /// carries small deliveries only, so that a push to one device does not stand behind what a
     /// broadcast has in flight.
     pub connections: usize,
-    /// The most unacknowledged messages of a connection. The broker's receive maximum may lower
+    /// The most unacknowledged messages of a connection, 1 or more. The broker's receive maximum may lower
     /// it.
     pub window: u16,
     /// How long a connection, its TLS and its MQTT handshake may take together.

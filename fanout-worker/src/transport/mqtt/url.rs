@@ -1,6 +1,6 @@
 //! Where the broker is: `mqtt://[user:password@]host[:port]` or `mqtts://…`.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use percent_encoding::percent_decode_str;
 
@@ -50,7 +50,7 @@ impl FromStr for MqttUrl {
             _ => return Err(BadMqttUrl),
         };
         let decode = |part: &str| {
-            percent_decode_str(part).decode_utf8().map(|p| p.into_owned()).map_err(|_| BadMqttUrl)
+            percent_decode_str(part).decode_utf8().map(Cow::into_owned).map_err(|_| BadMqttUrl)
         };
         let password = url.password().map(decode).transpose()?;
         let login = match url.username() {
