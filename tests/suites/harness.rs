@@ -97,6 +97,7 @@ async fn a_killed_rabbitmq_comes_back_with_what_it_confirmed() {
         .unwrap();
     assert!(confirm.await.unwrap().is_ack());
 
+    rabbitmq.wait_until_known_on_disk("jobs").await;
     rabbitmq.restart().await.unwrap();
 
     let kept = eventually("the message is there", DEADLINE, async || {
@@ -144,7 +145,7 @@ async fn a_dropped_server_is_gone_with_its_children_and_its_folder() {
 async fn test_servers_leaves_with_the_exit_code_of_its_command() {
     let mut run = Run::start("exit 7");
     assert_eq!(run.wait_until_ended().await.code(), Some(7));
-    run.leaves_no_files().await;
+    run.leaves_nothing(&[]).await;
 }
 
 #[tokio::test]
@@ -155,8 +156,7 @@ async fn an_interrupted_run_leaves_nothing_behind() {
     run.process.signal_all(Signal::INT);
 
     assert_eq!(run.wait_until_ended().await.code(), Some(128 + 2));
-    all_gone(&running).await;
-    run.leaves_no_files().await;
+    run.leaves_nothing(&running).await;
 }
 
 #[tokio::test]
@@ -166,8 +166,7 @@ async fn a_killed_run_leaves_nothing_behind() {
 
     run.process.kill();
 
-    all_gone(&running).await;
-    run.leaves_no_files().await;
+    run.leaves_nothing(&running).await;
 }
 
 #[test]
@@ -221,9 +220,14 @@ impl Run {
         .await
     }
 
-    async fn leaves_no_files(&self) {
+    /// Once its first process is gone, all that it consisted of and all its files are.
+    async fn leaves_nothing(self, running: &[Identity]) {
+        let Self { process, folder } = self;
+        // The guard of the run's own first process belongs to this test.
+        drop(process);
+        all_gone(running).await;
         eventually("all temporary files are gone", DEADLINE, async || {
-            let left = fs::read_dir(self.folder.path().join("temporary")).unwrap();
+            let left = fs::read_dir(folder.path().join("temporary")).unwrap();
             let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
