@@ -1,0 +1,85 @@
+//! What can go wrong between this engine and its server, and which [`QueueError`] that is.
+
+use std::time::Duration;
+
+use crate::queue::QueueError;
+
+/// A failure that several publishes may share, so it can be cloned.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum AmqpError {
+    /// The URL or the namespace cannot be used.
+    #[error("the queue's settings are wrong: {0}")]
+    Settings(String),
+    /// No connection, or it broke, or the channel did.
+    #[error("the connection to RabbitMQ failed")]
+    Broken(#[from] lapin::Error),
+    /// The greeting could not be read.
+    #[error("RabbitMQ was not reached")]
+    Io(#[source] std::sync::Arc<std::io::Error>),
+    /// It did not answer in time.
+    #[error("RabbitMQ did not answer within {0:?}")]
+    Late(Duration),
+    /// It ended the consumer: its queue was deleted, or moved.
+    #[error("RabbitMQ cancelled the consumer")]
+    Cancelled,
+    /// Something exists already with other properties.
+    #[error("RabbitMQ has {name:?} with other properties than this version of the service declares")]
+    Mismatch {
+        /// The queue or exchange.
+        name: String,
+        /// What RabbitMQ says about it.
+        source: lapin::Error,
+    },
+    /// The channel was not in confirm mode: a fault in this engine.
+    #[error("RabbitMQ was not asked to confirm")]
+    NotConfirming,
+    /// Another message of the same channel came back, which leaves this one's fate open.
+    #[error("another message was returned at the same time")]
+    InDoubt,
+    /// The delivery belongs to a session that is over.
+    #[error("the session that delivered the message is over")]
+    SessionOver,
+}
+
+impl From<AmqpError> for QueueError {
+    fn from(error: AmqpError) -> Self {
+        match error {
+            AmqpError::Mismatch { .. } => Self::Topology(Box::new(error)),
+            AmqpError::Settings(_)
+            | AmqpError::Broken(_)
+            | AmqpError::Io(_)
+            | AmqpError::Late(_)
+            | AmqpError::Cancelled
+            | AmqpError::NotConfirming
+            | AmqpError::InDoubt
+            | AmqpError::SessionOver => Self::Unavailable(Box::new(error)),
+        }
+    }
+}
+
+/// The error with its causes in one line, for a log.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some causes repeat what is above them.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Waits for an answer of the server, with a bound.
+pub(super) async fn within<T>(
+    bound: Duration,
+    answer: impl Future<Output = Result<T, lapin::Error>>,
+) -> Result<T, AmqpError> {
+    match tokio::time::timeout(bound, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(AmqpError::Late(bound)),
+    }
+}
