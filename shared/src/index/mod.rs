@@ -9,6 +9,8 @@
 //!   slices of a broadcast never overlap whatever happens to the devices in between.
 //! - No call reads or writes an unbounded amount: callers page.
 
+pub mod redis;
+
 use std::fmt;
 
 use async_trait::async_trait;

@@ -1,0 +1,131 @@
+//! Targeting on codes: each criterion becomes a table from code to yes or no, made once from the
+//! dictionary, so that a device costs one look a criterion however many values are asked for.
+
+use super::{
+    dictionary::Dictionaries,
+    layout::CODE_LEN,
+    record::{Codes, Record},
+};
+use crate::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
+
+/// What a table says of a code.
+const NO: u8 = 0;
+const YES: u8 = 1;
+/// The dictionary did not have this code when the table was made.
+const NOT_KNOWN: u8 = 2;
+
+/// A code came up that was added to the dictionary after the tables were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outdated;
+
+/// Targeting and the time of acceptance, ready to decide.
+#[derive(Debug)]
+pub(super) struct Criteria {
+    tables: Vec<Table>,
+    registered_by: UnixMillis,
+}
+
+/// One criterion: for each possible code, whether a device with it is meant.
+#[derive(Debug)]
+struct Table {
+    attribute: Attribute,
+    verdicts: Box<[u8; 1 << 16]>,
+}
+
+impl Table {
+    fn new(attribute: Attribute, wanted: &[Box<str>], dictionaries: &Dictionaries) -> Self {
+        let mut verdicts = Box::new([NOT_KNOWN; 1 << 16]);
+        dictionaries.with(attribute, |known| {
+            let count = known.values().count();
+            for verdict in verdicts.iter_mut().take(count + 1) {
+                *verdict = NO;
+            }
+            let mut yes = |code: u16| verdicts[usize::from(code)] = YES;
+            if attribute == Attribute::Language {
+                (1..=u16::MAX)
+                    .zip(known.values())
+                    .filter(|(_, has)| wanted.iter().any(|wanted| attribute.matches(wanted, has)))
+                    .for_each(|(code, _)| yes(code));
+            } else {
+                wanted.iter().filter_map(|value| known.code(value)).for_each(yes);
+            }
+        });
+        Self { attribute, verdicts }
+    }
+
+    fn verdict(&self, code: u16) -> u8 {
+        self.verdicts[usize::from(code)]
+    }
+}
+
+impl Criteria {
+    pub(super) fn new(
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        dictionaries: &Dictionaries,
+    ) -> Self {
+        let table = |(attribute, wanted)| Table::new(attribute, wanted, dictionaries);
+        Self { tables: targeting.criteria().map(table).collect(), registered_by }
+    }
+
+    /// The attributes that restrict: their columns are what [`Criteria::candidates`] needs.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        self.tables.iter().map(|table| table.attribute)
+    }
+
+    /// Which slots can be meant, one byte each, 1 for yes, by the columns of the attributes that
+    /// restrict. What a column does not reach is not meant.
+    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u8>, Outdated> {
+        let slots = columns.iter().map(|column| column.len() / CODE_LEN).min().unwrap_or(0);
+        let mut mask = vec![YES; slots];
+        let mut seen = 0;
+        for (table, column) in self.tables.iter().zip(columns) {
+            for (verdict, code) in mask.iter_mut().zip(column.chunks_exact(CODE_LEN)) {
+                let code = u16::from_be_bytes([code[0], code[1]]);
+                let this = table.verdict(code);
+                seen |= this;
+                *verdict &= this;
+            }
+        }
+        if seen & NOT_KNOWN == 0 { Ok(mask) } else { Err(Outdated) }
+    }
+
+    /// Whether the device with this record is meant.
+    pub(super) fn accept(&self, record: &Record<'_>) -> Result<bool, Outdated> {
+        if record.born > self.registered_by {
+            return Ok(false);
+        }
+        self.accept_codes(&record.codes)
+    }
+
+    fn accept_codes(&self, codes: &Codes) -> Result<bool, Outdated> {
+        for table in &self.tables {
+            match table.verdict(codes[table.attribute.index()]) {
+                YES => {}
+                NO => return Ok(false),
+                _ => return Err(Outdated),
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(codes: &[u16]) -> Vec<u8> {
+        codes.iter().flat_map(|code| code.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn a_code_that_came_after_the_tables_is_noticed_and_no_code_is_no() {
+        let mut targeting = Targeting::everyone();
+        targeting.set(Attribute::Country, vec!["CN".into()]);
+        let criteria = Criteria::new(&targeting, UnixMillis(0), &Dictionaries::default());
+        assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![NO, NO]));
+        assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(Outdated));
+        assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(Outdated));
+        assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
+    }
+}

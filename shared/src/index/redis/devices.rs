@@ -1,0 +1,278 @@
+//! Registering, reading and removing devices by their client ids.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, future, stream};
+use redis::Value;
+
+use super::{
+    RedisIndex,
+    layout::{Place, SHARDS},
+    record::{Codes, Record, records, time_bytes},
+    reply,
+};
+use crate::{
+    attributes::Attribute,
+    device::{Device, Target},
+    ids::{AppId, ClientId},
+    index::{Devices, IndexError, Page, Put, PutRefused, Slice},
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+/// The most devices that one script call registers: about a millisecond of Redis.
+const PUT_DEVICES: usize = 256;
+/// The most bytes of records in one script call, one record more excepted.
+const PUT_BYTES: usize = 256 * 1024;
+/// Script calls of one registration that are under way at once.
+const PUT_IN_FLIGHT: usize = 32;
+/// The most clients that one script call looks up.
+const FIND_CLIENTS: usize = 256;
+
+/// Devices of one shard, encoded for the script.
+#[derive(Default)]
+struct Batch {
+    /// Which of the caller's devices they are.
+    places: Vec<usize>,
+    tags: Vec<u8>,
+    columns: [Vec<u8>; Attribute::COUNT],
+    records: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, place: usize, tag: &[u8], codes: &Codes, record: Vec<u8>) {
+        self.places.push(place);
+        self.tags.extend_from_slice(tag);
+        for (column, code) in self.columns.iter_mut().zip(codes) {
+            column.extend_from_slice(&code.to_be_bytes());
+        }
+        self.bytes += record.len();
+        self.records.push(record);
+    }
+
+    fn is_full(&self) -> bool {
+        self.places.len() >= PUT_DEVICES || self.bytes >= PUT_BYTES
+    }
+}
+
+impl RedisIndex {
+    async fn put_batch(
+        &self,
+        app: &AppId,
+        shard: u32,
+        batch: &Batch,
+        now: UnixMillis,
+    ) -> Result<Vec<u8>, IndexError> {
+        let keys = self.keys.shard(app, shard);
+        let mut call = self.scripts.register.call(&[keys.base()]);
+        call.arg(&time_bytes(now)[..]).arg(&batch.tags);
+        for column in &batch.columns {
+            call.arg(column);
+        }
+        for record in &batch.records {
+            call.arg(record);
+        }
+        let link = if batch.places.len() == 1 { &self.quick } else { &self.bulk };
+        let answers = reply::bytes(call.run(link).await?)?.unwrap_or_default();
+        if answers.len() == batch.places.len() {
+            Ok(answers)
+        } else {
+            Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
+        }
+    }
+
+    /// Calls `found` for every registered device among these clients, with its place in the
+    /// list.
+    async fn find(
+        &self,
+        app: &AppId,
+        clients: &[ClientId],
+        mut found: impl FnMut(usize, &Record<'_>) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let mut shards: BTreeMap<u32, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+        let mut full = Vec::new();
+        for (place, client) in clients.iter().enumerate() {
+            let Place { shard, tag } = Place::of(client);
+            let (places, tags) = shards.entry(shard).or_default();
+            places.push(place);
+            tags.extend_from_slice(&tag);
+            if places.len() == FIND_CLIENTS {
+                full.extend(shards.remove_entry(&shard));
+            }
+        }
+        let lookups = full.into_iter().chain(shards).map(|(shard, (places, tags))| async move {
+            let keys = self.keys.shard(app, shard);
+            let answer = self.scripts.find.call(&[keys.base()]).arg(tags).run(&self.quick).await?;
+            Ok::<_, IndexError>((places, reply::list(answer)?))
+        });
+        for (places, answer) in future::try_join_all(lookups).await? {
+            let mut answer = answer.into_iter();
+            while let (Some(number), Some(slot), Some(chunk)) =
+                (answer.next(), answer.next(), answer.next())
+            {
+                let place = reply::number(number)?.and_then(|n| usize::try_from(n).ok());
+                let place = place.and_then(|n| places.get(n)).copied();
+                let slot = reply::number(slot)?.and_then(|n| usize::try_from(n).ok());
+                let chunk = reply::bytes(chunk)?.unwrap_or_default();
+                let (Some(place), Some(slot)) = (place, slot) else {
+                    return Err(IndexError::Corrupt("a place that was not asked for".to_owned()));
+                };
+                // Another client can have the same tag: the record decides.
+                if let Some(record) = records(&chunk).nth(slot).transpose()?.flatten()
+                    && clients.get(place).is_some_and(|client| record.is_of(client))
+                {
+                    found(place, &record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One field of every shard's own hash; 0 for a shard without devices.
+    async fn shard_field(&self, app: &AppId, field: &str) -> Result<Vec<u64>, IndexError> {
+        let read = |shard| async move {
+            let mut get = redis::cmd("HMGET");
+            get.arg(self.keys.shard(app, shard).base()).arg(field).arg("gone");
+            let mut values = reply::list(self.quick.read(&get).await?)?.into_iter();
+            let value = reply::number(values.next().unwrap_or_default())?.unwrap_or(0);
+            let gone = !matches!(values.next(), None | Some(Value::Nil));
+            Ok(if gone { 0 } else { value })
+        };
+        future::try_join_all((0..SHARDS).map(read)).await
+    }
+}
+
+#[async_trait]
+impl Devices for RedisIndex {
+    async fn put_devices(
+        &self,
+        app: &AppId,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
+        let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
+        // Calls for one shard stand in one queue: of two entries for one client the later must
+        // win.
+        let mut shards: BTreeMap<u32, Vec<Batch>> = BTreeMap::new();
+        for (place, (device, codes)) in devices.iter().zip(&codes).enumerate() {
+            results.push(codes.map(|_| Put::Created));
+            let Ok(codes) = codes else { continue };
+            let record = Record::of(device, *codes, now).encode()?;
+            let Place { shard, tag } = Place::of(&device.client_id);
+            let batches = shards.entry(shard).or_default();
+            if batches.last().is_none_or(Batch::is_full) {
+                batches.push(Batch::default());
+            }
+            if let Some(batch) = batches.last_mut() {
+                batch.push(place, &tag, codes, record);
+            }
+        }
+        let puts = shards.into_iter().map(|(shard, batches)| async move {
+            let mut done = Vec::with_capacity(batches.len());
+            for batch in batches {
+                let answers = self.put_batch(app, shard, &batch, now).await?;
+                done.push((batch.places, answers));
+            }
+            Ok::<_, IndexError>(done)
+        });
+        let done: Vec<_> = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT).try_collect().await?;
+        for (places, answers) in done.into_iter().flatten() {
+            for (place, answer) in places.into_iter().zip(answers) {
+                if let Some(result) = results.get_mut(place) {
+                    *result = match answer {
+                        b'c' => Ok(Put::Created),
+                        b'u' => Ok(Put::Updated),
+                        _ => Err(PutRefused::IndexFull),
+                    };
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError> {
+        let mut found = None;
+        self.find(app, std::slice::from_ref(client), |_, record| {
+            found = Some((record.target()?, record.codes));
+            Ok(())
+        })
+        .await?;
+        match found {
+            Some((target, codes)) => self.device_of(app, target, &codes).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError> {
+        let Place { shard, tag } = Place::of(client);
+        let keys = self.keys.shard(app, shard);
+        let mut remove = self.scripts.remove.call(&[keys.base()]);
+        let answer = remove.arg(&tag[..]).arg(client.as_str()).run(&self.quick).await?;
+        Ok(reply::number(answer)? == Some(1))
+    }
+
+    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError> {
+        Ok(self.shard_field(app, "live").await?.into_iter().sum())
+    }
+
+    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError> {
+        let heights = self.shard_field(app, "height").await?;
+        let slice = |(shard, height)| {
+            let to = u32::try_from(height).unwrap_or(u32::MAX);
+            Slice { shard, from: 0, to }
+        };
+        Ok((0..SHARDS).zip(heights).map(slice).filter(|slice| slice.to > 0).collect())
+    }
+
+    async fn targets(
+        &self,
+        app: &AppId,
+        clients: &[ClientId],
+        registered_by: UnixMillis,
+    ) -> Result<Vec<Option<Target>>, IndexError> {
+        let mut targets = vec![None; clients.len()];
+        self.find(app, clients, |place, record| {
+            if record.born <= registered_by
+                && let Some(target) = targets.get_mut(place)
+            {
+                *target = Some(record.target()?);
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(targets)
+    }
+
+    async fn scan(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        self.scan_page(app, slice, targeting, registered_by, limit).await
+    }
+
+    async fn count_matching(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        self.count_slice(app, slice, targeting, registered_by).await
+    }
+
+    async fn list_devices(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        self.list_page(app, slice, limit).await
+    }
+}

@@ -1,0 +1,238 @@
+//! The dictionaries of an app: value ↔ code, one for each attribute.
+//!
+//! In Redis a dictionary only grows, so what is known of one in memory is never wrong, at most
+//! short: whoever meets a code or a value that is not known here reads the rest. When an app is
+//! removed its dictionaries stay for [`KEPT_AFTER_REMOVAL`], much longer than any process
+//! remembers one ([`REMEMBERED`]): if the app comes back meanwhile it gets the same codes, and
+//! nobody ever uses a code that means something else by now.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use moka::future::Cache;
+
+use super::{RedisIndex, record::Codes, reply};
+use crate::{
+    attributes::{Attribute, Attributes},
+    ids::AppId,
+    index::{IndexError, MAX_DISTINCT_VALUES, PutRefused},
+};
+
+/// How many apps' dictionaries a process remembers.
+const REMEMBERED_APPS: u64 = 64;
+
+/// How long a process remembers an app's dictionaries.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// How long dictionaries stay after their app was removed.
+pub(super) const KEPT_AFTER_REMOVAL: Duration = Duration::from_secs(6 * 3600);
+
+/// How many values are read at once.
+const PAGE: usize = 4096;
+
+/// How many new values are sent at once.
+const INTERN_BATCH: usize = 512;
+
+/// What this process remembers.
+pub(super) type Remembered = Cache<AppId, Arc<Dictionaries>>;
+
+pub(super) fn remembered() -> Remembered {
+    Cache::builder().max_capacity(REMEMBERED_APPS).time_to_live(REMEMBERED).build()
+}
+
+/// What is known of one app's dictionaries.
+#[derive(Debug, Default)]
+pub(super) struct Dictionaries {
+    known: [RwLock<Dictionary>; Attribute::COUNT],
+}
+
+/// What is known of the dictionary of one attribute.
+#[derive(Debug, Default)]
+pub(super) struct Dictionary {
+    /// The value of code 1 first.
+    values: Vec<Arc<str>>,
+    codes: HashMap<Arc<str>, u16>,
+}
+
+impl Dictionary {
+    fn learn(&mut self, value: Arc<str>) {
+        let Ok(code) = u16::try_from(self.values.len() + 1) else { return };
+        self.codes.insert(value.clone(), code);
+        self.values.push(value);
+    }
+
+    pub(super) fn code(&self, value: &str) -> Option<u16> {
+        self.codes.get(value).copied()
+    }
+
+    /// Every known value, that of code 1 first.
+    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|value| &**value)
+    }
+}
+
+impl Dictionaries {
+    /// Looks at what is known of one dictionary.
+    pub(super) fn with<T>(&self, attribute: Attribute, look: impl FnOnce(&Dictionary) -> T) -> T {
+        look(&self.known[attribute.index()].read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn known_len(&self, attribute: Attribute) -> usize {
+        self.with(attribute, |known| known.values.len())
+    }
+
+    /// Adds values that were read from place `from` on, unless somebody else did.
+    fn learn(&self, attribute: Attribute, from: usize, values: Vec<Arc<str>>) {
+        let mut known =
+            self.known[attribute.index()].write().unwrap_or_else(PoisonError::into_inner);
+        let already = known.values.len().saturating_sub(from);
+        for value in values.into_iter().skip(already) {
+            known.learn(value);
+        }
+    }
+
+    /// The codes of these attributes, and the first of them whose value is not known.
+    fn codes(&self, attributes: &Attributes) -> Result<Codes, Attribute> {
+        let mut codes = Codes::default();
+        for attribute in Attribute::ALL {
+            if let Some(value) = attributes.get(attribute) {
+                codes[attribute.index()] =
+                    self.with(attribute, |known| known.code(value)).ok_or(attribute)?;
+            }
+        }
+        Ok(codes)
+    }
+
+    /// The attributes that these codes stand for, if all of them are known.
+    fn attributes(&self, codes: &Codes) -> Option<Attributes> {
+        let mut attributes = Attributes::default();
+        for (attribute, code) in Attribute::ALL.into_iter().zip(codes) {
+            if let Some(place) = code.checked_sub(1) {
+                let value = self.with(attribute, |known| {
+                    known.values.get(usize::from(place)).map(|value| Box::from(&**value))
+                })?;
+                attributes.set_normalised(attribute, Some(value));
+            }
+        }
+        Some(attributes)
+    }
+}
+
+impl RedisIndex {
+    /// What is known of an app's dictionaries, read now if nothing was known.
+    pub(super) async fn dictionaries(&self, app: &AppId) -> Result<Arc<Dictionaries>, IndexError> {
+        if let Some(known) = self.remembered.get(app).await {
+            return Ok(known);
+        }
+        let read = Arc::new(Dictionaries::default());
+        self.read_rest(app, &read).await?;
+        Ok(self.remembered.entry_by_ref(app).or_insert(read).await.into_value())
+    }
+
+    /// Reads what was added to an app's dictionaries.
+    pub(super) async fn read_rest(
+        &self,
+        app: &AppId,
+        dictionaries: &Dictionaries,
+    ) -> Result<(), IndexError> {
+        let read = Attribute::ALL.map(|attribute| self.read_rest_of(app, dictionaries, attribute));
+        futures::future::try_join_all(read).await.map(drop)
+    }
+
+    async fn read_rest_of(
+        &self,
+        app: &AppId,
+        dictionaries: &Dictionaries,
+        attribute: Attribute,
+    ) -> Result<(), IndexError> {
+        loop {
+            let from = dictionaries.known_len(attribute);
+            let mut range = redis::cmd("LRANGE");
+            range.arg(self.keys.dictionary_list(app, attribute)).arg(from).arg(from + PAGE - 1);
+            let values = reply::list(self.quick.read(&range).await?)?;
+            let values: Vec<Arc<str>> = values
+                .into_iter()
+                .map(|value| reply::text(value).map(Into::into))
+                .collect::<Result<_, _>>()?;
+            let read = values.len();
+            dictionaries.learn(attribute, from, values);
+            if read < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The codes of many devices' attributes. Values that are new get a code; for one that finds
+    /// its dictionary full, its device alone is refused.
+    pub(super) async fn intern<'a>(
+        &self,
+        app: &AppId,
+        devices: impl Iterator<Item = &'a Attributes> + Clone,
+    ) -> Result<Vec<Result<Codes, PutRefused>>, IndexError> {
+        let dictionaries = self.dictionaries(app).await?;
+        for attribute in Attribute::ALL {
+            let mut unknown: Vec<&str> = dictionaries.with(attribute, |known| {
+                devices
+                    .clone()
+                    .filter_map(|device| device.get(attribute))
+                    .filter(|value| known.code(value).is_none())
+                    .collect()
+            });
+            if unknown.is_empty() {
+                continue;
+            }
+            unknown.sort_unstable();
+            unknown.dedup();
+            for values in unknown.chunks(INTERN_BATCH) {
+                let set = self.keys.dictionary_set(app, attribute);
+                let list = self.keys.dictionary_list(app, attribute);
+                let mut intern = self.scripts.intern.call(&[&set, &list]);
+                intern.arg(MAX_DISTINCT_VALUES).arg(values).run(&self.quick).await?;
+            }
+            self.read_rest_of(app, &dictionaries, attribute).await?;
+        }
+        let refused = |attribute| PutRefused::DictionaryFull(attribute);
+        Ok(devices.map(|device| dictionaries.codes(device).map_err(refused)).collect())
+    }
+
+    /// The attributes that codes stand for.
+    pub(super) async fn attributes(
+        &self,
+        app: &AppId,
+        codes: &Codes,
+    ) -> Result<Attributes, IndexError> {
+        let dictionaries = self.dictionaries(app).await?;
+        if let Some(attributes) = dictionaries.attributes(codes) {
+            return Ok(attributes);
+        }
+        self.read_rest(app, &dictionaries).await?;
+        dictionaries.attributes(codes).ok_or_else(unknown_code)
+    }
+}
+
+/// A code that no dictionary has.
+pub(super) fn unknown_code() -> IndexError {
+    IndexError::Corrupt("a device has an attribute that the app's dictionary lacks".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_two_callers_read_at_once_are_learnt_once() {
+        let dictionaries = Dictionaries::default();
+        dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into()]);
+        dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into(), "C".into()]);
+        dictionaries.with(Attribute::Brand, |known| {
+            assert_eq!(known.values().collect::<Vec<_>>(), ["A", "B", "C"]);
+            assert_eq!(
+                (known.code("A"), known.code("C"), known.code("D")),
+                (Some(1), Some(3), None)
+            );
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! Every Redis key of the index, and nothing else: whoever looks at a server finds here what a
+//! key means.
+//!
+//! | key | what |
+//! |---|---|
+//! | `push:apps` | hash: app id → the app as JSON |
+//! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
+//! | `push:{app}:s2` | set: the same values, to keep them different |
+//! | `push:{app/7}` | hash: `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
+//! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, two bytes a slot |
+//! | `push:{app/7}:r5` | string: the records of chunk 5 |
+//! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
+//! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
+//! | `push:{app/7}:f` | list: slots that are free |
+//! | `push:{m/<uuid>}` | hash: the ledger entry of a message |
+//!
+//! What stands in braces is the hash tag of Redis Cluster: a script touches the keys of one tag
+//! only. No id contains a brace or a slash.
+
+use crate::{
+    attributes::Attribute,
+    ids::{AppId, MessageId},
+};
+
+/// The functions with which a script names the keys of its shard, `KEYS[1]`.
+pub(super) const SHARD_KEYS_LUA: &str = r"
+local function column_key(attribute, segment) return KEYS[1] .. ':' .. attribute .. '.' .. segment end
+local function chunk_key(chunk) return KEYS[1] .. ':r' .. chunk end
+local function bucket_key(bucket) return KEYS[1] .. ':m' .. bucket end
+local function newest_key() return KEYS[1] .. ':n' end
+local function free_key() return KEYS[1] .. ':f' end
+";
+
+/// Names keys within one namespace.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    namespace: Box<str>,
+}
+
+impl Keys {
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.into() }
+    }
+
+    pub(super) fn apps(&self) -> String {
+        format!("{}:apps", self.namespace)
+    }
+
+    pub(super) fn dictionary_list(&self, app: &AppId, attribute: Attribute) -> String {
+        format!("{}:{{{app}}}:v{}", self.namespace, attribute.index())
+    }
+
+    pub(super) fn dictionary_set(&self, app: &AppId, attribute: Attribute) -> String {
+        format!("{}:{{{app}}}:s{}", self.namespace, attribute.index())
+    }
+
+    pub(super) fn shard(&self, app: &AppId, shard: u32) -> ShardKeys {
+        ShardKeys { base: format!("{}:{{{app}/{shard}}}", self.namespace) }
+    }
+
+    pub(super) fn message(&self, message: &MessageId) -> String {
+        format!("{}:{{m/{message}}}", self.namespace)
+    }
+}
+
+/// Names the keys of one shard, like [`SHARD_KEYS_LUA`].
+#[derive(Debug, Clone)]
+pub(super) struct ShardKeys {
+    base: String,
+}
+
+impl ShardKeys {
+    /// The shard's own hash, and what scripts take as `KEYS[1]`.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(super) fn column(&self, attribute: Attribute, segment: u32) -> String {
+        format!("{}:{}.{segment}", self.base, attribute.index())
+    }
+
+    pub(super) fn chunk(&self, chunk: u32) -> String {
+        format!("{}:r{chunk}", self.base)
+    }
+
+    pub(super) fn newest(&self) -> String {
+        format!("{}:n", self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_of_a_shard_share_one_hash_tag_and_shards_do_not() {
+        let keys = Keys::new("push");
+        let shard = keys.shard(&"a.b".parse().unwrap(), 7);
+        for key in [shard.base(), &shard.column(Attribute::Brand, 0), &shard.chunk(5)] {
+            assert!(key.starts_with("push:{a.b/7}"), "{key}");
+        }
+        assert_eq!(shard.column(Attribute::Brand, 1), "push:{a.b/7}:2.1");
+        assert_ne!(keys.shard(&"a".parse().unwrap(), 1).base(), shard.base());
+    }
+}

@@ -1,0 +1,82 @@
+//! How devices lie in Redis: the sizes that readers and scripts agree on, and where a client id
+//! belongs.
+//!
+//! An app's devices are spread over [`SHARDS`] shards. In a shard a device has a slot. Two things
+//! are kept of it: its *record* in a chunk, which is the truth, and its attribute codes in
+//! columns, which say quickly where to look. A reader finds candidates in the columns and
+//! decides on the record, so that it is never wrong however columns and records are read apart.
+
+use sha2::{Digest, Sha256};
+
+use crate::ids::ClientId;
+
+/// The shards of an app. Every stored device depends on it: it cannot change.
+pub(super) const SHARDS: u32 = 64;
+
+/// Slots whose records share one string: few enough that reading one device is cheap, enough
+/// that the cost of a key (about 80 bytes) is spread thin.
+pub(super) const CHUNK_SLOTS: u32 = 32;
+
+/// Slots whose codes of one attribute share one string, a multiple of [`CHUNK_SLOTS`]. With the
+/// headers of Redis a full one is just below 32 KiB, a size class of its allocator.
+pub(super) const SEGMENT_SLOTS: u32 = 511 * CHUNK_SLOTS;
+
+/// Bytes of one slot in a column: a code, big-endian, 0 for none.
+pub(super) const CODE_LEN: usize = 2;
+
+/// Bytes of a time: Unix milliseconds, big-endian.
+pub(super) const TIME_LEN: usize = 6;
+
+/// Mean number of devices in a bucket of the map from client id to slot.
+pub(super) const BUCKET_LOAD: u32 = 64;
+
+/// The most slots of a shard; above a billion devices an app.
+pub(super) const MAX_SLOTS: u32 = 1 << 26;
+
+/// Bytes of the part of a client id's hash that stands in the map. Two clients that share it are
+/// told apart by their records.
+pub(super) const TAG_LEN: usize = 5;
+
+/// Where a client id belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) shard: u32,
+    pub(super) tag: [u8; TAG_LEN],
+}
+
+impl Place {
+    /// A cryptographic hash, because devices choose their ids and must not be able to crowd one
+    /// shard or bucket.
+    pub(super) fn of(client: &ClientId) -> Self {
+        let digest: [u8; 32] = Sha256::digest(client.as_str()).into();
+        let [first, tag @ ..] = digest;
+        let mut place = Self { shard: u32::from(first) % SHARDS, tag: [0; TAG_LEN] };
+        place.tag.copy_from_slice(&tag[..TAG_LEN]);
+        place
+    }
+}
+
+/// The constants, for scripts.
+pub(super) fn constants_lua() -> String {
+    format!(
+        "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
+         {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n",
+        crate::attributes::Attribute::COUNT
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_client_id_belongs_never_changes() {
+        let place = Place::of(&"c1".parse().unwrap());
+        assert_eq!((place.shard, place.tag), (0xd0 % SHARDS, [0xf6, 0x31, 0xca, 0x1d, 0xdb]));
+    }
+
+    #[test]
+    fn a_segment_holds_whole_chunks() {
+        assert_eq!(SEGMENT_SLOTS % CHUNK_SLOTS, 0);
+    }
+}

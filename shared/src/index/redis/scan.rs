@@ -1,0 +1,373 @@
+//! Reading the devices of a slice: first the columns, for candidates, then their records, which
+//! decide.
+//!
+//! Columns and records are read apart while others register, update and remove. A record tells
+//! everything the decision needs, the time of registration included, and is read in one piece;
+//! so whatever a slot held when the columns were read, who is returned is meant and registered
+//! in time. Nobody is missed either: a device that matches all the while is a candidate by the
+//! columns whether they are read before or after an update of it.
+//!
+//! Whoever asks for the next page knows no more than a slot, so each page starts with a window
+//! that suits dense matches and doubles it while it finds too little.
+
+use futures::{StreamExt, TryStreamExt, future, stream};
+
+use super::{
+    RedisIndex,
+    criteria::{Criteria, Outdated},
+    dictionary::unknown_code,
+    keys::ShardKeys,
+    layout::{CHUNK_SLOTS, CODE_LEN, SEGMENT_SLOTS, TIME_LEN},
+    record::{Codes, Record, read_time, records},
+    reply,
+};
+use crate::{
+    device::{Device, Target},
+    ids::AppId,
+    index::{IndexError, Page, Slice},
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+/// The most devices of one page, whatever is asked for.
+const MAX_PAGE: usize = 4096;
+/// The first window of a page, in slots for each device that there is room for.
+const FIRST_WINDOW: u32 = 4;
+/// The largest window, in slots: 128 KiB of each column that restricts.
+const MAX_WINDOW: u32 = 4 * SEGMENT_SLOTS;
+/// The most windows of one page; what they found is returned then, be it nothing.
+const MAX_WINDOWS: usize = 32;
+/// The most chunks of one answer: about 200 KiB, with the longest tokens 17 MiB.
+const READ_CHUNKS: usize = 128;
+/// Segments that are counted at once.
+const COUNT_IN_FLIGHT: usize = 8;
+
+/// Whose devices are read, and which.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    app: &'a AppId,
+    targeting: &'a Targeting,
+    registered_by: UnixMillis,
+}
+
+/// Why a decision was not made.
+enum Undecided {
+    Outdated,
+    Failed(IndexError),
+}
+
+impl From<Outdated> for Undecided {
+    fn from(_: Outdated) -> Self {
+        Self::Outdated
+    }
+}
+
+impl From<IndexError> for Undecided {
+    fn from(error: IndexError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Slots that may be meant, in order, and how far was looked.
+struct Window {
+    slots: Vec<u32>,
+    next: u32,
+}
+
+/// Chunks with their numbers, in order.
+type Chunks = Vec<(u32, Vec<u8>)>;
+
+impl RedisIndex {
+    pub(super) async fn scan_page(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        let take = |record: &Record<'_>| record.target();
+        self.page(Scope { app, targeting, registered_by }, slice, limit, take).await
+    }
+
+    pub(super) async fn list_page(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        let everyone = Targeting::everyone();
+        let scope = Scope { app, targeting: &everyone, registered_by: UnixMillis(u64::MAX) };
+        let take = |record: &Record<'_>| Ok((record.target()?, record.codes));
+        let page = self.page(scope, slice, limit, take).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for (target, codes) in page.items {
+            items.push(self.device_of(app, target, &codes).await?);
+        }
+        Ok(Page { items, next: page.next })
+    }
+
+    pub(super) async fn device_of(
+        &self,
+        app: &AppId,
+        target: Target,
+        codes: &Codes,
+    ) -> Result<Device, IndexError> {
+        let attributes = self.attributes(app, codes).await?;
+        let Target { client_id, transport, token } = target;
+        Ok(Device { client_id, attributes, transport, token })
+    }
+
+    async fn page<T: Send>(
+        &self,
+        scope: Scope<'_>,
+        slice: Slice,
+        limit: usize,
+        take: impl Fn(&Record<'_>) -> Result<T, IndexError> + Sync,
+    ) -> Result<Page<T>, IndexError> {
+        let keys = self.keys.shard(scope.app, slice.shard);
+        let criteria = self.criteria(scope).await?;
+        let limit = limit.clamp(1, MAX_PAGE);
+        let to = slice.to.min(self.height(&keys).await?);
+        let mut page = Page { items: Vec::new(), next: Some(slice.from) };
+        let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
+        for _ in 0..MAX_WINDOWS {
+            let Some(from) = page.next.filter(|from| *from < to && page.items.len() < limit) else {
+                break;
+            };
+            let room = limit - page.items.len();
+            let end = to.min(from.saturating_add(width));
+            let window = self.window(scope, &keys, &criteria, from, end, room).await?;
+            let chunks = self.chunks(&keys, &window.slots).await?;
+            let found = self.decide(scope, &criteria, |criteria| {
+                let mut found = Vec::new();
+                for_each(&window.slots, &chunks, |record| {
+                    if criteria.accept(record)? {
+                        found.push(take(record)?);
+                    }
+                    Ok(())
+                })?;
+                Ok(found)
+            });
+            page.items.extend(found.await?);
+            page.next = Some(window.next);
+            width = width.saturating_mul(2).min(MAX_WINDOW);
+        }
+        page.next = page.next.filter(|next| *next < to);
+        Ok(page)
+    }
+
+    pub(super) async fn count_slice(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        let scope = Scope { app, targeting, registered_by };
+        let keys = self.keys.shard(app, slice.shard);
+        let criteria = self.criteria(scope).await?;
+        let to = slice.to.min(self.height(&keys).await?);
+        let counts = parts(slice.from, to).map(|(from, to)| {
+            let (keys, criteria) = (&keys, &criteria);
+            async move { self.count_part(scope, keys, criteria, from, to).await }
+        });
+        stream::iter(counts)
+            .buffer_unordered(COUNT_IN_FLIGHT)
+            .try_fold(0, |sum, count| future::ok(sum + count))
+            .await
+    }
+
+    /// Counts within one segment: by the columns alone if nobody in it registered too late.
+    async fn count_part(
+        &self,
+        scope: Scope<'_>,
+        keys: &ShardKeys,
+        criteria: &Criteria,
+        from: u32,
+        to: u32,
+    ) -> Result<u64, IndexError> {
+        let mut pipe = columns(keys, criteria, from, to);
+        let time = (from / SEGMENT_SLOTS) as usize * TIME_LEN;
+        // The last command: what it does not see registered after the columns were read.
+        pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
+        let mut answers = self.bulk.read_all(&pipe).await?;
+        let newest = reply::bytes(answers.pop().unwrap_or_default())?.unwrap_or_default();
+        let columns: Vec<_> = byte_strings(answers)?;
+        let slots: Vec<u32> = if columns.is_empty() {
+            (from..to).collect()
+        } else {
+            let mask = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            if read_time(&newest) <= scope.registered_by {
+                return Ok(mask.into_iter().map(u64::from).sum());
+            }
+            (from..to).zip(mask).filter_map(|(slot, is)| (is != 0).then_some(slot)).collect()
+        };
+        let mut count = 0;
+        for slots in slots.chunks(MAX_PAGE) {
+            let chunks = self.chunks(keys, slots).await?;
+            count += self
+                .decide(scope, criteria, |criteria| {
+                    let mut count = 0;
+                    for_each(slots, &chunks, |record| {
+                        count += u64::from(criteria.accept(record)?);
+                        Ok(())
+                    })?;
+                    Ok(count)
+                })
+                .await?;
+        }
+        Ok(count)
+    }
+
+    /// The first `room` candidates from `from` on, looking no further than `to`.
+    async fn window(
+        &self,
+        scope: Scope<'_>,
+        keys: &ShardKeys,
+        criteria: &Criteria,
+        from: u32,
+        to: u32,
+        room: usize,
+    ) -> Result<Window, IndexError> {
+        if criteria.attributes().next().is_none() {
+            let next = to.min(from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX)));
+            return Ok(Window { slots: (from..next).collect(), next });
+        }
+        let mut window = Window { slots: Vec::new(), next: to };
+        let mut pipe = redis::Pipeline::new();
+        for (from, to) in parts(from, to) {
+            for cmd in columns(keys, criteria, from, to).cmd_iter() {
+                pipe.add_command(cmd.clone());
+            }
+        }
+        let mut answers = byte_strings(self.bulk.read_all(&pipe).await?)?.into_iter();
+        for (from, to) in parts(from, to) {
+            let columns: Vec<_> = answers.by_ref().take(criteria.attributes().count()).collect();
+            let mask = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            for (slot, _) in (from..to).zip(mask).filter(|(_, is)| *is != 0) {
+                if window.slots.len() == room {
+                    window.next = slot;
+                    return Ok(window);
+                }
+                window.slots.push(slot);
+            }
+        }
+        Ok(window)
+    }
+
+    /// The chunks of these slots.
+    async fn chunks(&self, keys: &ShardKeys, slots: &[u32]) -> Result<Chunks, IndexError> {
+        let mut numbers: Vec<u32> = slots.iter().map(|slot| slot / CHUNK_SLOTS).collect();
+        numbers.dedup();
+        let reads = numbers.chunks(READ_CHUNKS).map(|numbers| async move {
+            let mut get = redis::cmd("MGET");
+            for number in numbers {
+                get.arg(keys.chunk(*number));
+            }
+            byte_strings(reply::list(self.bulk.read(&get).await?)?)
+        });
+        let chunks = future::try_join_all(reads).await?;
+        Ok(numbers.iter().copied().zip(chunks.into_iter().flatten()).collect())
+    }
+
+    async fn criteria(&self, scope: Scope<'_>) -> Result<Criteria, IndexError> {
+        let dictionaries = self.dictionaries(scope.app).await?;
+        Ok(Criteria::new(scope.targeting, scope.registered_by, &dictionaries))
+    }
+
+    /// Makes a decision; if a code came up that the criteria do not know, once more with
+    /// criteria that know it, because a code is in the dictionary before any device has it.
+    async fn decide<T>(
+        &self,
+        scope: Scope<'_>,
+        criteria: &Criteria,
+        decide: impl Fn(&Criteria) -> Result<T, Undecided>,
+    ) -> Result<T, IndexError> {
+        match decide(criteria) {
+            Ok(decision) => return Ok(decision),
+            Err(Undecided::Failed(error)) => return Err(error),
+            Err(Undecided::Outdated) => {}
+        }
+        let dictionaries = self.dictionaries(scope.app).await?;
+        self.read_rest(scope.app, &dictionaries).await?;
+        match decide(&Criteria::new(scope.targeting, scope.registered_by, &dictionaries)) {
+            Ok(decision) => Ok(decision),
+            Err(Undecided::Failed(error)) => Err(error),
+            Err(Undecided::Outdated) => Err(unknown_code()),
+        }
+    }
+
+    /// The slots that a shard uses, from 0.
+    async fn height(&self, keys: &ShardKeys) -> Result<u32, IndexError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(keys.base()).arg("height").arg("gone");
+        let mut values = reply::list(self.quick.read(&get).await?)?.into_iter();
+        let height = reply::number(values.next().unwrap_or_default())?.unwrap_or(0);
+        let gone = reply::number(values.next().unwrap_or_default())?.is_some();
+        Ok(if gone { 0 } else { u32::try_from(height).unwrap_or(u32::MAX) })
+    }
+}
+
+/// Cuts a range of slots where segments end.
+fn parts(from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut next = from;
+    std::iter::from_fn(move || {
+        let from = next;
+        next = to.min((from / SEGMENT_SLOTS + 1).saturating_mul(SEGMENT_SLOTS));
+        (from < to).then_some((from, next))
+    })
+}
+
+/// Reads a part of one segment of each column that restricts.
+fn columns(keys: &ShardKeys, criteria: &Criteria, from: u32, to: u32) -> redis::Pipeline {
+    let mut pipe = redis::Pipeline::new();
+    let segment = from / SEGMENT_SLOTS;
+    let first = (from % SEGMENT_SLOTS) as usize * CODE_LEN;
+    let last = first + (to - from) as usize * CODE_LEN - 1;
+    for attribute in criteria.attributes() {
+        pipe.cmd("GETRANGE").arg(keys.column(attribute, segment)).arg(first).arg(last);
+    }
+    pipe
+}
+
+fn byte_strings(values: Vec<redis::Value>) -> Result<Vec<Vec<u8>>, IndexError> {
+    values.into_iter().map(|value| Ok(reply::bytes(value)?.unwrap_or_default())).collect()
+}
+
+/// Calls `look` for the device in each of these slots, both lists in order.
+fn for_each(
+    slots: &[u32],
+    chunks: &Chunks,
+    mut look: impl FnMut(&Record<'_>) -> Result<(), Undecided>,
+) -> Result<(), Undecided> {
+    let mut slots = slots.iter().copied().peekable();
+    for (number, chunk) in chunks {
+        let mut records = records(chunk);
+        let mut at = number * CHUNK_SLOTS;
+        while let Some(slot) = slots.next_if(|slot| slot / CHUNK_SLOTS == *number) {
+            let record = records.nth((slot - at) as usize).transpose()?.flatten();
+            at = slot + 1;
+            if let Some(record) = record {
+                look(&record)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_slots_is_cut_where_segments_end() {
+        let s = SEGMENT_SLOTS;
+        assert_eq!(parts(5, 9).collect::<Vec<_>>(), [(5, 9)]);
+        assert_eq!(
+            parts(5, 2 * s + 1).collect::<Vec<_>>(),
+            [(5, s), (s, 2 * s), (2 * s, 2 * s + 1)]
+        );
+        assert_eq!(parts(s, s).count(), 0);
+    }
+}

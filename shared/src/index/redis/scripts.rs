@@ -1,0 +1,104 @@
+//! The Lua scripts: each is one atomic step on the keys of one hash tag.
+//!
+//! A script is called by its hash; a server that does not know it gets the whole text, which it
+//! remembers. So nothing has to be loaded beforehand, also not after a restart, a failover or on
+//! a node that joined a cluster.
+
+use redis::{Cmd, ErrorKind, Script as Hashed, ServerErrorKind, ToRedisArgs, Value};
+
+use super::{
+    keys::SHARD_KEYS_LUA,
+    layout::constants_lua,
+    link::{Link, index_error},
+};
+use crate::index::IndexError;
+
+const SHARD_LUA: &str = include_str!("scripts/shard.lua");
+
+/// A script and its hash.
+#[derive(Debug)]
+pub(super) struct Script {
+    text: String,
+    hash: String,
+}
+
+impl Script {
+    fn new(text: &str) -> Self {
+        let hash = Hashed::new(text).get_hash().to_owned();
+        Self { text: text.to_owned(), hash }
+    }
+
+    /// A script that works on the keys of a shard.
+    fn of_shard(text: &str) -> Self {
+        Self::new(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+    }
+
+    /// A call with these keys, to be completed with arguments.
+    pub(super) fn call<'a>(&'a self, keys: &[&str]) -> Call<'a> {
+        Call {
+            script: self,
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            args: Vec::new(),
+        }
+    }
+}
+
+/// A call of a script.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    script: &'a Script,
+    keys: Vec<String>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call<'_> {
+    pub(super) fn arg(&mut self, value: impl ToRedisArgs) -> &mut Self {
+        value.write_redis_args(&mut self.args);
+        self
+    }
+
+    pub(super) async fn run(&self, link: &Link) -> Result<Value, IndexError> {
+        match link.command(&self.command("EVALSHA", &self.script.hash)).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                link.command(&self.command("EVAL", &self.script.text)).await
+            }
+            answer => answer,
+        }
+        .map_err(index_error)
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let mut cmd = redis::cmd(verb);
+        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        cmd
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident: $kind:ident($file:literal)),* $(,)?) => {
+        /// All of them.
+        #[derive(Debug)]
+        pub(super) struct Scripts {
+            $(pub(super) $name: Script,)*
+        }
+
+        impl Scripts {
+            pub(super) fn new() -> Self {
+                Self { $($name: Script::$kind(include_str!($file)),)* }
+            }
+        }
+    };
+}
+
+scripts! {
+    register: of_shard("scripts/register.lua"),
+    find: of_shard("scripts/find.lua"),
+    remove: of_shard("scripts/remove.lua"),
+    drop: of_shard("scripts/drop.lua"),
+    intern: new("scripts/intern.lua"),
+    update_app: new("scripts/update_app.lua"),
+    open: new("scripts/open.lua"),
+    plan: new("scripts/plan.lua"),
+    settle: new("scripts/settle.lua"),
+    recall: new("scripts/recall.lua"),
+}

@@ -1,0 +1,31 @@
+-- Removes a shard in steps. ARGV[1]: how many chunks and how many buckets one step may remove.
+-- Answers 1 when nothing is left. From the first step on, the shard is empty for readers and
+-- closed for registrations, so that nobody adds what a later step would take away.
+
+local step = tonumber(ARGV[1])
+local got = redis.call('HMGET', KEYS[1], 'height', 'buckets')
+if not got[1] then return 1 end
+local height, buckets = tonumber(got[1]), tonumber(got[2])
+
+for _ = 1, step do
+  if height == 0 then break end
+  local chunk = floor((height - 1) / CHUNK)
+  redis.call('UNLINK', chunk_key(chunk))
+  height = chunk * CHUNK
+  if height % SEGMENT == 0 then
+    for attribute = 0, ATTRIBUTES - 1 do
+      redis.call('UNLINK', column_key(attribute, height / SEGMENT))
+    end
+  end
+end
+for _ = 1, step do
+  if buckets == 0 then break end
+  buckets = buckets - 1
+  redis.call('UNLINK', bucket_key(buckets))
+end
+if height == 0 and buckets == 0 then
+  redis.call('UNLINK', newest_key(), free_key(), KEYS[1])
+  return 1
+end
+redis.call('HSET', KEYS[1], 'gone', 1, 'height', height, 'buckets', buckets)
+return 0

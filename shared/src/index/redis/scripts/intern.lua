@@ -1,0 +1,11 @@
+-- Gives codes to values that have none. KEYS: the set and the list of a dictionary. ARGV: the
+-- most values it may have, then the values. A value's code is its place in the list, from 1.
+
+local room = tonumber(ARGV[1]) - redis.call('LLEN', KEYS[2])
+for i = 2, #ARGV do
+  if room > 0 and redis.call('SADD', KEYS[1], ARGV[i]) == 1 then
+    redis.call('RPUSH', KEYS[2], ARGV[i])
+    room = room - 1
+  end
+end
+return redis.call('LLEN', KEYS[2])

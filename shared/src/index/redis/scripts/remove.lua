@@ -1,0 +1,26 @@
+-- Removes a device. ARGV: its tag and client id. Answers 1, or 0 if there is none.
+
+local tag, id = ARGV[1], ARGV[2]
+local shard = read_shard()
+if shard.height == 0 then return 0 end
+local bucket = bucket_of(tag, shard.buckets, span_of(shard.buckets))
+local entries = redis.call('GET', bucket_key(bucket)) or ''
+
+local at, slot = next_entry(entries, tag, 1)
+while at do
+  local chunk = floor(slot / CHUNK)
+  local text = redis.call('GET', chunk_key(chunk))
+  local first, body, last = locate(text, slot)
+  if client_id(text, body) == id then
+    redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
+    redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
+    for attribute = 0, ATTRIBUTES - 1 do
+      redis.call('SETRANGE', column_key(attribute, floor(slot / SEGMENT)), (slot % SEGMENT) * 2, '\0\0')
+    end
+    redis.call('RPUSH', free_key(), slot)
+    redis.call('HSET', KEYS[1], 'live', shard.live - 1)
+    return 1
+  end
+  at, slot = next_entry(entries, tag, at + 1)
+end
+return 0

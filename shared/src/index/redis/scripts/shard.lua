@@ -1,0 +1,66 @@
+-- What the scripts of a shard share. KEYS[1] is the shard; the layout is described in layout.rs,
+-- record.rs and keys.rs, and constants and key names come from there.
+
+local byte, sub, find, char, floor = string.byte, string.sub, string.find, string.char, math.floor
+local ENTRY = TAG + 4
+
+local function be(text, at, len)
+  local n = 0
+  for i = at, at + len - 1 do n = n * 256 + byte(text, i) end
+  return n
+end
+
+local function be32(n)
+  return char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
+end
+
+local function read_shard()
+  local got = redis.call('HMGET', KEYS[1], 'height', 'buckets', 'live', 'gone')
+  if got[4] then return { height = 0, buckets = 1, live = 0, gone = true } end
+  return { height = tonumber(got[1] or 0), buckets = tonumber(got[2] or 1), live = tonumber(got[3] or 0) }
+end
+
+-- Linear hashing: the smallest power of two that is not below the number of buckets.
+local function span_of(buckets)
+  local span = 1
+  while span < buckets do span = span * 2 end
+  return span
+end
+
+local function bucket_of(tag, buckets, span)
+  local bucket = be(tag, 1, 4) % span
+  if bucket >= buckets then bucket = bucket - span / 2 end
+  return bucket
+end
+
+-- The next entry of a bucket with this tag, at or after position `at`: its position and slot.
+local function next_entry(bucket, tag, at)
+  at = find(bucket, tag, at, true)
+  while at do
+    if (at - 1) % ENTRY == 0 then return at, be(bucket, at + TAG, 4) end
+    at = find(bucket, tag, at + 1, true)
+  end
+end
+
+-- Where the body of the record that begins at `at` begins, and where the record ends.
+local function bounds(chunk, at)
+  local len = byte(chunk, at)
+  if len < 128 then return at + 1, at + len end
+  return at + 2, at + 1 + (len - 128) * 256 + byte(chunk, at + 1)
+end
+
+-- First byte, first byte of the body, and last byte of a slot's record.
+local function locate(chunk, slot)
+  local at = 1
+  for _ = 1, slot % CHUNK do
+    local _, last = bounds(chunk, at)
+    at = last + 1
+  end
+  local body, last = bounds(chunk, at)
+  return at, body, last
+end
+
+local function client_id(text, body)
+  local at = body + TIME + 1
+  return sub(text, at + 1, at + byte(text, at))
+end
