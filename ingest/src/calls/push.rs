@@ -1,0 +1,88 @@
+//! `POST /v1/message/push/{AppID}`.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use push_shared::{envelope::encode_job, ids::MessageId, time::UnixMillis};
+use tokio::time::Instant;
+
+use super::{Calls, not_json};
+use crate::{
+    body::NoBody,
+    message::Push,
+    publisher::NotPublished,
+    rejection::Rejection,
+    reply::{self, Reply},
+};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The longest `Idempotency-Key`, in characters.
+const MAX_KEY: usize = 128;
+
+impl Calls {
+    pub(super) async fn push(
+        &self,
+        app: &str,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+    ) -> Result<Reply, Rejection> {
+        let now = UnixMillis::now();
+        let (app, known) = self.app(app, headers, now).await?;
+        if known.app.disabled {
+            return Err(Rejection::SdkDisabled);
+        }
+        let quota = match &known.limiter {
+            Some(limiter) => Some(limiter.take(Instant::now()).map_err(Rejection::TooFrequent)?),
+            None => None,
+        };
+        if let Some(problem) = not_json(headers) {
+            return Err(Rejection::MessageMediaType(problem));
+        }
+        let body = self.body(body).await?.map_err(|no_body| match no_body {
+            NoBody::TooLarge => Rejection::MessageTooLarge(self.settings.http.max_body),
+            NoBody::Late => Rejection::BodyTimeout,
+            NoBody::Broken => Rejection::MessageIllegal("the body ends early".into()),
+        })?;
+        let push = Push::read(&body.bytes, self.settings.rules)?;
+        let key = idempotency_key(headers)?;
+
+        // With a key, several accepted copies of the message share one id; the copy's number
+        // tells them apart, so that one of them is sent.
+        let (id, copy) = match key {
+            Some(key) => (MessageId::from_idempotency_key(&app, key), rand::random()),
+            None => (MessageId::issue(), 0),
+        };
+        let dry_run = push.dry_run;
+        let (payload, audience) = push.into_parts(id, app, now);
+        let job = encode_job(&payload, &audience, copy)
+            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        if !dry_run {
+            self.publisher.publish(job, body.memory).await.map_err(|error| {
+                Rejection::Unavailable(match error {
+                    NotPublished::Full => "the service is full",
+                    NotPublished::Stopping => "the service is stopping",
+                    NotPublished::Refused | NotPublished::Late => {
+                        "the queue did not take the message"
+                    }
+                })
+            })?;
+        }
+        let mut reply = reply::accepted(id);
+        if let Some(quota) = quota {
+            reply::put_quota(reply.headers_mut(), quota);
+        }
+        Ok(reply)
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, Rejection> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::as_bytes) else {
+        return Ok(None);
+    };
+    if (1..=MAX_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic) {
+        Ok(Some(key))
+    } else {
+        Err(Rejection::MessageIllegal(format!(
+            "the header Idempotency-Key must be 1 to {MAX_KEY} visible ASCII characters"
+        )))
+    }
+}

@@ -1,0 +1,81 @@
+//! `ingest`: settings, engines, run, drain.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::Context as _;
+use clap::Parser;
+use prometheus_client::registry::Registry;
+use push_ingest::{IngestArgs, IngestProbe, Metrics, run_with_metrics};
+use push_shared::{
+    engines::{EngineArgs, open_index, open_queue},
+    settings::Mistakes,
+    shutdown,
+    telemetry::{self, LogArgs},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+/// Takes pushes over HTTP, checks them, and answers once the queue has them.
+#[derive(Debug, Parser)]
+#[command(name = "ingest", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    ingest: IngestArgs,
+    #[command(flatten)]
+    engines: EngineArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match start(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => telemetry::failed(&format!("{error:#}")),
+    }
+}
+
+async fn start(cli: Cli) -> anyhow::Result<()> {
+    let mut mistakes = Mistakes::default();
+    let log = cli.log.check(&mut mistakes);
+    let settings = cli.ingest.check(&mut mistakes);
+    let engines = cli.engines.check(&mut mistakes);
+    let (settings, engines) = mistakes.finish(settings.zip(engines))?;
+    telemetry::init(log);
+
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let ops = TcpListener::bind(settings.ops_listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", settings.ops_listen))?;
+    let queue = open_queue(&engines)
+        .await
+        .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
+    let index = open_index(&engines)
+        .await
+        .with_context(|| format!("cannot use the index at {}", engines.index))?;
+
+    let shutdown = shutdown::on_signal();
+    let metrics = Arc::new(Metrics::default());
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let probe = Arc::new(IngestProbe {
+        queue: queue.clone(),
+        index: index.clone(),
+        shutdown: shutdown.clone(),
+    });
+    let ops_done = CancellationToken::new();
+    let (http_address, ops_address) = (listener.local_addr()?, ops.local_addr()?);
+    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), probe, ops_done.clone()));
+    info!(http = %http_address, ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
+
+    let result =
+        run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
+    queue.close().await;
+    ops_done.cancel();
+    serving.await?;
+    info!("ingest stopped");
+    Ok(result?)
+}

@@ -1,0 +1,107 @@
+//! Whom a push is for. Unknown fields are mistakes here: a misspelt name would widen the
+//! audience.
+
+use std::borrow::Cow;
+
+use push_shared::{attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    illegal,
+    read::{Whole, read, read_value},
+    required,
+};
+use crate::{rejection::Rejection, settings::Rules};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Condition<'a> {
+    #[serde(rename = "type")]
+    kind: Option<Whole>,
+    #[serde(borrow)]
+    client_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    targeting: Option<&'a RawValue>,
+}
+
+/// A text that is borrowed from the body where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lists<'a> {
+    #[serde(borrow)]
+    country: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    language: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    brand: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    model: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    os_version: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    app_version: Option<Vec<Text<'a>>>,
+}
+
+pub(super) fn read_condition(raw: &RawValue, rules: Rules) -> Result<Audience, Rejection> {
+    let condition: Condition<'_> = read(raw.get(), "condition")?;
+    match condition.kind.ok_or_else(|| required("condition.type"))? {
+        Whole(0) => Ok(Audience::All),
+        Whole(1) => {
+            let raw = condition.targeting.ok_or_else(|| {
+                illegal("condition.targeting is required with condition.type 1 (targeting)")
+            })?;
+            read_targeting(raw).map(Audience::Targeting)
+        }
+        Whole(2) => {
+            let raw = condition.client_ids.ok_or_else(|| {
+                illegal("condition.client_ids is required with condition.type 2 (users)")
+            })?;
+            read_clients(raw, rules).map(Audience::Clients)
+        }
+        _ => Err(illegal("condition.type must be 0 (all), 1 (targeting) or 2 (users)")),
+    }
+}
+
+fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
+    let lists: Lists<'_> = read(raw.get(), "condition.targeting")?;
+    let lists = [
+        (Attribute::Country, lists.country),
+        (Attribute::Language, lists.language),
+        (Attribute::Brand, lists.brand),
+        (Attribute::Model, lists.model),
+        (Attribute::OsVersion, lists.os_version),
+        (Attribute::AppVersion, lists.app_version),
+    ];
+    let mut targeting = Targeting::everyone();
+    for (attribute, list) in lists {
+        let mut wanted = Vec::new();
+        for (i, Text(text)) in list.unwrap_or_default().into_iter().enumerate() {
+            let value = attribute.normalise_wanted(&text).map_err(|problem| {
+                illegal(format!("condition.targeting.{}[{i}] {problem}", attribute.name()))
+            })?;
+            wanted.push(value);
+        }
+        if !wanted.is_empty() {
+            targeting.set(attribute, wanted);
+        }
+    }
+    Ok(targeting)
+}
+
+fn read_clients(raw: &RawValue, rules: Rules) -> Result<Vec<ClientId>, Rejection> {
+    let mut clients: Vec<ClientId> = read_value(raw.get(), "condition.client_ids")?;
+    clients.sort_unstable();
+    clients.dedup();
+    if clients.is_empty() {
+        return Err(illegal("condition.client_ids must name at least one device"));
+    }
+    if clients.len() > rules.max_client_ids {
+        let limit = rules.max_client_ids;
+        return Err(Rejection::TooManyClients { given: clients.len(), limit });
+    }
+    Ok(clients)
+}

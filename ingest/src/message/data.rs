@@ -1,0 +1,59 @@
+//! The key-value pairs of a data message.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use super::{illegal, read::read};
+use crate::rejection::Rejection;
+
+/// The most UTF-8 bytes of all keys and values together.
+const MAX_BYTES: usize = 2048;
+
+struct Pairs(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = BTreeMap::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    match pairs.entry(key) {
+                        Entry::Vacant(place) => place.insert(map.next_value()?),
+                        Entry::Occupied(there) => {
+                            let text = format_args!("has the key `{}` twice", there.key());
+                            return Err(de::Error::custom(text));
+                        }
+                    };
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+pub(super) fn read_data(raw: Option<&RawValue>) -> Result<BTreeMap<String, String>, Rejection> {
+    let Some(raw) = raw else { return Ok(BTreeMap::new()) };
+    let Pairs(pairs) = read(raw.get(), "data")?;
+    let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_BYTES {
+        return Err(illegal(format!(
+            "data has {bytes} bytes of keys and values together, at most {MAX_BYTES} are allowed"
+        )));
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,117 @@
+//! The fields of a notification. One that has no effect for the notification type is not read:
+//! whatever it is, it is accepted and not delivered.
+
+use std::fmt;
+
+use push_shared::message::Notification;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use super::{
+    illegal,
+    read::{Whole, read, read_value},
+};
+use crate::rejection::Rejection;
+
+const SYSTEM: u8 = 1;
+const BUTTON: u8 = 3;
+
+#[derive(Default, Deserialize)]
+struct Fields<'a> {
+    notification_type: Option<Whole>,
+    title: Option<String>,
+    desc: Option<String>,
+    #[serde(borrow)]
+    icon: Option<&'a RawValue>,
+    #[serde(borrow)]
+    button_text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    small_icon: Option<&'a RawValue>,
+    #[serde(borrow)]
+    small_icon_color: Option<&'a RawValue>,
+    open_type: Option<OpenType>,
+    open_content: Option<String>,
+}
+
+/// 1 or 2, as a number or as a string.
+#[derive(Clone, Copy)]
+struct OpenType(u8);
+
+impl<'de> Deserialize<'de> for OpenType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = OpenType;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("1 (open the app) or 2 (open a link)")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<OpenType, E> {
+                match number {
+                    1 => Ok(OpenType(1)),
+                    2 => Ok(OpenType(2)),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenType, E> {
+                match text {
+                    "1" => Ok(OpenType(1)),
+                    "2" => Ok(OpenType(2)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+pub(super) fn read_notification(raw: Option<&RawValue>) -> Result<Notification, Rejection> {
+    let fields: Fields<'_> = match raw {
+        Some(raw) => read(raw.get(), "notification")?,
+        None => Fields::default(),
+    };
+    let mut notification = Notification {
+        title: fields.title,
+        desc: fields.desc,
+        open_type: fields.open_type.map(|OpenType(number)| number),
+        open_content: fields.open_content,
+        ..Notification::default()
+    };
+    match fields.notification_type {
+        None | Some(Whole(1)) => {
+            notification.notification_type = SYSTEM;
+            notification.small_icon = text(fields.small_icon, "notification.small_icon")?;
+            notification.small_icon_color = colour(fields.small_icon_color)?;
+        }
+        Some(Whole(3)) => {
+            notification.notification_type = BUTTON;
+            notification.icon = text(fields.icon, "notification.icon")?;
+            notification.button_text = text(fields.button_text, "notification.button_text")?;
+        }
+        Some(_) => {
+            return Err(illegal("notification.notification_type must be 1 (system) or 3 (button)"));
+        }
+    }
+    Ok(notification)
+}
+
+fn text(raw: Option<&RawValue>, at: &str) -> Result<Option<String>, Rejection> {
+    raw.map(|raw| read_value(raw.get(), at)).transpose()
+}
+
+fn colour(raw: Option<&RawValue>) -> Result<Option<String>, Rejection> {
+    const AT: &str = "notification.small_icon_color";
+    let colour = text(raw, AT)?;
+    let valid = |text: &String| {
+        text.strip_prefix('#')
+            .is_some_and(|hex| hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    match colour {
+        Some(text) if !valid(&text) => Err(illegal(format!("{AT} must be like #RRGGBB"))),
+        colour => Ok(colour),
+    }
+}

@@ -1,0 +1,113 @@
+//! What ingest counts. One place for all names; units are in the names.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use crate::route::Call;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    call: &'static str,
+    status: u32,
+}
+
+/// The metrics of one ingest.
+#[derive(Debug)]
+pub struct Metrics {
+    answers: Family<Answer, Counter>,
+    /// The answer of almost every request, found once.
+    pushed: Counter,
+    batches: Counter,
+    failed_batches: Counter,
+    batch_pushes: Histogram,
+    publish_seconds: Histogram,
+    connections: Gauge,
+    pub(crate) turned_away: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let answers = Family::<Answer, Counter>::default();
+        let pushed = answers.get_or_create_owned(&Answer { call: Call::PUSH, status: 200 });
+        Self {
+            answers,
+            pushed,
+            batches: Counter::default(),
+            failed_batches: Counter::default(),
+            batch_pushes: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            publish_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            connections: Gauge::default(),
+            turned_away: Counter::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Makes the metrics visible.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("push_ingest");
+        registry.register("answers", "Answers, by call and status", self.answers.clone());
+        registry.register("batches", "Messages sent to the queue", self.batches.clone());
+        registry.register(
+            "failed_batches",
+            "Messages that the queue did not confirm",
+            self.failed_batches.clone(),
+        );
+        registry.register("batch_pushes", "Pushes in a message", self.batch_pushes.clone());
+        registry.register(
+            "publish_seconds",
+            "From sending a message to its confirm",
+            self.publish_seconds.clone(),
+        );
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "turned_away",
+            "Connections answered 503 because the service was full",
+            self.turned_away.clone(),
+        );
+    }
+
+    /// Counts a connection as open until the guard is dropped.
+    pub(crate) fn open_connection(self: &Arc<Self>) -> OpenConnection {
+        self.connections.inc();
+        OpenConnection(Arc::clone(self))
+    }
+
+    pub(crate) fn pushed(&self) {
+        self.pushed.inc();
+    }
+
+    pub(crate) fn answered(&self, call: &'static str, status: u32) {
+        self.answers.get_or_create(&Answer { call, status }).inc();
+    }
+
+    pub(crate) fn batch(&self, pushes: usize, took: Duration, confirmed: bool) {
+        self.batches.inc();
+        if !confirmed {
+            self.failed_batches.inc();
+        }
+        // At most 65,536 by its setting: exact in a float.
+        self.batch_pushes.observe(f64::from(u32::try_from(pushes).unwrap_or(u32::MAX)));
+        self.publish_seconds.observe(took.as_secs_f64());
+    }
+}
+
+/// An open connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Arc<Metrics>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.dec();
+    }
+}

@@ -1,0 +1,224 @@
+//! The publisher against a queue whose confirms the test gives.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use push_shared::{
+    envelope::encode_job,
+    ids::MessageId,
+    message::{Audience, Payload},
+    queue::{Consumer, DeadLetter, QueueError},
+    time::UnixMillis,
+};
+
+use super::*;
+
+/// Keeps what is published; confirms while `confirms` has permits, or refuses everything.
+#[derive(Debug)]
+struct Scripted {
+    published: Mutex<Vec<Bytes>>,
+    confirms: Semaphore,
+    refuses: bool,
+}
+
+impl Scripted {
+    fn new(confirms: usize, refuses: bool) -> Arc<Self> {
+        Arc::new(Self { published: Mutex::default(), confirms: Semaphore::new(confirms), refuses })
+    }
+
+    /// How many jobs each message had.
+    fn batches(&self) -> Vec<usize> {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.iter().map(|e| push_shared::envelope::decode_batch(e).unwrap().len()).collect()
+    }
+}
+
+#[async_trait]
+impl Queue for Scripted {
+    async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
+        assert_eq!(lane, Lane::Jobs);
+        self.published.lock().unwrap().push(payload);
+        self.confirms.acquire().await.unwrap().forget();
+        if self.refuses { Err(QueueError::Refused("full".into())) } else { Ok(()) }
+    }
+
+    async fn publish_later(&self, _: Lane, _: Bytes, _: Duration) -> Result<(), QueueError> {
+        Err(QueueError::Closed)
+    }
+
+    async fn consume(&self, _: Lane, _: u16) -> Result<Box<dyn Consumer>, QueueError> {
+        Err(QueueError::Closed)
+    }
+
+    async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
+        Ok(0)
+    }
+
+    async fn publish_dead(&self, _: Lane, _: Bytes, _: &str) -> Result<(), QueueError> {
+        Err(QueueError::Closed)
+    }
+
+    async fn dead(&self, _: usize) -> Result<Vec<DeadLetter>, QueueError> {
+        Ok(Vec::new())
+    }
+
+    async fn replay_dead(&self, _: Option<&[String]>) -> Result<u64, QueueError> {
+        Ok(0)
+    }
+
+    async fn drop_dead(&self, _: Option<&[String]>) -> Result<u64, QueueError> {
+        Ok(0)
+    }
+
+    async fn ping(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    async fn describe(&self) -> Result<String, QueueError> {
+        Ok(String::new())
+    }
+
+    async fn close(&self) {}
+}
+
+const SETTINGS: PublisherSettings = PublisherSettings {
+    batch_jobs: 4,
+    batch_bytes: 10_000,
+    window: 1,
+    waiting: 100,
+    timeout: Duration::from_secs(10),
+};
+
+fn start(queue: &Arc<Scripted>, settings: PublisherSettings) -> (Arc<Publisher>, PublisherTask) {
+    let (publisher, task) = Publisher::start(queue.clone(), settings, Arc::default());
+    (Arc::new(publisher), task)
+}
+
+fn job(bytes: usize) -> Vec<u8> {
+    let payload = Payload {
+        message_id: MessageId::issue(),
+        app_id: "a".parse().unwrap(),
+        kind: 2,
+        notification: None,
+        data: Some([("k".to_owned(), "x".repeat(bytes))].into()),
+        accepted_at: UnixMillis(0),
+        expires_at: UnixMillis(1),
+    };
+    encode_job(&payload, &Audience::All, 0).unwrap()
+}
+
+/// A push on its way, as a request would wait for it.
+fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPublished>> {
+    let publisher = Arc::clone(publisher);
+    let memory = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
+}
+
+/// Lets every task go on until all of them wait.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_push_goes_at_once_and_the_next_batch_grows_while_the_window_is_full() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let first = push(&publisher, 1);
+    settle().await;
+    assert_eq!(queue.batches(), [1]);
+    let rest: Vec<_> = (0..6).map(|_| push(&publisher, 1)).collect();
+    settle().await;
+    assert_eq!(queue.batches(), [1], "the window is full");
+    assert!(!first.is_finished(), "nothing is answered before its confirm");
+    queue.confirms.add_permits(10);
+    assert_eq!(first.await.unwrap(), Ok(()));
+    for push in rest {
+        assert_eq!(push.await.unwrap(), Ok(()));
+    }
+    assert_eq!(queue.batches(), [1, 4, 2], "a batch is bounded by its number of pushes");
+    task.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_bounded_by_its_bytes_and_a_larger_push_goes_alone() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let mut pushes = vec![push(&publisher, 1)];
+    settle().await;
+    for bytes in [4_000, 4_000, 4_000, 20_000, 1] {
+        pushes.push(push(&publisher, bytes));
+        settle().await;
+    }
+    queue.confirms.add_permits(10);
+    for push in pushes {
+        assert_eq!(push.await.unwrap(), Ok(()));
+    }
+    assert_eq!(queue.batches(), [1, 2, 1, 1, 1]);
+    task.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_batch_answers_all_of_its_pushes_with_an_error_and_the_next_one_is_tried() {
+    let queue = Scripted::new(10, true);
+    let (publisher, task) = start(&queue, SETTINGS);
+    assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Refused));
+    assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Refused));
+    assert_eq!(queue.batches(), [1, 1]);
+    task.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_that_cannot_wait_is_refused_at_once() {
+    let queue = Scripted::new(0, false);
+    let (publisher, _task) = start(&queue, PublisherSettings { waiting: 2, ..SETTINGS });
+    let _first = push(&publisher, 1);
+    settle().await;
+    let _waiting = [push(&publisher, 1), push(&publisher, 1)];
+    settle().await;
+    assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Full));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_never_confirms_does_not_hold_a_push_for_ever() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let (first, second) = (push(&publisher, 1), push(&publisher, 1));
+    assert_eq!(first.await.unwrap(), Err(NotPublished::Late));
+    assert_eq!(second.await.unwrap(), Err(NotPublished::Late));
+    task.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_whose_client_hung_up_is_published_all_the_same() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let _first = push(&publisher, 1);
+    settle().await;
+    let gone = push(&publisher, 1);
+    settle().await;
+    gone.abort();
+    settle().await;
+    queue.confirms.add_permits(10);
+    task.finish().await;
+    assert_eq!(queue.batches(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_publisher_finishes_what_waits_and_takes_nothing_new() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let pushes: Vec<_> = (0..9).map(|_| push(&publisher, 1)).collect();
+    settle().await;
+    let finish = tokio::spawn(task.finish());
+    settle().await;
+    assert!(!finish.is_finished());
+    queue.confirms.add_permits(10);
+    finish.await.unwrap();
+    for push in pushes {
+        assert_eq!(push.await.unwrap(), Ok(()));
+    }
+    assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Stopping));
+}

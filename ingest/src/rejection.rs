@@ -1,0 +1,199 @@
+//! Every answer that is not a success: why, its code, and the words for the caller.
+//!
+//! The text for a push begins with the meaning of its code and goes on with the field and what
+//! it must be. It never contains what the service knows and the caller does not: the cause of a
+//! 503 goes to the log.
+
+use http::StatusCode;
+use push_shared::{codes::PushCode, ids::BadId};
+
+use crate::rate::Quota;
+
+/// Why a request is not answered 200.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// The request is not HTTP, or its head is cut short.
+    NotHttp,
+    /// The head did not arrive in time.
+    HeadTimeout,
+    /// The head has more bytes than the setting allows.
+    HeadTooLarge,
+    /// No call has this path.
+    NoSuchPath,
+    /// The path has other methods, which are named.
+    NoSuchMethod(&'static str),
+    /// 21001
+    AppIdMissing,
+    /// 21002
+    AppIdIllegal(BadId),
+    /// 21003
+    SecretMissing,
+    /// 21004: wrong, or no such app; the caller does not learn which.
+    SecretIllegal,
+    /// 21007
+    SdkDisabled,
+    /// 22001
+    TooFrequent(Quota),
+    /// 21005: the body of a push has another media type.
+    MessageMediaType(&'static str),
+    /// 21005: the body of a push is larger than this.
+    MessageTooLarge(usize),
+    /// 21005: a push that cannot be read or is not allowed.
+    MessageIllegal(String),
+    /// 21006
+    TooManyClients {
+        /// How many different ones there are.
+        given: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The body of another call has another media type.
+    MediaType(&'static str),
+    /// The body of another call is larger than this.
+    TooLarge(usize),
+    /// Another call that cannot be read or is not allowed.
+    Illegal(String),
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The app has no such device or message.
+    Unknown(&'static str),
+    /// The index has no room for this.
+    NoRoom(String),
+    /// The service cannot do it now, and another try can help.
+    Unavailable(&'static str),
+}
+
+impl Rejection {
+    /// The HTTP status of every answer that is not a success.
+    pub(crate) const fn http_status(&self) -> StatusCode {
+        match self {
+            Self::NotHttp
+            | Self::AppIdMissing
+            | Self::AppIdIllegal(_)
+            | Self::MessageIllegal(_)
+            | Self::TooManyClients { .. }
+            | Self::Illegal(_) => StatusCode::BAD_REQUEST,
+            Self::SecretMissing | Self::SecretIllegal => StatusCode::UNAUTHORIZED,
+            Self::SdkDisabled => StatusCode::FORBIDDEN,
+            Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
+            Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoom(_) => StatusCode::CONFLICT,
+            Self::MessageTooLarge(_) | Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooFrequent(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The code of the push specification, for what it has one.
+    pub(crate) const fn push_code(&self) -> Option<PushCode> {
+        match self {
+            Self::AppIdMissing => Some(PushCode::AppIdMissing),
+            Self::AppIdIllegal(_) => Some(PushCode::AppIdIllegal),
+            Self::SecretMissing => Some(PushCode::AppSecretMissing),
+            Self::SecretIllegal => Some(PushCode::AppSecretIllegal),
+            Self::SdkDisabled => Some(PushCode::SdkDisabled),
+            Self::TooFrequent(_) => Some(PushCode::TooFrequent),
+            Self::MessageMediaType(_) | Self::MessageTooLarge(_) | Self::MessageIllegal(_) => {
+                Some(PushCode::MessageIllegal)
+            }
+            Self::TooManyClients { .. } => Some(PushCode::ClientIdTooMuch),
+            Self::NotHttp
+            | Self::HeadTimeout
+            | Self::HeadTooLarge
+            | Self::NoSuchPath
+            | Self::NoSuchMethod(_)
+            | Self::MediaType(_)
+            | Self::TooLarge(_)
+            | Self::Illegal(_)
+            | Self::BodyTimeout
+            | Self::Unknown(_)
+            | Self::NoRoom(_)
+            | Self::Unavailable(_) => None,
+        }
+    }
+
+    /// The number in `status`: the code of the push specification, or the HTTP status.
+    pub(crate) fn number(&self) -> u32 {
+        self.push_code().map_or_else(|| self.http_status().as_u16().into(), PushCode::number)
+    }
+
+    /// The text for the caller.
+    pub(crate) fn message(&self) -> String {
+        match self.push_code() {
+            Some(code) => format!("{}: {}", code.meaning(), self.detail()),
+            None => self.detail(),
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::NotHttp => "the request is not readable as HTTP/1.1 or HTTP/2".into(),
+            Self::HeadTimeout => "the request's headers did not arrive in time".into(),
+            Self::HeadTooLarge => "the request's headers are too large".into(),
+            Self::NoSuchPath => "no such path".into(),
+            Self::NoSuchMethod(allow) => format!("this path takes {allow}"),
+            Self::AppIdMissing => "the path must end with it: /v1/message/push/{AppID}".into(),
+            Self::AppIdIllegal(problem) => format!("it {problem}"),
+            Self::SecretMissing => "the Authorization header must hold it".into(),
+            Self::SecretIllegal => "it is not a secret of this app (the Authorization header is \
+                                    the bare secret, without a scheme word)"
+                .into(),
+            Self::SdkDisabled => "this app may not push now".into(),
+            Self::TooFrequent(quota) => {
+                format!("this app may push {} times a second", quota.limit)
+            }
+            Self::MessageMediaType(problem) | Self::MediaType(problem) => (*problem).into(),
+            Self::MessageTooLarge(limit) | Self::TooLarge(limit) => {
+                format!("the body must be at most {limit} bytes")
+            }
+            Self::MessageIllegal(problem) | Self::Illegal(problem) | Self::NoRoom(problem) => {
+                problem.clone()
+            }
+            Self::TooManyClients { given, limit } => format!(
+                "condition.client_ids names {given} different devices, at most {limit} are allowed"
+            ),
+            Self::BodyTimeout => "the request's body did not arrive in time".into(),
+            Self::Unknown(what) => format!("this app has no such {what}"),
+            Self::Unavailable(why) => format!("try again: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_have_the_http_statuses_of_the_contract() {
+        let bad_id = "".parse::<push_shared::ids::AppId>().unwrap_err();
+        let quota = Quota::default();
+        let table = [
+            (Rejection::AppIdMissing, 400, 21001),
+            (Rejection::AppIdIllegal(bad_id), 400, 21002),
+            (Rejection::SecretMissing, 401, 21003),
+            (Rejection::SecretIllegal, 401, 21004),
+            (Rejection::MessageIllegal(String::new()), 400, 21005),
+            (Rejection::MessageTooLarge(1), 413, 21005),
+            (Rejection::MessageMediaType(""), 415, 21005),
+            (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
+            (Rejection::SdkDisabled, 403, 21007),
+            (Rejection::TooFrequent(quota), 429, 22001),
+            (Rejection::NoSuchPath, 404, 404),
+            (Rejection::NoSuchMethod("POST"), 405, 405),
+            (Rejection::Unavailable(""), 503, 503),
+        ];
+        for (rejection, http, number) in table {
+            assert_eq!(rejection.http_status().as_u16(), http, "{rejection:?}");
+            assert_eq!(rejection.number(), number, "{rejection:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_begins_with_the_meaning_of_its_code() {
+        assert!(Rejection::SecretMissing.message().starts_with("App Secret missing: "));
+        assert!(Rejection::MessageTooLarge(5).message().starts_with("Message illegal: "));
+    }
+}

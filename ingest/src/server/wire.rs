@@ -1,0 +1,167 @@
+//! The bytes of a connection on their way to and from hyper.
+//!
+//! Three small things happen here:
+//! - the bytes that were read to recognise the protocol are read again;
+//! - what is received is noted for the time-outs ([`Activity`]);
+//! - hyper answers what it cannot read as HTTP/1 by itself, with a status and no body. The
+//!   contract promises a body, so that answer is replaced. It can be recognised: each of our own
+//!   answers has a body, hyper's says `content-length: 0`, and it is the last one that hyper
+//!   writes. With vectored writing off, hyper hands over whole answers in one piece.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::activity::Activity;
+use crate::{rejection::Rejection, reply};
+
+/// What an HTTP/2 connection with prior knowledge begins with (RFC 9113 section 3.4).
+pub(super) const H2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The first bytes of a connection, to be read again.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    bytes: [u8; H2_PREFACE.len()],
+    /// How many were received.
+    filled: usize,
+    /// How many were read again.
+    replayed: usize,
+}
+
+impl Opening {
+    /// Reads until it is clear whether this is HTTP/2.
+    pub(super) async fn is_http2<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        activity: &Activity,
+    ) -> io::Result<bool> {
+        use tokio::io::AsyncReadExt;
+
+        while self.bytes[..self.filled] == H2_PREFACE[..self.filled] {
+            if self.filled == self.bytes.len() {
+                return Ok(true);
+            }
+            let n = stream.read(&mut self.bytes[self.filled..]).await?;
+            if n == 0 {
+                break;
+            }
+            activity.received();
+            self.filled += n;
+        }
+        Ok(false)
+    }
+
+    /// Whether the client sent anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+}
+
+/// A stream with an [`Opening`] in front, and hyper's own answers replaced.
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    stream: S,
+    opening: Opening,
+    activity: Arc<Activity>,
+    /// What is written instead of hyper's answer, and how much of it is.
+    instead: Option<(Vec<u8>, usize)>,
+}
+
+impl<S> Wire<S> {
+    pub(super) fn new(stream: S, opening: Opening, activity: Arc<Activity>) -> Self {
+        Self { stream, opening, activity, instead: None }
+    }
+
+    /// The stream, and whether hyper's own answer went over it.
+    pub(super) fn into_stream(self) -> (S, bool) {
+        (self.stream, self.instead.is_some())
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Wire<S> {
+    fn poll_write_instead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some((bytes, written)) = &mut self.instead
+            && *written < bytes.len()
+        {
+            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &bytes[*written..]))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            *written += n;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What to write instead, if these bytes end with an answer of hyper's own.
+fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    const VERSION: &[u8] = b"HTTP/1.";
+    if !bytes.ends_with(b"\r\n\r\n") {
+        return None;
+    }
+    let start = bytes.windows(VERSION.len()).rposition(|window| window == VERSION)?;
+    let (before, answer) = bytes.split_at(start);
+    let answer = std::str::from_utf8(answer).ok()?;
+    if !answer.contains("\r\ncontent-length: 0\r\n") {
+        return None;
+    }
+    let rejection = match answer.split(' ').nth(1)? {
+        "414" | "431" => Rejection::HeadTooLarge,
+        _ => Rejection::NotHttp,
+    };
+    Some([before, &reply::bare_http1(&rejection)].concat())
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let again = &this.opening.bytes[this.opening.replayed..this.opening.filled];
+        if !again.is_empty() {
+            let n = again.len().min(buf.remaining());
+            buf.put_slice(&again[..n]);
+            this.opening.replayed += n;
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            this.activity.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.instead.is_none() {
+            match instead_of(buf) {
+                Some(instead) => self.instead = Some((instead, 0)),
+                None => return Pin::new(&mut self.stream).poll_write(cx, buf),
+            }
+        }
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_instead(cx))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_instead(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

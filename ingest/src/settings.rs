@@ -1,0 +1,379 @@
+//! The settings of ingest: flags and environment variables as text, and what they mean once
+//! they are checked. Each part owns its small struct.
+
+use std::{net::SocketAddr, time::Duration};
+
+use push_shared::settings::{Mistakes, Named, address, count, duration, size};
+
+/// Everything that ingest needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where producers connect.
+    pub listen: SocketAddr,
+    /// Where operators and probes connect.
+    pub ops_listen: SocketAddr,
+    /// How long a stopping service may take to finish what it began.
+    pub drain_deadline: Duration,
+    /// What a client may make the service hold.
+    pub http: HttpSettings,
+    /// What a push may ask for.
+    pub rules: Rules,
+    /// How app records are kept.
+    pub apps: AppSettings,
+    /// How accepted pushes reach the queue.
+    pub publisher: PublisherSettings,
+}
+
+/// Bounds on connections and requests.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Connections served at once; one more is answered 503.
+    pub max_connections: usize,
+    /// From the first byte of a request, or from the accept, to the end of its head.
+    pub header_timeout: Duration,
+    /// From the end of a head to the end of the body.
+    pub body_timeout: Duration,
+    /// How long a connection may lie idle between requests.
+    pub idle_timeout: Duration,
+    /// The most bytes of a request's head.
+    pub max_header: usize,
+    /// The most bytes of a request's body.
+    pub max_body: usize,
+    /// Requests in work at once on one HTTP/2 connection.
+    pub h2_streams: u32,
+    /// Bytes of all bodies in work; more are answered 503.
+    pub max_buffered: usize,
+}
+
+/// Bounds on the content of a push.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Client ids of one push, after dropping repeats.
+    pub max_client_ids: usize,
+}
+
+/// How app records are kept.
+#[derive(Debug, Clone)]
+pub struct AppSettings {
+    /// How long a record is used without asking again. With [`AppSettings::index_timeout`] it
+    /// bounds how long a disabled app can still push.
+    pub fresh: Duration,
+    /// How long a record is used while the index is away.
+    pub stale: Duration,
+    /// How many records are kept.
+    pub max_apps: u64,
+    /// How long the index may take for an answer.
+    pub index_timeout: Duration,
+}
+
+/// How accepted pushes reach the queue.
+#[derive(Debug, Clone)]
+pub struct PublisherSettings {
+    /// Pushes of one group commit.
+    pub batch_jobs: usize,
+    /// Bytes of one group commit; a single push may be larger.
+    pub batch_bytes: usize,
+    /// Group commits that wait for their confirm at once.
+    pub window: usize,
+    /// Pushes that wait for a group commit; one more is answered 503.
+    pub waiting: usize,
+    /// From a push's wait to its confirm; then it is answered 503.
+    pub timeout: Duration,
+}
+
+/// The flags of ingest, as they were written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct IngestArgs {
+    /// Where producers connect
+    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    listen: String,
+    /// Where /livez, /readyz and /metrics are served
+    #[arg(
+        long = "ops-listen",
+        env = "PUSH_OPS_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9080"
+    )]
+    ops_listen: String,
+    /// How long a stopping service may take to finish what it began
+    #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
+    drain_deadline: String,
+    /// Connections served at once; one more is answered 503
+    #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N", default_value = "10000")]
+    max_connections: String,
+    /// Time for a request's head; a connection without a first request is closed after it
+    #[arg(long, env = "PUSH_HEADER_TIMEOUT", value_name = "TIME", default_value = "10s")]
+    header_timeout: String,
+    /// Time for a request's body
+    #[arg(long, env = "PUSH_BODY_TIMEOUT", value_name = "TIME", default_value = "15s")]
+    body_timeout: String,
+    /// How long a connection may lie idle between requests
+    #[arg(long, env = "PUSH_IDLE_TIMEOUT", value_name = "TIME", default_value = "75s")]
+    idle_timeout: String,
+    /// The largest head of a request
+    #[arg(long, env = "PUSH_MAX_HEADER", value_name = "SIZE", default_value = "16KiB")]
+    max_header: String,
+    /// The largest body of a request
+    #[arg(long, env = "PUSH_MAX_BODY", value_name = "SIZE", default_value = "512KiB")]
+    max_body: String,
+    /// Requests in work at once on one HTTP/2 connection
+    #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
+    h2_streams: String,
+    /// Bytes of all request bodies in work; more are answered 503
+    #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
+    max_buffered: String,
+    /// Client ids that one push may name
+    #[arg(long, env = "PUSH_MAX_CLIENT_IDS", value_name = "N", default_value = "1000")]
+    max_client_ids: String,
+    /// How long an app's record is used without asking the index again
+    #[arg(long, env = "PUSH_APP_FRESH", value_name = "TIME", default_value = "3s")]
+    app_fresh: String,
+    /// How long an app's record is used while the index is away
+    #[arg(long, env = "PUSH_APP_STALE", value_name = "TIME", default_value = "5min")]
+    app_stale: String,
+    /// How many apps' records are kept
+    #[arg(long, env = "PUSH_MAX_APPS", value_name = "N", default_value = "100000")]
+    max_apps: String,
+    /// How long the index may take for an answer
+    #[arg(long, env = "PUSH_INDEX_TIMEOUT", value_name = "TIME", default_value = "2s")]
+    index_timeout: String,
+    /// Pushes put into one message to the queue, at most
+    #[arg(long, env = "PUSH_BATCH_JOBS", value_name = "N", default_value = "512")]
+    batch_jobs: String,
+    /// Bytes put into one message to the queue, unless a single push is larger
+    #[arg(long, env = "PUSH_BATCH_BYTES", value_name = "SIZE", default_value = "1MiB")]
+    batch_bytes: String,
+    /// Messages to the queue that wait for their confirm at once
+    #[arg(long, env = "PUSH_PUBLISH_WINDOW", value_name = "N", default_value = "4")]
+    publish_window: String,
+    /// Pushes that wait for their turn; one more is answered 503
+    #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
+    publish_waiting: String,
+    /// How long a push may wait for the queue's confirm; then it is answered 503
+    #[arg(long, env = "PUSH_PUBLISH_TIMEOUT", value_name = "TIME", default_value = "10s")]
+    publish_timeout: String,
+}
+
+macro_rules! named {
+    ($flag:literal, $env:literal) => {
+        Named { flag: $flag, env: $env }
+    };
+}
+
+impl IngestArgs {
+    /// Checks the flags; what is wrong goes into `mistakes`.
+    pub fn check(&self, mistakes: &mut Mistakes) -> Option<Settings> {
+        let listen = mistakes.take(named!("--listen", "PUSH_LISTEN"), &self.listen, address);
+        let ops_listen =
+            mistakes.take(named!("--ops-listen", "PUSH_OPS_LISTEN"), &self.ops_listen, address);
+        let drain_deadline = mistakes.take(
+            named!("--drain-deadline", "PUSH_DRAIN_DEADLINE"),
+            &self.drain_deadline,
+            duration,
+        );
+        let http = self.check_http(mistakes);
+        let rules = mistakes
+            .take(
+                named!("--max-client-ids", "PUSH_MAX_CLIENT_IDS"),
+                &self.max_client_ids,
+                count(1, 100_000),
+            )
+            .map(|max_client_ids| Rules { max_client_ids });
+        let apps = self.check_apps(mistakes);
+        let publisher = self.check_publisher(mistakes);
+        Some(Settings {
+            listen: listen?,
+            ops_listen: ops_listen?,
+            drain_deadline: drain_deadline?,
+            http: http?,
+            rules: rules?,
+            apps: apps?,
+            publisher: publisher?,
+        })
+    }
+
+    fn check_http(&self, mistakes: &mut Mistakes) -> Option<HttpSettings> {
+        let max_connections = mistakes.take(
+            named!("--max-connections", "PUSH_MAX_CONNECTIONS"),
+            &self.max_connections,
+            count(1, 1_000_000),
+        );
+        let header_timeout = mistakes.take(
+            named!("--header-timeout", "PUSH_HEADER_TIMEOUT"),
+            &self.header_timeout,
+            some_time,
+        );
+        let body_timeout = mistakes.take(
+            named!("--body-timeout", "PUSH_BODY_TIMEOUT"),
+            &self.body_timeout,
+            some_time,
+        );
+        let idle_timeout = mistakes.take(
+            named!("--idle-timeout", "PUSH_IDLE_TIMEOUT"),
+            &self.idle_timeout,
+            some_time,
+        );
+        let max_header = mistakes.take(
+            named!("--max-header", "PUSH_MAX_HEADER"),
+            &self.max_header,
+            size_between(1024, 1024 * 1024),
+        );
+        let max_body = mistakes.take(
+            named!("--max-body", "PUSH_MAX_BODY"),
+            &self.max_body,
+            size_between(1024, 64 * 1024 * 1024),
+        );
+        let h2_streams = mistakes.take(
+            named!("--h2-streams", "PUSH_H2_STREAMS"),
+            &self.h2_streams,
+            count(1, 10_000),
+        );
+        let max_buffered = mistakes.take(
+            named!("--max-buffered", "PUSH_MAX_BUFFERED"),
+            &self.max_buffered,
+            // A semaphore's permits: the upper end is far below what it can count.
+            size_between(1024, 1 << 40),
+        );
+        if let (Some(body), Some(buffered)) = (max_body, max_buffered)
+            && body > buffered
+        {
+            mistakes.note("--max-buffered (PUSH_MAX_BUFFERED): must hold one body of --max-body");
+        }
+        Some(HttpSettings {
+            max_connections: max_connections?,
+            header_timeout: header_timeout?,
+            body_timeout: body_timeout?,
+            idle_timeout: idle_timeout?,
+            max_header: max_header?,
+            max_body: max_body?,
+            h2_streams: h2_streams?,
+            max_buffered: max_buffered?,
+        })
+    }
+
+    fn check_apps(&self, mistakes: &mut Mistakes) -> Option<AppSettings> {
+        let fresh =
+            mistakes.take(named!("--app-fresh", "PUSH_APP_FRESH"), &self.app_fresh, duration);
+        let stale =
+            mistakes.take(named!("--app-stale", "PUSH_APP_STALE"), &self.app_stale, duration);
+        let max_apps = mistakes.take(
+            named!("--max-apps", "PUSH_MAX_APPS"),
+            &self.max_apps,
+            count(1, 100_000_000),
+        );
+        let index_timeout = mistakes.take(
+            named!("--index-timeout", "PUSH_INDEX_TIMEOUT"),
+            &self.index_timeout,
+            some_time,
+        );
+        if let (Some(fresh), Some(stale)) = (fresh, stale)
+            && fresh > stale
+        {
+            mistakes.note("--app-stale (PUSH_APP_STALE): must not be shorter than --app-fresh");
+        }
+        Some(AppSettings {
+            fresh: fresh?,
+            stale: stale?,
+            max_apps: max_apps?,
+            index_timeout: index_timeout?,
+        })
+    }
+
+    fn check_publisher(&self, mistakes: &mut Mistakes) -> Option<PublisherSettings> {
+        let batch_jobs = mistakes.take(
+            named!("--batch-jobs", "PUSH_BATCH_JOBS"),
+            &self.batch_jobs,
+            count(1, 65_536),
+        );
+        let batch_bytes = mistakes.take(
+            named!("--batch-bytes", "PUSH_BATCH_BYTES"),
+            &self.batch_bytes,
+            size_between(1024, 64 * 1024 * 1024),
+        );
+        let window = mistakes.take(
+            named!("--publish-window", "PUSH_PUBLISH_WINDOW"),
+            &self.publish_window,
+            count(1, 1024),
+        );
+        let waiting = mistakes.take(
+            named!("--publish-waiting", "PUSH_PUBLISH_WAITING"),
+            &self.publish_waiting,
+            count(1, 1_000_000),
+        );
+        let timeout = mistakes.take(
+            named!("--publish-timeout", "PUSH_PUBLISH_TIMEOUT"),
+            &self.publish_timeout,
+            some_time,
+        );
+        Some(PublisherSettings {
+            batch_jobs: batch_jobs?,
+            batch_bytes: batch_bytes?,
+            window: window?,
+            waiting: waiting?,
+            timeout: timeout?,
+        })
+    }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than nothing".to_owned()),
+        some => Ok(some),
+    }
+}
+
+fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        n if (min..=max).contains(&n) => Ok(n),
+        _ => Err(format!("must be from {min} to {max} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: IngestArgs,
+    }
+
+    fn check(flags: &[&str]) -> Result<Settings, Mistakes> {
+        let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
+        let mut mistakes = Mistakes::default();
+        let settings = cli.args.check(&mut mistakes);
+        mistakes.finish(settings)
+    }
+
+    #[test]
+    fn the_defaults_are_valid_and_let_a_disabled_app_push_for_at_most_five_seconds() {
+        let settings = check(&[]).unwrap();
+        assert!(settings.apps.fresh + settings.apps.index_timeout <= Duration::from_secs(5));
+        assert!(settings.publisher.timeout < settings.drain_deadline);
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named_at_once() {
+        let mistakes = check(&[
+            "--listen=nowhere",
+            "--body-timeout=0s",
+            "--max-body=1GiB",
+            "--batch-jobs=0",
+            "--app-stale=1s",
+        ])
+        .unwrap_err()
+        .to_string();
+        for env in [
+            "PUSH_LISTEN",
+            "PUSH_BODY_TIMEOUT",
+            "PUSH_MAX_BODY",
+            "PUSH_BATCH_JOBS",
+            "PUSH_APP_STALE",
+        ] {
+            assert!(mistakes.contains(env), "{env} in {mistakes}");
+        }
+    }
+}
