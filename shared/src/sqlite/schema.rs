@@ -22,15 +22,19 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Whether the file is one of these, or empty.
-    pub(super) fn check(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
-        self.found(connection, path).map(|_| ())
+    /// The version of the file, if it is one of these; 0 if it is empty.
+    pub(super) fn check(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+        // One state of the file, while others may be making it.
+        connection.execute_batch("BEGIN")?;
+        let found = self.found(connection, path);
+        connection.execute_batch("ROLLBACK")?;
+        found
     }
 
     /// Brings the file to the newest schema.
     pub(super) fn apply(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
         let known = self.migrations.len() as i64;
-        if self.found(connection, path)? == known {
+        if self.check(connection, path)? == known {
             return Ok(());
         }
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -54,7 +58,7 @@ impl Schema {
         Ok(())
     }
 
-    /// The file's version; 0 for a file that is empty.
+    /// As [`Schema::check`], inside a transaction.
     fn found(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let owner = number("PRAGMA application_id")?;

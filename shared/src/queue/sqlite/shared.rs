@@ -1,0 +1,127 @@
+//! What the queue, its keeper, its consumers and their deliveries share.
+
+use std::{
+    mem,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    SqliteQueueSettings,
+    schema::{self, Claim, Lanes},
+};
+use crate::{
+    queue::Lane,
+    sqlite::{Database, StoreError},
+    time::UnixMillis,
+};
+
+/// A delivery that was dropped undecided and must be given back.
+#[derive(Debug)]
+pub(super) struct Dropped {
+    pub(super) claim: Claim,
+    /// Whether a consumer's owner got to see it.
+    pub(super) handed_out: bool,
+    /// Counts as undecided until it is back, which also bounds how many there can be.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) database: Database,
+    pub(super) lanes: Lanes,
+    pub(super) settings: SqliteQueueSettings,
+    /// Names this queue among everybody who holds leases in the file.
+    pub(super) holder: i64,
+    pub(super) closing: CancellationToken,
+    /// There is something in `dropped`.
+    pub(super) has_dropped: Notify,
+    dropped: Mutex<Vec<Dropped>>,
+    claims: AtomicI64,
+    wakers: [watch::Sender<()>; Lane::ALL.len()],
+}
+
+impl Shared {
+    pub(super) fn new(database: Database, lanes: Lanes, settings: SqliteQueueSettings) -> Self {
+        Self {
+            database,
+            lanes,
+            settings,
+            holder: rand::random(),
+            closing: CancellationToken::new(),
+            has_dropped: Notify::new(),
+            dropped: Mutex::default(),
+            claims: AtomicI64::new(0),
+            wakers: [watch::Sender::new(()), watch::Sender::new(())],
+        }
+    }
+
+    fn waker(&self, lane: Lane) -> &watch::Sender<()> {
+        let [jobs, tasks] = &self.wakers;
+        match lane {
+            Lane::Jobs => jobs,
+            Lane::Tasks => tasks,
+        }
+    }
+
+    /// Has the consumers of a lane look at once.
+    pub(super) fn wake(&self, lane: Lane) {
+        self.waker(lane).send_replace(());
+    }
+
+    /// Has all consumers look at once.
+    pub(super) fn wake_all(&self) {
+        for lane in Lane::ALL {
+            self.wake(lane);
+        }
+    }
+
+    /// Changes whenever there may be something new in a lane.
+    pub(super) fn woken(&self, lane: Lane) -> watch::Receiver<()> {
+        self.waker(lane).subscribe()
+    }
+
+    /// A number that no claim of this holder had before.
+    pub(super) fn next_claim(&self) -> i64 {
+        self.claims.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Shows that this holder lives.
+    pub(super) async fn beat(&self) -> Result<(), StoreError> {
+        let holder = self.holder;
+        self.database.write(move |sql| schema::beat(sql, holder)).await
+    }
+
+    /// Notes a delivery that must be given back. Never waits.
+    pub(super) fn note_dropped(&self, dropped: Dropped) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
+        self.has_dropped.notify_one();
+    }
+
+    /// Gives back what was dropped. What cannot be given back now is noted again.
+    pub(super) async fn give_back_dropped(&self) -> Result<(), StoreError> {
+        let list = mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        if list.is_empty() {
+            return Ok(());
+        }
+        let claims: Vec<_> = list.iter().map(|d| (d.claim, d.handed_out)).collect();
+        let now = UnixMillis::now();
+        let write = self.database.write(move |sql| {
+            claims
+                .into_iter()
+                .try_for_each(|(claim, handed_out)| schema::give_back(sql, claim, handed_out, now))
+        });
+        if let Err(error) = write.await {
+            self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(list);
+            return Err(error);
+        }
+        drop(list);
+        self.wake_all();
+        Ok(())
+    }
+}
