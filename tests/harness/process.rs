@@ -21,15 +21,18 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// `$1`: the folder to remove, or nothing. The rest: the program and its arguments.
+/// `$1`: the folder to remove, or nothing. `$2`: seconds between SIGTERM and SIGKILL. The rest:
+/// the program and its arguments.
 ///
 /// `$$` stays the id of the outer shell, and so of the program that replaces it.
 const GUARDED: &str = r#"
-    folder=$1; shift
+    folder=$1; grace=$2; shift 2
     exec 3<&0 </dev/null
     {
         trap '' HUP INT QUIT TERM
         cat <&3
+        [ "$grace" = 0 ] || kill -TERM 0
+        while [ "$grace" -gt 0 ] && kill -0 $$; do sleep 1; grace=$((grace - 1)); done
         kill -KILL $$
         [ -z "$folder" ] || rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
         kill -KILL 0
@@ -67,9 +70,23 @@ impl Process {
     /// # Errors
     /// When it cannot be started. (A program that does not exist starts and leaves with 127.)
     pub fn spawn(command: &Command, output: Output<'_>, folder: Option<&Path>) -> io::Result<Self> {
+        Self::spawn_with_grace(command, output, folder, 0)
+    }
+
+    /// Like [`spawn`](Self::spawn), for a program that has others to end: should this process
+    /// die, it gets SIGTERM first, and SIGKILL only after so many seconds.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_with_grace(
+        command: &Command,
+        output: Output<'_>,
+        folder: Option<&Path>,
+        seconds: u32,
+    ) -> io::Result<Self> {
         let mut guarded = Command::new("/bin/sh");
         guarded.args(["-c", GUARDED, "guard"]);
-        guarded.arg(folder.unwrap_or(Path::new("")));
+        guarded.arg(folder.unwrap_or(Path::new(""))).arg(seconds.to_string());
         guarded.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {

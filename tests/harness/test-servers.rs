@@ -24,6 +24,9 @@ use tokio::{
 
 /// The command has this long to end after a signal.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// It has this long, in seconds, to end its tests if this program is killed: they need not be in
+/// its process group.
+const GRACE: u32 = 10;
 
 /// Why there is no exit code of the command.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +90,8 @@ async fn run() -> Result<u8, Failure> {
         .env(AMQP_URL, servers.rabbitmq.url())
         .env(MQTT_URL, servers.mosquitto.url());
     let mut ended = signal(SignalKind::child())?;
-    let mut process = Process::spawn(&command, Output::Inherited, Some(scratch.path()))?;
+    let folder = Some(scratch.path());
+    let mut process = Process::spawn_with_grace(&command, Output::Inherited, folder, GRACE)?;
     tokio::select! {
         status = wait(&mut process, &mut ended) => Ok(exit_code(status?)),
         signal = interruptions.next() => {
