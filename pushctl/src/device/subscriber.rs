@@ -20,10 +20,7 @@ use rmqtt_codec::{
         Subscribe, SubscribeAckReason, SubscriptionOptions,
     },
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::Instant,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::codec::{Decoder as _, Encoder as _};
 
 /// How long connecting, and each answer of the broker, may take.

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use rmqtt::{
     codec::v5::PublishAckReason,
     context::ServerContext,
-    hook::{Handler, HookResult, Parameter, Register, ReturnType, Type},
+    hook::{Handler, HookResult, Parameter, ReturnType, Type},
     net::{Builder, Listener},
     server::MqttServer,
     types::{PublishAclResult, PublishResult},

@@ -15,6 +15,8 @@ pub mod handshake;
 mod part;
 mod session;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod url;
 mod window;
 
