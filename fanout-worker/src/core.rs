@@ -5,13 +5,16 @@ use std::{fmt, sync::Arc};
 
 use push_shared::{index::Index, queue::Queue, time::UnixMillis};
 
-use crate::{metrics::Metrics, patience::Patience, strand::TurnLimits, transports::Transports, verdict::Backoff};
+use crate::{
+    metrics::Metrics, patience::Patience, strand::TurnLimits, transports::Transports,
+    verdict::Backoff,
+};
 
 /// Where the time comes from.
 pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
-/// Where jitter comes from: numbers from 0 to 1.
-pub type Jitter = Arc<dyn Fn() -> f64 + Send + Sync>;
+/// Where randomness comes from: evenly distributed numbers.
+pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// How broadcasts are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +34,24 @@ pub(crate) struct Core {
     pub(crate) limits: TurnLimits,
     pub(crate) plan: PlanLimits,
     pub(crate) backoff: Backoff,
+    /// Tries of a device, the first included.
+    pub(crate) retry_attempts: u32,
     pub(crate) patience: Patience,
     /// How long a ledger entry is kept after its message was accepted.
     pub(crate) keep: std::time::Duration,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
-    pub(crate) jitter: Jitter,
+    pub(crate) random: Random,
 }
 
 impl Core {
     pub(crate) fn now(&self) -> UnixMillis {
         (self.clock)()
+    }
+
+    /// A number from 0 to 1.
+    pub(crate) fn jitter(&self) -> f64 {
+        (self.random)() as f64 / u64::MAX as f64
     }
 }
 

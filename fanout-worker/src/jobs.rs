@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use push_shared::{
     envelope::{Job, Task, decode_batch, encode_alone},
     index::Slice,
-    ledger::{Entry, Opened, Plan, Position},
+    ledger::{Entry, Opened, Plan, Position, StrandId},
     message::Audience,
     queue::{Delivery, Lane, QueueError},
 };
@@ -20,7 +20,7 @@ use crate::{
     patience::GaveUp,
     plan,
     settle::{Undecided, close, put_aside, settle_turn},
-    strand::Strand,
+    tasks::take_turn,
 };
 
 /// How many jobs of one envelope are worked on at once.
@@ -48,11 +48,7 @@ pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &Cancellat
     close(delivery, decided).await;
 }
 
-async fn handle_job(
-    core: &Core,
-    job: &Job,
-    stopping: &CancellationToken,
-) -> Result<(), Undecided> {
+async fn handle_job(core: &Core, job: &Job, stopping: &CancellationToken) -> Result<(), Undecided> {
     let (entry, plan) = match prepare(core, job, stopping).await {
         Ok(Some(prepared)) => prepared,
         Ok(None) => return Ok(()),
@@ -65,16 +61,27 @@ async fn handle_job(
     match plan.strands.as_slice() {
         [] => Ok(()),
         [slices] => {
-            let strand = Strand { job, number: 0, slices };
-            let recalled = entry.recalled_at.is_some();
-            let end = strand.turn(core, entry.position(0), recalled, stopping).await;
-            let task = Task { job: job.clone(), strand: 0, slices: slices.clone(), attempt: 0 };
+            let task = planned_task(job, 0, slices);
+            let end = take_turn(core, &entry, &task, stopping).await;
             settle_turn(core, task, end).await
         }
         strands => publish_strands(core, job, &entry, strands).await.map_err(|error| {
-            warn!(error = &error as &dyn std::error::Error, "broadcast not handed on, will be redelivered");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "broadcast not handed on, will be redelivered"
+            );
             Undecided
         }),
+    }
+}
+
+fn planned_task(job: &Job, place: u32, slices: &[Slice]) -> Task {
+    Task {
+        job: job.clone(),
+        strand: StrandId::Planned(place),
+        slices: slices.to_vec(),
+        attempt: 0,
+        retries: None,
     }
 }
 
@@ -124,12 +131,11 @@ async fn publish_strands(
     entry: &Entry,
     strands: &[Vec<Slice>],
 ) -> Result<(), QueueError> {
-    for (number, slices) in (0..).zip(strands) {
-        if entry.position(number) == Position::END {
+    for (place, slices) in (0..).zip(strands) {
+        if entry.position(StrandId::Planned(place)) == Some(Position::END) {
             continue;
         }
-        let task = Task { job: job.clone(), strand: number, slices: slices.clone(), attempt: 0 };
-        match task.encode() {
+        match planned_task(job, place, slices).encode() {
             Ok(envelope) => core.queue.publish(Lane::Tasks, envelope).await?,
             Err(error) => return Err(QueueError::Refused(error.to_string())),
         }

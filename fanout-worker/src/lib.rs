@@ -12,6 +12,7 @@ mod metrics;
 mod patience;
 pub mod plan;
 pub mod ready;
+mod retry;
 mod settings;
 mod settle;
 mod strand;
@@ -31,15 +32,17 @@ use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
+use crate::{core::Core, in_work::InWork};
 pub use crate::{
-    core::{Clock, Jitter, PlanLimits},
+    core::{Clock, PlanLimits, Random},
     metrics::Metrics,
     patience::Patience,
-    settings::{MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
+    settings::{
+        MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
+    },
     strand::TurnLimits,
-    transports::{Later, Transports},
+    transports::Transports,
 };
-use crate::{core::Core, in_work::InWork};
 
 /// Why a worker ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -62,8 +65,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Where the time comes from.
     pub clock: Clock,
-    /// Where jitter comes from.
-    pub jitter: Jitter,
+    /// Where randomness comes from.
+    pub random: Random,
 }
 
 impl Parts {
@@ -75,7 +78,7 @@ impl Parts {
             transports,
             metrics: Metrics::default(),
             clock: Arc::new(UnixMillis::now),
-            jitter: Arc::new(rand::random::<f64>),
+            random: Arc::new(rand::random::<u64>),
         }
     }
 }
@@ -109,11 +112,12 @@ pub async fn run(
         limits: settings.limits,
         plan: settings.plan,
         backoff: settings.backoff,
+        retry_attempts: settings.retry_attempts,
         patience: settings.patience,
         keep: settings.ledger_retention,
         metrics: parts.metrics,
         clock: parts.clock,
-        jitter: parts.jitter,
+        random: parts.random,
     });
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
     // A consumer that ends by itself takes the other one with it.
@@ -142,7 +146,12 @@ pub async fn run(
     if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
         for row in in_work.rows() {
             let for_ms = core.now().since(row.since).as_millis();
-            warn!(lane = row.lane.name(), bytes = row.bytes, for_ms, "still running at the drain deadline");
+            warn!(
+                lane = row.lane.name(),
+                bytes = row.bytes,
+                for_ms,
+                "still running at the drain deadline"
+            );
         }
     } else {
         info!("drained");

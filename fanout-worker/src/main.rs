@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    MqttArgs, Parts, ProcessArgs, Transports, WorkerArgs, ready::Ready, run,
+    MqttArgs, Parts, ProcessArgs, Transports, WorkerArgs,
+    ready::Ready,
+    run,
     transport::{Discard, mqtt::MqttTransport},
 };
 use push_shared::{
@@ -64,8 +66,7 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let index = open_index(&engines)
         .await
         .with_context(|| format!("cannot use the index at {}", engines.index))?;
-    let mut transports =
-        Transports::new(worker.later).with(TransportKind::Discard, Arc::new(Discard));
+    let mut transports = Transports::default().with(TransportKind::Discard, Arc::new(Discard));
     if let Some((url, settings)) = mqtt {
         info!(broker = %url, "devices are reached over MQTT");
         transports =

@@ -57,6 +57,7 @@ impl Patience {
             }
             unsure = true;
             tokio::select! {
+                biased;
                 () = stopping.cancelled() => return Err(GaveUp::Interrupted),
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.longest),
             }

@@ -9,7 +9,6 @@ use crate::{
     patience::Patience,
     strand::TurnLimits,
     transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
-    transports::Later,
     verdict::Backoff,
 };
 
@@ -38,24 +37,18 @@ pub struct WorkerArgs {
     /// A broadcast over no more index slots than this is sent at once instead of shared
     #[arg(long, env = "PUSH_STRAND_MIN_SLOTS", value_name = "N", default_value = "16384")]
     strand_min_slots: String,
-    /// The first delay of a slice whose transport is away; doubled each time
+    /// The first delay of what is tried again; doubled each time
     #[arg(long, env = "PUSH_RETRY_FIRST", value_name = "TIME", default_value = "1s")]
     retry_first: String,
-    /// The longest delay of a slice whose transport is away
+    /// The longest delay of what is tried again, unless the transport names a longer one
     #[arg(long, env = "PUSH_RETRY_LONGEST", value_name = "TIME", default_value = "1m")]
     retry_longest: String,
     /// How long a slice that another worker took over waits before it is looked at again
     #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", default_value = "10s")]
     stand_by: String,
-    /// Tries of a device whose transport says "later", within its batch
-    #[arg(long, env = "PUSH_LATER_TRIES", value_name = "N", default_value = "4")]
-    later_tries: String,
-    /// The pause before such a try, unless the transport names one
-    #[arg(long, env = "PUSH_LATER_PAUSE", value_name = "TIME", default_value = "250ms")]
-    later_pause: String,
-    /// The longest pause that a transport can ask for
-    #[arg(long, env = "PUSH_LATER_LONGEST", value_name = "TIME", default_value = "5s")]
-    later_longest: String,
+    /// Tries of a device whose transport says "later", the first included
+    #[arg(long, env = "PUSH_RETRY_ATTEMPTS", value_name = "N", default_value = "10")]
+    retry_attempts: String,
     /// The first pause while the index is away; doubled each time
     #[arg(long, env = "PUSH_INDEX_PAUSE", value_name = "TIME", default_value = "100ms")]
     index_pause: String,
@@ -123,8 +116,8 @@ pub struct WorkerSettings {
     pub plan: PlanLimits,
     /// Putting off.
     pub backoff: Backoff,
-    /// Devices to try later.
-    pub later: Later,
+    /// Tries of a device, the first included.
+    pub retry_attempts: u32,
     /// Waiting for the index.
     pub patience: Patience,
     /// How long a ledger entry is kept.
@@ -150,8 +143,11 @@ impl WorkerArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<WorkerSettings> {
         let m = mistakes;
-        let job_prefetch =
-            m.take(named!("--job-prefetch", "PUSH_JOB_PREFETCH"), &self.job_prefetch, count(1, 1000));
+        let job_prefetch = m.take(
+            named!("--job-prefetch", "PUSH_JOB_PREFETCH"),
+            &self.job_prefetch,
+            count(1, 1000),
+        );
         let task_prefetch = m.take(
             named!("--task-prefetch", "PUSH_TASK_PREFETCH"),
             &self.task_prefetch,
@@ -164,8 +160,11 @@ impl WorkerArgs {
             &self.strand_min_slots,
             count(1, u64::from(u32::MAX)),
         );
-        let later_tries =
-            m.take(named!("--later-tries", "PUSH_LATER_TRIES"), &self.later_tries, count(1, 100));
+        let retry_attempts = m.take(
+            named!("--retry-attempts", "PUSH_RETRY_ATTEMPTS"),
+            &self.retry_attempts,
+            count(1, 1000),
+        );
         let mut time = |name, text: &str| m.take(name, text, duration);
         let turn = time(named!("--turn", "PUSH_TURN"), &self.turn);
         let now_window = time(named!("--now-window", "PUSH_NOW_WINDOW"), &self.now_window);
@@ -173,9 +172,6 @@ impl WorkerArgs {
         let retry_longest =
             time(named!("--retry-longest", "PUSH_RETRY_LONGEST"), &self.retry_longest);
         let stand_by = time(named!("--stand-by", "PUSH_STAND_BY"), &self.stand_by);
-        let later_pause = time(named!("--later-pause", "PUSH_LATER_PAUSE"), &self.later_pause);
-        let later_longest =
-            time(named!("--later-longest", "PUSH_LATER_LONGEST"), &self.later_longest);
         let index_pause = time(named!("--index-pause", "PUSH_INDEX_PAUSE"), &self.index_pause);
         let index_longest = time(
             named!("--index-pause-longest", "PUSH_INDEX_PAUSE_LONGEST"),
@@ -193,7 +189,7 @@ impl WorkerArgs {
             limits: TurnLimits { batch: batch?, time: turn?, now_window: now_window? },
             plan: PlanLimits { strands: strands?, min_slots: min_slots? },
             backoff: Backoff { stand_by: stand_by?, first: retry_first, longest: retry_longest },
-            later: Later { tries: later_tries?, pause: later_pause?, longest: later_longest? },
+            retry_attempts: retry_attempts?,
             patience: Patience { first: index_pause?, longest: index_longest? },
             ledger_retention: ledger_retention?,
         })

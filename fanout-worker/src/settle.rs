@@ -23,17 +23,18 @@ pub(crate) struct Undecided;
 /// Decides about a strand whose turn ended, and publishes what remains of it.
 pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result<(), Undecided> {
     let head = &task.job.head;
-    let jitter = (core.jitter)();
+    let jitter = core.jitter();
     let verdict = decide(end, task.attempt, &core.backoff, core.now(), head.expires_at, jitter);
-    debug!(message_id = %head.message_id, strand = task.strand, ?verdict, "turn ended");
+    debug!(message_id = %head.message_id, strand = %task.strand, ?verdict, "turn ended");
     core.metrics.turn(&verdict);
     let message_id = head.message_id;
     let (rest, delay) = match verdict {
         Verdict::Ack => return Ok(()),
         Verdict::Requeue => return Err(Undecided),
-        Verdict::Continue => (Task { attempt: 0, ..task }, None),
+        Verdict::Continue => (Task { attempt: attempt_after(&task, 0), ..task }, None),
         Verdict::PutOff(delay) => {
-            (Task { attempt: task.attempt.saturating_add(1), ..task }, Some(delay))
+            let more = task.attempt.saturating_add(1);
+            (Task { attempt: attempt_after(&task, more), ..task }, Some(delay))
         }
         Verdict::Dead(reason) => {
             warn!(%message_id, reason, "strand put aside as a dead letter");
@@ -47,6 +48,12 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
         Some(delay) => core.queue.publish_later(Lane::Tasks, envelope, delay).await,
     };
     published.map_err(|error| undecided(&error))
+}
+
+/// A strand of the plan counts how often it was put off in a row; a retry keeps the number of
+/// tries that its devices had.
+fn attempt_after(task: &Task, planned: u32) -> u32 {
+    if task.retries.is_some() { task.attempt } else { planned }
 }
 
 /// Stores what cannot be processed as a dead letter.

@@ -5,6 +5,8 @@
 //!   batch began. A crash repeats at most this one batch, and two workers on one strand cannot
 //!   both count it.
 //! - Whoever finds the checkpoint moved stops at once ([`TurnEnd::Overtaken`]).
+//! - Devices to be tried later are handed on before the batch is saved, as a retry that the save
+//!   opens; see [`crate::retry`].
 //! - What is left when a message expires or is recalled is counted, not sent.
 //!
 //! A turn is bounded in time, so that broadcasts of all sizes take turns and no queue message
@@ -13,9 +15,9 @@
 use std::time::Duration;
 
 use push_shared::{
-    envelope::Job,
+    envelope::{BatchId, Job},
     index::Slice,
-    ledger::{FailReason, Outcomes, Position, Settled, Settlement},
+    ledger::{Entry, FailReason, Outcomes, Position, Settled, Settlement, StrandId},
     message::Audience,
     targeting::Targeting,
     time::UnixMillis,
@@ -26,6 +28,7 @@ use crate::{
     core::Core,
     patience::GaveUp,
     plan,
+    retry::Later,
     transport::{Outcome, Outgoing},
     verdict::TurnEnd,
 };
@@ -45,9 +48,11 @@ pub struct TurnLimits {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strand<'a> {
     pub(crate) job: &'a Job,
-    pub(crate) number: u32,
+    pub(crate) id: StrandId,
     /// Empty for named devices.
     pub(crate) slices: &'a [Slice],
+    /// How often the devices of a retry were tried.
+    pub(crate) attempt: u32,
 }
 
 /// Some devices of a strand, and the checkpoint behind them.
@@ -55,6 +60,15 @@ struct Batch {
     targets: Vec<push_shared::device::Target>,
     unknown: u64,
     next: Position,
+}
+
+/// What one step comes to.
+struct Step {
+    to: Position,
+    /// Devices that were found to be meant.
+    found: u64,
+    outcomes: Outcomes,
+    opens: Option<StrandId>,
 }
 
 impl Strand<'_> {
@@ -117,6 +131,7 @@ impl Strand<'_> {
         let Some(results) = sent else { return Err(TurnEnd::TransportAway) };
         core.metrics.batch_took(started.elapsed());
         let mut outcomes = Outcomes::default();
+        let mut later = Later::default();
         if batch.unknown > 0 {
             outcomes.failed.insert(FailReason::UnknownClient, batch.unknown);
         }
@@ -125,7 +140,10 @@ impl Strand<'_> {
                 Outcome::Sent => outcomes.sent += 1,
                 Outcome::Expired => outcomes.expired += 1,
                 Outcome::Failed(reason) => outcomes.fail(reason),
-                Outcome::Later(_) => outcomes.fail(FailReason::RetriesExhausted),
+                Outcome::Later(_) if self.attempt + 1 >= core.retry_attempts => {
+                    outcomes.fail(FailReason::RetriesExhausted);
+                }
+                Outcome::Later(wanted) => later.add(target.client_id.clone(), wanted),
                 Outcome::Gone => {
                     outcomes.fail(FailReason::Gone);
                     let app = &outgoing.app_id;
@@ -134,8 +152,15 @@ impl Strand<'_> {
                 }
             }
         }
-        let targeted = batch.targets.len() as u64 + batch.unknown;
-        self.settle(core, position, batch.next, targeted, outcomes, stopping).await
+        let opens = if later.is_empty() {
+            None
+        } else {
+            let batch = BatchId { strand: self.id, from: position };
+            Some(later.hand_on(core, self.job, batch, self.attempt).await?)
+        };
+        let found = batch.targets.len() as u64 + batch.unknown;
+        let step = Step { to: batch.next, found, outcomes, opens };
+        self.settle(core, position, step, stopping).await
     }
 
     /// Counts what is left up to the next checkpoint as expired or recalled.
@@ -158,7 +183,8 @@ impl Strand<'_> {
         };
         let mut outcomes = Outcomes::default();
         *(if recalled { &mut outcomes.recalled } else { &mut outcomes.expired }) = left;
-        self.settle(core, position, next, left, outcomes, stopping).await
+        let step = Step { to: next, found: left, outcomes, opens: None };
+        self.settle(core, position, step, stopping).await
     }
 
     async fn count(
@@ -172,8 +198,7 @@ impl Strand<'_> {
             return Ok((0, Position::END));
         };
         let head = &self.job.head;
-        let count =
-            || core.index.count_matching(&head.app_id, part, targeting, head.accepted_at);
+        let count = || core.index.count_matching(&head.app_id, part, targeting, head.accepted_at);
         let count = core.patience.try_until(stopping, count).await?.value;
         Ok((count, plan::advance(self.slices, position, None)))
     }
@@ -193,14 +218,11 @@ impl Strand<'_> {
                 let read = || core.index.targets(&head.app_id, part, head.accepted_at);
                 let found = core.patience.try_until(stopping, read).await?.value;
                 let targets: Vec<_> = found.into_iter().flatten().collect();
-                let next =
-                    if to == clients.len() { Position::END } else { Position(to as u64) };
+                let next = if to == clients.len() { Position::END } else { Position(to as u64) };
                 Ok(Batch { unknown: (part.len() - targets.len()) as u64, targets, next })
             }
             Audience::All => self.scan(core, position, &Targeting::everyone(), stopping).await,
-            Audience::Targeting(targeting) => {
-                self.scan(core, position, targeting, stopping).await
-            }
+            Audience::Targeting(targeting) => self.scan(core, position, targeting, stopping).await,
         }
     }
 
@@ -221,17 +243,23 @@ impl Strand<'_> {
         Ok(Batch { targets: page.items, unknown: 0, next })
     }
 
+    /// Whether the checkpoint is here. A retry that has ended has none.
+    fn is_at(&self, entry: &Entry, position: Position) -> bool {
+        entry.position(self.id).unwrap_or(Position::END) == position
+    }
+
     async fn settle(
         &self,
         core: &Core,
         from: Position,
-        to: Position,
-        targeted: u64,
-        outcomes: Outcomes,
+        step: Step,
         stopping: &CancellationToken,
     ) -> Result<(Position, bool), TurnEnd> {
         let head = &self.job.head;
-        let settlement = Settlement { strand: self.number, from, to, targeted, outcomes };
+        let Step { to, found, outcomes, opens } = step;
+        // The devices of a retry were counted as targeted with the batch they come from.
+        let targeted = if matches!(self.id, StrandId::Retry(_)) { 0 } else { found };
+        let settlement = Settlement { strand: self.id, from, to, targeted, outcomes, opens };
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let settle = || core.index.settle(&head.message_id, &settlement);
         let answer = core.patience.try_until(stopping, settle).await?;
@@ -244,7 +272,7 @@ impl Strand<'_> {
                 // A try whose answer was lost may be what moved the checkpoint.
                 let entry = || core.index.entry(&head.app_id, &head.message_id);
                 match core.patience.try_until(stopping, entry).await?.value {
-                    Some(entry) if entry.position(self.number) == to => {
+                    Some(entry) if self.is_at(&entry, to) => {
                         core.metrics.settled(&settlement.outcomes);
                         Ok((to, entry.recalled_at.is_some()))
                     }

@@ -2,12 +2,15 @@
 
 use push_shared::{
     envelope::Task,
+    ledger::Entry,
     queue::{Delivery, Lane},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::Core,
+    patience::Answer,
+    retry::{WhatNow, what_now},
     settle::{close, put_aside, settle_turn},
     strand::Strand,
     verdict::TurnEnd,
@@ -20,26 +23,38 @@ pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &Cancellat
             put_aside(core, Lane::Tasks, delivery.payload.clone(), &error.to_string()).await
         }
         Ok(task) => {
-            let end = take_turn(core, &task, stopping).await;
+            let end = look_and_take_turn(core, &task, stopping).await;
             settle_turn(core, task, end).await
         }
     };
     close(delivery, decided).await;
 }
 
-async fn take_turn(core: &Core, task: &Task, stopping: &CancellationToken) -> TurnEnd {
+async fn look_and_take_turn(core: &Core, task: &Task, stopping: &CancellationToken) -> TurnEnd {
     let head = &task.job.head;
     let entry = || core.index.entry(&head.app_id, &head.message_id);
     match core.patience.try_until(stopping, entry).await {
-        Ok(answer) => match answer.value {
-            Some(entry) => {
-                let strand =
-                    Strand { job: &task.job, number: task.strand, slices: &task.slices };
-                let recalled = entry.recalled_at.is_some();
-                strand.turn(core, entry.position(task.strand), recalled, stopping).await
-            }
-            None => TurnEnd::Broken("the ledger has no entry for this message".to_owned()),
-        },
+        Ok(Answer { value: Some(entry), .. }) => take_turn(core, &entry, task, stopping).await,
+        Ok(Answer { value: None, .. }) => {
+            TurnEnd::Broken("the ledger has no entry for this message".to_owned())
+        }
         Err(gave_up) => gave_up.into(),
     }
+}
+
+/// Works on a strand from where the ledger says it is.
+pub(crate) async fn take_turn(
+    core: &Core,
+    entry: &Entry,
+    task: &Task,
+    stopping: &CancellationToken,
+) -> TurnEnd {
+    let position = match what_now(entry, task) {
+        WhatNow::Work(position) => position,
+        WhatNow::Wait => return TurnEnd::Overtaken,
+        WhatNow::Nothing => return TurnEnd::Finished,
+    };
+    let attempt = if task.retries.is_some() { task.attempt } else { 0 };
+    let strand = Strand { job: &task.job, id: task.strand, slices: &task.slices, attempt };
+    strand.turn(core, position, entry.recalled_at.is_some(), stopping).await
 }

@@ -1,6 +1,6 @@
 //! Which transport serves which device.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use push_shared::{
     device::{Target, TransportKind},
@@ -15,32 +15,9 @@ use crate::transport::{Outcome, Outgoing, Transport, TransportError};
 #[derive(Clone, Default)]
 pub struct Transports {
     by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
-    later: Later,
-}
-
-/// How long a batch waits for devices that a transport asks to try again later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Later {
-    /// The most tries of one device in a batch, the first included.
-    pub tries: u32,
-    /// The pause before a try if the transport names none.
-    pub pause: Duration,
-    /// The longest pause that a transport can ask for.
-    pub longest: Duration,
-}
-
-impl Default for Later {
-    fn default() -> Self {
-        Self { tries: 4, pause: Duration::from_millis(250), longest: Duration::from_secs(5) }
-    }
 }
 
 impl Transports {
-    /// No transport yet.
-    pub fn new(later: Later) -> Self {
-        Self { by_kind: BTreeMap::new(), later }
-    }
-
     /// Serves devices of this kind with this transport.
     #[must_use]
     pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
@@ -86,8 +63,7 @@ impl Transports {
         let Some(transport) = self.by_kind.get(kind.name()) else {
             return Some(vec![Outcome::Failed(FailReason::NoTransport); targets.len()]);
         };
-        let deliver = async |targets: &[Target]| match transport.deliver(message, targets, now()).await
-        {
+        match transport.deliver(message, targets, now()).await {
             Ok(outcomes) if outcomes.len() == targets.len() => Some(outcomes),
             Ok(outcomes) => {
                 let (got, wanted) = (outcomes.len(), targets.len());
@@ -99,29 +75,6 @@ impl Transports {
                 warn!(transport = kind.name(), error, "transport away, batch put off");
                 None
             }
-        };
-        let mut outcomes = deliver(targets).await?;
-        for _ in 1..self.later.tries {
-            let later: Vec<usize> =
-                (0..outcomes.len()).filter(|&i| matches!(outcomes[i], Outcome::Later(_))).collect();
-            let Some(pause) = later.iter().map(|&i| self.pause(&outcomes[i])).max() else { break };
-            if now().plus(pause) > message.expires_at {
-                break;
-            }
-            tokio::time::sleep(pause).await;
-            let again: Vec<Target> = later.iter().map(|&i| targets[i].clone()).collect();
-            let Some(answers) = deliver(&again).await else { break };
-            for (i, answer) in later.into_iter().zip(answers) {
-                outcomes[i] = answer;
-            }
-        }
-        Some(outcomes)
-    }
-
-    fn pause(&self, outcome: &Outcome) -> Duration {
-        match outcome {
-            Outcome::Later(Some(wanted)) => (*wanted).min(self.later.longest),
-            _ => self.later.pause,
         }
     }
 

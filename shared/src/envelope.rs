@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use crate::{
     ids::{AppId, MessageId},
     index::Slice,
+    ledger::{Position, StrandId},
     message::{Audience, Payload},
     time::UnixMillis,
 };
@@ -175,11 +176,23 @@ pub struct Task {
     /// The message.
     pub job: Job,
     /// Which strand.
-    pub strand: u32,
-    /// The whole strand; the ledger's checkpoint says how much of it is done.
+    pub strand: StrandId,
+    /// The whole strand of a broadcast; the ledger's checkpoint says how much of it is done.
+    /// Empty for named devices, which are in the job's audience.
     pub slices: Vec<Slice>,
-    /// How often it was put off in a row because a transport was unavailable.
+    /// How often it was put off in a row, or how often a retry's devices were tried.
     pub attempt: u32,
+    /// The batch whose devices a retry tries again.
+    pub retries: Option<BatchId>,
+}
+
+/// A batch of a strand, by where it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The strand.
+    pub strand: StrandId,
+    /// The checkpoint before the batch.
+    pub from: Position,
 }
 
 impl Task {
@@ -192,9 +205,12 @@ impl Task {
         struct TaskOut<'a> {
             v: u32,
             job: JobOut<'a>,
-            strand: u32,
+            strand: StrandId,
+            #[serde(skip_serializing_if = "<[Slice]>::is_empty")]
             slices: &'a [Slice],
             attempt: u32,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            retries: Option<BatchId>,
         }
         let out = TaskOut {
             v: VERSION,
@@ -202,6 +218,7 @@ impl Task {
             strand: self.strand,
             slices: &self.slices,
             attempt: self.attempt,
+            retries: self.retries,
         };
         serde_json::to_vec(&out).map(Bytes::from)
     }
@@ -215,10 +232,13 @@ impl Task {
         struct TaskIn<'a> {
             #[serde(borrow)]
             job: &'a RawValue,
-            strand: u32,
+            strand: StrandId,
+            #[serde(default)]
             slices: Vec<Slice>,
             #[serde(default)]
             attempt: u32,
+            #[serde(default)]
+            retries: Option<BatchId>,
         }
         check_version(envelope)?;
         let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
@@ -227,6 +247,7 @@ impl Task {
             strand: task.strand,
             slices: task.slices,
             attempt: task.attempt,
+            retries: task.retries,
         })
     }
 }
@@ -236,6 +257,7 @@ mod tests {
     use super::*;
 
     const BATCH_V1: &[u8] = include_bytes!("../tests/golden/jobs-v1.json");
+    const RETRY_V1: &[u8] = include_bytes!("../tests/golden/retry-v1.json");
     const TASK_V1: &[u8] = include_bytes!("../tests/golden/task-v1.json");
 
     #[test]
@@ -258,6 +280,9 @@ mod tests {
         let task = Task::decode(TASK_V1.trim_ascii()).unwrap();
         assert_eq!(task.slices[1], Slice { shard: 7, from: 0, to: 12 });
         assert_eq!(task.encode().unwrap(), TASK_V1.trim_ascii());
+        let retry = Task::decode(RETRY_V1.trim_ascii()).unwrap();
+        assert_eq!(retry.strand, StrandId::Retry(42));
+        assert_eq!(retry.encode().unwrap(), RETRY_V1.trim_ascii());
     }
 
     #[test]

@@ -6,10 +6,15 @@
 //! the batch began: of two workers that hold the same strand (after a crash, or a duplicate),
 //! one saves and the other learns that it lost and steps back.
 //!
+//! Devices that a transport asks to try later become a strand of their own: a *retry*. The step
+//! that saves their batch also opens the retry, and the message that carries it was published
+//! before. So a retry whose batch was not saved is known by not being open, and one that was
+//! saved is never without its message.
+//!
 //! At every instant `targeted = sent + failed + expired + recalled + pending`, because
 //! `targeted` grows in the same step as the outcomes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +34,37 @@ pub struct Position(pub u64);
 impl Position {
     /// The strand is done.
     pub const END: Self = Self(u64::MAX);
+}
+
+/// A part of a message's audience with a checkpoint of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrandId {
+    /// One of the plan's, by its place there. It is open from the start.
+    Planned(u32),
+    /// Devices of one batch that are tried again, by a random number. It is open from the step
+    /// that opens it to the step that ends it.
+    Retry(u64),
+}
+
+impl fmt::Display for StrandId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Planned(place) => write!(f, "{place}"),
+            Self::Retry(number) => write!(f, "retry-{number}"),
+        }
+    }
+}
+
+impl FromStr for StrandId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("retry-") {
+            Some(number) => number.parse().map(Self::Retry),
+            None => text.parse().map(Self::Planned),
+        }
+    }
 }
 
 /// What a worker knows when it begins a message.
@@ -121,6 +157,16 @@ impl Outcomes {
         *self.failed.entry(reason).or_default() += 1;
     }
 
+    /// Adds others to these.
+    pub fn add(&mut self, more: &Self) {
+        self.sent += more.sent;
+        self.expired += more.expired;
+        self.recalled += more.recalled;
+        for (reason, count) in &more.failed {
+            *self.failed.entry(*reason).or_default() += count;
+        }
+    }
+
     /// All settled devices.
     pub fn total(&self) -> u64 {
         self.sent + self.failed.values().sum::<u64>() + self.expired + self.recalled
@@ -131,7 +177,7 @@ impl Outcomes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The strand.
-    pub strand: u32,
+    pub strand: StrandId,
     /// Where the batch began; the step is saved only if the checkpoint is still there.
     pub from: Position,
     /// The new checkpoint.
@@ -140,6 +186,8 @@ pub struct Settlement {
     pub targeted: u64,
     /// Devices that were settled.
     pub outcomes: Outcomes,
+    /// The retry that the batch leads to.
+    pub opens: Option<StrandId>,
 }
 
 /// What became of a [`Settlement`].
@@ -190,8 +238,8 @@ pub struct Entry {
     pub recalled_at: Option<UnixMillis>,
     /// The plan, once there is one.
     pub plan: Option<Plan>,
-    /// The checkpoint of each strand that has one.
-    pub positions: BTreeMap<u32, Position>,
+    /// The checkpoints of planned strands that have begun and of retries that are open.
+    pub positions: BTreeMap<StrandId, Position>,
     /// Devices found to be meant so far.
     pub targeted: u64,
     /// Devices settled so far.
@@ -204,15 +252,30 @@ impl Entry {
         self.targeted.saturating_sub(self.outcomes.total())
     }
 
-    /// The checkpoint of a strand.
-    pub fn position(&self, strand: u32) -> Position {
-        self.positions.get(&strand).copied().unwrap_or_default()
+    /// The checkpoint of a strand; `None` for a retry that is not open.
+    pub fn position(&self, strand: StrandId) -> Option<Position> {
+        match (self.positions.get(&strand), strand) {
+            (Some(position), _) => Some(*position),
+            (None, StrandId::Planned(_)) => Some(Position::default()),
+            (None, StrandId::Retry(_)) => None,
+        }
+    }
+
+    /// Moves the checkpoint of a strand, as a saved [`Settlement`] does: a retry that ends is
+    /// forgotten.
+    pub fn move_to(&mut self, strand: StrandId, position: Position) {
+        if matches!(strand, StrandId::Retry(_)) && position == Position::END {
+            self.positions.remove(&strand);
+        } else {
+            self.positions.insert(strand, position);
+        }
     }
 
     /// Whether every strand is worked off and no device is pending.
     pub fn is_closed(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| {
-            (0..).zip(&plan.strands).all(|(strand, _)| self.position(strand) == Position::END)
+            let mut places = (0..).zip(&plan.strands).map(|(place, _)| StrandId::Planned(place));
+            places.all(|strand| self.position(strand) == Some(Position::END))
         }) && self.pending() == 0
     }
 
@@ -267,12 +330,31 @@ mod tests {
         entry.plan = Some(Plan { strands: vec![vec![], vec![]] });
         entry.targeted = 2;
         entry.outcomes.sent = 1;
-        entry.positions.insert(0, Position::END);
+        entry.move_to(StrandId::Planned(0), Position::END);
         assert_eq!((entry.state(), entry.pending()), (State::Sending, 1));
-        entry.positions.insert(1, Position::END);
+        entry.move_to(StrandId::Planned(1), Position::END);
         assert_eq!(entry.state(), State::Sending);
         entry.outcomes.fail(FailReason::Gone);
         assert_eq!((entry.state(), entry.pending()), (State::Done, 0));
+    }
+
+    #[test]
+    fn a_retry_is_open_from_the_step_that_opens_it_to_the_step_that_ends_it() {
+        let (mut entry, retry) = (entry(), StrandId::Retry(7));
+        assert_eq!(entry.position(retry), None);
+        assert_eq!(entry.position(StrandId::Planned(7)), Some(Position(0)));
+        entry.move_to(retry, Position(0));
+        assert_eq!(entry.position(retry), Some(Position(0)));
+        entry.move_to(retry, Position::END);
+        assert_eq!(entry.position(retry), None);
+    }
+
+    #[test]
+    fn a_strand_keeps_its_name() {
+        for strand in [StrandId::Planned(3), StrandId::Retry(u64::MAX)] {
+            assert_eq!(strand.to_string().parse(), Ok(strand));
+        }
+        assert!("retry-".parse::<StrandId>().is_err());
     }
 
     #[test]

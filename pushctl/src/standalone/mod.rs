@@ -118,7 +118,7 @@ pub async fn run(
         .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
     let broker_url: MqttUrl = format!("mqtt://{}", reachable(broker.address())).parse()?;
     let mqtt = MqttTransport::start(broker_url.clone(), settings.mqtt);
-    let transports = Transports::new(settings.worker.later)
+    let transports = Transports::default()
         .with(TransportKind::Discard, Arc::new(Discard))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 

@@ -14,6 +14,7 @@ use crate::{
     index::{IndexError, Ledger},
     ledger::{
         Entry, FailReason, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement,
+        StrandId,
     },
     time::UnixMillis,
 };
@@ -60,7 +61,7 @@ impl Fields<'_> {
         self.number(field)?.map(UnixMillis).ok_or_else(|| unreadable(self.message, field))
     }
 
-    fn positions(&self) -> Result<BTreeMap<u32, Position>, IndexError> {
+    fn positions(&self) -> Result<BTreeMap<StrandId, Position>, IndexError> {
         let strands = self.fields.iter().filter_map(|(field, text)| {
             let strand = field.strip_prefix(POSITION)?;
             Some((field, strand, text))
@@ -172,8 +173,16 @@ impl Ledger for RedisIndex {
         settlement: &Settlement,
     ) -> Result<Settled, IndexError> {
         let mut settle = self.scripts.settle.call(&[&self.keys.message(message)]);
-        settle.arg(format!("{POSITION}{}", settlement.strand));
+        let field = |strand: StrandId| format!("{POSITION}{strand}");
+        // What the checkpoint is where the entry has none, and whether it goes when it ends.
+        let (absent, ends) = match settlement.strand {
+            StrandId::Planned(_) => ("0", "stays"),
+            StrandId::Retry(_) => ("not open", "goes"),
+        };
+        settle.arg(field(settlement.strand)).arg(absent);
         settle.arg(position_text(settlement.from)).arg(position_text(settlement.to));
+        settle.arg(if settlement.to == Position::END { ends } else { "stays" });
+        settle.arg(settlement.opens.map(field).unwrap_or_default());
         for (counter, count) in counters(settlement) {
             settle.arg(counter).arg(count);
         }
