@@ -26,10 +26,8 @@ pub(crate) async fn consume(
             () = stopping.cancelled() => return Ok(()),
             delivery = consumer.next() => delivery?,
         };
-        let guards = (
-            in_work.enter(lane, delivery.payload.len(), core.now()),
-            core.metrics.in_work(lane),
-        );
+        let guards =
+            (in_work.enter(lane, delivery.payload.len(), core.now()), core.metrics.in_work(lane));
         let (core, stopping) = (core.clone(), stopping.clone());
         handlers.spawn(async move {
             match lane {

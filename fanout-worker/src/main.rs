@@ -60,7 +60,7 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", process.ops_listen))?;
-    let queue = open_queue(&engines)
+    let queue = open_queue(&engines, "fanout-worker")
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
     let index = open_index(&engines)

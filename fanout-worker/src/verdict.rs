@@ -127,8 +127,7 @@ mod tests {
 
     #[test]
     fn only_a_finished_strand_is_acknowledged_outright() {
-        let decide =
-            |end| decide(end, 0, &BACKOFF, UnixMillis(0), UnixMillis(1_000_000), 0.0);
+        let decide = |end| decide(end, 0, &BACKOFF, UnixMillis(0), UnixMillis(1_000_000), 0.0);
         assert_eq!(decide(TurnEnd::Finished), Verdict::Ack);
         assert_eq!(decide(TurnEnd::Overtaken), Verdict::PutOff(BACKOFF.stand_by));
         assert_eq!(decide(TurnEnd::Yielded), Verdict::Continue);

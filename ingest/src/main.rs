@@ -50,7 +50,7 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let ops = TcpListener::bind(settings.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.ops_listen))?;
-    let queue = open_queue(&engines)
+    let queue = open_queue(&engines, "ingest")
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
     let index = open_index(&engines)

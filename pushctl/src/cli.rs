@@ -123,7 +123,7 @@ async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<
     if matches!(urls.queue, push_shared::engines::QueueUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
-    open_queue(urls).await.with_context(|| format!("cannot use the queue at {}", urls.queue))
+    open_queue(urls, "pushctl").await.with_context(|| format!("cannot use the queue at {}", urls.queue))
 }
 
 /// Makes the data directory, for its owner only: it holds devices' tokens.

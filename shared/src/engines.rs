@@ -1,15 +1,28 @@
 //! Engines are chosen by URL.
 //!
 //! `amqp://…` or `sqlite:///absolute/path` for the queue, `redis://…`,
-//! `redis-cluster://host:port,host:port` or `sqlite:///absolute/path` for the index. Both SQLite
-//! engines may live in one directory; [`EngineUrls::embedded`] says which files.
+//! `redis-cluster://host:port,host:port` or `sqlite:///absolute/path` for the index.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
-use crate::settings::{Mistakes, Named, namespace};
+use crate::{
+    index::{
+        Index, IndexError,
+        redis::{RedisIndex, RedisSettings},
+        sqlite::{SqliteIndex, SqliteIndexSettings},
+    },
+    queue::{
+        Queue, QueueError,
+        amqp::{AmqpQueue, AmqpSettings},
+        sqlite::{SqliteQueue, SqliteQueueSettings},
+    },
+    settings::{Mistakes, Named, duration, namespace},
+};
 
 /// The flags that name the engines, as they were written.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,8 +35,51 @@ pub struct EngineArgs {
     #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", hide_env_values = true, global = true)]
     index_url: Option<String>,
     /// Prefix of every queue and key, so that several services can share the servers
-    #[arg(long, env = "PUSH_NAMESPACE", value_name = "NAME", default_value = "push", global = true)]
+    #[arg(
+        long,
+        env = "PUSH_NAMESPACE",
+        value_name = "NAME",
+        default_value = "push",
+        global = true
+    )]
     namespace: String,
+    /// How long connecting to the queue's or the index's server may take
+    #[arg(
+        long,
+        env = "PUSH_CONNECT_TIMEOUT",
+        value_name = "TIME",
+        default_value = "5s",
+        global = true
+    )]
+    connect_timeout: String,
+    /// How long the queue's server may take to confirm or to answer
+    #[arg(long, env = "PUSH_QUEUE_TIMEOUT", value_name = "TIME", default_value = "10s", global = true)]
+    queue_timeout: String,
+    /// How long the index's server may take to answer
+    #[arg(
+        long,
+        env = "PUSH_INDEX_RESPONSE_TIMEOUT",
+        value_name = "TIME",
+        default_value = "5s",
+        global = true
+    )]
+    index_response_timeout: String,
+    /// How often a quiet connection to RabbitMQ shows that it lives
+    #[arg(long, env = "PUSH_AMQP_HEARTBEAT", value_name = "TIME", default_value = "10s", global = true)]
+    amqp_heartbeat: String,
+}
+
+/// How long the servers of the engines may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineTimeouts {
+    /// To connect.
+    pub connect: Duration,
+    /// For the queue to confirm or answer.
+    pub queue: Duration,
+    /// For the index to answer.
+    pub index: Duration,
+    /// Between two heartbeats with RabbitMQ.
+    pub heartbeat: Duration,
 }
 
 /// Which queue.
@@ -53,6 +109,8 @@ pub struct EngineUrls {
     pub index: IndexUrl,
     /// Prefix of every queue and key.
     pub namespace: String,
+    /// How long their servers may take.
+    pub timeouts: EngineTimeouts,
 }
 
 const QUEUE: Named = Named { flag: "--queue-url", env: "PUSH_QUEUE_URL" };
@@ -69,8 +127,7 @@ impl EngineArgs {
         }
         let queue = self.queue_url.as_deref().and_then(|url| check_queue(url, mistakes));
         let index = self.index_url.as_deref().and_then(|url| check_index(url, mistakes));
-        let namespace = mistakes.take(NAMESPACE, &self.namespace, namespace);
-        Some(EngineUrls { queue: queue?, index: index?, namespace: namespace? })
+        self.with_rest(queue, index, mistakes)
     }
 
     /// Checks the flags of a program that works on the embedded store in `data_dir` wherever no
@@ -80,29 +137,85 @@ impl EngineArgs {
         data_dir: &Path,
         mistakes: &mut Mistakes,
     ) -> Option<EngineUrls> {
-        let namespace = mistakes.take(NAMESPACE, &self.namespace, namespace);
-        let embedded = EngineUrls::embedded(data_dir, String::new());
         let queue = match &self.queue_url {
             Some(url) => check_queue(url, mistakes),
-            None => Some(embedded.queue),
+            None => Some(QueueUrl::Sqlite(data_dir.join("queue.sqlite3"))),
         };
         let index = match &self.index_url {
             Some(url) => check_index(url, mistakes),
-            None => Some(embedded.index),
+            None => Some(IndexUrl::Sqlite(data_dir.join("index.sqlite3"))),
         };
-        Some(EngineUrls { queue: queue?, index: index?, namespace: namespace? })
+        self.with_rest(queue, index, mistakes)
+    }
+
+    fn with_rest(
+        &self,
+        queue: Option<QueueUrl>,
+        index: Option<IndexUrl>,
+        mistakes: &mut Mistakes,
+    ) -> Option<EngineUrls> {
+        let namespace = mistakes.take(NAMESPACE, &self.namespace, namespace);
+        let mut time = |flag, env, text| mistakes.take(Named { flag, env }, text, duration);
+        let connect = time("--connect-timeout", "PUSH_CONNECT_TIMEOUT", &self.connect_timeout);
+        let for_queue = time("--queue-timeout", "PUSH_QUEUE_TIMEOUT", &self.queue_timeout);
+        let for_index = time(
+            "--index-response-timeout",
+            "PUSH_INDEX_RESPONSE_TIMEOUT",
+            &self.index_response_timeout,
+        );
+        let heartbeat = time("--amqp-heartbeat", "PUSH_AMQP_HEARTBEAT", &self.amqp_heartbeat);
+        let timeouts = EngineTimeouts {
+            connect: connect?,
+            queue: for_queue?,
+            index: for_index?,
+            heartbeat: heartbeat?,
+        };
+        Some(EngineUrls { queue: queue?, index: index?, namespace: namespace?, timeouts })
     }
 }
 
-impl EngineUrls {
-    /// The embedded engines in a data directory.
-    pub fn embedded(data_dir: &Path, namespace: String) -> Self {
-        Self {
-            queue: QueueUrl::Sqlite(data_dir.join("queue.sqlite3")),
-            index: IndexUrl::Sqlite(data_dir.join("index.sqlite3")),
-            namespace,
+/// Opens the queue that was chosen. `program` names the connections for operators.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_queue(engines: &EngineUrls, program: &str) -> Result<Arc<dyn Queue>, QueueError> {
+    let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
+    Ok(match &engines.queue {
+        QueueUrl::Amqp(url) => {
+            let settings = AmqpSettings {
+                program: program.to_owned(),
+                heartbeat: timeouts.heartbeat,
+                connect_timeout: timeouts.connect,
+                request_timeout: timeouts.queue,
+                publish_timeout: timeouts.queue,
+                ..AmqpSettings::default()
+            };
+            Arc::new(AmqpQueue::connect(url, namespace, settings).await?)
         }
-    }
+        QueueUrl::Sqlite(path) => {
+            Arc::new(SqliteQueue::open(path, namespace, SqliteQueueSettings::default()).await?)
+        }
+    })
+}
+
+/// Opens the index that was chosen.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_index(engines: &EngineUrls) -> Result<Arc<dyn Index>, IndexError> {
+    let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
+    Ok(match &engines.index {
+        IndexUrl::Redis(url) => {
+            let settings = RedisSettings {
+                connect_timeout: timeouts.connect,
+                response_timeout: timeouts.index,
+            };
+            Arc::new(RedisIndex::connect(url, namespace, settings).await?)
+        }
+        IndexUrl::Sqlite(path) => {
+            Arc::new(SqliteIndex::open(path, namespace, SqliteIndexSettings::default()).await?)
+        }
+    })
 }
 
 fn check_queue(url: &str, mistakes: &mut Mistakes) -> Option<QueueUrl> {
@@ -185,6 +298,10 @@ mod tests {
             queue_url: queue.map(Into::into),
             index_url: index.map(Into::into),
             namespace: "push".into(),
+            connect_timeout: "5s".into(),
+            queue_timeout: "10s".into(),
+            index_response_timeout: "5s".into(),
+            amqp_heartbeat: "10s".into(),
         }
     }
 
@@ -203,7 +320,10 @@ mod tests {
         let mut mistakes = Mistakes::default();
         assert!(args(Some("kafka://x"), None).check(&mut mistakes).is_none());
         let text = mistakes.to_string();
-        assert!(text.contains("amqp://") && text.contains("PUSH_INDEX_URL): must be set"), "{text}");
+        assert!(
+            text.contains("amqp://") && text.contains("PUSH_INDEX_URL): must be set"),
+            "{text}"
+        );
     }
 
     #[test]

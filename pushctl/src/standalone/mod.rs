@@ -110,7 +110,7 @@ pub async fn run(
     let broker = Broker::start(settings.mqtt_listen, BrokerSettings::default())
         .await
         .context("choose another address with --mqtt-listen")?;
-    let queue = open_queue(&settings.engines)
+    let queue = open_queue(&settings.engines, "standalone")
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
     let index = open_index(&settings.engines)
