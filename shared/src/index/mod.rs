@@ -10,6 +10,7 @@
 //! - No call reads or writes an unbounded amount: callers page.
 
 pub mod redis;
+pub mod sqlite;
 
 use std::fmt;
 
@@ -73,12 +74,19 @@ pub struct Slice {
 }
 
 /// Some devices of a slice, in the order of their slots.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The devices; may be empty although the slice goes on.
     pub items: Vec<T>,
     /// Where the next page begins; none when the slice is done.
     pub next: Option<u32>,
+}
+
+impl<T> Default for Page<T> {
+    /// A slice without devices.
+    fn default() -> Self {
+        Self { items: Vec::new(), next: None }
+    }
 }
 
 /// The apps.

@@ -1,0 +1,115 @@
+//! Apps, as JSON records.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{SqliteIndex, schema::execute};
+use crate::{
+    app::App,
+    ids::AppId,
+    index::{Apps, IndexError},
+    sqlite::StoreError,
+};
+
+/// How many rows of a removed app are deleted in one transaction.
+const REMOVE_STEP: i64 = 5000;
+
+fn write(app: &App) -> Result<String, IndexError> {
+    serde_json::to_string(app).map_err(|error| IndexError::Corrupt(format!("an app: {error}")))
+}
+
+fn read(json: &str) -> Result<App, StoreError> {
+    serde_json::from_str(json).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
+}
+
+/// Deletes some rows of an app that was removed. False when there is nothing left to delete.
+fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
+    let removed: Option<i64> = sql
+        .prepare_cached("SELECT id FROM app WHERE namespace IS NULL LIMIT 1")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(app) = removed else { return Ok(false) };
+    let mut deleted = 0;
+    for statement in [
+        "DELETE FROM device WHERE app = ?1 AND slot IN
+            (SELECT slot FROM device WHERE app = ?1 ORDER BY slot LIMIT ?2)",
+        "DELETE FROM free_slot WHERE app = ?1 AND slot IN
+            (SELECT slot FROM free_slot WHERE app = ?1 ORDER BY slot LIMIT ?2)",
+        "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
+            (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
+    ] {
+        deleted += execute(sql, statement, [app, REMOVE_STEP])?;
+    }
+    if deleted == 0 {
+        execute(sql, "DELETE FROM app WHERE id = ?1", [app])?;
+    }
+    Ok(true)
+}
+
+#[async_trait]
+impl Apps for SqliteIndex {
+    async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
+        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
+        let create = "INSERT INTO app (namespace, name, record) VALUES (?1, ?2, ?3)
+            ON CONFLICT (namespace, name) DO UPDATE SET record = excluded.record
+            WHERE record IS NULL";
+        let count = self
+            .database
+            .write(move |sql| execute(sql, create, params![namespace, name.as_str(), record]))
+            .await?;
+        Ok(count > 0)
+    }
+
+    async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
+        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
+        let update = "UPDATE app SET record = ?3
+            WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
+        let count = self
+            .database
+            .write(move |sql| execute(sql, update, params![namespace, name.as_str(), record]))
+            .await?;
+        Ok(count > 0)
+    }
+
+    async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
+        let (namespace, name) = (self.namespace(), app.clone());
+        let find = move |sql: &Connection| {
+            let json: Option<String> = sql
+                .prepare_cached(
+                    "SELECT record FROM app
+                    WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL",
+                )?
+                .query_row([&*namespace, name.as_str()], |row| row.get(0))
+                .optional()?;
+            json.as_deref().map(read).transpose()
+        };
+        Ok(self.database.read(find).await?)
+    }
+
+    async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        let namespace = self.namespace();
+        let list = move |sql: &Connection| {
+            let mut statement = sql.prepare_cached(
+                "SELECT record FROM app WHERE namespace = ?1 AND record IS NOT NULL ORDER BY name",
+            )?;
+            let records = statement.query_map([&*namespace], |row| row.get::<_, String>(0))?;
+            records.map(|json| read(&json?)).collect()
+        };
+        Ok(self.database.read(list).await?)
+    }
+
+    async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
+        let (namespace, name) = (self.namespace(), app.clone());
+        // From here on the app and its devices are not found any more, and an app that is
+        // created with this id begins anew.
+        let remove = "UPDATE app SET namespace = NULL, record = NULL
+            WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
+        let count = self
+            .database
+            .write(move |sql| execute(sql, remove, [&*namespace, name.as_str()]))
+            .await?;
+        // Also goes on with a removal that was interrupted.
+        while self.database.write(delete_some).await? {}
+        Ok(count > 0)
+    }
+}

@@ -1,0 +1,154 @@
+//! The devices of an app: each call is one transaction on the file.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    SqliteIndex, register,
+    scan::{self, COLUMNS, Found, Wanted},
+    schema::app_row,
+    words::Decoder,
+};
+use crate::{
+    device::{Device, Target},
+    ids::{AppId, ClientId},
+    index::{Devices, IndexError, Page, Put, PutRefused, Slice},
+    sqlite::StoreError,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+/// Finds one device and reads of it what is needed.
+fn find<T>(
+    sql: &Connection,
+    app: i64,
+    client: &ClientId,
+    take: impl FnOnce(&Found<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let find = format!("SELECT {COLUMNS} FROM device WHERE app = ?1 AND client = ?2");
+    let mut statement = sql.prepare_cached(&find)?;
+    let mut rows = statement.query(params![app, client.as_str()])?;
+    rows.next()?.map(|row| take(&Found(row))).transpose()
+}
+
+impl SqliteIndex {
+    /// Reads something of an app; the default if the app has nothing.
+    async fn read_app<F, T>(&self, app: &AppId, read: F) -> Result<T, IndexError>
+    where
+        F: FnOnce(&Connection, i64) -> Result<T, StoreError> + Send + 'static,
+        T: Default + Send + 'static,
+    {
+        let (namespace, app) = (self.namespace(), app.clone());
+        let read = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+            Some(app) => read(sql, app),
+            None => Ok(T::default()),
+        };
+        Ok(self.database.read(read).await?)
+    }
+}
+
+#[async_trait]
+impl Devices for SqliteIndex {
+    async fn put_devices(
+        &self,
+        app: &AppId,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let (namespace, app, devices) = (self.namespace(), app.clone(), devices.to_vec());
+        let most = self.most_slots;
+        let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, now, most);
+        Ok(self.database.write(put).await?)
+    }
+
+    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError> {
+        let client = client.clone();
+        let read = move |sql: &Connection, app| {
+            find(sql, app, &client, |found| found.device(&mut Decoder::new(sql, app)))
+        };
+        self.read_app(app, read).await
+    }
+
+    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError> {
+        let (namespace, app, client) = (self.namespace(), app.clone(), client.clone());
+        let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+            Some(app) => register::remove(sql, app, &client),
+            None => Ok(false),
+        };
+        Ok(self.database.write(remove).await?)
+    }
+
+    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError> {
+        let count = |sql: &Connection, app| {
+            let count: Option<i64> = sql
+                .prepare_cached("SELECT devices FROM app WHERE id = ?1")?
+                .query_row([app], |row| row.get(0))
+                .optional()?;
+            Ok(count.unwrap_or_default().unsigned_abs())
+        };
+        self.read_app(app, count).await
+    }
+
+    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError> {
+        self.read_app(app, |sql, app| Ok(scan::extent(sql, app)?.into_iter().collect())).await
+    }
+
+    async fn targets(
+        &self,
+        app: &AppId,
+        clients: &[ClientId],
+        registered_by: UnixMillis,
+    ) -> Result<Vec<Option<Target>>, IndexError> {
+        let ids = clients.to_vec();
+        let read = move |sql: &Connection, app| {
+            let registered = |found: &Found<'_>| {
+                if found.born()? <= registered_by { found.target().map(Some) } else { Ok(None) }
+            };
+            ids.iter().map(|id| Ok(find(sql, app, id, registered)?.flatten())).collect()
+        };
+        let mut targets: Vec<_> = self.read_app(app, read).await?;
+        // An app that has nothing was not asked for each.
+        targets.resize(clients.len(), None);
+        Ok(targets)
+    }
+
+    async fn scan(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        let targeting = targeting.clone();
+        let read = move |sql: &Connection, app| {
+            let wanted = Wanted::read(sql, app, &targeting, registered_by)?;
+            scan::targets(sql, app, slice, &wanted, limit)
+        };
+        Ok(self.read_app(app, read).await?)
+    }
+
+    async fn count_matching(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        let targeting = targeting.clone();
+        let read = move |sql: &Connection, app| {
+            let wanted = Wanted::read(sql, app, &targeting, registered_by)?;
+            scan::count(sql, app, slice, &wanted)
+        };
+        self.read_app(app, read).await
+    }
+
+    async fn list_devices(
+        &self,
+        app: &AppId,
+        slice: Slice,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        self.read_app(app, move |sql, app| scan::devices(sql, app, slice, limit)).await
+    }
+}

@@ -1,0 +1,107 @@
+//! The tables of an index file.
+//!
+//! A device lives in a *slot* of its app, and slots are what a broadcast is cut by. A slot that
+//! is freed goes onto the free list and is used again before a new one is made, so an app uses
+//! as many slots as it had devices at once, however often they come and go. A message does not
+//! reach a device that moved into a slot after it was accepted: `born` is compared.
+//!
+//! Attribute values are replaced by codes from a dictionary per app and attribute. A code keeps
+//! its meaning for as long as the app exists.
+
+use rusqlite::{Connection, OptionalExtension, Params};
+
+use crate::{
+    ids::AppId,
+    sqlite::{Schema, StoreError},
+};
+
+pub(super) const SCHEMA: Schema = Schema {
+    purpose: "push index",
+    application_id: 0x5055_5349, // "PUSI"
+    migrations: &["
+        CREATE TABLE app (
+            -- Never used twice, so that a new app cannot inherit a removed one's devices.
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            -- NULL: the app was removed, and what it had is being deleted.
+            namespace TEXT,
+            name TEXT NOT NULL,
+            -- NULL: nobody has created the app, but it has devices.
+            record TEXT,
+            devices INTEGER NOT NULL DEFAULT 0,
+            slots INTEGER NOT NULL DEFAULT 0,
+            UNIQUE (namespace, name)
+        ) STRICT;
+        CREATE TABLE word (
+            app INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            code INTEGER NOT NULL,
+            value TEXT NOT NULL,
+            PRIMARY KEY (app, attribute, code)
+        ) STRICT, WITHOUT ROWID;
+        CREATE UNIQUE INDEX word_value ON word (app, attribute, value);
+        CREATE TABLE device (
+            app INTEGER NOT NULL,
+            slot INTEGER NOT NULL,
+            client TEXT NOT NULL,
+            born INTEGER NOT NULL,
+            transport INTEGER NOT NULL,
+            token TEXT,
+            country INTEGER,
+            language INTEGER,
+            brand INTEGER,
+            model INTEGER,
+            os_version INTEGER,
+            app_version INTEGER,
+            PRIMARY KEY (app, slot)
+        ) STRICT, WITHOUT ROWID;
+        CREATE UNIQUE INDEX device_client ON device (app, client);
+        CREATE TABLE free_slot (
+            app INTEGER NOT NULL,
+            slot INTEGER NOT NULL,
+            PRIMARY KEY (app, slot)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE message (
+            row INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL,
+            id BLOB NOT NULL,
+            app TEXT NOT NULL,
+            accepted_at INTEGER NOT NULL,
+            expires_at INTEGER NOT NULL,
+            copy INTEGER NOT NULL,
+            keep_until INTEGER NOT NULL,
+            recalled_at INTEGER,
+            plan TEXT,
+            targeted INTEGER NOT NULL DEFAULT 0,
+            outcomes TEXT NOT NULL,
+            UNIQUE (namespace, id)
+        ) STRICT;
+        CREATE INDEX message_keep_until ON message (keep_until);
+        CREATE TABLE checkpoint (
+            message INTEGER NOT NULL,
+            strand TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            PRIMARY KEY (message, strand)
+        ) STRICT, WITHOUT ROWID;
+    "],
+};
+
+/// Runs a statement that is kept prepared; how many rows it changed.
+pub(super) fn execute(
+    sql: &Connection,
+    statement: &str,
+    with: impl Params,
+) -> Result<usize, StoreError> {
+    Ok(sql.prepare_cached(statement)?.execute(with)?)
+}
+
+/// The row of an app that exists or has devices.
+pub(super) fn app_row(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppId,
+) -> Result<Option<i64>, StoreError> {
+    Ok(sql
+        .prepare_cached("SELECT id FROM app WHERE namespace = ?1 AND name = ?2")?
+        .query_row([namespace, app.as_str()], |row| row.get(0))
+        .optional()?)
+}
