@@ -127,8 +127,8 @@ async fn a_broker_that_acknowledges_nothing_is_unavailable_in_bounded_time() {
     let broker = ScriptedBroker::start(Manners::default(), |_, _| Act::Ignore).await;
     let settings = MqttSettings { patience: Duration::from_millis(200), ..quick() };
     let transport = connected(&broker, settings).await;
-    let delivery = message("a", DEADLINE);
-    let delivered = transport.deliver(&delivery, &targets(0..100), NOW);
+    let (push, all) = (message("a", DEADLINE), targets(0..100));
+    let delivered = transport.deliver(&push, &all, NOW);
     let answer = tokio::time::timeout(DEADLINE, delivered).await.unwrap();
     assert!(matches!(answer, Err(TransportError::Unavailable(_))), "{answer:?}");
 }
