@@ -196,7 +196,9 @@ impl Link {
 
     async fn execute_again(&self, request: Request<'_>) -> Result<Value, RedisError> {
         match self.execute(request).await {
-            Err(error) if error.is_connection_dropped() => self.execute(request).await,
+            Err(error) if blames_connection(&error) && !error.is_timeout() => {
+                self.execute(request).await
+            }
             answer => answer,
         }
     }

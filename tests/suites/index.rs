@@ -1,0 +1,74 @@
+//! What every index engine promises, as one suite that runs against each of them, and a property
+//! test that holds them to the definition of targeting.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+#[path = "index/apps.rs"]
+mod apps;
+#[path = "index/away.rs"]
+mod away;
+#[path = "index/devices.rs"]
+mod devices;
+#[path = "index/engines.rs"]
+mod engines;
+#[path = "index/ledger.rs"]
+mod ledger;
+#[path = "index/model.rs"]
+mod model;
+#[path = "index/scanning.rs"]
+mod scanning;
+
+/// Runs every sentence of the suite against every engine.
+macro_rules! suite {
+    ($($module:ident: $($sentence:ident),* $(,)?;)*) => {
+        suite!(@engine redis: $($module: $($sentence),*;)*);
+        suite!(@engine redis_cluster: $($module: $($sentence),*;)*);
+    };
+    (@engine $engine:ident: $($module:ident: $($sentence:ident),*;)*) => {
+        mod $engine {
+            $(mod $module {
+                $(#[tokio::test]
+                async fn $sentence() {
+                    let engine = crate::engines::$engine().await;
+                    crate::$module::$sentence(engine.index.as_ref()).await;
+                })*
+            })*
+        }
+    };
+}
+
+suite! {
+    apps:
+        an_app_is_created_once_and_updated_only_if_it_exists,
+        apps_are_listed_by_id,
+        a_removed_app_leaves_no_device_and_can_come_back;
+    devices:
+        a_device_comes_back_as_it_was_registered,
+        registering_again_replaces_the_device_and_keeps_its_time_of_registration,
+        of_two_entries_for_one_client_in_one_call_the_later_wins,
+        a_removed_device_is_gone_and_can_come_back,
+        many_devices_are_registered_and_found_by_their_ids,
+        long_ids_and_tokens_of_any_length_are_kept_exactly,
+        apps_do_not_see_each_others_devices,
+        a_full_dictionary_refuses_the_device_with_the_new_value_alone;
+    scanning:
+        pages_cover_a_slice_once_and_in_order_whatever_their_size,
+        a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message,
+        an_update_moves_a_device_from_one_audience_to_another,
+        a_range_of_languages_reaches_values_that_came_later,
+        a_slice_that_reaches_past_the_devices_ends,
+        an_app_without_devices_has_nothing_to_scan,
+        devices_that_stay_are_seen_once_while_others_come_and_go;
+    ledger:
+        the_first_to_open_an_entry_decides_what_it_says,
+        the_first_plan_stays_in_force,
+        counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began,
+        of_two_workers_with_one_strand_one_is_overtaken,
+        a_retry_is_open_from_the_batch_that_opens_it_until_it_ends,
+        a_recall_is_told_to_every_batch_that_follows,
+        what_is_settled_cannot_be_recalled,
+        an_entry_belongs_to_its_app,
+        a_step_for_a_message_without_entry_is_an_error_and_leaves_none;
+    model:
+        every_engine_answers_like_the_model;
+}

@@ -1,0 +1,193 @@
+//! Scans and counts: who is meant, page by page.
+
+use std::collections::BTreeMap;
+
+use push_shared::{
+    attributes::Attribute,
+    index::{Index, Slice},
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use crate::devices::{NOW, app, client, device, scan_all};
+
+pub(crate) fn wanted(attribute: Attribute, values: &[&str]) -> Targeting {
+    let mut targeting = Targeting::everyone();
+    let values = values.iter().map(|value| attribute.normalise_wanted(value).unwrap());
+    targeting.set(attribute, values.collect());
+    targeting
+}
+
+pub(crate) async fn count_all(
+    index: &dyn Index,
+    targeting: &Targeting,
+    registered_by: UnixMillis,
+) -> u64 {
+    let mut count = 0;
+    for slice in index.extent(&app()).await.unwrap() {
+        count += index.count_matching(&app(), slice, targeting, registered_by).await.unwrap();
+    }
+    count
+}
+
+pub(crate) async fn pages_cover_a_slice_once_and_in_order_whatever_their_size(index: &dyn Index) {
+    let devices: Vec<_> = (0..2500)
+        .map(|i| device(&format!("c{i}"), &[("country", if i % 3 == 0 { "CN" } else { "SG" })]))
+        .collect();
+    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    let third = wanted(Attribute::Country, &["cn"]);
+    let mut expected: Vec<_> =
+        devices.iter().step_by(3).map(|device| device.client_id.to_string()).collect();
+    expected.sort();
+    for limit in [1, 7, 100, 100_000] {
+        assert_eq!(scan_all(index, &app(), &third, NOW, limit).await, expected, "{limit}");
+    }
+    assert_eq!(count_all(index, &third, NOW).await, expected.len() as u64);
+    assert_eq!(count_all(index, &Targeting::everyone(), NOW).await, 2500);
+
+    let mut listed = Vec::new();
+    for mut slice in index.extent(&app()).await.unwrap() {
+        while let Ok(page) = index.list_devices(&app(), slice, 13).await {
+            listed.extend(page.items);
+            let Some(next) = page.next else { break };
+            slice.from = next;
+        }
+    }
+    let by_id = |devices: &[push_shared::device::Device]| -> BTreeMap<_, _> {
+        devices.iter().map(|device| (device.client_id.clone(), device.clone())).collect()
+    };
+    assert_eq!(listed.len(), devices.len());
+    assert_eq!(by_id(&listed), by_id(&devices));
+
+    // Slices that are cut anywhere cover the same devices, each once.
+    let mut cut = Vec::new();
+    for Slice { shard, from, to } in index.extent(&app()).await.unwrap() {
+        let middle = from + (to - from) / 3;
+        for (from, to) in [(from, middle), (middle, to)] {
+            let slice = Slice { shard, from, to };
+            let page = index.scan(&app(), slice, &third, NOW, 5000).await.unwrap();
+            assert_eq!(page.next, None);
+            cut.extend(page.items.iter().map(|target| target.client_id.to_string()));
+        }
+    }
+    cut.sort();
+    assert_eq!(cut, expected);
+}
+
+pub(crate) async fn a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message(
+    index: &dyn Index,
+) {
+    let cn = |id: &str| device(id, &[("country", "CN")]);
+    let early: Vec<_> = (0..300).map(|i| cn(&format!("early{i}"))).collect();
+    index.put_devices(&app(), &early, NOW).await.unwrap();
+    let slots = |extent: &[Slice]| extent.iter().map(|slice| slice.to - slice.from).sum::<u32>();
+    let before = slots(&index.extent(&app()).await.unwrap());
+    for device in &early[..200] {
+        assert!(index.remove_device(&app(), &device.client_id).await.unwrap());
+    }
+    let accepted = UnixMillis(NOW.0 + 5);
+    let late: Vec<_> = (0..100).map(|i| cn(&format!("late{i}"))).collect();
+    index.put_devices(&app(), &late, UnixMillis(accepted.0 + 1)).await.unwrap();
+    let after = slots(&index.extent(&app()).await.unwrap());
+    assert!(after < before + 100, "freed slots are used again: {before} before, {after} after");
+
+    let mut expected: Vec<_> = early[200..].iter().map(|d| d.client_id.to_string()).collect();
+    expected.sort();
+    for targeting in [Targeting::everyone(), wanted(Attribute::Country, &["CN"])] {
+        assert_eq!(scan_all(index, &app(), &targeting, accepted, 50).await, expected);
+        assert_eq!(count_all(index, &targeting, accepted).await, 100);
+        assert_eq!(count_all(index, &targeting, UnixMillis(accepted.0 + 1)).await, 200);
+    }
+}
+
+pub(crate) async fn an_update_moves_a_device_from_one_audience_to_another(index: &dyn Index) {
+    let at = |country| device("c", &[("country", country), ("brand", "B")]);
+    let (cn, sg) = (wanted(Attribute::Country, &["CN"]), wanted(Attribute::Country, &["SG"]));
+    index.put_devices(&app(), &[at("CN")], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (1, 0));
+    index.put_devices(&app(), &[at("SG")], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 1));
+    index.put_devices(&app(), &[device("c", &[])], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 0));
+    assert_eq!(scan_all(index, &app(), &wanted(Attribute::Brand, &["b"]), NOW, 9).await.len(), 0);
+}
+
+pub(crate) async fn a_range_of_languages_reaches_values_that_came_later(index: &dyn Index) {
+    let zh = wanted(Attribute::Language, &["zh"]);
+    for (i, tag) in ["zh", "zh-CN", "zha", "zh-Hans-CN", "en"].into_iter().enumerate() {
+        let device = device(&format!("c{i}"), &[("language", tag)]);
+        index.put_devices(&app(), &[device], NOW).await.unwrap();
+        let expected: &[&str] = match i {
+            0 => &["c0"],
+            1 | 2 => &["c0", "c1"],
+            _ => &["c0", "c1", "c3"],
+        };
+        assert_eq!(scan_all(index, &app(), &zh, NOW, 10).await, expected);
+    }
+    assert_eq!(count_all(index, &wanted(Attribute::Language, &["*"]), NOW).await, 5);
+    assert_eq!(count_all(index, &wanted(Attribute::Language, &["fr"]), NOW).await, 0);
+}
+
+pub(crate) async fn a_slice_that_reaches_past_the_devices_ends(index: &dyn Index) {
+    index.put_devices(&app(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
+    let slice = Slice { to: u32::MAX, ..index.extent(&app()).await.unwrap()[0] };
+    for targeting in [Targeting::everyone(), wanted(Attribute::Country, &["CN"])] {
+        let page = index.scan(&app(), slice, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((page.items.len(), page.next), (1, None));
+        assert_eq!(index.count_matching(&app(), slice, &targeting, NOW).await.unwrap(), 1);
+        let past = Slice { from: slice.from + 1_000_000, ..slice };
+        let page = index.scan(&app(), past, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((page.items.len(), page.next), (0, None));
+    }
+}
+
+pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index) {
+    assert_eq!(index.extent(&app()).await.unwrap(), []);
+    assert_eq!(index.count_devices(&app()).await.unwrap(), 0);
+    let slice = Slice { shard: 0, from: 0, to: 100 };
+    let page = index.scan(&app(), slice, &Targeting::everyone(), NOW, 10).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (0, None));
+    let devices = index.list_devices(&app(), slice, 10).await.unwrap();
+    assert_eq!((devices.items.len(), devices.next), (0, None));
+}
+
+/// Half of the devices stay and match; the others are removed, registered again and moved out of
+/// the audience by a task of their own, as long as the scans go on.
+pub(crate) async fn devices_that_stay_are_seen_once_while_others_come_and_go(index: &dyn Index) {
+    let cn = wanted(Attribute::Country, &["CN"]);
+    let stay = |i: usize| device(&format!("stay{i}"), &[("country", "CN")]);
+    let come = |i: usize, country| device(&format!("come{i}"), &[("country", country)]);
+    let devices: Vec<_> = (0..1000).flat_map(|i| [stay(i), come(i, "CN")]).collect();
+    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    let accepted = UnixMillis(NOW.0 + 1);
+    let mut expected: Vec<_> = (0..1000).map(|i| format!("stay{i}")).collect();
+    expected.sort();
+
+    let unrest = async {
+        for turn in 0_usize.. {
+            let i = turn * 7 % 1000;
+            index.put_devices(&app(), &[come(i, "SG")], NOW).await.unwrap();
+            index.remove_device(&app(), &client(&format!("come{i}"))).await.unwrap();
+            let late = UnixMillis(accepted.0 + 1);
+            let new = device(&format!("late{turn}"), &[("country", "CN")]);
+            index.put_devices(&app(), &[new], late).await.unwrap();
+            let moved = device(
+                &format!("stay{i}"),
+                &[("country", "CN"), ("app_version", &turn.to_string())],
+            );
+            index.put_devices(&app(), &[moved], late).await.unwrap();
+        }
+    };
+    let scans = async {
+        for targeting in [Targeting::everyone(), cn.clone(), cn] {
+            let mut seen = scan_all(index, &app(), &targeting, accepted, 60).await;
+            assert!(!seen.iter().any(|id| id.starts_with("late")), "{seen:?}");
+            seen.retain(|id| id.starts_with("stay"));
+            assert_eq!(seen, expected);
+        }
+    };
+    tokio::select! {
+        () = unrest => {}
+        () = scans => {}
+    }
+}
