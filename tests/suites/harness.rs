@@ -169,6 +169,20 @@ async fn a_killed_run_leaves_nothing_behind() {
     run.leaves_nothing(&running).await;
 }
 
+#[tokio::test]
+#[should_panic(expected = "the tide turns; last seen: it rises")]
+async fn a_condition_that_never_holds_fails_with_the_last_state_seen() {
+    let never = async || Err::<(), _>("it rises".to_owned());
+    eventually("the tide turns", Duration::from_millis(50), never).await;
+}
+
+#[test]
+fn every_test_has_a_namespace_of_its_own_that_the_service_takes() {
+    let (one, two) = (namespace(), namespace());
+    assert_ne!(one, two);
+    assert_eq!(push_shared::settings::namespace(&one), Ok(one.clone()));
+}
+
 #[test]
 fn ports_are_given_to_one_owner_at_a_time() {
     let mut ports: Vec<_> = (0..100).map(|_| free_port().unwrap()).collect();
