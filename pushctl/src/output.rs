@@ -81,7 +81,7 @@ impl fmt::Display for Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column| {
             let cells = self.rows.iter().filter_map(|row: &Vec<String>| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+            cells.map(|cell: &String| cell.chars().count()).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {

@@ -4,7 +4,6 @@ pub mod export;
 pub mod import;
 pub mod listen;
 pub mod subscriber;
-pub mod subscriber;
 
 use std::path::PathBuf;
 
