@@ -23,6 +23,7 @@ macro_rules! suite {
     ($($module:ident: $($sentence:ident),* $(,)?;)*) => {
         suite!(@engine redis: $($module: $($sentence),*;)*);
         suite!(@engine redis_cluster: $($module: $($sentence),*;)*);
+        suite!(@engine sqlite: $($module: $($sentence),*;)*);
     };
     (@engine $engine:ident: $($module:ident: $($sentence:ident),*;)*) => {
         mod $engine {

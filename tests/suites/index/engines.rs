@@ -5,12 +5,24 @@ use std::sync::Arc;
 use push_shared::index::{
     Index,
     redis::{RedisIndex, RedisSettings},
+    sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_tests::{namespace, redis_cluster_url, redis_url};
+use tempfile::TempDir;
 
 /// An index for one test.
 pub(crate) struct Engine {
     pub(crate) index: Arc<dyn Index>,
+    /// Where an embedded engine has its file, until the test ends.
+    _folder: Option<TempDir>,
+}
+
+pub(crate) async fn sqlite() -> Engine {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("index.sqlite3");
+    let settings = SqliteIndexSettings::default();
+    let index = SqliteIndex::open(&file, &namespace(), settings).await.unwrap();
+    Engine { index: Arc::new(index), _folder: Some(folder) }
 }
 
 pub(crate) async fn redis() -> Engine {
@@ -23,5 +35,5 @@ pub(crate) async fn redis_cluster() -> Engine {
 
 async fn at(url: &str) -> Engine {
     let index = RedisIndex::connect(url, &namespace(), RedisSettings::default()).await.unwrap();
-    Engine { index: Arc::new(index) }
+    Engine { index: Arc::new(index), _folder: None }
 }
