@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
 
 async fn start(cli: Cli) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
-    let log = cli.log.check(&mut mistakes);
+    let log = cli.log.check(telemetry::USUAL, &mut mistakes);
     let process = cli.process.check(&mut mistakes);
     let engines = cli.engines.check(&mut mistakes);
     let mqtt = cli.mqtt.check(&mut mistakes);

@@ -38,7 +38,7 @@ async fn main() -> ExitCode {
 
 async fn start(cli: Cli) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
-    let log = cli.log.check(&mut mistakes);
+    let log = cli.log.check(telemetry::USUAL, &mut mistakes);
     let settings = cli.ingest.check(&mut mistakes);
     let engines = cli.engines.check(&mut mistakes);
     let (settings, engines) = mistakes.finish(settings.zip(engines))?;

@@ -5,12 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_shared::{
-    app::App,
-    ids::AppId,
-    index::Index,
-    secret::Secret,
-    settings::duration,
-    time::UnixMillis,
+    app::App, ids::AppId, index::Index, secret::Secret, settings::duration, time::UnixMillis,
 };
 use serde_json::json;
 
@@ -89,7 +84,10 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
                 table.row(cells(app, devices));
                 rows.push(describe(app, devices));
             }
-            out.result(if apps.is_empty() { "no apps".to_owned() } else { table.to_string() }, &rows)
+            out.result(
+                if apps.is_empty() { "no apps".to_owned() } else { table.to_string() },
+                &rows,
+            )
         }
         AppCommand::Show { app_id } => {
             let app = find(index, &app_id).await?;
@@ -133,7 +131,10 @@ async fn set_disabled(
     if !index.update_app(&app).await? {
         bail!("there is no app {app_id} any more");
     }
-    out.result(format!("{app_id} is {}", state(&app)), &json!({ "app_id": app_id, "disabled": disabled }))
+    out.result(
+        format!("{app_id} is {}", state(&app)),
+        &json!({ "app_id": app_id, "disabled": disabled }),
+    )
 }
 
 /// Reads a secret from a file, without the line end that editors put there.

@@ -33,7 +33,13 @@ pub struct Cli {
     #[arg(long, global = true)]
     json: bool,
     /// Where the embedded store is
-    #[arg(long, env = "PUSH_DATA_DIR", value_name = "DIR", default_value = "push-data", global = true)]
+    #[arg(
+        long,
+        env = "PUSH_DATA_DIR",
+        value_name = "DIR",
+        default_value = "push-data",
+        global = true
+    )]
     data_dir: PathBuf,
     #[command(flatten)]
     engines: EngineArgs,
@@ -123,7 +129,9 @@ async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<
     if matches!(urls.queue, push_shared::engines::QueueUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
-    open_queue(urls, "pushctl").await.with_context(|| format!("cannot use the queue at {}", urls.queue))
+    open_queue(urls, "pushctl")
+        .await
+        .with_context(|| format!("cannot use the queue at {}", urls.queue))
 }
 
 /// Makes the data directory, for its owner only: it holds devices' tokens.
@@ -135,7 +143,5 @@ pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-        .create(dir)
-        .with_context(|| format!("cannot make the data directory {}", dir.display()))
+    builder.create(dir).with_context(|| format!("cannot make the data directory {}", dir.display()))
 }

@@ -38,10 +38,9 @@ pub enum MessageCommand {
 pub async fn run(command: MessageCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match command {
         MessageCommand::Show { app_id, message_id } => {
-            let entry = index
-                .entry(&app_id, &message_id)
-                .await?
-                .with_context(|| format!("{app_id} has no message {message_id}, or no worker has taken it yet"))?;
+            let entry = index.entry(&app_id, &message_id).await?.with_context(|| {
+                format!("{app_id} has no message {message_id}, or no worker has taken it yet")
+            })?;
             out.result(text(&entry), &describe(&entry))
         }
         MessageCommand::Recall { app_id, message_id } => {

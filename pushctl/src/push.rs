@@ -58,7 +58,10 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
 fn read_body(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
     if file == Path::new("-") {
-        std::io::stdin().take(MAX_BYTES).read_to_end(&mut body).context("cannot read standard input")?;
+        std::io::stdin()
+            .take(MAX_BYTES)
+            .read_to_end(&mut body)
+            .context("cannot read standard input")?;
     } else {
         std::fs::File::open(file)
             .and_then(|f| f.take(MAX_BYTES).read_to_end(&mut body))
@@ -90,6 +93,7 @@ pub(crate) fn send(
     }
     let mut answer = request.send(body).with_context(|| format!("no answer from {server}"))?;
     let text = answer.body_mut().with_config().limit(MAX_BYTES).read_to_string()?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{server} answered {} with something else than JSON", answer.status()))
+    serde_json::from_str(&text).with_context(|| {
+        format!("{server} answered {} with something else than JSON", answer.status())
+    })
 }

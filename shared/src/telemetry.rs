@@ -6,6 +6,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::settings::{Mistakes, Named};
 
+/// The filter of a service that is given none.
+pub const USUAL: &str = "info";
+
 /// How logs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -19,8 +22,8 @@ pub enum LogFormat {
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
     /// What is logged: a level, or levels by module (`info,push_ingest=debug`)
-    #[arg(long = "log", env = "PUSH_LOG", value_name = "FILTER", default_value = "info")]
-    filter: String,
+    #[arg(long = "log", env = "PUSH_LOG", value_name = "FILTER")]
+    filter: Option<String>,
     /// `text` or `json`
     #[arg(
         long = "log-format",
@@ -39,12 +42,13 @@ pub struct LogSettings {
 }
 
 impl LogArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> LogSettings {
-        let filter =
-            mistakes.take(Named { flag: "--log", env: "PUSH_LOG" }, &self.filter, |text| {
-                EnvFilter::try_new(text).map_err(|error| error.to_string())
-            });
+    /// Checks the flags; what is wrong goes into `mistakes`. `usual` is the filter where none is
+    /// given.
+    pub fn check(&self, usual: &str, mistakes: &mut Mistakes) -> LogSettings {
+        let filter = self.filter.as_deref().unwrap_or(usual);
+        let filter = mistakes.take(Named { flag: "--log", env: "PUSH_LOG" }, filter, |text| {
+            EnvFilter::try_new(text).map_err(|error| error.to_string())
+        });
         let format = mistakes.take(
             Named { flag: "--log-format", env: "PUSH_LOG_FORMAT" },
             &self.format,

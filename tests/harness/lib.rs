@@ -9,12 +9,14 @@
 //! Every process is started through [`process::Process`], which ends it together with its
 //! children and its data folder even when the test itself is killed.
 
+pub mod devices;
 pub mod eventually;
 pub mod ports;
 pub mod process;
 pub mod process_tree;
 pub mod run;
 pub mod servers;
+pub mod service;
 
 pub use eventually::eventually;
 pub use ports::{Port, free_port};

@@ -60,7 +60,10 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
             Ok(payload) => {
                 let text = String::from_utf8_lossy(&payload).into_owned();
                 let message = serde_json::from_str(&text).unwrap_or_else(|_| json!(text));
-                out.result(&text, &json!({ "client_id": args.client_id, "message": message as Value }))?;
+                out.result(
+                    &text,
+                    &json!({ "client_id": args.client_id, "message": message as Value }),
+                )?;
                 left -= 1;
             }
             Err(SubscriberError::Refused(reason)) => {

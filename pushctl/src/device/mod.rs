@@ -141,9 +141,7 @@ pub async fn run(command: DeviceCommand, index: &dyn Index, out: Output) -> anyh
 }
 
 async fn require_app(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
-    index
-        .app(app_id)
-        .await?
-        .map(drop)
-        .with_context(|| format!("there is no app {app_id}: make it with `pushctl app create {app_id}`"))
+    index.app(app_id).await?.map(drop).with_context(|| {
+        format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
+    })
 }

@@ -146,8 +146,7 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
 type Received = mpsc::Receiver<(String, Payload)>;
 
 /// Connects every device; what they receive comes out of one channel.
-async fn listen(
-    broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
+async fn listen(broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     for device in devices {
         let mut listener = Subscriber::connect(broker, app, &device.client_id, SESSION)
@@ -176,7 +175,12 @@ fn body_for_everyone() -> &'static str {
     r#"{"type":1,"time_to_live":600,"condition":{"type":0},"notification":{"title":"Hello","desc":"everyone"}}"#
 }
 
-async fn send(http: SocketAddr, app: &AppId, secret: &Secret, body: &str) -> anyhow::Result<MessageId> {
+async fn send(
+    http: SocketAddr,
+    app: &AppId,
+    secret: &Secret,
+    body: &str,
+) -> anyhow::Result<MessageId> {
     let (server, app, secret, body) =
         (format!("http://{http}"), app.clone(), secret.clone(), body.to_owned());
     let answer = tokio::task::spawn_blocking(move || {

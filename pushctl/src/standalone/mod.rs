@@ -35,6 +35,11 @@ use tracing::info;
 use self::broker::{Broker, BrokerSettings};
 use crate::{cli::make_data_dir, output::Output};
 
+/// What is logged unless `--log` says otherwise: the MQTT broker's own chatter is left out, and a
+/// demo is for reading.
+const LOG: &str = "info,rmqtt=warn,rmqtt_net=warn";
+const DEMO_LOG: &str = "warn,rmqtt=error,rmqtt_net=error";
+
 /// Flags of `standalone`.
 #[derive(Debug, clap::Args)]
 pub struct StandaloneArgs {
@@ -65,15 +70,20 @@ struct Settings {
 }
 
 impl StandaloneArgs {
-    fn check(&self, engines: Option<EngineUrls>, mut mistakes: Mistakes) -> Result<Settings, Mistakes> {
+    fn check(
+        &self,
+        engines: Option<EngineUrls>,
+        mut mistakes: Mistakes,
+    ) -> Result<Settings, Mistakes> {
         let m = &mut mistakes;
         let mqtt_listen = m.take(
             Named { flag: "--mqtt-listen", env: "PUSH_MQTT_LISTEN" },
             &self.mqtt_listen,
             address,
         );
+        let usual_log = if self.demo { DEMO_LOG } else { LOG };
         let (ingest, worker) = (self.ingest.check(m), self.worker.check(m));
-        let (mqtt, log) = (self.mqtt.check(m), self.log.check(m));
+        let (mqtt, log) = (self.mqtt.check(m), self.log.check(usual_log, m));
         let settings = (|| {
             Some(Settings {
                 mqtt_listen: mqtt_listen?,
@@ -188,7 +198,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}: choose another address with {flag}")
-    })
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
 }

@@ -1,0 +1,183 @@
+//! The service's own programs as processes, as an operator runs them.
+//!
+//! They are the binaries that the run has built next to the tests. A program logs to a file in
+//! its own folder; a failure shows the end of it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{
+    eventually,
+    ports::{Port, free_port},
+    process::{Output, Process, log_tail},
+};
+
+/// How long a program may take to start and to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a program of this workspace was built.
+///
+/// # Panics
+/// If it was not built: `tests/run` does that.
+pub fn built(program: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    // target/debug/deps/test-123 → target/debug/program
+    let folder = test.parent().and_then(Path::parent).expect("a target folder");
+    let file = folder.join(program);
+    assert!(file.is_file(), "{} is not built: run the tests with ./tests/run", file.display());
+    file
+}
+
+/// A running program of the service. Killed when dropped.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    process: Process,
+    folder: TempDir,
+    ops: Port,
+}
+
+impl Program {
+    /// Starts a program with these flags; `--ops-listen` is added.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(name: &str, flags: &[&str]) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let ops = free_port().expect("a free port");
+        let mut command = Command::new(built(name));
+        command.args(flags).args(["--ops-listen", &ops.address()]).current_dir(folder.path());
+        let log = folder.path().join("log");
+        let process = Process::spawn(&command, Output::Log(&log), Some(folder.path()))
+            .expect("the program starts");
+        Self { name: name.to_owned(), process, folder, ops }
+    }
+
+    /// Starts a program and waits until it says that it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn start_ready(name: &str, flags: &[&str]) -> Self {
+        let mut program = Self::start(name, flags);
+        program.wait_ready().await;
+        program
+    }
+
+    /// Waits until `/readyz` says yes.
+    ///
+    /// # Panics
+    /// If it ends, or does not become ready.
+    pub async fn wait_ready(&mut self) {
+        let url = format!("http://{}/readyz", self.ops.address());
+        eventually(&format!("{} is ready", self.name), PATIENCE, async || {
+            if let Ok(Some(status)) = self.process.ended() {
+                panic!("{} ended with {status}: {}", self.name, self.log());
+            }
+            match get(&url).await {
+                Ok((200, _)) => Ok(()),
+                other => Err(format!("{other:?}; log: {}", log_tail(&self.log_file()))),
+            }
+        })
+        .await;
+    }
+
+    /// Everything it logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// The value of a metric, by the whole of its name and labels; 0 if it was not counted yet.
+    ///
+    /// # Panics
+    /// If the metrics cannot be read.
+    pub async fn metric(&self, name_and_labels: &str) -> f64 {
+        let url = format!("http://{}/metrics", self.ops.address());
+        let (status, text) = get(&url).await.expect("metrics");
+        assert_eq!(status, 200, "{text}");
+        let value = text.lines().find_map(|l| l.strip_prefix(name_and_labels)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().expect("a number"))
+    }
+
+    /// The process, to freeze or kill it.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Tells it to stop and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn stop(mut self) -> ExitStatus {
+        self.process.signal_all(Signal::TERM);
+        eventually(&format!("{} has stopped", self.name), PATIENCE, async || {
+            self.process.ended().ok().flatten().ok_or_else(|| self.log())
+        })
+        .await
+    }
+}
+
+/// Runs `pushctl` to its end and gives its standard output.
+///
+/// # Panics
+/// If it fails.
+pub async fn pushctl(flags: &[&str]) -> String {
+    let output = pushctl_output(flags).await;
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "pushctl {flags:?}: {}: {error}", output.status);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs `pushctl` to its end.
+///
+/// # Panics
+/// If it cannot be started or takes too long.
+pub async fn pushctl_output(flags: &[&str]) -> std::process::Output {
+    let mut command = tokio::process::Command::new(built("pushctl"));
+    command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
+    tokio::time::timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs")
+}
+
+/// Status and body of one GET.
+async fn get(url: &str) -> io::Result<(u16, String)> {
+    request("GET", url, &[], "").await
+}
+
+/// One HTTP request; status and body of its answer.
+///
+/// # Errors
+/// If there is no answer.
+pub async fn request(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<(u16, String)> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(20)))
+        .build()
+        .into();
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(body.to_owned()).map_err(io::Error::other)?;
+    tokio::task::spawn_blocking(move || {
+        let mut answer = agent.run(request).map_err(io::Error::other)?;
+        let text = answer.body_mut().read_to_string().map_err(io::Error::other)?;
+        Ok((answer.status().as_u16(), text))
+    })
+    .await
+    .map_err(io::Error::other)?
+}
