@@ -1,13 +1,17 @@
 //! Passes over the dead-letter queue.
 //!
-//! AMQP cannot look into a queue without taking from it. So a pass takes letters one by one,
+//! AMQP cannot look into a queue without taking from it. So a pass takes the letters one by one,
 //! settles those that it is about, keeps the others undecided so that they do not come twice, and
-//! gives these back at its end; if it dies, RabbitMQ gives them back. They return to the front of
-//! the queue in their order. For that time a second pass does not see them.
+//! gives these back at its end; if it dies, RabbitMQ gives them back. For that time a second pass
+//! does not see them, so a pass waits for a moment until they are back, and the next one of the
+//! same program sees them all.
 //!
-//! A pass takes no more letters than there were when it began.
+//! Every pass goes through the whole queue as it was when it began, even if it is about few
+//! letters: a quorum queue puts what returns behind what returned earlier, so only a whole pass
+//! leaves the order as it was. (One that dies does not; then "oldest first" is a thing of the
+//! past.) It keeps no more payloads than it returns.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use lapin::{
     Channel,
@@ -22,6 +26,10 @@ use super::{
     publisher::Publisher,
 };
 use crate::queue::{DeadLetter, QueueError};
+
+/// How long, and how often at most, a pass looks whether what it gave back is back.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const LOOKS: usize = 100;
 
 /// What a pass does with a letter.
 #[derive(Clone, Copy)]
@@ -39,6 +47,8 @@ struct Pass<'a> {
     queue: String,
     /// Letters that were there at the beginning and have not been taken.
     left: u64,
+    /// Letters that were taken and not settled.
+    undecided: u64,
     /// The last one that was taken and kept undecided.
     kept: Option<DeliveryTag>,
 }
@@ -47,10 +57,11 @@ struct Pass<'a> {
 pub(super) async fn list(control: &Control, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
     let mut pass = Pass::begin(control).await?;
     let mut letters = Vec::new();
-    while letters.len() < limit {
-        let Some((tag, letter)) = pass.take().await? else { break };
+    while let Some((tag, letter)) = pass.take().await? {
         pass.kept = Some(tag);
-        letters.push(letter);
+        if letters.len() < limit {
+            letters.push(letter);
+        }
     }
     pass.finish().await?;
     Ok(letters)
@@ -62,8 +73,7 @@ pub(super) async fn act(
     only: Option<&[String]>,
     action: Action<'_>,
 ) -> Result<u64, QueueError> {
-    let wanted: Option<HashSet<&str>> =
-        only.map(|ids| ids.iter().map(String::as_str).collect());
+    let wanted: Option<HashSet<&str>> = only.map(|ids| ids.iter().map(String::as_str).collect());
     let mut pass = Pass::begin(control).await?;
     let result = pass.act_on(wanted.as_ref(), action).await;
     // Also after a failure: what was kept goes back now instead of with the connection.
@@ -78,7 +88,7 @@ impl<'a> Pass<'a> {
         let channel = control.channel().await?;
         let queue = control.dialer().names.dead();
         let left = control.ready(&channel, &queue).await?;
-        Ok(Self { control, channel, queue, left, kept: None })
+        Ok(Self { control, channel, queue, left, undecided: 0, kept: None })
     }
 
     /// Takes the next letter.
@@ -88,6 +98,7 @@ impl<'a> Pass<'a> {
         let dialer = self.control.dialer();
         let get = self.channel.basic_get(self.queue.as_str().into(), BasicGetOptions::default());
         let taken = within(dialer.settings.request_timeout, get).await?;
+        self.undecided += u64::from(taken.is_some());
         Ok(taken.map(|message| {
             let delivery = message.delivery;
             let letter = letter::read(&dialer.names, &delivery.properties, delivery.data);
@@ -111,6 +122,7 @@ impl<'a> Pass<'a> {
             let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
             within(self.control.dialer().settings.request_timeout, ack).await?;
             self.kept = kept;
+            self.undecided -= 1;
             done += 1;
         }
         Ok(done)
@@ -135,7 +147,21 @@ impl<'a> Pass<'a> {
             let all = BasicNackOptions { multiple: true, requeue: true };
             let nack = self.channel.basic_nack(tag, all);
             within(self.control.dialer().settings.request_timeout, nack).await?;
+            self.wait_until_back().await?;
         }
         self.control.finish(&self.channel).await
+    }
+
+    /// Returning is not confirmed by anything, so the queue is looked at. Another pass may have
+    /// taken the letters by then, so this gives up after a while and that is no failure.
+    async fn wait_until_back(&self) -> Result<(), AmqpError> {
+        for _ in 0..LOOKS {
+            let ready = self.control.ready(&self.channel, &self.queue).await?;
+            if ready >= self.left + self.undecided {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        Ok(())
     }
 }

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use lapin::{
     Channel, ErrorKind, ExchangeKind,
-    options::{
-        ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-    },
+    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::{AMQPValue, FieldTable},
 };

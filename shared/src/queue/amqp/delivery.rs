@@ -36,11 +36,7 @@ struct AmqpSettle {
 }
 
 impl InHand {
-    pub(super) fn new(
-        delivered: Delivered,
-        channel: Channel,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn new(delivered: Delivered, channel: Channel, place: OwnedSemaphorePermit) -> Self {
         let Delivered { data, redelivered, acker, .. } = delivered;
         let settle = AmqpSettle { acker, _channel: channel, _place: place };
         Self { payload: data.into(), redelivered, settle }

@@ -23,7 +23,9 @@ pub(super) enum AmqpError {
     #[error("RabbitMQ cancelled the consumer")]
     Cancelled,
     /// Something exists already with other properties.
-    #[error("RabbitMQ has {name:?} with other properties than this version of the service declares")]
+    #[error(
+        "RabbitMQ has {name:?} with other properties than this version of the service declares"
+    )]
     Mismatch {
         /// The queue or exchange.
         name: String,

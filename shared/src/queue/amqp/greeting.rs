@@ -27,16 +27,21 @@ const MAX_GREETING: usize = 64 * 1024;
 
 /// Asks the server, for example `RabbitMQ 3.10.8`.
 pub(super) async fn describe(dialer: &Dialer) -> Result<String, AmqpError> {
-    let bound = dialer.settings.connect_timeout;
-    let properties = tokio::time::timeout(bound, properties(dialer.uri()))
-        .await
-        .map_err(|_| AmqpError::Late(bound))?
-        .map_err(|error| AmqpError::Io(Arc::new(error)))?;
+    let properties = read(dialer).await?;
     let text = |name: &str| match properties.inner().get(name) {
         Some(AMQPValue::LongString(text)) => text.to_string(),
         _ => format!("(unknown {name})"),
     };
     Ok(format!("{} {}", text("product"), text("version")))
+}
+
+/// Reads the greeting. Giving up closes the connection.
+pub(super) async fn read(dialer: &Dialer) -> Result<FieldTable, AmqpError> {
+    let bound = dialer.settings.connect_timeout;
+    tokio::time::timeout(bound, properties(dialer.uri()))
+        .await
+        .map_err(|_| AmqpError::Late(bound))?
+        .map_err(|error| AmqpError::Io(Arc::new(error)))
 }
 
 async fn properties(uri: &AMQPUri) -> io::Result<FieldTable> {

@@ -135,8 +135,7 @@ mod tests {
 
     #[test]
     fn a_message_that_killed_its_consumers_is_understood_also_after_a_delay() {
-        let properties =
-            dead_by(&[("push.jobs", "delivery_limit"), ("push.delay.4s", "expired")]);
+        let properties = dead_by(&[("push.jobs", "delivery_limit"), ("push.delay.4s", "expired")]);
         let letter = read(&names(), &properties, Vec::new());
         assert_eq!(letter.lane, Some(Lane::Jobs));
         assert_eq!(letter.reason, "it was delivered too often without being settled");

@@ -5,8 +5,16 @@
 //! must not wait for that. A connection is never repaired; its owner opens another one and so
 //! applies everything anew, prefetch included, which automatic recovery in the client library was
 //! seen to forget.
+//!
+//! Work that gets stuck: an attempt to connect to a server that accepts and then says nothing
+//! cannot be called off; the client library keeps a thread and a socket for it until the server
+//! speaks or closes. So after one such attempt the server must first show, on a plain socket that
+//! *can* be closed, that it speaks again.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use lapin::{Channel, Connection, ConnectionProperties, types::Heartbeat, uri::AMQPUri};
 
@@ -14,6 +22,7 @@ use super::{
     AmqpSettings,
     declare::declare,
     error::{AmqpError, within},
+    greeting,
 };
 use crate::queue::topology::Names;
 
@@ -24,6 +33,8 @@ pub(super) struct Dialer {
     pub(super) names: Arc<Names>,
     pub(super) settings: Arc<AmqpSettings>,
     namespace: Arc<str>,
+    /// Whether the last attempt to connect ended in silence.
+    silent: Arc<AtomicBool>,
 }
 
 /// An open connection and its first channel.
@@ -48,6 +59,7 @@ impl Dialer {
             names: Arc::new(Names::new(namespace.clone())),
             settings: Arc::new(settings),
             namespace: namespace.into(),
+            silent: Arc::new(AtomicBool::new(false)),
         })
     }
 
@@ -57,10 +69,16 @@ impl Dialer {
 
     /// Opens a connection for one purpose, which operators see in its name.
     pub(super) async fn connect(&self, purpose: &str) -> Result<Connection, AmqpError> {
+        if self.silent.load(Ordering::Relaxed) {
+            greeting::read(self).await?;
+        }
         let name = format!("{} {purpose} ({})", self.settings.program, self.namespace);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let uri = AMQPUri::clone(&self.uri);
-        within(self.settings.connect_timeout, Connection::connect_uri(uri, properties)).await
+        let connect = Connection::connect_uri(uri, properties);
+        let result = within(self.settings.connect_timeout, connect).await;
+        self.silent.store(matches!(result, Err(AmqpError::Late(_))), Ordering::Relaxed);
+        result
     }
 
     /// Opens a connection and declares everything on its first channel.

@@ -105,7 +105,8 @@ impl Publisher {
         headers: FieldTable,
     ) -> Result<(), QueueError> {
         let publish = async {
-            let place = self.places.clone().acquire_owned().await.map_err(|_| QueueError::Closed)?;
+            let place =
+                self.places.clone().acquire_owned().await.map_err(|_| QueueError::Closed)?;
             let (answer, outcome) = oneshot::channel();
             let waiting = Waiting { answer, _place: place };
             let request = Request { to, payload, headers, waiting };
@@ -270,9 +271,8 @@ async fn send(
         .with_headers(headers);
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let (exchange, key) = (to.exchange.into(), to.routing_key.into());
-    let confirmation = async {
-        channel.basic_publish(exchange, key, options, &payload, properties).await?.await
-    };
+    let confirmation =
+        async { channel.basic_publish(exchange, key, options, &payload, properties).await?.await };
     (id, confirmation.await)
 }
 
@@ -344,9 +344,7 @@ mod tests {
 
     use super::*;
 
-    async fn enter(
-        in_flight: &mut InFlight,
-    ) -> (Uuid, oneshot::Receiver<Result<(), QueueError>>) {
+    async fn enter(in_flight: &mut InFlight) -> (Uuid, oneshot::Receiver<Result<(), QueueError>>) {
         let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let (answer, outcome) = oneshot::channel();
         (in_flight.enter(Waiting { answer, _place: place }), outcome)

@@ -1,0 +1,178 @@
+//! Outages, each with a server of its own.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use push_shared::queue::{
+    Consumer, Lane, Queue, QueueError,
+    amqp::{AmqpQueue, AmqpSettings},
+};
+use push_tests::{eventually, namespace, servers::RabbitMq};
+use tokio::time::{sleep, timeout};
+
+use crate::tools::{DEADLINE, assert_quiet, chain, connect, next, payload, text};
+
+/// A restarted server has this long until everything works again.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// The prefetch in these tests.
+const PREFETCH: u16 = 5;
+
+/// A server of the test's own, and the engine on it, with its lanes on disk: before that a kill
+/// would lose them.
+async fn start() -> (RabbitMq, AmqpQueue) {
+    let server = RabbitMq::start().await.unwrap();
+    let namespace = namespace();
+    let queue = connect(&server.url(), &namespace).await.unwrap();
+    for lane in Lane::ALL {
+        server.wait_until_known_on_disk(&format!("{namespace}.{}", lane.name())).await;
+    }
+    (server, queue)
+}
+
+/// Publishes one message after the other, and keeps the confirmed ones.
+async fn publish_until(queue: &dyn Queue, stop: &AtomicBool, confirmed: &Mutex<HashSet<String>>) {
+    let mut n = 0;
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        let message = n.to_string();
+        match queue.publish(Lane::Jobs, payload(&message)).await {
+            Ok(()) => {
+                confirmed.lock().unwrap().insert(message);
+            }
+            // The pace of the failures, not a wait for anything.
+            Err(_) => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Takes as many deliveries as the prefetch allows, and watches that there is not one more.
+async fn assert_prefetch_holds(consumer: &mut Box<dyn Consumer>) {
+    let mut in_hand = Vec::new();
+    for _ in 0..PREFETCH {
+        in_hand.push(next(consumer).await);
+    }
+    assert_quiet(consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_everything_goes_on_prefetch_holds_and_nothing_confirmed_is_lost() {
+    let (mut server, queue) = start().await;
+    let queue = Arc::new(queue);
+    let confirmed = Arc::new(Mutex::new(HashSet::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let publishing = tokio::spawn({
+        let (queue, confirmed, stop) = (queue.clone(), confirmed.clone(), stop.clone());
+        async move { publish_until(&*queue, &stop, &confirmed).await }
+    });
+    let mut consumer = queue.consume(Lane::Jobs, PREFETCH).await.unwrap();
+    let before = next(&mut consumer).await;
+    assert_prefetch_holds_beside(&mut consumer, 1).await;
+
+    server.kill();
+    eventually("publishing fails while the server is away", DEADLINE, async || {
+        let started = Instant::now();
+        match queue.publish(Lane::Tasks, payload("x")).await {
+            Err(QueueError::Unavailable(_)) if started.elapsed() < DEADLINE / 10 => Ok(()),
+            other => Err(format!("{other:?} after {:?}", started.elapsed())),
+        }
+    })
+    .await;
+    let at_the_kill = confirmed.lock().unwrap().len();
+    server.restart().await.unwrap();
+
+    eventually("publishing works again", RECOVERY, async || {
+        let confirmed = confirmed.lock().unwrap().len();
+        if confirmed > at_the_kill + 200 { Ok(()) } else { Err(format!("{confirmed} confirmed")) }
+    })
+    .await;
+    let error = before.ack().await.unwrap_err();
+    assert!(matches!(error, QueueError::Unavailable(_)), "its session is over: {error:?}");
+    assert_prefetch_holds(&mut consumer).await;
+    stop.store(true, Ordering::Relaxed);
+    publishing.await.unwrap();
+
+    let mut missing = std::mem::take(&mut *confirmed.lock().unwrap());
+    while !missing.is_empty() {
+        let delivery = next(&mut consumer).await;
+        missing.remove(&text(&delivery));
+        delivery.ack().await.unwrap();
+    }
+    queue.close().await;
+}
+
+/// As [`assert_prefetch_holds`], with some deliveries in hand already.
+async fn assert_prefetch_holds_beside(consumer: &mut Box<dyn Consumer>, in_hand: u16) {
+    let mut more = Vec::new();
+    for _ in in_hand..PREFETCH {
+        more.push(next(consumer).await);
+    }
+    assert_quiet(consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_still_in_hand_after_a_restart_counts_towards_the_prefetch() {
+    let (mut server, queue) = start().await;
+    for n in 0..2 * PREFETCH {
+        queue.publish(Lane::Jobs, payload(n.to_string())).await.unwrap();
+    }
+    let mut consumer = queue.consume(Lane::Jobs, PREFETCH).await.unwrap();
+    let mut in_hand = Vec::new();
+    for _ in 0..PREFETCH {
+        in_hand.push(next(&mut consumer).await);
+    }
+    server.restart().await.unwrap();
+    eventually("publishing works again", RECOVERY, async || {
+        queue.publish(Lane::Tasks, payload("x")).await.map_err(|error| chain(&error))
+    })
+    .await;
+    assert_quiet(&mut consumer).await;
+    in_hand.truncate(2);
+    assert_prefetch_holds_beside(&mut consumer, 2).await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_answering_makes_a_publish_fail_in_time_and_is_used_again_later() {
+    let server = RabbitMq::start().await.unwrap();
+    let patience = Duration::from_secs(1);
+    let settings = AmqpSettings {
+        heartbeat: Duration::from_secs(1),
+        publish_timeout: patience,
+        first_pause: Duration::from_millis(50),
+        longest_pause: Duration::from_millis(500),
+        ..AmqpSettings::default()
+    };
+    let queue = AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap();
+    let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
+    server.freeze().unwrap();
+    let started = Instant::now();
+    let outcome = queue.publish(Lane::Jobs, payload("a")).await;
+    assert!(matches!(outcome, Err(QueueError::Unavailable(_))), "{outcome:?}");
+    assert!(started.elapsed() < patience * 3, "it took {:?}", started.elapsed());
+    eventually("the connection is given up", DEADLINE, async || {
+        match queue.publish(Lane::Jobs, payload("b")).await {
+            Err(error) if !chain(&error).contains("did not answer") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    server.thaw().unwrap();
+    eventually("publishing works again", RECOVERY, async || {
+        queue.publish(Lane::Jobs, payload("c")).await.map_err(|error| chain(&error))
+    })
+    .await;
+    let mut seen = String::new();
+    while seen != "c" {
+        let delivery = timeout(RECOVERY, consumer.next()).await.unwrap().unwrap();
+        seen = text(&delivery);
+        // An ack may fail once more if the connection is only now found broken.
+        let _ = delivery.ack().await;
+    }
+    queue.close().await;
+}
