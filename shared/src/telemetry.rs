@@ -9,6 +9,9 @@ use crate::settings::{Mistakes, Named};
 /// The filter of a service that is given none.
 pub const USUAL: &str = "info";
 
+/// Libraries that report every connection at `info`; a filter that names them has the last word.
+const QUIET: &str = "rmqtt=error,rmqtt_net=error";
+
 /// How logs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -47,7 +50,7 @@ impl LogArgs {
     pub fn check(&self, usual: &str, mistakes: &mut Mistakes) -> LogSettings {
         let filter = self.filter.as_deref().unwrap_or(usual);
         let filter = mistakes.take(Named { flag: "--log", env: "PUSH_LOG" }, filter, |text| {
-            EnvFilter::try_new(text).map_err(|error| error.to_string())
+            EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
         });
         let format = mistakes.take(
             Named { flag: "--log-format", env: "PUSH_LOG_FORMAT" },

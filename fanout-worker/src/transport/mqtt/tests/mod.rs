@@ -243,7 +243,7 @@ async fn closing_ends_deliveries_and_connections() {
     let close = async {
         let seen = async {
             while broker.seen().topics.len() < 100 {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(DEADLINE, seen).await.unwrap();
