@@ -82,6 +82,7 @@ fn planned_task(job: &Job, place: u32, slices: &[Slice]) -> Task {
         slices: slices.to_vec(),
         attempt: 0,
         retries: None,
+        overtaken_at: None,
     }
 }
 

@@ -57,6 +57,7 @@ impl Later {
             slices: Vec::new(),
             attempt: attempt.saturating_add(1),
             retries: Some(batch),
+            overtaken_at: None,
         };
         let envelope = task.encode().map_err(|error| TurnEnd::Broken(error.to_string()))?;
         core.queue.publish_later(Lane::Tasks, envelope, delay).await.map_err(|error| {
@@ -75,6 +76,8 @@ pub(crate) enum WhatNow {
     Work(Position),
     /// Its batch is not saved yet, or never will be: look again later.
     Wait,
+    /// Somebody else works on the strand and has moved its checkpoint here: look again later.
+    StandBy(Position),
     /// The retry has ended, or its batch was saved without it.
     Nothing,
 }
@@ -88,6 +91,9 @@ pub(crate) fn what_now(entry: &Entry, task: &Task) -> WhatNow {
     let position = entry.position(task.strand);
     match (position, task.retries) {
         (Some(Position::END), _) => WhatNow::Nothing,
+        (Some(now), _) if task.overtaken_at.is_some_and(|then| then != now) => {
+            WhatNow::StandBy(now)
+        }
         (Some(position), _) => WhatNow::Work(position),
         (None, Some(batch)) if entry.position(batch.strand) == Some(batch.from) => WhatNow::Wait,
         (None, _) => WhatNow::Nothing,
@@ -131,7 +137,7 @@ mod tests {
         };
         let audience = Audience::Clients(Vec::new()).into();
         let job = Job { head, payload: Bytes::new(), audience, copy: 0 };
-        Task { job, strand, slices: Vec::new(), attempt: 1, retries }
+        Task { job, strand, slices: Vec::new(), attempt: 1, retries, overtaken_at: None }
     }
 
     #[test]
@@ -151,6 +157,18 @@ mod tests {
     fn a_retry_of_a_retry_that_has_ended_is_not_waited_for() {
         let batch = BatchId { strand: StrandId::Retry(1), from: Position(0) };
         assert_eq!(what_now(&entry(), &task(RETRY, Some(batch))), WhatNow::Nothing);
+    }
+
+    #[test]
+    fn an_overtaken_message_takes_over_only_when_the_checkpoint_stays_where_it_was() {
+        let (mut entry, mut task) = (entry(), task(BATCH.strand, None));
+        task.overtaken_at = Some(Position(10));
+        entry.move_to(BATCH.strand, Position(20));
+        assert_eq!(what_now(&entry, &task), WhatNow::StandBy(Position(20)));
+        task.overtaken_at = Some(Position(20));
+        assert_eq!(what_now(&entry, &task), WhatNow::Work(Position(20)));
+        entry.move_to(BATCH.strand, Position::END);
+        assert_eq!(what_now(&entry, &task), WhatNow::Nothing);
     }
 
     #[test]

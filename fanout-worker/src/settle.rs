@@ -28,6 +28,7 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
     debug!(message_id = %head.message_id, strand = %task.strand, ?verdict, "turn ended");
     core.metrics.turn(&verdict);
     let message_id = head.message_id;
+    let task = Task { overtaken_at: None, ..task };
     let (rest, delay) = match verdict {
         Verdict::Ack => return Ok(()),
         Verdict::Requeue => return Err(Undecided),
@@ -36,6 +37,7 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
             let more = task.attempt.saturating_add(1);
             (Task { attempt: attempt_after(&task, more), ..task }, Some(delay))
         }
+        Verdict::StandBy(delay, overtaken_at) => (Task { overtaken_at, ..task }, Some(delay)),
         Verdict::Dead(reason) => {
             warn!(%message_id, reason, "strand put aside as a dead letter");
             let envelope = task.encode().map_err(|_| Undecided)?;

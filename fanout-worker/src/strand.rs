@@ -126,6 +126,10 @@ impl Strand<'_> {
         stopping: &CancellationToken,
     ) -> Result<(Position, bool), TurnEnd> {
         let batch = self.next_batch(core, position, stopping).await?;
+        if core.now() > self.deadline(core) {
+            // It expired while the index was read; what is left is counted next.
+            return Ok((position, false));
+        }
         let started = tokio::time::Instant::now();
         let sent = core.transports.deliver(outgoing, &batch.targets, || core.now()).await;
         let Some(results) = sent else { return Err(TurnEnd::TransportAway) };
@@ -276,10 +280,10 @@ impl Strand<'_> {
                         core.metrics.settled(&settlement.outcomes);
                         Ok((to, entry.recalled_at.is_some()))
                     }
-                    _ => Err(TurnEnd::Overtaken),
+                    _ => Err(TurnEnd::Overtaken(Some(from))),
                 }
             }
-            Settled::Overtaken => Err(TurnEnd::Overtaken),
+            Settled::Overtaken => Err(TurnEnd::Overtaken(Some(from))),
         }
     }
 }

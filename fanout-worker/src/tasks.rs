@@ -51,7 +51,8 @@ pub(crate) async fn take_turn(
 ) -> TurnEnd {
     let position = match what_now(entry, task) {
         WhatNow::Work(position) => position,
-        WhatNow::Wait => return TurnEnd::Overtaken,
+        WhatNow::Wait => return TurnEnd::Overtaken(None),
+        WhatNow::StandBy(at) => return TurnEnd::Overtaken(Some(at)),
         WhatNow::Nothing => return TurnEnd::Finished,
     };
     let attempt = if task.retries.is_some() { task.attempt } else { 0 };

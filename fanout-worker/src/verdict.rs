@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use push_shared::time::UnixMillis;
+use push_shared::{ledger::Position, time::UnixMillis};
 
 /// How a turn on a strand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnEnd {
     /// The strand is worked off.
     Finished,
-    /// Somebody else works on it: they moved its checkpoint.
-    Overtaken,
+    /// Somebody else works on it: they moved its checkpoint, from or to here if that is known.
+    Overtaken(Option<Position>),
     /// The turn is over and the strand is not; others have their turn now.
     Yielded,
     /// A transport is away; nothing was decided since the checkpoint.
@@ -32,6 +32,8 @@ pub enum Verdict {
     Continue,
     /// Publish the rest of the strand to come back after this time, then acknowledge.
     PutOff(Duration),
+    /// The same, and take over then only if the checkpoint has stayed here.
+    StandBy(Duration, Option<Position>),
     /// Leave it undecided: it will be delivered again.
     Requeue,
     /// Put it aside with this reason, then acknowledge.
@@ -45,6 +47,7 @@ impl Verdict {
             Self::Ack => "ack",
             Self::Continue => "continue",
             Self::PutOff(_) => "put_off",
+            Self::StandBy(..) => "stand_by",
             Self::Requeue => "requeue",
             Self::Dead(_) => "dead",
         }
@@ -87,7 +90,7 @@ pub fn decide(
 ) -> Verdict {
     match end {
         TurnEnd::Finished => Verdict::Ack,
-        TurnEnd::Overtaken => Verdict::PutOff(backoff.stand_by),
+        TurnEnd::Overtaken(at) => Verdict::StandBy(backoff.stand_by, at),
         TurnEnd::Yielded => Verdict::Continue,
         TurnEnd::TransportAway => {
             Verdict::PutOff(backoff.delay(attempt, jitter).min(expires_at.since(now)))
@@ -129,7 +132,8 @@ mod tests {
     fn only_a_finished_strand_is_acknowledged_outright() {
         let decide = |end| decide(end, 0, &BACKOFF, UnixMillis(0), UnixMillis(1_000_000), 0.0);
         assert_eq!(decide(TurnEnd::Finished), Verdict::Ack);
-        assert_eq!(decide(TurnEnd::Overtaken), Verdict::PutOff(BACKOFF.stand_by));
+        let at = Some(Position(7));
+        assert_eq!(decide(TurnEnd::Overtaken(at)), Verdict::StandBy(BACKOFF.stand_by, at));
         assert_eq!(decide(TurnEnd::Yielded), Verdict::Continue);
         assert_eq!(decide(TurnEnd::Interrupted), Verdict::Requeue);
         assert_eq!(decide(TurnEnd::Broken("x".into())), Verdict::Dead("x".into()));

@@ -184,6 +184,9 @@ pub struct Task {
     pub attempt: u32,
     /// The batch whose devices a retry tries again.
     pub retries: Option<BatchId>,
+    /// Somebody else was working on the strand, and this was its checkpoint when this message
+    /// was put off: it takes over only if the checkpoint has stayed there since.
+    pub overtaken_at: Option<Position>,
 }
 
 /// A batch of a strand, by where it began.
@@ -211,6 +214,8 @@ impl Task {
             attempt: u32,
             #[serde(skip_serializing_if = "Option::is_none")]
             retries: Option<BatchId>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            overtaken_at: Option<Position>,
         }
         let out = TaskOut {
             v: VERSION,
@@ -219,6 +224,7 @@ impl Task {
             slices: &self.slices,
             attempt: self.attempt,
             retries: self.retries,
+            overtaken_at: self.overtaken_at,
         };
         serde_json::to_vec(&out).map(Bytes::from)
     }
@@ -239,6 +245,8 @@ impl Task {
             attempt: u32,
             #[serde(default)]
             retries: Option<BatchId>,
+            #[serde(default)]
+            overtaken_at: Option<Position>,
         }
         check_version(envelope)?;
         let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
@@ -248,6 +256,7 @@ impl Task {
             slices: task.slices,
             attempt: task.attempt,
             retries: task.retries,
+            overtaken_at: task.overtaken_at,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! An index in memory: the definition of what every engine must answer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -11,7 +11,9 @@ use push_shared::{
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
     index::{Apps, Devices, Finding, Index, IndexError, Ledger, Page, Put, PutRefused, Slice},
-    ledger::{Entry, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement},
+    ledger::{
+        Entry, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement, StrandId,
+    },
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -108,12 +110,14 @@ fn target(device: &Device) -> Target {
 pub struct SimIndex {
     store: Arc<Store>,
     life: Life,
+    /// Who was told that a strand was overtaken: handler, message, strand.
+    told: Mutex<BTreeSet<(Option<tokio::task::Id>, MessageId, StrandId)>>,
 }
 
 impl SimIndex {
     /// A process's connection to the store.
     pub fn new(store: Arc<Store>, life: Life) -> Self {
-        Self { store, life }
+        Self { store, life, told: Mutex::default() }
     }
 
     async fn step<T>(&self, effect: impl FnOnce(&Store) -> T) -> Result<T, IndexError> {
@@ -266,11 +270,21 @@ impl Ledger for SimIndex {
         message: &MessageId,
         settlement: &Settlement,
     ) -> Result<Settled, IndexError> {
+        let handler = (tokio::task::try_id(), *message, settlement.strand);
+        if lock(&self.told).contains(&handler) {
+            self.life.world().broken(format!("went on after being overtaken: {settlement:?}"));
+        }
         let settled = self.step(|store| store.settle(message, settlement)).await?;
+        if settled == Some(Settled::Overtaken) {
+            lock(&self.told).insert(handler);
+        }
         settled.ok_or_else(|| IndexError::Corrupt("no entry".to_owned()))
     }
 
     async fn entry(&self, _: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+        // Who looks at the ledger again knows where it stands.
+        let handler = tokio::task::try_id();
+        lock(&self.told).retain(|(h, m, _)| (h, m) != (&handler, message));
         self.step(|store| store.entry(message)).await
     }
 

@@ -67,11 +67,11 @@ struct Worker {
     stop: CancellationToken,
 }
 
-/// Runs one schedule.
+/// Runs one schedule; gives the fingerprint of everything that happened.
 ///
 /// # Errors
 /// What the oracle found wrong.
-pub fn run(seed: u64) -> Result<(), String> {
+pub fn run(seed: u64) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -80,7 +80,7 @@ pub fn run(seed: u64) -> Result<(), String> {
     runtime.block_on(simulate(seed))
 }
 
-async fn simulate(seed: u64) -> Result<(), String> {
+async fn simulate(seed: u64) -> Result<u64, String> {
     let faults = Faults { crash: 15, lost: 15, cut_off: 20, longest_step: 6 };
     let world = World::new(seed, faults);
     let simulation = Simulation {
@@ -114,7 +114,11 @@ async fn simulate(seed: u64) -> Result<(), String> {
     for worker in &workers {
         worker.stop.cancel();
     }
-    sent.iter().try_for_each(|message| simulation.judge(message))
+    if let Some(broken) = simulation.world.first_broken() {
+        return Err(broken);
+    }
+    sent.iter().try_for_each(|message| simulation.judge(message))?;
+    Ok(simulation.world.trace())
 }
 
 impl Simulation {

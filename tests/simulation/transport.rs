@@ -66,8 +66,11 @@ impl Transport for SimTransport {
         &self,
         message: &Outgoing,
         targets: &[Target],
-        _: UnixMillis,
+        now: UnixMillis,
     ) -> Result<Vec<Outcome>, TransportError> {
+        if now > message.expires_at {
+            self.life.world().broken(format!("sent at {} what expired: {message:?}", now.0));
+        }
         let away = |what: &'static str| Err(TransportError::Unavailable(what.into()));
         if self.life.world().random(|r| r.random_ratio(1, 40)) {
             return away("the broker is away");

@@ -39,6 +39,10 @@ pub struct World {
     faults: Mutex<Faults>,
     /// Faults that can lead to a repeated batch.
     pub faults_seen: AtomicU64,
+    /// Rules that were seen broken while it happened.
+    broken: Mutex<Vec<String>>,
+    /// A fingerprint of everything that happened.
+    trace: AtomicU64,
 }
 
 /// What a process meets at one step.
@@ -60,6 +64,8 @@ impl World {
             started: tokio::time::Instant::now(),
             faults: Mutex::new(faults),
             faults_seen: AtomicU64::new(0),
+            broken: Mutex::default(),
+            trace: AtomicU64::new(0),
         })
     }
 
@@ -70,13 +76,34 @@ impl World {
 
     /// Uses the world's chance.
     pub fn random<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
-        draw(&mut lock(&self.random))
+        let mut random = lock(&self.random);
+        let time = self.started.elapsed().as_millis() as u64;
+        let before = self.trace.load(Ordering::Relaxed);
+        let mixed =
+            (before ^ time).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ random.clone().random::<u64>();
+        self.trace.store(mixed.rotate_left(17), Ordering::Relaxed);
+        draw(&mut random)
     }
 
     /// From now on nothing goes wrong any more.
     pub fn heal(&self) {
         let mut faults = lock(&self.faults);
         *faults = Faults { crash: 0, lost: 0, cut_off: 0, ..*faults };
+    }
+
+    /// Notes a rule that was broken.
+    pub fn broken(&self, what: String) {
+        lock(&self.broken).push(what);
+    }
+
+    /// The first rule that was broken.
+    pub fn first_broken(&self) -> Option<String> {
+        lock(&self.broken).first().cloned()
+    }
+
+    /// The fingerprint of all steps so far: equal for two runs only if they went the same way.
+    pub fn trace(&self) -> u64 {
+        self.trace.load(Ordering::Relaxed)
     }
 
     fn happens(&self, chance: impl FnOnce(&Faults) -> u32) -> bool {
