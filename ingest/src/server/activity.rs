@@ -8,7 +8,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ pub(super) struct Activity {
     /// When the phase began, in milliseconds since the accept.
     since: AtomicU64,
     in_work: AtomicU32,
+    /// Whether this is HTTP/2: what is received may be no head.
+    multiplexed: AtomicBool,
 }
 
 /// What the watch finds.
@@ -58,6 +60,7 @@ impl Activity {
             phase: AtomicU8::new(NEW),
             since: AtomicU64::new(0),
             in_work: AtomicU32::new(0),
+            multiplexed: AtomicBool::new(false),
         }
     }
 
@@ -67,8 +70,11 @@ impl Activity {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// Bytes of HTTP/1 were received.
+    /// Bytes were received.
     pub(super) fn received(&self) {
+        if self.multiplexed.load(Ordering::Relaxed) {
+            return;
+        }
         match self.phase.load(Ordering::Relaxed) {
             // The first head's time runs from the accept.
             NEW => self.phase.store(HEAD, Ordering::Relaxed),
@@ -77,8 +83,9 @@ impl Activity {
         }
     }
 
-    /// HTTP/2 was recognised: whatever is received now may be no head.
-    pub(super) fn multiplexed(&self) {
+    /// HTTP/2 was recognised.
+    pub(super) fn multiplex(&self) {
+        self.multiplexed.store(true, Ordering::Relaxed);
         self.enter(IDLE, Instant::now());
     }
 
@@ -92,6 +99,16 @@ impl Activity {
     /// Whether a head was begun and not answered.
     pub(super) fn owes_an_answer(&self) -> bool {
         self.phase.load(Ordering::Relaxed) == HEAD
+    }
+
+    /// What the connection is doing, for the log.
+    pub(super) fn describe(&self) -> &'static str {
+        match self.phase.load(Ordering::Relaxed) {
+            NEW => "waiting for a first request",
+            HEAD => "receiving a request's head",
+            BUSY => "answering requests",
+            _ => "idle",
+        }
     }
 
     /// Whether somebody's time is up.
@@ -118,5 +135,66 @@ impl Drop for InWork {
         if self.0.in_work.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.enter(IDLE, Instant::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn http() -> HttpSettings {
+        HttpSettings {
+            max_connections: 1,
+            header_timeout: 10 * SECOND,
+            body_timeout: SECOND,
+            idle_timeout: 75 * SECOND,
+            max_header: 1,
+            max_body: 1,
+            h2_streams: 1,
+            max_buffered: 1,
+        }
+    }
+
+    async fn after(seconds: u32, activity: &Activity) -> Watch {
+        tokio::time::advance(seconds * SECOND).await;
+        activity.watch(Instant::now(), &http())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_its_time_from_its_first_byte_and_the_first_head_from_the_accept() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        assert!(matches!(after(9, &activity).await, Watch::Until(_)));
+        activity.received();
+        assert_eq!(after(1, &activity).await, Watch::HeadOverdue);
+
+        drop(activity.begin());
+        assert!(matches!(after(60, &activity).await, Watch::Until(_)));
+        activity.received();
+        assert!(matches!(after(9, &activity).await, Watch::Until(_)));
+        activity.received();
+        assert_eq!(after(1, &activity).await, Watch::HeadOverdue, "more bytes give no more time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_in_work_has_no_deadline_here_and_an_idle_connection_has() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        activity.received();
+        let (one, other) = (activity.begin(), activity.begin());
+        drop(one);
+        assert!(matches!(after(1000, &activity).await, Watch::Until(_)));
+        drop(other);
+        assert!(matches!(after(74, &activity).await, Watch::Until(_)));
+        assert_eq!(after(1, &activity).await, Watch::IdleTooLong);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_idle_http2_connection_receives_does_not_keep_it() {
+        let activity = Activity::new(Instant::now());
+        activity.multiplex();
+        assert!(matches!(after(74, &activity).await, Watch::Until(_)));
+        activity.received();
+        assert_eq!(after(1, &activity).await, Watch::IdleTooLong);
     }
 }

@@ -53,10 +53,10 @@ enum End {
 pub(super) async fn serve(
     mut stream: TcpStream,
     calls: Arc<Calls>,
+    activity: Arc<Activity>,
     http: &HttpSettings,
     stop: &CancellationToken,
 ) {
-    let activity = Arc::new(Activity::new(Instant::now()));
     let mut opening = Opening::default();
     let recognise = opening.is_http2(&mut stream, &activity);
     let recognised = tokio::select! {
@@ -65,7 +65,7 @@ pub(super) async fn serve(
     };
     match recognised {
         Ok(Ok(true)) => {
-            activity.multiplexed();
+            activity.multiplex();
             let io = TokioIo::new(Wire::new(stream, opening, Arc::clone(&activity)));
             serve_http2(io, calls, &activity, http, stop).await;
         }

@@ -8,11 +8,12 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::activity::Activity;
 use crate::{calls::Calls, metrics::Metrics, settings::HttpSettings};
 
 /// Connections that are being answered 503 at once; beyond them the listen backlog fills.
@@ -65,7 +66,7 @@ impl Server {
                     }
                     Err(_) => {
                         self.metrics.turned_away.inc();
-                        self.spawn(async move {
+                        self.connections.spawn(async move {
                             connection::turn_away(stream).await;
                             drop(turn);
                         });
@@ -76,23 +77,23 @@ impl Server {
         self.stop.run_until_cancelled(accept).await;
     }
 
-    fn serve(&self, stream: TcpStream, place: tokio::sync::OwnedSemaphorePermit) {
+    fn serve(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection is gone before it was served");
             return;
         }
+        let accepted = Instant::now();
+        let activity = Arc::new(Activity::new(accepted));
         let (calls, http) = (Arc::clone(&self.calls), self.http.clone());
-        let (stop, open) = (self.stop.clone(), self.metrics.open_connection());
-        self.spawn(async move {
-            connection::serve(stream, calls, &http, &stop).await;
-            drop((place, open));
-        });
-    }
-
-    fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        let abort = self.abort.clone();
+        let (stop, abort) = (self.stop.clone(), self.abort.clone());
+        let open = self.metrics.open_connection();
         self.connections.spawn(async move {
-            abort.run_until_cancelled(connection).await;
+            let serve = connection::serve(stream, calls, Arc::clone(&activity), &http, &stop);
+            if abort.run_until_cancelled(serve).await.is_none() {
+                let (doing, open_for) = (activity.describe(), accepted.elapsed());
+                tracing::warn!(doing, ?open_for, "a connection is cut off at the drain deadline");
+            }
+            drop((place, open));
         });
     }
 
@@ -100,6 +101,7 @@ impl Server {
     /// counted.
     pub(crate) async fn drain(&self, deadline: Instant) -> usize {
         self.connections.close();
+        tracing::info!(connections = self.connections.len(), "finishing what is in work");
         if tokio::time::timeout_at(deadline, self.connections.wait()).await.is_ok() {
             return 0;
         }

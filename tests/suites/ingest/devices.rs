@@ -1,0 +1,120 @@
+//! The calls about devices and messages.
+
+use push_shared::{
+    ids::MessageId,
+    index::Slice,
+    ledger::{FailReason, Opened, Outcomes, Plan, Position, Settlement, StrandId},
+    time::UnixMillis,
+};
+use serde_json::json;
+
+use crate::{
+    client::{Answer, Request},
+    service::{APP, Service},
+};
+
+async fn call(service: &Service, method: &str, path: &str, body: &str) -> Answer {
+    Request::push(service, body).method(method).path(path).send(service).await
+}
+
+#[tokio::test]
+async fn a_device_is_registered_read_updated_and_removed() {
+    let service = Service::start(&[]).await;
+    let path = "/v1/device/app/c:1";
+    call(&service, "GET", path, "").await.expect(404, 404, "this app has no such device");
+
+    let body = r#"{"country":"cn","language":"zh_CN","brand":"Xiao Mi","os_version":"34","x":1}"#;
+    let put = call(&service, "PUT", path, body).await;
+    let device = json!({
+        "client_id": "c:1", "country": "CN", "language": "zh-cn", "brand": "XIAOMI",
+        "os_version": "34", "transport": "mqtt",
+    });
+    assert_eq!((put.http, &put.body["result"]), (200, &device));
+    assert_eq!(call(&service, "GET", "/v1/device/app/c%3A1", "").await.body["result"], device);
+
+    let body = r#"{"transport":"webhook","token":"https://example.org/hook"}"#;
+    assert_eq!(call(&service, "PUT", path, body).await.http, 200);
+    let device =
+        json!({"client_id": "c:1", "transport": "webhook", "token": "https://example.org/hook"});
+    assert_eq!(call(&service, "GET", path, "").await.body["result"], device);
+
+    let removed = call(&service, "DELETE", path, "").await;
+    assert_eq!((removed.http, &removed.body["result"]["client_id"]), (200, &json!("c:1")));
+    call(&service, "DELETE", path, "").await.expect(404, 404, "this app has no such device");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_device_is_400_and_names_the_field() {
+    let service = Service::start(&[]).await;
+    for (body, message) in [
+        ("", "the body must be a JSON object"),
+        ("[]", "the body must be a JSON object"),
+        ("{", "the body is not valid JSON"),
+        (r#"{"country":"China"}"#, "country must be two letters"),
+        (r#"{"country":5}"#, "country: "),
+        (r#"{"country":"CN","country":"CN"}"#, "duplicate field `country`"),
+        (r#"{"transport":"pigeon"}"#, "transport must be one of mqtt"),
+        (r#"{"token":""}"#, "token must be"),
+        (r#"{"client_id":"other"}"#, "client_id must be the one in the path"),
+    ] {
+        let answer = call(&service, "PUT", "/v1/device/app/c", body).await;
+        answer.expect(400, 400, message);
+    }
+    for path in ["/v1/device/app/", "/v1/device/app/a%2Fb", "/v1/device/app/%00"] {
+        call(&service, "GET", path, "").await.expect(400, 400, "the Client ID must be 1 to 128");
+    }
+    let other = Request::push(&service, "{}").method("PUT").path("/v1/device/app/c");
+    let answer = other.clone().without("Content-Type").send(&service).await;
+    answer.expect(415, 415, "Content-Type must be application/json");
+    let answer =
+        other.clone().path("/v1/device/app/c").without("Authorization").send(&service).await;
+    answer.expect(401, 21003, "App Secret missing");
+    other.path("/v1/device//c").send(&service).await.expect(400, 21001, "App ID missing");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sent() {
+    let service = Service::start(&[]).await;
+    let id = MessageId::issue();
+    let path = format!("/v1/message/{APP}/{id}");
+    call(&service, "GET", &path, "").await.expect(404, 404, "this app has no such message");
+    call(&service, "DELETE", &path, "").await.expect(404, 404, "this app has no such message");
+    call(&service, "GET", "/v1/message/app/17", "").await.expect(400, 400, "the message id must");
+
+    let now = UnixMillis::now();
+    let opened = Opened {
+        message_id: id,
+        app_id: APP.parse().unwrap(),
+        accepted_at: now,
+        expires_at: now.plus_seconds(60),
+        copy: 0,
+        keep_until: now.plus_seconds(3600),
+    };
+    service.index.open(&opened).await.unwrap();
+    let slices = vec![Slice { shard: 0, from: 0, to: 100 }];
+    service.index.plan(&id, &Plan { strands: vec![slices] }).await.unwrap();
+    let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
+    outcomes.fail(FailReason::Gone);
+    let settlement = Settlement {
+        strand: StrandId::Planned(0),
+        from: Position::default(),
+        to: Position(50),
+        targeted: 7,
+        outcomes,
+        opens: None,
+    };
+    service.index.settle(&id, &settlement).await.unwrap();
+
+    let mut view = json!({
+        "message_id": id.to_string(), "app_id": APP, "state": "sending",
+        "accepted_at": now.0, "expires_at": now.0 + 60_000,
+        "targeted": 7, "sent": 4, "failed": {"gone": 1}, "expired": 0, "recalled": 0, "pending": 2,
+    });
+    assert_eq!(call(&service, "GET", &path, "").await.body["result"], view);
+    view["state"] = json!("recalled");
+    assert_eq!(call(&service, "DELETE", &path, "").await.body["result"], view);
+    assert_eq!(call(&service, "GET", &path, "").await.body["result"], view);
+    service.stop().await.unwrap();
+}

@@ -1,0 +1,148 @@
+//! Cleartext HTTP/2 with prior knowledge.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    client::{Answer, VALID},
+    service::{DEADLINE, Service},
+};
+
+type Http2 = SendRequest<Full<Bytes>>;
+
+async fn connect(service: &Service) -> Http2 {
+    let stream = TcpStream::connect(service.address).await.unwrap();
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn push(service: &Service, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post("http://push/v1/message/push/app")
+        .header("content-type", "application/json")
+        .header("authorization", &service.secret)
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+async fn ask(http2: &Http2, request: Request<Full<Bytes>>) -> Answer {
+    let mut http2 = http2.clone();
+    let answer = timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap();
+    let (parts, body) = answer.into_parts();
+    let text = body.collect().await.unwrap().to_bytes();
+    let headers = parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
+    Answer::new(parts.status.as_u16(), headers.collect(), String::from_utf8(text.into()).unwrap())
+}
+
+#[tokio::test]
+async fn many_pushes_share_one_connection() {
+    let service = Service::start(&[]).await;
+    let http2 = connect(&service).await;
+    let pushes = (0..100).map(|_| ask(&http2, push(&service, VALID)));
+    for answer in futures::future::join_all(pushes).await {
+        assert_eq!(answer.http, 200, "{}", answer.text);
+    }
+    assert_eq!(service.jobs(100).await.len(), 100);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_are_answered_as_over_http_1() {
+    let service = Service::start(&["--max-body=2KiB", "--max-header=4KiB"]).await;
+    let http2 = connect(&service).await;
+    let changed = |change: fn(&mut Request<Full<Bytes>>)| {
+        let mut request = push(&service, VALID);
+        change(&mut request);
+        request
+    };
+    for (request, http, status, message) in [
+        (push(&service, "{"), 400, 21005, "Message illegal: "),
+        (push(&service, vec![b' '; 100_000]), 413, 21005, "Message illegal: the body must be"),
+        (
+            changed(|r| *r.uri_mut() = "http://push/v1/message/push/".parse().unwrap()),
+            400,
+            21001,
+            "App ID missing",
+        ),
+        (changed(|r| *r.method_mut() = http::Method::PUT), 405, 405, "this path takes POST"),
+        (
+            changed(|r| {
+                r.headers_mut().remove("authorization");
+            }),
+            401,
+            21003,
+            "App Secret missing",
+        ),
+        (
+            changed(|r| {
+                let value = HeaderValue::from_str(&"x".repeat(5000)).unwrap();
+                r.headers_mut().insert(HeaderName::from_static("x"), value);
+            }),
+            431,
+            431,
+            "the request's headers are too large",
+        ),
+        (push(&service, VALID), 200, 200, "OK"),
+    ] {
+        ask(&http2, request).await.expect(http, status, message);
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_does_nothing_is_ended() {
+    let service = Service::start(&["--idle-timeout=1s"]).await;
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    // The preface and an empty SETTINGS frame, in two pieces.
+    stream.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+    stream.write_all(b"\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut received = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut received)).await.expect("ended in time").unwrap();
+    assert!(!received.is_empty(), "the service's own SETTINGS");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_whose_body_does_not_come_is_answered_and_the_others_go_on() {
+    let service = Service::start(&["--body-timeout=1s"]).await;
+    let mut http2 = {
+        let stream = TcpStream::connect(service.address).await.unwrap();
+        let (sender, connection) =
+            http2::handshake::<_, _, NeverComes>(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        sender
+    };
+    let (parts, _) = push(&service, "").into_parts();
+    let answer = timeout(DEADLINE, http2.send_request(Request::from_parts(parts, NeverComes)));
+    assert_eq!(answer.await.expect("in time").unwrap().status(), 408);
+    service.stop().await.unwrap();
+}
+
+/// A body that is announced and never sent.
+struct NeverComes;
+
+impl hyper::body::Body for NeverComes {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}

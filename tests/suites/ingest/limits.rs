@@ -1,0 +1,116 @@
+//! The bounds on what one client, and all clients together, may make the service hold.
+
+use crate::{
+    client::{Answer, Connection, Request, VALID},
+    service::Service,
+};
+
+/// A valid push of exactly this many bytes.
+fn push_of(bytes: usize) -> String {
+    let filler = bytes - VALID.len() - r#","x":"""#.len();
+    format!(r#"{},"x":"{}"}}"#, &VALID[..VALID.len() - 1], "x".repeat(filler))
+}
+
+#[tokio::test]
+async fn a_body_may_be_as_large_as_the_limit_and_one_byte_more_is_413() {
+    let service = Service::start(&["--max-body=2KiB"]).await;
+    assert_eq!(push_of(2048).len(), 2048);
+    let at = Request::push(&service, push_of(2048));
+    let past = Request::push(&service, push_of(2049));
+    for (request, http, status) in [
+        (at.clone(), 200, 200),
+        (past.clone(), 413, 21005),
+        (at.chunked(100), 200, 200),
+        (past.chunked(100), 413, 21005),
+    ] {
+        let answer = request.send(&service).await;
+        assert_eq!((answer.http, answer.status()), (http, status), "{}", answer.text);
+        if http == 413 {
+            assert_eq!(answer.message(), "Message illegal: the body must be at most 2048 bytes");
+        }
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_sends_far_more_than_allowed_can_still_read_the_answer() {
+    let service = Service::start(&["--max-body=64KiB"]).await;
+    let huge = Request::push(&service, vec![b' '; 4_000_000]);
+    for request in [huge.clone(), huge.chunked(10_000)] {
+        let mut connection = Connection::open(service.address).await;
+        // All of it is sent before anything is read.
+        connection.send(request.bytes()).await;
+        connection.answer().await.expect(413, 21005, "Message illegal: the body must be at most");
+        assert!(connection.is_ended().await);
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn size_is_checked_after_the_media_type_and_before_the_content() {
+    let service = Service::start(&["--max-body=1KiB"]).await;
+    let huge = Request::push(&service, "x".repeat(5000));
+    huge.send(&service).await.expect(413, 21005, "Message illegal: the body must be");
+    let other = huge.without("Content-Type");
+    other.send(&service).await.expect(415, 21005, "Message illegal: Content-Type");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_head_beyond_the_limit_is_431_in_the_documented_shape() {
+    let service = Service::start(&["--max-header=4KiB"]).await;
+    let push = Request::push(&service, VALID);
+    assert_eq!(push.clone().header("X", "x".repeat(3000)).send(&service).await.http, 200);
+    let check = |answer: Answer| answer.expect(431, 431, "the request's headers are too large");
+    check(push.clone().header("X", "x".repeat(5000)).send(&service).await);
+    check(push.clone().header("X", "x".repeat(200_000)).send(&service).await);
+    check(push.clone().path(&format!("/{}", "x".repeat(5000))).send(&service).await);
+    check(push.clone().path(&format!("/{}", "x".repeat(100_000))).send(&service).await);
+    let mut many = push;
+    for i in 0..500 {
+        many = many.header(&format!("X{i}"), "");
+    }
+    check(many.send(&service).await);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_answered_503_and_a_place_is_free_again_later() {
+    let service = Service::start(&["--max-connections=2"]).await;
+    let push = Request::push(&service, VALID);
+    let (mut a, mut b) =
+        (Connection::open(service.address).await, Connection::open(service.address).await);
+    for connection in [&mut a, &mut b] {
+        connection.send(push.bytes()).await;
+        assert_eq!(connection.answer().await.http, 200);
+    }
+    let answer = push.send(&service).await;
+    answer.expect(503, 503, "try again: the service has no room for more connections");
+    assert!(answer.header("retry-after").is_some());
+    drop(a);
+    push_tests::eventually("a place is free", crate::service::DEADLINE, async || {
+        let answer = push.send(&service).await;
+        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn bodies_share_a_bounded_memory() {
+    let flags = ["--max-body=64KiB", "--max-buffered=64KiB"];
+    let service = Service::start(&flags).await;
+    let mut slow = Connection::open(service.address).await;
+    slow.send(Request::push(&service, push_of(60_000)).head()).await;
+    // Once the slow one holds its share, there is none for another.
+    push_tests::eventually("the memory is full", crate::service::DEADLINE, async || {
+        let answer = Request::push(&service, push_of(10_000)).send(&service).await;
+        if answer.status() == 503 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    assert_eq!(Request::push(&service, VALID).send(&service).await.http, 200, "a small one fits");
+    slow.send(push_of(60_000)).await;
+    assert_eq!(slow.answer().await.http, 200);
+    assert_eq!(Request::push(&service, push_of(10_000)).send(&service).await.http, 200);
+    service.stop().await.unwrap();
+}

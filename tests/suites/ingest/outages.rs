@@ -1,0 +1,72 @@
+//! Servers that are away, each test with servers of its own.
+
+use push_tests::{
+    amqp_url, eventually, redis_url,
+    servers::{RabbitMq, Redis},
+};
+
+use crate::{
+    client::{Request, VALID},
+    service::{DEADLINE, Service},
+};
+
+#[tokio::test]
+async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it_is_back() {
+    let mut redis = Redis::start().await.unwrap();
+    let flags = ["--app-fresh=100ms", "--index-timeout=500ms"];
+    let service = Service::start_on(&amqp_url(), &redis.url(), &flags).await;
+    let push = Request::push(&service, VALID);
+    let device = Request::push(&service, "{}").method("PUT").path("/v1/device/app/c");
+    let message = Request::push(&service, "")
+        .method("GET")
+        .path("/v1/message/app/01890000-0000-7000-8000-000000000000");
+    assert_eq!(push.send(&service).await.http, 200);
+    assert_eq!(device.send(&service).await.http, 200);
+
+    redis.freeze().unwrap();
+    for _ in 0..20 {
+        assert_eq!(push.send(&service).await.http, 200, "the app is known");
+    }
+    for request in [&device, &message, &push.clone().path("/v1/message/push/other")] {
+        let answer = request.send(&service).await;
+        answer.expect(503, 503, "try again: the device index is away");
+        assert!(answer.header("retry-after").is_some());
+    }
+    redis.thaw().unwrap();
+    eventually("devices can register again", DEADLINE, async || {
+        let answer = device.send(&service).await;
+        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+
+    redis.kill();
+    assert_eq!(push.send(&service).await.http, 200, "the app is known");
+    device.send(&service).await.expect(503, 503, "try again: the device index is away");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_is_back() {
+    let mut rabbitmq = RabbitMq::start().await.unwrap();
+    let flags = ["--publish-timeout=2s"];
+    let service = Service::start_on(&rabbitmq.url(), &redis_url(), &flags).await;
+    let push = Request::push(&service, VALID);
+    assert_eq!(push.send(&service).await.http, 200);
+
+    rabbitmq.kill();
+    let answer = push.send(&service).await;
+    answer.expect(503, 503, "try again: the queue did not take the message");
+    assert!(answer.header("retry-after").is_some());
+    let dry = Request::push(&service, VALID.replacen('{', r#"{"dry_run":true,"#, 1));
+    assert_eq!(dry.send(&service).await.http, 200);
+    let device = Request::push(&service, "{}").method("PUT").path("/v1/device/app/c");
+    assert_eq!(device.send(&service).await.http, 200);
+
+    rabbitmq.restart().await.unwrap();
+    eventually("pushes are taken again, without a restart", 3 * DEADLINE, async || {
+        let answer = push.send(&service).await;
+        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}

@@ -1,0 +1,199 @@
+//! Whatever comes in, the answer is a 2xx or 4xx in the documented shape, and the service lives.
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestCaseResult, TestRunner},
+};
+use serde_json::{Map, Number, Value};
+use tokio::runtime::Runtime;
+
+use crate::{
+    client::{Connection, Request, VALID},
+    service::Service,
+};
+
+/// How many inputs are tried in one test.
+const CASES: u32 = 400;
+
+/// Tries inputs on one service, and that a good push still works afterwards.
+fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) -> TestCaseResult) {
+    let runtime = Runtime::new().unwrap();
+    let service = runtime.block_on(Service::start(&["--max-body=16KiB", "--idle-timeout=1s"]));
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&strategy, |input| runtime.block_on(attempt(&service, input)))
+        .unwrap();
+    runtime.block_on(async {
+        assert_eq!(Request::push(&service, VALID).send(&service).await.http, 200);
+        service.stop().await.unwrap();
+    });
+}
+
+/// Sends a body; [`crate::client::Answer`] checks the shape of the answer.
+async fn push(service: &Service, body: Vec<u8>) -> TestCaseResult {
+    let answer = Request::push(service, &body).send(service).await;
+    prop_assert!((200..500).contains(&answer.http), "{} to {body:?}", answer.text);
+    Ok(())
+}
+
+/// The names that mean something, and one that does not.
+const NAMES: [&str; 22] = [
+    "dry_run",
+    "type",
+    "time_to_live",
+    "condition",
+    "client_ids",
+    "targeting",
+    "country",
+    "language",
+    "brand",
+    "model",
+    "os_version",
+    "app_version",
+    "notification",
+    "notification_type",
+    "title",
+    "icon",
+    "small_icon_color",
+    "open_type",
+    "open_content",
+    "data",
+    "desc",
+    "surprise",
+];
+
+/// Values that mean something, and values that are hard to read.
+fn leaf() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        (0u64..4).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(|f| Number::from_f64(f).map_or(Value::Null, Value::Number)),
+        any::<String>().prop_map(Value::String),
+        prop::sample::select(&["CN", "zh-CN", "34", "#00ff00", "1", "2", "", "\u{0}"][..])
+            .prop_map(Value::from),
+    ]
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    leaf().prop_recursive(5, 64, 8, |inner| {
+        let name = prop_oneof![prop::sample::select(&NAMES[..]).prop_map(str::to_owned), ".{0,8}"];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
+            prop::collection::btree_map(name, inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+/// A valid push that uses everything.
+fn full() -> Value {
+    serde_json::json!({
+        "dry_run": false, "type": 1, "time_to_live": 60,
+        "condition": {
+            "type": 1, "client_ids": ["a", "b"],
+            "targeting": {
+                "country": ["CN"], "language": ["zh-CN"], "brand": ["x"], "model": ["y"],
+                "os_version": ["34"], "app_version": ["1"],
+            },
+        },
+        "notification": {
+            "notification_type": 1, "title": "t", "desc": "d", "icon": "i", "button_text": "b",
+            "small_icon": "s", "small_icon_color": "#00ff00", "open_type": "1", "open_content": "c",
+        },
+        "data": {"k": "v"},
+    })
+}
+
+/// A full push with one value, wherever it is, replaced.
+fn nearly_valid() -> impl Strategy<Value = Value> {
+    (any::<prop::sample::Index>(), json()).prop_map(|(index, value)| {
+        let mut body = full();
+        let mut places = Vec::new();
+        collect(&body, String::new(), &mut places);
+        if let Some(place) = body.pointer_mut(index.get(places.as_slice()).as_str()) {
+            *place = value;
+        }
+        body
+    })
+}
+
+fn collect(value: &Value, at: String, places: &mut Vec<String>) {
+    let parts: Vec<(String, &Value)> = match value {
+        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(list) => list.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
+        _ => Vec::new(),
+    };
+    for (name, part) in parts {
+        collect(part, format!("{at}/{name}"), places);
+    }
+    places.push(at);
+}
+
+#[test]
+fn random_json_is_answered_in_the_documented_shape() {
+    try_many(json(), async |service, body| push(service, body.to_string().into_bytes()).await);
+}
+
+#[test]
+fn a_push_with_one_value_replaced_is_answered_in_the_documented_shape() {
+    try_many(nearly_valid(), async |service, body| {
+        push(service, body.to_string().into_bytes()).await
+    });
+}
+
+#[test]
+fn a_push_with_damaged_bytes_is_answered_in_the_documented_shape() {
+    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4);
+    let strategy = (damage, any::<prop::sample::Index>(), any::<bool>());
+    try_many(strategy, async |service, (damage, end, cut)| {
+        let mut body = full().to_string().into_bytes();
+        for (at, byte) in damage {
+            let at = at.index(body.len());
+            body[at] = byte;
+        }
+        if cut {
+            body.truncate(end.index(body.len()));
+        }
+        push(service, body).await
+    });
+}
+
+#[test]
+fn random_bytes_as_a_body_are_answered_in_the_documented_shape() {
+    let bytes = prop::collection::vec(any::<u8>(), 0..20_000);
+    try_many(bytes, async |service, body| push(service, body).await);
+}
+
+#[test]
+fn random_bytes_instead_of_http_are_answered_or_ended_and_never_a_5xx() {
+    // Damaged requests reach further than bytes that are nothing at all.
+    let damaged = (prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6))
+        .prop_map(|damage| {
+            let mut bytes =
+                b"POST /v1/message/push/app HTTP/1.1\r\nHost: x\r\nAuthorization: y\r\n\
+                              Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+                    .to_vec();
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes
+        });
+    let bytes = prop_oneof![prop::collection::vec(any::<u8>(), 1..300), damaged];
+    try_many(bytes, async |service, bytes| {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(&bytes).await;
+        connection.end().await;
+        let mut answers = 0;
+        while let Some(answer) = connection.try_answer().await.unwrap() {
+            prop_assert!((200..500).contains(&answer.http), "{} to {bytes:?}", answer.text);
+            answers += 1;
+        }
+        // Empty lines before a request are no request; the preface of HTTP/2 is answered in it.
+        let nothing = bytes.iter().all(|b| matches!(b, b'\r' | b'\n'));
+        prop_assert!(answers > 0 || nothing, "no answer to {bytes:?}");
+        Ok(())
+    });
+}

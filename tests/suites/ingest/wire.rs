@@ -1,0 +1,214 @@
+//! What comes over a connection that is not one plain request after the other.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    client::{Connection, Request, VALID, ask},
+    service::Service,
+};
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let service = Service::start(&[]).await;
+    let mut bytes = Vec::new();
+    for i in 0..50 {
+        let body = if i % 2 == 0 { VALID.to_owned() } else { format!("{{\"type\":{i}9}}") };
+        bytes.extend(Request::push(&service, body).bytes());
+    }
+    let mut connection = Connection::open(service.address).await;
+    connection.send(bytes).await;
+    for i in 0..50 {
+        let answer = connection.answer().await;
+        assert_eq!(answer.http, if i % 2 == 0 { 200 } else { 400 }, "{i}: {}", answer.text);
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_answered_400_in_the_documented_shape() {
+    let service = Service::start(&[]).await;
+    let garbage: &[&[u8]] = &[
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\xff\xff: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\0y\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
+    ];
+    for bytes in garbage {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(bytes).await;
+        let answer = connection.answer().await;
+        assert!((400..500).contains(&answer.http), "{bytes:?}: {}", answer.text);
+        assert_eq!(u64::from(answer.http), answer.status(), "{bytes:?}");
+        assert!(connection.is_ended().await, "{bytes:?}");
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn garbage_after_a_good_request_does_not_spoil_its_answer() {
+    let service = Service::start(&[]).await;
+    let mut connection = Connection::open(service.address).await;
+    connection
+        .send([&Request::push(&service, VALID).bytes(), &b"garbage\r\n\r\n"[..]].concat())
+        .await;
+    assert_eq!(connection.answer().await.http, 200);
+    connection.answer().await.expect(400, 400, "the request is not readable");
+    assert!(connection.is_ended().await);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_side_still_gets_its_answer() {
+    let service = Service::start(&[]).await;
+    let push = Request::push(&service, VALID).bytes();
+    let half = [&push[..20], &push[..push.len() - 10]];
+    let mut connection = Connection::open(service.address).await;
+    connection.send(&push).await;
+    connection.end().await;
+    assert_eq!(connection.answer().await.http, 200);
+
+    let answers =
+        [(400, "the request is not readable"), (21005, "Message illegal: the body ends early")];
+    for (part, (status, message)) in half.into_iter().zip(answers) {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(part).await;
+        connection.end().await;
+        connection.answer().await.expect(400, status, message);
+        assert!(connection.is_ended().await);
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn slow_and_silent_clients_are_answered_or_ended_and_hold_nobody_up() {
+    let flags = ["--header-timeout=1s", "--body-timeout=1s", "--idle-timeout=1s"];
+    let service = Service::start(&flags).await;
+    let push = Request::push(&service, VALID);
+    let begun = Instant::now();
+    let (mut silent, mut head, mut body) = (Vec::new(), Vec::new(), Vec::new());
+    for i in 0..20 {
+        silent.push(Connection::open(service.address).await);
+        let mut slow = Connection::open(service.address).await;
+        // From the first byte on: also what looks like the beginning of HTTP/2.
+        slow.send(if i % 2 == 0 { b"PRI * HT".to_vec() } else { push.head()[..30].to_vec() }).await;
+        head.push(slow);
+        let mut slow = Connection::open(service.address).await;
+        slow.send(push.head()).await;
+        slow.send("{").await;
+        body.push(slow);
+    }
+    assert_eq!(push.send(&service).await.http, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "a fast client is not held up");
+    for mut connection in silent {
+        assert!(connection.is_ended().await);
+    }
+    for mut connection in head {
+        connection.answer().await.expect(408, 408, "the request's headers did not arrive");
+        assert!(connection.is_ended().await);
+    }
+    for mut connection in body {
+        connection.answer().await.expect(408, 408, "the request's body did not arrive");
+        assert!(connection.is_ended().await);
+    }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_head_that_drips_in_is_cut_off_however_often_a_byte_comes() {
+    let service = Service::start(&["--header-timeout=1s"]).await;
+    let mut connection = Connection::open(service.address).await;
+    let begun = Instant::now();
+    connection.send("GET / HTTP/1.1\r\n").await;
+    let mut answered = None;
+    while answered.is_none() && begun.elapsed() < Duration::from_secs(10) {
+        connection.send("X: y\r\n").await;
+        // The pace of the client.
+        answered = tokio::time::timeout(Duration::from_millis(100), connection.answer()).await.ok();
+    }
+    answered.expect("an answer").expect(408, 408, "the request's headers did not arrive");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
+    let service = Service::start(&["--idle-timeout=1s", "--header-timeout=1s"]).await;
+    let push = Request::push(&service, VALID).bytes();
+    let mut connection = Connection::open(service.address).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        connection.send(&push).await;
+        assert_eq!(connection.answer().await.http, 200);
+        // The pace of the client: shorter than the idle time.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(connection.is_ended().await);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_needs_no_body_leaves_the_connection_usable() {
+    let service = Service::start(&[]).await;
+    let mut connection = Connection::open(service.address).await;
+    let stranger = Request::push(&service, "x".repeat(100_000)).header("Authorization", "wrong");
+    for _ in 0..3 {
+        connection.send(stranger.bytes()).await;
+        connection.answer().await.expect(401, 21004, "App Secret illegal");
+        connection.send(stranger.clone().chunked(1000).bytes()).await;
+        connection.answer().await.expect(401, 21004, "App Secret illegal");
+    }
+    connection.send(Request::push(&service, VALID).chunked(7).bytes()).await;
+    assert_eq!(connection.answer().await.http, 200);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_asks_before_sending_is_told_to_send_or_why_not() {
+    let service = Service::start(&[]).await;
+    let push = Request::push(&service, VALID).header("Expect", "100-continue");
+    let mut connection = Connection::open(service.address).await;
+    connection.send(push.head()).await;
+    connection.send(VALID).await;
+    assert_eq!(connection.answer().await.http, 200);
+
+    let mut connection = Connection::open(service.address).await;
+    connection.send(push.header("Authorization", "wrong").head()).await;
+    connection.answer().await.expect(401, 21004, "App Secret illegal");
+    assert!(connection.is_ended().await);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn old_and_unusual_requests_are_answered() {
+    let service = Service::start(&[]).await;
+    ask(service.address, "GET / HTTP/1.0\r\n\r\n").await.expect(404, 404, "no such path");
+    ask(service.address, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n").await.expect(404, 404, "no such");
+    ask(service.address, "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .expect(404, 404, "no such");
+    ask(service.address, "PRI * HTTP/1.1\r\n\r\n").await.expect(404, 404, "no such path");
+    let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+    ask(service.address, upgrade).await.expect(404, 404, "no such path");
+    let absolute = Request::push(&service, VALID).path("http://push/v1/message/push/app");
+    assert_eq!(absolute.send(&service).await.http, 200);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broken_chunk_is_answered() {
+    let service = Service::start(&[]).await;
+    let head = Request::push(&service, "").chunked(1).head();
+    for chunk in [&b"xyz\r\n"[..], b"5\r\nabcdefghi\r\n", b"ffffffffffffffffff\r\n"] {
+        let answer = ask(service.address, [&head[..], chunk].concat()).await;
+        answer.expect(400, 21005, "Message illegal: the body ends early");
+    }
+    service.stop().await.unwrap();
+}
