@@ -58,8 +58,9 @@ async fn a_delayed_message_that_reaches_no_queue_is_not_taken_for_published() {
     queue.close().await;
 }
 
-/// With many in flight the client library hands a returned message over with somebody else's
-/// confirm. Nobody's publish may be taken for a success because of that.
+/// With many in flight the client library may hand a returned message over with somebody else's
+/// confirm. That needs timing nobody controls, so here is only the oracle over real traffic; the
+/// case itself is among the publisher's unit tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_many_in_flight_only_what_was_routed_counts_as_published() {
     const ROUNDS: usize = 5;
@@ -154,7 +155,7 @@ async fn a_letter_that_somebody_else_put_there_can_be_listed_and_dropped_but_not
     assert_eq!((letter.lane, &letter.payload[..]), (None, &b"stranger"[..]));
     assert_eq!(queue.replay_dead(None).await.unwrap(), 0);
     eventually("it can be dropped by its name", DEADLINE, async || {
-        match queue.drop_dead(Some(&[letter.id.clone()])).await.unwrap() {
+        match queue.drop_dead(Some(std::slice::from_ref(&letter.id))).await.unwrap() {
             1 => Ok(()),
             other => Err(format!("{other} were dropped")),
         }

@@ -340,7 +340,10 @@ impl InFlight {
 
 #[cfg(test)]
 mod tests {
-    use lapin::ErrorKind;
+    use lapin::{
+        ErrorKind,
+        message::{BasicReturnMessage, Delivery},
+    };
 
     use super::*;
 
@@ -359,6 +362,48 @@ mod tests {
         in_flight.conclude(outcomes).unwrap();
         assert!(of_a.await.unwrap().is_ok());
         assert!(matches!(of_b.await.unwrap(), Err(QueueError::Refused(_))));
+    }
+
+    /// What comes back when a message reaches no queue.
+    fn returned(id: Uuid) -> Option<BasicReturnMessage> {
+        let mut delivery = Delivery::mock(0, "".into(), "queue".into(), false, Vec::new());
+        delivery.properties = BasicProperties::default().with_message_id(id.to_string().into());
+        Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
+    }
+
+    #[tokio::test]
+    async fn a_return_that_comes_with_another_messages_confirm_counts_for_its_own_message() {
+        for clean_one_first in [true, false] {
+            let mut in_flight = InFlight::default();
+            let (routed, of_routed) = enter(&mut in_flight).await;
+            let (lost, of_lost) = enter(&mut in_flight).await;
+            let mut outcomes = vec![
+                (lost, Ok(Confirmation::Ack(None))),
+                (routed, Ok(Confirmation::Ack(returned(lost)))),
+            ];
+            if !clean_one_first {
+                outcomes.reverse();
+            }
+            let error = in_flight.conclude(outcomes).unwrap_err();
+            in_flight.abandon(&error);
+            assert!(matches!(of_lost.await.unwrap(), Err(QueueError::Unroutable)));
+            assert!(matches!(of_routed.await.unwrap(), Err(QueueError::Unavailable(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_returned_message_whose_confirm_has_not_come_yet_is_unroutable_all_the_same() {
+        let mut in_flight = InFlight::default();
+        let (routed, of_routed) = enter(&mut in_flight).await;
+        let (_, of_waiting) = enter(&mut in_flight).await;
+        let (lost, of_lost) = enter(&mut in_flight).await;
+        let outcomes = vec![(routed, Ok(Confirmation::Ack(returned(lost))))];
+        let error = in_flight.conclude(outcomes).unwrap_err();
+        in_flight.abandon(&error);
+        assert!(matches!(of_lost.await.unwrap(), Err(QueueError::Unroutable)));
+        for in_doubt in [of_routed, of_waiting] {
+            assert!(matches!(in_doubt.await.unwrap(), Err(QueueError::Unavailable(_))));
+        }
     }
 
     #[tokio::test]
