@@ -8,7 +8,12 @@
 //!   a consumer than it was asked for, also after it lost and regained its server.
 //!
 //! Work that gets stuck: what is delivered [`MAX_DELIVERIES`] times without being settled (its
-//! consumer died each time) goes to the dead lane, as does what a worker cannot read.
+//! consumer died each time) goes to the dead lane, as does what a worker cannot read. An engine
+//! may count what is given back on purpose as well.
+
+pub mod amqp;
+pub mod sqlite;
+mod topology;
 
 use std::{fmt, time::Duration};
 
@@ -17,6 +22,10 @@ use bytes::Bytes;
 
 /// How often a message is delivered before it is taken for the one that kills its consumers.
 pub const MAX_DELIVERIES: u32 = 20;
+
+/// The longest delay of [`Queue::publish_later`], just under an hour (`7 * 2^9` s: what fits into
+/// the delay queues of RabbitMQ without being rounded).
+pub const MAX_DELAY: Duration = Duration::from_secs(3584);
 
 /// One queue of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,7 +97,8 @@ pub trait Queue: Send + Sync + fmt::Debug {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError>;
 
     /// Stores a message durably that becomes visible after `delay`, at the end of its lane.
-    /// Engines may round the delay up, by at most a quarter and one second.
+    /// Engines may round the delay up, by at most a quarter and one second. One longer than
+    /// [`MAX_DELAY`] is cut to it: who needs more looks at the clock when the message comes.
     ///
     /// # Errors
     /// As [`Queue::publish`].
@@ -106,7 +116,8 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// If the first connection fails.
     async fn consume(&self, lane: Lane, prefetch: u16) -> Result<Box<dyn Consumer>, QueueError>;
 
-    /// How many messages are ready or in work in a lane.
+    /// How many messages wait in a lane. Those in work are counted only by an engine that can see
+    /// them (RabbitMQ cannot without plugins), those that are delayed by none.
     ///
     /// # Errors
     /// If the server cannot be asked.
