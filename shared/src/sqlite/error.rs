@@ -82,6 +82,7 @@ impl From<rusqlite::Error> for StoreError {
         match code {
             Some(ErrorCode::DiskFull) => Self::Full(source),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(source),
+            Some(ErrorCode::DatabaseCorrupt) => Self::Unreadable(source.to_string()),
             _ => Self::Sqlite(source),
         }
     }

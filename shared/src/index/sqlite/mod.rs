@@ -13,6 +13,7 @@
 //! piece after it; the next removal of any app finishes what was interrupted.
 
 mod apps;
+mod book;
 mod criteria;
 mod devices;
 mod inspect;

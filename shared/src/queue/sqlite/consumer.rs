@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    schema::{self, Claim, Claimed},
+    messages::{self, Claim, Claimed},
     shared::{Dropped, Shared},
 };
 use crate::{
@@ -78,7 +78,7 @@ impl SqliteConsumer {
                 () = sleep(self.shared.settings.poll) => {}
             }
             let (lane, now) = (self.shared.lanes.id(self.lane), UnixMillis::now());
-            let look = self.shared.database.read(move |sql| schema::has_ready(sql, lane, now));
+            let look = self.shared.database.read(move |sql| messages::has_ready(sql, lane, now));
             if look.await? {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ async fn claim(
         }
         let (holder, number) = (shared.holder, shared.next_claim());
         let (lane, most) = (shared.lanes.id(lane), permits.num_permits());
-        let claimed = schema::claim(sql, lane, holder, number, most, UnixMillis::now())?;
+        let claimed = messages::claim(sql, lane, holder, number, most, UnixMillis::now())?;
         let hold = |Claimed { claim, redelivered, payload }| {
             let permit = permits.split(1)?;
             let held = Held {
@@ -192,14 +192,14 @@ impl Held {
 impl Settle for Held {
     async fn ack(mut self: Box<Self>) -> Result<(), QueueError> {
         let claim = self.claim;
-        let held = self.shared.database.write(move |sql| schema::acknowledge(sql, claim)).await?;
+        let held = self.shared.database.write(move |sql| messages::acknowledge(sql, claim)).await?;
         self.settled();
         if held { Ok(()) } else { Err(QueueError::Unavailable(Box::new(LeaseEnded))) }
     }
 
     async fn requeue(mut self: Box<Self>) -> Result<(), QueueError> {
         let (claim, now) = (self.claim, UnixMillis::now());
-        self.shared.database.write(move |sql| schema::give_back(sql, claim, true, now)).await?;
+        self.shared.database.write(move |sql| messages::give_back(sql, claim, true, now)).await?;
         self.settled();
         self.shared.wake_all();
         Ok(())

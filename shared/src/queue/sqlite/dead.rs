@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::schema::Lanes;
+use super::schema::{Lanes, execute};
 use crate::{queue::DeadLetter, sqlite::StoreError};
 
 /// The oldest dead letters of a namespace, at most `limit`.
@@ -64,8 +64,7 @@ pub(super) fn replay(sql: &Connection, lanes: &Lanes, ids: &[i64]) -> Result<u64
     let mut count = 0;
     for id in ids {
         if let Some((lane, body)) = take(sql, lanes, *id)? {
-            sql.prepare_cached("INSERT INTO ready (lane, body) VALUES (?1, ?2)")?
-                .execute([lane, body])?;
+            execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
             count += 1;
         }
     }
@@ -77,7 +76,7 @@ pub(super) fn delete(sql: &Connection, lanes: &Lanes, ids: &[i64]) -> Result<u64
     let mut count = 0;
     for id in ids {
         if let Some((_, body)) = take(sql, lanes, *id)? {
-            sql.prepare_cached("DELETE FROM body WHERE id = ?1")?.execute([body])?;
+            execute(sql, "DELETE FROM body WHERE id = ?1", [body])?;
             count += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{schema, shared::Shared};
+use super::{holders, shared::Shared};
 use crate::{sqlite::StoreError, time::UnixMillis};
 
 /// A timer cannot have no period at all.
@@ -35,10 +35,10 @@ async fn beat(shared: &Shared, watch: &mut Watch) -> Result<(), StoreError> {
     shared.beat().await?;
     // What could not be given back when it was dropped.
     shared.give_back_dropped().await?;
-    let holders = shared.database.read(schema::holders).await?;
-    for (holder, beat) in watch.dead(&holders, Instant::now(), shared.settings.lease) {
+    let all = shared.database.read(holders::all).await?;
+    for (holder, beat) in watch.dead(&all, Instant::now(), shared.settings.lease) {
         let now = UnixMillis::now();
-        let release = move |sql: &_| schema::release(sql, holder, Some(beat), now);
+        let release = move |sql: &_| holders::release(sql, holder, Some(beat), now);
         let taken = shared.database.write(release).await?;
         if taken > 0 {
             tracing::warn!(holder, deliveries = taken, "a holder died, its deliveries are back");
@@ -51,7 +51,7 @@ async fn beat(shared: &Shared, watch: &mut Watch) -> Result<(), StoreError> {
 async fn leave(shared: &Shared) -> Result<(), StoreError> {
     shared.give_back_dropped().await?;
     let (holder, now) = (shared.holder, UnixMillis::now());
-    shared.database.write(move |sql| schema::release(sql, holder, None, now)).await?;
+    shared.database.write(move |sql| holders::release(sql, holder, None, now)).await?;
     Ok(())
 }
 

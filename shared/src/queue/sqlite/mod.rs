@@ -10,16 +10,19 @@
 //! - What one program publishes the others see by looking ([`SqliteQueueSettings::poll`]);
 //!   within a program consumers are woken at once.
 //!
-//! Structures: the tables and all statements are in [`schema`]; a [`consumer`] claims several
-//! messages at once and hands them out one by one; a delivery that is dropped undecided goes
-//! onto a list that the keeper works off, because dropping cannot wait.
+//! Structures: the tables are in [`schema`], the statements on them in [`messages`], [`holders`]
+//! and [`dead`]; a [`consumer`] claims several messages at once and hands them out one by one; a
+//! delivery that is dropped undecided goes onto a list that the keeper works off, because
+//! dropping cannot wait.
 //!
 //! Work that gets stuck: a message that was delivered
 //! [`MAX_DELIVERIES`](super::MAX_DELIVERIES) times goes to the dead letters when it comes back.
 
 mod consumer;
 mod dead;
+mod holders;
 mod keeper;
+mod messages;
 mod schema;
 mod shared;
 #[cfg(test)]
@@ -166,7 +169,7 @@ impl SqliteQueue {
 #[async_trait]
 impl Queue for SqliteQueue {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
-        self.publish_by(lane, move |sql, id| schema::publish(sql, id, &payload)).await
+        self.publish_by(lane, move |sql, id| messages::publish(sql, id, &payload)).await
     }
 
     async fn publish_later(
@@ -176,7 +179,7 @@ impl Queue for SqliteQueue {
         delay: Duration,
     ) -> Result<(), QueueError> {
         let due = UnixMillis::now().plus(delay.min(MAX_DELAY));
-        self.publish_by(lane, move |sql, id| schema::publish_later(sql, id, &payload, due)).await
+        self.publish_by(lane, move |sql, id| messages::publish_later(sql, id, &payload, due)).await
     }
 
     async fn consume(&self, lane: Lane, prefetch: u16) -> Result<Box<dyn Consumer>, QueueError> {
@@ -193,7 +196,7 @@ impl Queue for SqliteQueue {
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let (id, now) = (self.shared.lanes.id(lane), UnixMillis::now());
-        Ok(self.shared.database.read(move |sql| schema::depth(sql, id, now)).await?)
+        Ok(self.shared.database.read(move |sql| messages::depth(sql, id, now)).await?)
     }
 
     async fn publish_dead(
@@ -203,7 +206,7 @@ impl Queue for SqliteQueue {
         reason: &str,
     ) -> Result<(), QueueError> {
         let (id, now, reason) = (self.shared.lanes.id(lane), UnixMillis::now(), reason.to_owned());
-        let write = move |sql: &Connection| schema::publish_dead(sql, id, &payload, &reason, now);
+        let write = move |sql: &Connection| messages::publish_dead(sql, id, &payload, &reason, now);
         Ok(self.shared.database.write(write).await?)
     }
 

@@ -12,8 +12,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    SqliteQueueSettings,
-    schema::{self, Claim, Lanes},
+    SqliteQueueSettings, holders,
+    messages::{self, Claim},
+    schema::Lanes,
 };
 use crate::{
     queue::Lane,
@@ -94,7 +95,7 @@ impl Shared {
     /// Shows that this holder lives.
     pub(super) async fn beat(&self) -> Result<(), StoreError> {
         let holder = self.holder;
-        self.database.write(move |sql| schema::beat(sql, holder)).await
+        self.database.write(move |sql| holders::beat(sql, holder)).await
     }
 
     /// Notes a delivery that must be given back. Never waits.
@@ -112,9 +113,9 @@ impl Shared {
         let claims: Vec<_> = list.iter().map(|d| (d.claim, d.handed_out)).collect();
         let now = UnixMillis::now();
         let write = self.database.write(move |sql| {
-            claims
-                .into_iter()
-                .try_for_each(|(claim, handed_out)| schema::give_back(sql, claim, handed_out, now))
+            claims.into_iter().try_for_each(|(claim, handed_out)| {
+                messages::give_back(sql, claim, handed_out, now)
+            })
         });
         if let Err(error) = write.await {
             self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(list);

@@ -1,0 +1,227 @@
+//! The ledger's rows: one for each message and one for each checkpoint.
+//!
+//! An entry that is over its time is treated as gone at once, and its rows are deleted a few at
+//! a time by whoever begins another entry: more than one for each that is begun, so that they
+//! never pile up.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::schema::execute;
+use crate::{
+    ids::{AppId, MessageId},
+    ledger::{
+        Entry, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement, StrandId,
+    },
+    sqlite::StoreError,
+    time::UnixMillis,
+};
+
+/// An entry is kept at least this long after it was begun, however late that was: its message is
+/// being worked on.
+const KEEP_AT_LEAST: Duration = Duration::from_secs(3600);
+
+/// How many entries that are over are deleted for each that is begun.
+const SWEEP: i64 = 4;
+
+fn unreadable(what: &str, error: impl std::fmt::Display) -> StoreError {
+    StoreError::Unreadable(format!("{what}: {error}"))
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| unreadable("JSON", error))
+}
+
+/// SQLite's integers are signed: the bits are what is kept.
+fn bits(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+/// One message of one namespace, at one time.
+pub(super) struct Book<'a> {
+    pub(super) sql: &'a Connection,
+    pub(super) namespace: &'a str,
+    pub(super) message: MessageId,
+    pub(super) now: UnixMillis,
+}
+
+impl Book<'_> {
+    fn unknown(&self) -> StoreError {
+        let message = self.message;
+        StoreError::Unreadable(format!("the ledger has no entry for message {message}"))
+    }
+
+    /// The row of the entry.
+    fn row(&self) -> Result<Option<i64>, StoreError> {
+        let find = "SELECT row FROM message WHERE namespace = ?1 AND id = ?2 AND keep_until > ?3";
+        let with = params![self.namespace, self.message.as_uuid().as_bytes(), bits(self.now.0)];
+        Ok(self.sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
+    }
+
+    pub(super) fn open(&self, opened: &Opened) -> Result<Entry, StoreError> {
+        if self.row()?.is_none() {
+            self.sweep()?;
+            let keep_until = opened.keep_until.max(self.now.plus(KEEP_AT_LEAST));
+            // In place of one that is over.
+            let begin = "INSERT OR REPLACE INTO message
+                (namespace, id, app, accepted_at, expires_at, copy, keep_until, outcomes)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let with = params![
+                self.namespace,
+                self.message.as_uuid().as_bytes(),
+                opened.app_id.as_str(),
+                bits(opened.accepted_at.0),
+                bits(opened.expires_at.0),
+                bits(opened.copy),
+                bits(keep_until.0),
+                json(&Outcomes::default())?,
+            ];
+            execute(self.sql, begin, with)?;
+        }
+        self.entry()?.ok_or_else(|| self.unknown())
+    }
+
+    /// Deletes a few entries that are over, and this one if it is.
+    fn sweep(&self) -> Result<(), StoreError> {
+        let over = "SELECT row FROM message WHERE namespace = ?1 AND id = ?2
+            UNION SELECT row FROM (SELECT row FROM message WHERE keep_until <= ?3 LIMIT ?4)";
+        let id = self.message.as_uuid().as_bytes();
+        let rows: Vec<i64> = self
+            .sql
+            .prepare_cached(over)?
+            .query_map(params![self.namespace, id, bits(self.now.0), SWEEP], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        for row in rows {
+            execute(self.sql, "DELETE FROM checkpoint WHERE message = ?1", [row])?;
+            execute(self.sql, "DELETE FROM message WHERE row = ?1", [row])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry(&self) -> Result<Option<Entry>, StoreError> {
+        let Some(row) = self.row()? else { return Ok(None) };
+        let read =
+            "SELECT app, accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes
+            FROM message WHERE row = ?1";
+        let mut statement = self.sql.prepare_cached(read)?;
+        let mut rows = statement.query([row])?;
+        let Some(found) = rows.next()? else { return Ok(None) };
+        let number = |column| found.get::<_, i64>(column).map(i64::cast_unsigned);
+        let recalled_at: Option<i64> = found.get(4)?;
+        Ok(Some(Entry {
+            message_id: self.message,
+            app_id: found
+                .get::<_, String>(0)?
+                .parse()
+                .map_err(|error| unreadable("the app of a message", error))?,
+            accepted_at: UnixMillis(number(1)?),
+            expires_at: UnixMillis(number(2)?),
+            copy: number(3)?,
+            recalled_at: recalled_at.map(|at| UnixMillis(at.cast_unsigned())),
+            plan: found.get::<_, Option<String>>(5)?.as_deref().map(read_plan).transpose()?,
+            positions: self.positions(row)?,
+            targeted: number(6)?,
+            outcomes: read_outcomes(&found.get::<_, String>(7)?)?,
+        }))
+    }
+
+    fn positions(&self, row: i64) -> Result<BTreeMap<StrandId, Position>, StoreError> {
+        let mut statement = self
+            .sql
+            .prepare_cached("SELECT strand, position FROM checkpoint WHERE message = ?1")?;
+        let mut rows = statement.query([row])?;
+        let mut positions = BTreeMap::new();
+        while let Some(found) = rows.next()? {
+            let strand = found.get::<_, String>(0)?;
+            let strand = strand.parse().map_err(|error| unreadable("a strand", error))?;
+            positions.insert(strand, Position(found.get::<_, i64>(1)?.cast_unsigned()));
+        }
+        Ok(positions)
+    }
+
+    pub(super) fn plan(&self, plan: &Plan) -> Result<Plan, StoreError> {
+        let row = self.row()?.ok_or_else(|| self.unknown())?;
+        let store = "UPDATE message SET plan = ?2 WHERE row = ?1 AND plan IS NULL";
+        if execute(self.sql, store, params![row, json(plan)?])? > 0 {
+            return Ok(plan.clone());
+        }
+        let read = "SELECT plan FROM message WHERE row = ?1";
+        let plan: String = self.sql.prepare_cached(read)?.query_row([row], |row| row.get(0))?;
+        read_plan(&plan)
+    }
+
+    /// The checkpoint of a strand; none for a retry that is not open.
+    fn position(&self, row: i64, strand: StrandId) -> Result<Option<Position>, StoreError> {
+        let find = "SELECT position FROM checkpoint WHERE message = ?1 AND strand = ?2";
+        let stored: Option<i64> = self
+            .sql
+            .prepare_cached(find)?
+            .query_row(params![row, strand.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(match (stored, strand) {
+            (Some(position), _) => Some(Position(position.cast_unsigned())),
+            (None, StrandId::Planned(_)) => Some(Position::default()),
+            (None, StrandId::Retry(_)) => None,
+        })
+    }
+
+    /// Moves a checkpoint; a retry that ends is forgotten.
+    fn move_to(&self, row: i64, strand: StrandId, to: Position) -> Result<(), StoreError> {
+        let name = strand.to_string();
+        if matches!(strand, StrandId::Retry(_)) && to == Position::END {
+            let end = "DELETE FROM checkpoint WHERE message = ?1 AND strand = ?2";
+            execute(self.sql, end, params![row, name])?;
+        } else {
+            let set = "INSERT INTO checkpoint (message, strand, position) VALUES (?1, ?2, ?3)
+                ON CONFLICT (message, strand) DO UPDATE SET position = excluded.position";
+            execute(self.sql, set, params![row, name, bits(to.0)])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle(&self, step: &Settlement) -> Result<Settled, StoreError> {
+        let row = self.row()?.ok_or_else(|| self.unknown())?;
+        if self.position(row, step.strand)? != Some(step.from) {
+            return Ok(Settled::Overtaken);
+        }
+        self.move_to(row, step.strand, step.to)?;
+        if let Some(retry) = step.opens {
+            self.move_to(row, retry, Position::default())?;
+        }
+        let (outcomes, recalled): (String, bool) = self
+            .sql
+            .prepare_cached("SELECT outcomes, recalled_at IS NOT NULL FROM message WHERE row = ?1")?
+            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut outcomes = read_outcomes(&outcomes)?;
+        outcomes.add(&step.outcomes);
+        let count = "UPDATE message SET targeted = targeted + ?2, outcomes = ?3 WHERE row = ?1";
+        execute(self.sql, count, params![row, bits(step.targeted), json(&outcomes)?])?;
+        Ok(Settled::Saved { recalled })
+    }
+
+    pub(super) fn recall(&self, app: &AppId, at: UnixMillis) -> Result<RecallOutcome, StoreError> {
+        let Some(mut entry) = self.entry()?.filter(|entry| entry.app_id == *app) else {
+            return Ok(RecallOutcome::Unknown);
+        };
+        if entry.recalled_at.is_some() {
+            return Ok(RecallOutcome::Recalled(entry));
+        }
+        if entry.is_closed() {
+            return Ok(RecallOutcome::AlreadyClosed(entry));
+        }
+        let recall = "UPDATE message SET recalled_at = ?3 WHERE namespace = ?1 AND id = ?2";
+        let id = self.message.as_uuid().as_bytes();
+        execute(self.sql, recall, params![self.namespace, id, bits(at.0)])?;
+        entry.recalled_at = Some(at);
+        Ok(RecallOutcome::Recalled(entry))
+    }
+}
+
+fn read_plan(text: &str) -> Result<Plan, StoreError> {
+    serde_json::from_str(text).map_err(|error| unreadable("a plan", error))
+}
+
+fn read_outcomes(text: &str) -> Result<Outcomes, StoreError> {
+    serde_json::from_str(text).map_err(|error| unreadable("the outcomes of a message", error))
+}

@@ -1,0 +1,184 @@
+//! The statements about messages on their way: published, claimed, settled or given back.
+//!
+//! A claim is named by its holder and a number that the holder never uses twice. Everything that
+//! is done with a delivery requires its claim, so a holder that was taken for dead and lives on
+//! can do no harm.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::schema::execute;
+use crate::{queue::MAX_DELIVERIES, sqlite::StoreError, time::UnixMillis};
+
+/// What names a claimed message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) place: i64,
+    pub(super) holder: i64,
+    pub(super) number: i64,
+}
+
+/// A message that was claimed.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) claim: Claim,
+    pub(super) redelivered: bool,
+    pub(super) payload: Bytes,
+}
+
+fn store(sql: &Connection, payload: &[u8]) -> Result<i64, StoreError> {
+    execute(sql, "INSERT INTO body (payload) VALUES (?1)", [payload])?;
+    Ok(sql.last_insert_rowid())
+}
+
+pub(super) fn publish(sql: &Connection, lane: i64, payload: &[u8]) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
+    Ok(())
+}
+
+pub(super) fn publish_later(
+    sql: &Connection,
+    lane: i64,
+    payload: &[u8],
+    due: UnixMillis,
+) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(
+        sql,
+        "INSERT INTO delayed (body, lane, due) VALUES (?1, ?2, ?3)",
+        params![body, lane, due.0 as i64],
+    )?;
+    Ok(())
+}
+
+pub(super) fn publish_dead(
+    sql: &Connection,
+    lane: i64,
+    payload: &[u8],
+    reason: &str,
+    now: UnixMillis,
+) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(
+        sql,
+        "INSERT INTO dead (lane, body, reason, died_at) VALUES (?1, ?2, ?3, ?4)",
+        params![lane, body, reason, now.0 as i64],
+    )?;
+    Ok(())
+}
+
+/// Whether a claim would find something.
+pub(super) fn has_ready(sql: &Connection, lane: i64, now: UnixMillis) -> Result<bool, StoreError> {
+    let statement = "SELECT EXISTS (SELECT 1 FROM ready WHERE lane = ?1 AND holder IS NULL)
+        OR EXISTS (SELECT 1 FROM delayed WHERE lane = ?1 AND due <= ?2)";
+    Ok(sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?)
+}
+
+/// How many messages are waiting or held, those included whose delay is over.
+pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64, StoreError> {
+    let statement = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
+        + (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NOT NULL)
+        + (SELECT count(*) FROM delayed WHERE lane = ?1 AND due <= ?2)";
+    let count: i64 =
+        sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// Moves delayed messages whose time has come to the end of the lane, at most `most`.
+fn promote(sql: &Connection, lane: i64, now: UnixMillis, most: usize) -> Result<(), StoreError> {
+    let due = "SELECT body FROM delayed WHERE lane = ?1 AND due <= ?2 ORDER BY due, body LIMIT ?3";
+    let bodies: Vec<i64> = sql
+        .prepare_cached(due)?
+        .query_map(params![lane, now.0 as i64, most as i64], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for body in bodies {
+        execute(sql, "DELETE FROM delayed WHERE body = ?1", [body])?;
+        execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
+    }
+    Ok(())
+}
+
+/// Claims the first messages of a lane, at most `most`, for `holder`.
+pub(super) fn claim(
+    sql: &Connection,
+    lane: i64,
+    holder: i64,
+    number: i64,
+    most: usize,
+    now: UnixMillis,
+) -> Result<Vec<Claimed>, StoreError> {
+    promote(sql, lane, now, most)?;
+    let first = "SELECT place, deliveries, payload FROM ready JOIN body ON body.id = ready.body
+        WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
+    let claimed: Vec<Claimed> = sql
+        .prepare_cached(first)?
+        .query_map(params![lane, most as i64], |row| {
+            Ok(Claimed {
+                claim: Claim { place: row.get(0)?, holder, number },
+                redelivered: row.get::<_, i64>(1)? > 0,
+                payload: Bytes::from(row.get::<_, Vec<u8>>(2)?),
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    if !claimed.is_empty() {
+        // A holder that was taken for dead lives again by its next claim.
+        execute(sql, "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)", [holder])?;
+    }
+    for Claimed { claim, .. } in &claimed {
+        let take = "UPDATE ready SET holder = ?1, claim = ?2, deliveries = deliveries + 1
+            WHERE place = ?3";
+        execute(sql, take, [holder, number, claim.place])?;
+    }
+    Ok(claimed)
+}
+
+/// Deletes a claimed message. False if the claim does not hold any more.
+pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreError> {
+    let take = "DELETE FROM ready WHERE place = ?1 AND holder = ?2 AND claim = ?3 RETURNING body";
+    let body: Option<i64> = sql
+        .prepare_cached(take)?
+        .query_row([claim.place, claim.holder, claim.number], |row| row.get(0))
+        .optional()?;
+    if let Some(body) = body {
+        execute(sql, "DELETE FROM body WHERE id = ?1", [body])?;
+    }
+    Ok(body.is_some())
+}
+
+/// Gives a claimed message back; one that was handed out often enough is put aside instead.
+/// One that nobody got to see does not count as delivered. Nothing happens if the claim does not
+/// hold any more.
+pub(super) fn give_back(
+    sql: &Connection,
+    claim: Claim,
+    handed_out: bool,
+    now: UnixMillis,
+) -> Result<(), StoreError> {
+    let back = "UPDATE ready SET holder = NULL, claim = NULL, deliveries = deliveries - ?4
+        WHERE place = ?1 AND holder = ?2 AND claim = ?3";
+    let unseen = i64::from(!handed_out);
+    let count = execute(sql, back, [claim.place, claim.holder, claim.number, unseen])?;
+    if count > 0 {
+        put_aside(sql, claim.place, now)?;
+    }
+    Ok(())
+}
+
+/// Moves a message that nobody holds to the dead letters if it was delivered too often.
+pub(super) fn put_aside(sql: &Connection, place: i64, now: UnixMillis) -> Result<(), StoreError> {
+    let worn_out = "DELETE FROM ready WHERE place = ?1 AND deliveries >= ?2 RETURNING lane, body";
+    let found: Option<(i64, i64)> = sql
+        .prepare_cached(worn_out)?
+        .query_row([place, i64::from(MAX_DELIVERIES)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    if let Some((lane, body)) = found {
+        let reason = format!("delivered {MAX_DELIVERIES} times without being settled");
+        execute(
+            sql,
+            "INSERT INTO dead (lane, body, reason, died_at) VALUES (?1, ?2, ?3, ?4)",
+            params![lane, body, reason, now.0 as i64],
+        )?;
+    }
+    Ok(())
+}
