@@ -13,7 +13,7 @@ type Info = HashMap<String, String>;
 
 pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
     let mut findings = Vec::new();
-    for (node, info) in infos(link, redis::cmd("INFO").arg("everything")).await? {
+    for (node, info) in infos(link, &redis::cmd("INFO")).await? {
         findings.extend([version(&node, &info), persistence(&node, &info)]);
     }
     for (node, settings) in settings(link, "maxmemory-policy").await {

@@ -13,13 +13,14 @@ use crate::ids::ClientId;
 /// The shards of an app. Every stored device depends on it: it cannot change.
 pub(super) const SHARDS: u32 = 64;
 
-/// Slots whose records share one string: few enough that reading one device is cheap, enough
-/// that the cost of a key (about 80 bytes) is spread thin.
-pub(super) const CHUNK_SLOTS: u32 = 32;
+/// Slots whose records share one string. More would spread the cost of a key (about 80 bytes)
+/// thinner; fewer make reading and changing one device cheaper, above all in a script, because
+/// Lua hashes every byte of every string it is handed.
+pub(super) const CHUNK_SLOTS: u32 = 16;
 
 /// Slots whose codes of one attribute share one string, a multiple of [`CHUNK_SLOTS`]. With the
 /// headers of Redis a full one is just below 32 KiB, a size class of its allocator.
-pub(super) const SEGMENT_SLOTS: u32 = 511 * CHUNK_SLOTS;
+pub(super) const SEGMENT_SLOTS: u32 = 1022 * CHUNK_SLOTS;
 
 /// Bytes of one slot in a column: a code, big-endian, 0 for none.
 pub(super) const CODE_LEN: usize = 2;
@@ -27,8 +28,9 @@ pub(super) const CODE_LEN: usize = 2;
 /// Bytes of a time: Unix milliseconds, big-endian.
 pub(super) const TIME_LEN: usize = 6;
 
-/// Mean number of devices in a bucket of the map from client id to slot.
-pub(super) const BUCKET_LOAD: u32 = 64;
+/// Mean number of devices in a bucket of the map from client id to slot; the same trade as for
+/// [`CHUNK_SLOTS`].
+pub(super) const BUCKET_LOAD: u32 = 24;
 
 /// The most slots of a shard; above a billion devices an app.
 pub(super) const MAX_SLOTS: u32 = 1 << 26;

@@ -69,8 +69,8 @@ enum Connection {
 
 #[derive(Clone)]
 pub(super) enum Server {
-    Single(Client),
-    Cluster(ClusterClient),
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Server {
@@ -82,7 +82,8 @@ impl Server {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let Some(rest) = url.strip_prefix("redis-cluster://") else {
-            return Client::open(url).map(Self::Single).map_err(index_error);
+            let client = Client::open(url).map_err(index_error)?;
+            return Ok(Self::Single(Box::new(client)));
         };
         let rest = rest.split(['/', '?']).next().unwrap_or_default();
         let (credentials, hosts) = match rest.rsplit_once('@') {
@@ -95,7 +96,7 @@ impl Server {
             .response_timeout(settings.response_timeout)
             .retries(CLUSTER_RETRIES)
             .build()
-            .map(Self::Cluster)
+            .map(|client| Self::Cluster(Box::new(client)))
             .map_err(index_error)
     }
 

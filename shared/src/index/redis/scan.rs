@@ -38,7 +38,7 @@ const MAX_WINDOW: u32 = 4 * SEGMENT_SLOTS;
 /// The most windows of one page; what they found is returned then, be it nothing.
 const MAX_WINDOWS: usize = 32;
 /// The most chunks of one answer: about 200 KiB, with the longest tokens 17 MiB.
-const READ_CHUNKS: usize = 128;
+const READ_CHUNKS: usize = 256;
 /// Segments that are counted at once.
 const COUNT_IN_FLIGHT: usize = 8;
 

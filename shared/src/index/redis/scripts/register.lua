@@ -12,17 +12,21 @@ local shard = read_shard()
 if shard.gone then return redis.error_reply('GONE the app is being removed') end
 local span = span_of(shard.buckets)
 
-local buckets, dirty_buckets = {}, {}
-local bucket_at = {}
+-- Buckets by number, their keys, and tag and bucket of each device.
+local buckets, bucket_keys, dirty_buckets = {}, {}, {}
+local tag_of, bucket_at = {}, {}
 do
   local order, keys = {}, {}
   for i = 1, count do
-    local bucket = bucket_of(sub(tags, (i - 1) * TAG + 1, i * TAG), shard.buckets, span)
-    bucket_at[i] = bucket
+    local tag = sub(tags, (i - 1) * TAG + 1, i * TAG)
+    local bucket = bucket_of(tag, shard.buckets, span)
+    tag_of[i], bucket_at[i] = tag, bucket
     if not buckets[bucket] then
       buckets[bucket] = ''
+      local key = bucket_key(bucket)
+      bucket_keys[bucket] = key
       order[#order + 1] = bucket
-      keys[#keys + 1] = bucket_key(bucket)
+      keys[#keys + 1] = key
     end
   end
   for i, text in ipairs(redis.call('MGET', unpack(keys))) do buckets[order[i]] = text or '' end
@@ -64,9 +68,12 @@ local function append_record(slot, record)
   tail[#tail + 1] = record
 end
 
--- The slot of a client, its record's text and where that lies, if it is registered.
-local function find_client(bucket, tag, id)
+-- The slot of the client of a record, and where its present record lies in which chunk, if it
+-- is registered.
+local function find_client(bucket, tag, record)
   local at, slot = next_entry(bucket, tag, 1)
+  if not at then return nil end
+  local id = client_id(record, (bounds(record, 1)))
   while at do
     local text = load_chunk(floor(slot / CHUNK))
     local first, body, last = locate(text, slot)
@@ -80,11 +87,10 @@ local slots, answers, newest = {}, {}, {}
 
 for i = 1, count do
   local record = ARGV[FIXED + i]
-  local record_body, record_last = bounds(record, 1)
-  local tag = sub(tags, (i - 1) * TAG + 1, i * TAG)
-  local bucket = bucket_at[i]
-  local slot, text, body, last = find_client(buckets[bucket], tag, client_id(record, record_body))
+  local tag, bucket = tag_of[i], bucket_at[i]
+  local slot, text, body, last = find_client(buckets[bucket], tag, record)
   if slot then
+    local record_body, record_last = bounds(record, 1)
     -- The time of registration stays; it has the same length in both.
     if sub(text, body + TIME, last) ~= sub(record, record_body + TIME, record_last) then
       replace_record(slot, sub(record, 1, record_body - 1) .. sub(text, body, body + TIME - 1)
@@ -186,7 +192,7 @@ end
 
 local writes = {}
 for bucket in pairs(dirty_buckets) do
-  writes[#writes + 1] = bucket_key(bucket)
+  writes[#writes + 1] = bucket_keys[bucket] or bucket_key(bucket)
   writes[#writes + 1] = buckets[bucket]
 end
 for chunk in pairs(dirty_chunks) do

@@ -28,7 +28,8 @@ local function span_of(buckets)
 end
 
 local function bucket_of(tag, buckets, span)
-  local bucket = be(tag, 1, 4) % span
+  local a, b, c, d = byte(tag, 1, 4)
+  local bucket = (((a * 256 + b) * 256 + c) * 256 + d) % span
   if bucket >= buckets then bucket = bucket - span / 2 end
   return bucket
 end
