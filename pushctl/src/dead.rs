@@ -78,7 +78,7 @@ pub async fn run(command: DeadCommand, queue: &dyn Queue, out: Output) -> anyhow
 fn describe(letter: &DeadLetter) -> serde_json::Value {
     json!({
         "id": letter.id,
-        "lane": letter.lane.map(|lane| lane.name()),
+        "lane": letter.lane.map(push_shared::queue::Lane::name),
         "reason": letter.reason,
         "payload": String::from_utf8_lossy(&letter.payload),
     })

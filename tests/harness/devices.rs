@@ -1,5 +1,7 @@
 //! Devices that know nothing of this service: each is a `mosquitto_sub` with a session of its own.
 
+#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use tempfile::TempDir;

@@ -3,6 +3,8 @@
 //! They are the binaries that the run has built next to the tests. A program logs to a file in
 //! its own folder; a failure shows the end of it.
 
+#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+
 use std::{
     io,
     path::{Path, PathBuf},

@@ -25,14 +25,14 @@ const SHARDS: u32 = 3;
 
 /// What is stored: one for all processes, and it survives all of them.
 #[derive(Debug, Default)]
-pub struct Store {
+pub(crate) struct Store {
     shards: Mutex<Vec<Vec<Option<(Device, UnixMillis)>>>>,
     ledger: Mutex<BTreeMap<MessageId, Entry>>,
 }
 
 impl Store {
     /// Registers devices before anything else happens.
-    pub fn register(&self, devices: impl IntoIterator<Item = Device>, now: UnixMillis) {
+    pub(crate) fn register(&self, devices: impl IntoIterator<Item = Device>, now: UnixMillis) {
         let mut shards = lock(&self.shards);
         shards.resize(SHARDS as usize, Vec::new());
         for (n, device) in devices.into_iter().enumerate() {
@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// The ledger of a message.
-    pub fn entry(&self, message: &MessageId) -> Option<Entry> {
+    pub(crate) fn entry(&self, message: &MessageId) -> Option<Entry> {
         lock(&self.ledger).get(message).cloned()
     }
 
@@ -107,7 +107,7 @@ fn target(device: &Device) -> Target {
 
 /// The index as one process sees it.
 #[derive(Debug)]
-pub struct SimIndex {
+pub(crate) struct SimIndex {
     store: Arc<Store>,
     life: Life,
     /// Who was told that a strand was overtaken: handler, message, strand.
@@ -116,7 +116,7 @@ pub struct SimIndex {
 
 impl SimIndex {
     /// A process's connection to the store.
-    pub fn new(store: Arc<Store>, life: Life) -> Self {
+    pub(crate) fn new(store: Arc<Store>, life: Life) -> Self {
         Self { store, life, told: Mutex::default() }
     }
 

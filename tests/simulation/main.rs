@@ -11,6 +11,13 @@
 //!
 //! `PUSH_SIM_SCHEDULES` sets the number of schedules (20,000).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
 mod index;
 mod queue;
 mod schedule;

@@ -37,20 +37,20 @@ struct Held {
 
 /// The broker: one for all processes.
 #[derive(Debug, Default)]
-pub struct Broker {
+pub(crate) struct Broker {
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Broker {
     /// Stores a message at once, as a producer would.
-    pub fn accept(&self, lane: Lane, payload: Bytes) {
+    pub(crate) fn accept(&self, lane: Lane, payload: Bytes) {
         lock(&self.state).push(lane, payload);
         self.changed.notify_waiters();
     }
 
     /// Whether no message is left, delayed ones included.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let state = lock(&self.state);
         state.held.is_empty()
             && state.later.is_empty()
@@ -58,12 +58,12 @@ impl Broker {
     }
 
     /// Reasons of the dead letters.
-    pub fn dead_reasons(&self) -> Vec<String> {
+    pub(crate) fn dead_reasons(&self) -> Vec<String> {
         lock(&self.state).dead.iter().map(|(_, _, reason)| reason.clone()).collect()
     }
 
     /// Makes delayed messages visible that are due.
-    pub fn tick(&self, now: UnixMillis) {
+    pub(crate) fn tick(&self, now: UnixMillis) {
         let mut state = lock(&self.state);
         let (due, later) = std::mem::take(&mut state.later).into_iter().partition(|m| m.0 <= now);
         state.later = later;
@@ -76,7 +76,7 @@ impl Broker {
     }
 
     /// Gives everything a session holds to others, at the front or the back of the lanes.
-    pub fn lose_session(&self, session: u64, world: &World) {
+    pub(crate) fn lose_session(&self, session: u64, world: &World) {
         let mut state = lock(&self.state);
         let lost: Vec<u64> = state
             .held
@@ -110,7 +110,7 @@ impl State {
 
 /// The queue as one process sees it.
 #[derive(Debug)]
-pub struct SimQueue {
+pub(crate) struct SimQueue {
     broker: Arc<Broker>,
     life: Life,
     session: Arc<Mutex<u64>>,
@@ -118,17 +118,17 @@ pub struct SimQueue {
 
 impl SimQueue {
     /// A process's connection to the broker. Session numbers are unique in the world.
-    pub fn new(broker: Arc<Broker>, life: Life, session: u64) -> Self {
+    pub(crate) fn new(broker: Arc<Broker>, life: Life, session: u64) -> Self {
         Self { broker, life, session: Arc::new(Mutex::new(session)) }
     }
 
     /// The session that holds what this process consumes now.
-    pub fn session(&self) -> u64 {
+    pub(crate) fn session(&self) -> u64 {
         *lock(&self.session)
     }
 
     /// The connection was lost and made again: what comes from now on belongs to a new session.
-    pub fn reconnect(&self, session: u64) {
+    pub(crate) fn reconnect(&self, session: u64) {
         *lock(&self.session) = session;
     }
 

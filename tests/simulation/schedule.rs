@@ -71,7 +71,7 @@ struct Worker {
 ///
 /// # Errors
 /// What the oracle found wrong.
-pub fn run(seed: u64) -> Result<u64, String> {
+pub(crate) fn run(seed: u64) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -20,13 +20,13 @@ use crate::world::{Life, lock};
 
 /// What devices received: one for all processes.
 #[derive(Debug, Default)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     received: Mutex<BTreeMap<(MessageId, ClientId), u32>>,
 }
 
 impl Inbox {
     /// How often each device received this message.
-    pub fn of(&self, message: &MessageId) -> BTreeMap<ClientId, u32> {
+    pub(crate) fn of(&self, message: &MessageId) -> BTreeMap<ClientId, u32> {
         let received = lock(&self.received);
         let mine = received.iter().filter(|((id, _), _)| id == message);
         mine.map(|((_, client), &times)| (client.clone(), times)).collect()
@@ -35,14 +35,14 @@ impl Inbox {
 
 /// The transport as one process sees it.
 #[derive(Debug)]
-pub struct SimTransport {
+pub(crate) struct SimTransport {
     inbox: Arc<Inbox>,
     life: Life,
 }
 
 impl SimTransport {
     /// A process's transport.
-    pub fn new(inbox: Arc<Inbox>, life: Life) -> Self {
+    pub(crate) fn new(inbox: Arc<Inbox>, life: Life) -> Self {
         Self { inbox, life }
     }
 

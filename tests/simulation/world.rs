@@ -19,26 +19,26 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// How likely things go wrong, in parts of 1000 for each step.
 #[derive(Debug, Clone, Copy)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// The process dies, before or after the step takes effect.
-    pub crash: u32,
+    pub(crate) crash: u32,
     /// The step's answer is lost, before or after it takes effect.
-    pub lost: u32,
+    pub(crate) lost: u32,
     /// The queue loses a process's connection: what it holds is delivered to others while it
     /// goes on working.
-    pub cut_off: u32,
+    pub(crate) cut_off: u32,
     /// The longest a step takes, in milliseconds.
-    pub longest_step: u64,
+    pub(crate) longest_step: u64,
 }
 
 /// Chance, time and the tally of faults.
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct World {
     random: Mutex<SmallRng>,
     started: tokio::time::Instant,
     faults: Mutex<Faults>,
     /// Faults that can lead to a repeated batch.
-    pub faults_seen: AtomicU64,
+    pub(crate) faults_seen: AtomicU64,
     /// Rules that were seen broken while it happened.
     broken: Mutex<Vec<String>>,
     /// A fingerprint of everything that happened.
@@ -47,7 +47,7 @@ pub struct World {
 
 /// What a process meets at one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// Nothing.
     Fine,
     /// The answer is lost; whether the step took effect is in the field.
@@ -58,7 +58,7 @@ pub enum Fate {
 
 impl World {
     /// A world for this seed. Must be made within its runtime.
-    pub fn new(seed: u64, faults: Faults) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Arc<Self> {
         Arc::new(Self {
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
             started: tokio::time::Instant::now(),
@@ -70,12 +70,12 @@ impl World {
     }
 
     /// The time in the world; it begins well after the epoch.
-    pub fn now(&self) -> UnixMillis {
+    pub(crate) fn now(&self) -> UnixMillis {
         UnixMillis(1_000_000).plus(self.started.elapsed())
     }
 
     /// Uses the world's chance.
-    pub fn random<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
+    pub(crate) fn random<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
         let mut random = lock(&self.random);
         let time = self.started.elapsed().as_millis() as u64;
         let before = self.trace.load(Ordering::Relaxed);
@@ -86,23 +86,23 @@ impl World {
     }
 
     /// From now on nothing goes wrong any more.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         let mut faults = lock(&self.faults);
         *faults = Faults { crash: 0, lost: 0, cut_off: 0, ..*faults };
     }
 
     /// Notes a rule that was broken.
-    pub fn broken(&self, what: String) {
+    pub(crate) fn broken(&self, what: String) {
         lock(&self.broken).push(what);
     }
 
     /// The first rule that was broken.
-    pub fn first_broken(&self) -> Option<String> {
+    pub(crate) fn first_broken(&self) -> Option<String> {
         lock(&self.broken).first().cloned()
     }
 
     /// The fingerprint of all steps so far: equal for two runs only if they went the same way.
-    pub fn trace(&self) -> u64 {
+    pub(crate) fn trace(&self) -> u64 {
         self.trace.load(Ordering::Relaxed)
     }
 
@@ -116,42 +116,42 @@ impl World {
     }
 
     /// Whether the queue cuts a process off now.
-    pub fn cuts_off(&self) -> bool {
+    pub(crate) fn cuts_off(&self) -> bool {
         self.happens(|faults| faults.cut_off)
     }
 }
 
 /// A process of the service, as far as the world is concerned: alive or dead.
 #[derive(Debug, Clone)]
-pub struct Life {
+pub(crate) struct Life {
     world: Arc<World>,
     dead: Arc<AtomicBool>,
 }
 
 impl Life {
     /// A new process.
-    pub fn new(world: Arc<World>) -> Self {
+    pub(crate) fn new(world: Arc<World>) -> Self {
         Self { world, dead: Arc::new(AtomicBool::new(false)) }
     }
 
     /// The world it lives in.
-    pub fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &World {
         &self.world
     }
 
     /// Whether it has died. A dead process never returns from any step.
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
     /// It dies now.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
     /// Takes one step: `effect` happens at one instant somewhere in it, or not at all. `None`
     /// when the answer is lost.
-    pub async fn step<T>(&self, effect: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) async fn step<T>(&self, effect: impl FnOnce() -> T) -> Option<T> {
         self.pass_time().await;
         let fate = self.fate();
         let result = match fate {
@@ -190,6 +190,6 @@ impl Life {
 }
 
 /// Locks a state of the world; a panic elsewhere does not matter to it.
-pub fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

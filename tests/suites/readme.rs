@@ -1,5 +1,12 @@
 //! The README's walk-through, run as it stands: only its addresses are replaced by free ones.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
 use std::{path::Path, process::Command, time::Duration};
 
 use push_tests::{

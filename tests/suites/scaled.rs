@@ -2,6 +2,13 @@
 //! Redis and Mosquitto, devices that know nothing of the service, and a model of our own of who
 //! should get what.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
 use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use push_tests::{
