@@ -84,7 +84,7 @@ pub async fn run_with_metrics(
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed over by then is published, even if nobody waits for it any more.
-    publisher_task.finish().await;
+    publisher_task.finish(deadline).await;
     match cut_off {
         0 => Ok(()),
         connections => Err(RunError::CutOff { connections }),

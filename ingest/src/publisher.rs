@@ -71,11 +71,17 @@ pub(crate) struct PublisherTask {
 }
 
 impl PublisherTask {
-    /// Publishes what waits and ends. What comes later is refused.
-    pub(crate) async fn finish(self) {
+    /// Publishes what waits and ends, by `deadline`. What comes later is refused. What is left
+    /// then was answered to nobody, so it may be dropped.
+    pub(crate) async fn finish(mut self, deadline: Instant) {
         self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the publisher ended badly");
+        match tokio::time::timeout_at(deadline, &mut self.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the publisher ended badly"),
+            Err(_) => {
+                tracing::warn!("pushes that nobody waits for were dropped at the drain deadline");
+                self.task.abort();
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The HTTP contract of `ingest`, over real sockets, in front of RabbitMQ and Redis. Most tests
 //! write their requests byte by byte: what a well-behaved client would never send is the point.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 #[path = "ingest/answers.rs"]
 mod answers;
 #[path = "ingest/client.rs"]

@@ -95,6 +95,10 @@ fn start(queue: &Arc<Scripted>, settings: PublisherSettings) -> (Arc<Publisher>,
     (Arc::new(publisher), task)
 }
 
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
 fn job(bytes: usize) -> Vec<u8> {
     let payload = Payload {
         message_id: MessageId::issue(),
@@ -139,7 +143,7 @@ async fn a_lone_push_goes_at_once_and_the_next_batch_grows_while_the_window_is_f
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(queue.batches(), [1, 4, 2], "a batch is bounded by its number of pushes");
-    task.finish().await;
+    task.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +161,7 @@ async fn a_batch_is_bounded_by_its_bytes_and_a_larger_push_goes_alone() {
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(queue.batches(), [1, 2, 1, 1, 1]);
-    task.finish().await;
+    task.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +171,7 @@ async fn a_refused_batch_answers_all_of_its_pushes_with_an_error_and_the_next_on
     assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Refused));
     assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Refused));
     assert_eq!(queue.batches(), [1, 1]);
-    task.finish().await;
+    task.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +192,7 @@ async fn a_queue_that_never_confirms_does_not_hold_a_push_for_ever() {
     let (first, second) = (push(&publisher, 1), push(&publisher, 1));
     assert_eq!(first.await.unwrap(), Err(NotPublished::Late));
     assert_eq!(second.await.unwrap(), Err(NotPublished::Late));
-    task.finish().await;
+    task.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,7 +206,7 @@ async fn a_push_whose_client_hung_up_is_published_all_the_same() {
     gone.abort();
     settle().await;
     queue.confirms.add_permits(10);
-    task.finish().await;
+    task.finish(soon()).await;
     assert_eq!(queue.batches(), [1, 1]);
 }
 
@@ -212,7 +216,7 @@ async fn a_stopping_publisher_finishes_what_waits_and_takes_nothing_new() {
     let (publisher, task) = start(&queue, SETTINGS);
     let pushes: Vec<_> = (0..9).map(|_| push(&publisher, 1)).collect();
     settle().await;
-    let finish = tokio::spawn(task.finish());
+    let finish = tokio::spawn(task.finish(soon()));
     settle().await;
     assert!(!finish.is_finished());
     queue.confirms.add_permits(10);
@@ -221,4 +225,15 @@ async fn a_stopping_publisher_finishes_what_waits_and_takes_nothing_new() {
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(push(&publisher, 1).await.unwrap(), Err(NotPublished::Stopping));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_publisher_does_not_wait_for_a_queue_beyond_its_deadline() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let _stuck = push(&publisher, 1);
+    settle().await;
+    let begun = Instant::now();
+    task.finish(begun + Duration::from_secs(1)).await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
 }
