@@ -135,17 +135,20 @@ pub async fn run(
     let parts = Parts::new(queue.clone(), index.clone(), transports.clone());
     let mut registry = Registry::default();
     parts.metrics.register(&mut registry);
+    let ingest_metrics = Arc::new(push_ingest::Metrics::default());
+    ingest_metrics.register(&mut registry);
     let ready = Arc::new(Ready::new(queue.clone(), index.clone(), transports.clone()));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
 
     let shutdown = shutdown::on_signal();
     let address = reachable(http.local_addr()?);
-    let ingest = tokio::spawn(push_ingest::run(
+    let ingest = tokio::spawn(push_ingest::run_with_metrics(
         settings.ingest,
         http,
         queue.clone(),
         index.clone(),
+        ingest_metrics,
         shutdown.clone(),
     ));
     // The worker goes on until ingest has answered its last request.
