@@ -53,7 +53,13 @@ pub struct EngineArgs {
     )]
     connect_timeout: String,
     /// How long the queue's server may take to confirm or to answer
-    #[arg(long, env = "PUSH_QUEUE_TIMEOUT", value_name = "TIME", default_value = "10s", global = true)]
+    #[arg(
+        long,
+        env = "PUSH_QUEUE_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s",
+        global = true
+    )]
     queue_timeout: String,
     /// How long the index's server may take to answer
     #[arg(
@@ -65,7 +71,13 @@ pub struct EngineArgs {
     )]
     index_response_timeout: String,
     /// How often a quiet connection to RabbitMQ shows that it lives
-    #[arg(long, env = "PUSH_AMQP_HEARTBEAT", value_name = "TIME", default_value = "10s", global = true)]
+    #[arg(
+        long,
+        env = "PUSH_AMQP_HEARTBEAT",
+        value_name = "TIME",
+        default_value = "10s",
+        global = true
+    )]
     amqp_heartbeat: String,
 }
 
