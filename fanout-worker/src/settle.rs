@@ -31,7 +31,6 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
     let task = Task { overtaken_at: None, ..task };
     let (rest, delay) = match verdict {
         Verdict::Ack => return Ok(()),
-        Verdict::Requeue => return Err(Undecided),
         Verdict::Continue => (Task { attempt: attempt_after(&task, 0), ..task }, None),
         Verdict::PutOff(delay) => {
             let more = task.attempt.saturating_add(1);

@@ -17,7 +17,7 @@ pub enum TurnEnd {
     Yielded,
     /// A transport is away; nothing was decided since the checkpoint.
     TransportAway,
-    /// The worker is stopping.
+    /// The worker is stopping, or could not publish what it had to.
     Interrupted,
     /// It can never be worked off, and why.
     Broken(String),
@@ -34,8 +34,6 @@ pub enum Verdict {
     PutOff(Duration),
     /// The same, and take over then only if the checkpoint has stayed here.
     StandBy(Duration, Option<Position>),
-    /// Leave it undecided: it will be delivered again.
-    Requeue,
     /// Put it aside with this reason, then acknowledge.
     Dead(String),
 }
@@ -48,7 +46,6 @@ impl Verdict {
             Self::Continue => "continue",
             Self::PutOff(_) => "put_off",
             Self::StandBy(..) => "stand_by",
-            Self::Requeue => "requeue",
             Self::Dead(_) => "dead",
         }
     }
@@ -91,11 +88,12 @@ pub fn decide(
     match end {
         TurnEnd::Finished => Verdict::Ack,
         TurnEnd::Overtaken(at) => Verdict::StandBy(backoff.stand_by, at),
-        TurnEnd::Yielded => Verdict::Continue,
+        // A stopping worker hands the rest on like one whose turn is over. Giving the message back
+        // would count as a failed delivery, and many restarts would make it a dead letter.
+        TurnEnd::Yielded | TurnEnd::Interrupted => Verdict::Continue,
         TurnEnd::TransportAway => {
             Verdict::PutOff(backoff.delay(attempt, jitter).min(expires_at.since(now)))
         }
-        TurnEnd::Interrupted => Verdict::Requeue,
         TurnEnd::Broken(reason) => Verdict::Dead(reason),
     }
 }
@@ -135,7 +133,7 @@ mod tests {
         let at = Some(Position(7));
         assert_eq!(decide(TurnEnd::Overtaken(at)), Verdict::StandBy(BACKOFF.stand_by, at));
         assert_eq!(decide(TurnEnd::Yielded), Verdict::Continue);
-        assert_eq!(decide(TurnEnd::Interrupted), Verdict::Requeue);
+        assert_eq!(decide(TurnEnd::Interrupted), Verdict::Continue);
         assert_eq!(decide(TurnEnd::Broken("x".into())), Verdict::Dead("x".into()));
     }
 }

@@ -1,6 +1,9 @@
 //! Logs: one line an event, its values as fields, to standard error.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 use tracing_subscriber::EnvFilter;
 
@@ -70,8 +73,10 @@ impl LogArgs {
 
 /// Starts logging for this process. A second call has no effect.
 pub fn init(settings: LogSettings) {
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(settings.filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(settings.filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // The only failure is that a subscriber is set already, which is a test's.
     let _ = match settings.format {
         LogFormat::Text => builder.try_init(),

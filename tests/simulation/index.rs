@@ -23,10 +23,13 @@ use crate::world::{Life, lock};
 /// Shards of the device list; slots go round them.
 const SHARDS: u32 = 3;
 
+/// A device and when it was registered, or nothing any more.
+type Slot = Option<(Device, UnixMillis)>;
+
 /// What is stored: one for all processes, and it survives all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    shards: Mutex<Vec<Vec<Option<(Device, UnixMillis)>>>>,
+    shards: Mutex<Vec<Vec<Slot>>>,
     ledger: Mutex<BTreeMap<MessageId, Entry>>,
 }
 

@@ -153,7 +153,7 @@ impl Simulation {
             transports: Transports::default().with(TransportKind::Mqtt, transport),
             metrics: Metrics::default(),
             clock: Arc::new(move || clock.now()),
-            random: Arc::new(move || jitter.random(|r| r.random())),
+            random: Arc::new(move || jitter.random(RngExt::random)),
         };
         let stop = CancellationToken::new();
         tokio::spawn(push_fanout_worker::run(settings(), parts, PEACE, stop.clone()));
@@ -195,7 +195,7 @@ impl Simulation {
 
     /// A producer's push is accepted, once or (a retry with an idempotency key) twice.
     fn produce(&self, devices: &[Device]) -> Result<Sent, String> {
-        let id = MessageId::from_uuid(Uuid::from_u128(self.world.random(|r| r.random())));
+        let id = MessageId::from_uuid(Uuid::from_u128(self.world.random(RngExt::random)));
         let expires = self.chance(1, 5);
         let time_to_live = if expires { 1 } else { 3600 };
         let mut unknown = 0;

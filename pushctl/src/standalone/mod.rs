@@ -35,10 +35,8 @@ use tracing::info;
 use self::broker::{Broker, BrokerSettings};
 use crate::{cli::make_data_dir, output::Output};
 
-/// What is logged unless `--log` says otherwise: the MQTT broker's own chatter is left out, and a
-/// demo is for reading.
-const LOG: &str = "info,rmqtt=warn,rmqtt_net=warn";
-const DEMO_LOG: &str = "warn,rmqtt=error,rmqtt_net=error";
+/// What is logged in a demo unless `--log` says otherwise: the demo is for reading.
+const DEMO_LOG: &str = "warn";
 
 /// Flags of `standalone`.
 #[derive(Debug, clap::Args)]
@@ -81,7 +79,7 @@ impl StandaloneArgs {
             &self.mqtt_listen,
             address,
         );
-        let usual_log = if self.demo { DEMO_LOG } else { LOG };
+        let usual_log = if self.demo { DEMO_LOG } else { telemetry::USUAL };
         let (ingest, worker) = (self.ingest.check(m), self.worker.check(m));
         let (mqtt, log) = (self.mqtt.check(m), self.log.check(usual_log, m));
         let settings = (|| {

@@ -49,6 +49,8 @@ impl Kind for MosquittoKind {
             "listener {} 127.0.0.1\n\
              allow_anonymous true\n\
              persistence false\n\
+             set_tcp_nodelay true\n\
+             max_inflight_messages 512\n\
              max_queued_messages {QUEUED_MESSAGES}\n\
              log_type error\n\
              log_type warning\n",
