@@ -10,10 +10,10 @@ use push_shared::{
     index::Slice,
     ledger::{Entry, Opened, Plan, Position, StrandId},
     message::Audience,
-    queue::{Delivery, Lane, QueueError},
+    queue::{Delivery, Lane},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{
     core::Core,
@@ -30,14 +30,15 @@ const JOBS_AT_ONCE: usize = 32;
 pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &CancellationToken) {
     let decided = match decode_batch(&delivery.payload) {
         Err(error) => {
-            put_aside(core, Lane::Jobs, delivery.payload.clone(), &error.to_string()).await
+            put_aside(core, Lane::Jobs, delivery.payload.clone(), &error.to_string(), stopping)
+                .await
         }
         Ok(jobs) => {
             let each = stream::iter(jobs).map(|job| async move {
                 match job {
                     Ok(job) => handle_job(core, &job, stopping).await,
                     Err((bytes, error)) => {
-                        put_aside(core, Lane::Jobs, bytes, &error.to_string()).await
+                        put_aside(core, Lane::Jobs, bytes, &error.to_string(), stopping).await
                     }
                 }
             });
@@ -55,7 +56,7 @@ async fn handle_job(core: &Core, job: &Job, stopping: &CancellationToken) -> Res
         Err(GaveUp::Interrupted) => return Err(Undecided),
         Err(GaveUp::Broken(reason)) => {
             let alone = encode_alone(job).map_err(|_| Undecided)?;
-            return put_aside(core, Lane::Jobs, alone, &reason).await;
+            return put_aside(core, Lane::Jobs, alone, &reason, stopping).await;
         }
     };
     match plan.strands.as_slice() {
@@ -63,15 +64,9 @@ async fn handle_job(core: &Core, job: &Job, stopping: &CancellationToken) -> Res
         [slices] => {
             let task = planned_task(job, 0, slices);
             let end = take_turn(core, &entry, &task, stopping).await;
-            settle_turn(core, task, end).await
+            settle_turn(core, task, end, stopping).await
         }
-        strands => publish_strands(core, job, &entry, strands).await.map_err(|error| {
-            warn!(
-                error = &error as &dyn std::error::Error,
-                "broadcast not handed on, will be redelivered"
-            );
-            Undecided
-        }),
+        strands => publish_strands(core, job, &entry, strands, stopping).await,
     }
 }
 
@@ -131,15 +126,15 @@ async fn publish_strands(
     job: &Job,
     entry: &Entry,
     strands: &[Vec<Slice>],
-) -> Result<(), QueueError> {
+    stopping: &CancellationToken,
+) -> Result<(), Undecided> {
     for (place, slices) in (0..).zip(strands) {
         if entry.position(StrandId::Planned(place)) == Some(Position::END) {
             continue;
         }
-        match planned_task(job, place, slices).encode() {
-            Ok(envelope) => core.queue.publish(Lane::Tasks, envelope).await?,
-            Err(error) => return Err(QueueError::Refused(error.to_string())),
-        }
+        let envelope = planned_task(job, place, slices).encode().map_err(|_| Undecided)?;
+        let publish = || core.queue.publish(Lane::Tasks, envelope.clone());
+        core.patience.publish_until(stopping, publish).await?;
     }
     Ok(())
 }

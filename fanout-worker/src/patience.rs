@@ -1,12 +1,13 @@
-//! Waiting out an index that is away.
+//! Waiting out an index or a queue that is away.
 //!
-//! Workers pause while Redis is gone and go on when it is back; the message they hold stays
-//! undecided meanwhile. Only the queue's own time limit for undecided messages, or the end of
-//! the worker, ends the wait.
+//! Workers pause while a server is gone and go on when it is back; the message they hold stays
+//! undecided meanwhile. It is not given back: that would count as a failed delivery, and an
+//! outage would turn healthy messages into dead letters. Only the queue's own time limit for
+//! undecided messages, or the end of the worker, ends the wait.
 
 use std::time::Duration;
 
-use push_shared::index::IndexError;
+use push_shared::{index::IndexError, queue::QueueError};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -56,10 +57,43 @@ impl Patience {
                 warn!(error = &error as &dyn std::error::Error, "waiting for the index");
             }
             unsure = true;
-            tokio::select! {
-                biased;
-                () = stopping.cancelled() => return Err(GaveUp::Interrupted),
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.longest),
+            self.rest(&mut pause, stopping).await?;
+        }
+    }
+
+    /// Publishes until the queue confirms. What was published by an earlier try whose confirm
+    /// was lost is there twice then, which is harmless.
+    pub(crate) async fn publish_until<F>(
+        &self,
+        stopping: &CancellationToken,
+        publish: impl Fn() -> F,
+    ) -> Result<(), GaveUp>
+    where
+        F: Future<Output = Result<(), QueueError>>,
+    {
+        let mut pause = self.first;
+        let mut waited = false;
+        loop {
+            let error = match publish().await {
+                Ok(()) => return Ok(()),
+                Err(QueueError::Closed) => return Err(GaveUp::Interrupted),
+                Err(error) => error,
+            };
+            if !waited {
+                warn!(error = &error as &dyn std::error::Error, "waiting for the queue");
+            }
+            waited = true;
+            self.rest(&mut pause, stopping).await?;
+        }
+    }
+
+    async fn rest(&self, pause: &mut Duration, stopping: &CancellationToken) -> Result<(), GaveUp> {
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => Err(GaveUp::Interrupted),
+            () = tokio::time::sleep(*pause) => {
+                *pause = (*pause * 2).min(self.longest);
+                Ok(())
             }
         }
     }
@@ -96,6 +130,20 @@ mod tests {
         let answer = PATIENCE.try_until(&CancellationToken::new(), step).await.unwrap();
         assert_eq!((answer.value, answer.unsure, tries.get()), (7, true, 10));
         assert_eq!(started.elapsed(), Duration::from_millis(6_300 + 3 * 5_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publish_is_tried_until_the_queue_takes_it_or_is_closed() {
+        let tries = Cell::new(0);
+        let publish = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 5 { Err(QueueError::Unavailable("gone".into())) } else { Ok(()) }
+        };
+        assert_eq!(PATIENCE.publish_until(&CancellationToken::new(), publish).await, Ok(()));
+        assert_eq!(tries.get(), 5);
+        let closed = async || Err(QueueError::Closed);
+        let gave_up = PATIENCE.publish_until(&CancellationToken::new(), closed).await;
+        assert_eq!(gave_up, Err(GaveUp::Interrupted));
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use push_shared::{
     message::Audience,
     queue::Lane,
 };
-use tracing::warn;
+use tokio_util::sync::CancellationToken;
 
 use crate::{core::Core, verdict::TurnEnd};
 
@@ -46,6 +46,7 @@ impl Later {
         job: &Job,
         batch: BatchId,
         attempt: u32,
+        stopping: &CancellationToken,
     ) -> Result<StrandId, TurnEnd> {
         let id = StrandId::Retry((core.random)());
         let delay = core.backoff.delay(attempt, core.jitter()).max(self.wanted);
@@ -60,11 +61,8 @@ impl Later {
             overtaken_at: None,
         };
         let envelope = task.encode().map_err(|error| TurnEnd::Broken(error.to_string()))?;
-        core.queue.publish_later(Lane::Tasks, envelope, delay).await.map_err(|error| {
-            let error: &dyn std::error::Error = &error;
-            warn!(error, "retry not published, its batch stays undecided");
-            TurnEnd::Interrupted
-        })?;
+        let publish = || core.queue.publish_later(Lane::Tasks, envelope.clone(), delay);
+        core.patience.publish_until(stopping, publish).await?;
         Ok(id)
     }
 }

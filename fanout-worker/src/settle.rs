@@ -7,12 +7,14 @@
 use bytes::Bytes;
 use push_shared::{
     envelope::Task,
-    queue::{Delivery, Lane, QueueError},
+    queue::{Delivery, Lane},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
     core::Core,
+    patience::GaveUp,
     verdict::{TurnEnd, Verdict, decide},
 };
 
@@ -21,7 +23,12 @@ use crate::{
 pub(crate) struct Undecided;
 
 /// Decides about a strand whose turn ended, and publishes what remains of it.
-pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result<(), Undecided> {
+pub(crate) async fn settle_turn(
+    core: &Core,
+    task: Task,
+    end: TurnEnd,
+    stopping: &CancellationToken,
+) -> Result<(), Undecided> {
     let head = &task.job.head;
     let jitter = core.jitter();
     let verdict = decide(end, task.attempt, &core.backoff, core.now(), head.expires_at, jitter);
@@ -40,15 +47,15 @@ pub(crate) async fn settle_turn(core: &Core, task: Task, end: TurnEnd) -> Result
         Verdict::Dead(reason) => {
             warn!(%message_id, reason, "strand put aside as a dead letter");
             let envelope = task.encode().map_err(|_| Undecided)?;
-            return put_aside(core, Lane::Tasks, envelope, &reason).await;
+            return put_aside(core, Lane::Tasks, envelope, &reason, stopping).await;
         }
     };
     let envelope = rest.encode().map_err(|_| Undecided)?;
-    let published = match delay {
-        None => core.queue.publish(Lane::Tasks, envelope).await,
-        Some(delay) => core.queue.publish_later(Lane::Tasks, envelope, delay).await,
+    let publish = async || match delay {
+        None => core.queue.publish(Lane::Tasks, envelope.clone()).await,
+        Some(delay) => core.queue.publish_later(Lane::Tasks, envelope.clone(), delay).await,
     };
-    published.map_err(|error| undecided(&error))
+    Ok(core.patience.publish_until(stopping, publish).await?)
 }
 
 /// A strand of the plan counts how often it was put off in a row; a retry keeps the number of
@@ -63,16 +70,19 @@ pub(crate) async fn put_aside(
     lane: Lane,
     envelope: Bytes,
     reason: &str,
+    stopping: &CancellationToken,
 ) -> Result<(), Undecided> {
     warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
-    core.queue.publish_dead(lane, envelope, reason).await.map_err(|error| undecided(&error))?;
+    let publish = || core.queue.publish_dead(lane, envelope.clone(), reason);
+    core.patience.publish_until(stopping, publish).await?;
     core.metrics.dead_letter(lane);
     Ok(())
 }
 
-fn undecided(error: &QueueError) -> Undecided {
-    warn!(error = error as &dyn std::error::Error, "not published, the message stays undecided");
-    Undecided
+impl From<GaveUp> for Undecided {
+    fn from(_: GaveUp) -> Self {
+        Self
+    }
 }
 
 /// Tells the queue what became of a message. A failure here is harmless: the message comes

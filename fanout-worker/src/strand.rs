@@ -160,7 +160,7 @@ impl Strand<'_> {
             None
         } else {
             let batch = BatchId { strand: self.id, from: position };
-            Some(later.hand_on(core, self.job, batch, self.attempt).await?)
+            Some(later.hand_on(core, self.job, batch, self.attempt, stopping).await?)
         };
         let found = batch.targets.len() as u64 + batch.unknown;
         let step = Step { to: batch.next, found, outcomes, opens };

@@ -20,11 +20,12 @@ use crate::{
 pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &CancellationToken) {
     let decided = match Task::decode(&delivery.payload) {
         Err(error) => {
-            put_aside(core, Lane::Tasks, delivery.payload.clone(), &error.to_string()).await
+            put_aside(core, Lane::Tasks, delivery.payload.clone(), &error.to_string(), stopping)
+                .await
         }
         Ok(task) => {
             let end = look_and_take_turn(core, &task, stopping).await;
-            settle_turn(core, task, end).await
+            settle_turn(core, task, end, stopping).await
         }
     };
     close(delivery, decided).await;

@@ -319,3 +319,41 @@ async fn stopping_a_worker_in_the_middle_of_a_broadcast_loses_and_repeats_nothin
         assert_eq!(times, 1, "{}", device.client_id);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
+    use push_shared::queue::{
+        Lane, Queue as _,
+        amqp::{AmqpQueue, AmqpSettings},
+    };
+
+    let service = Service::start().await;
+    let worker = service.worker(&[]).await;
+    crowd(&service, 10, 0).await;
+    let queue =
+        AmqpQueue::connect(&amqp_url(), &service.namespace, AmqpSettings::default()).await.unwrap();
+    let poison: [&[u8]; 4] =
+        [b"", b"\xff\xfe", br#"{"v":99,"jobs":[]}"#, br#"{"v":1,"jobs":[{"payload":{}}]}"#];
+    for (lane, bytes) in Lane::ALL.into_iter().flat_map(|lane| poison.map(|bytes| (lane, bytes))) {
+        queue.publish(lane, bytes.into()).await.unwrap();
+    }
+    let id = service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    assert_eq!(service.settled(&id).await["sent"], 10);
+    let dead = eventually("every unreadable envelope is put aside", PATIENCE, async || {
+        let dead = service.pushctl(&["dead", "list", "--json"]).await;
+        let dead: Vec<Value> = serde_json::from_str(&dead).unwrap();
+        if dead.len() == 8 { Ok(dead) } else { Err(format!("{dead:?}")) }
+    })
+    .await;
+    let reasons = dead.iter().map(|letter| letter["reason"].as_str().unwrap());
+    assert_eq!(
+        reasons.filter(|reason| reason.contains("version 99 is newer")).count(),
+        2,
+        "{dead:?}"
+    );
+    for lane in Lane::ALL {
+        assert_eq!(dead.iter().filter(|letter| letter["lane"] == lane.name()).count(), 4);
+    }
+    assert!(worker.stop().await.success());
+    queue.close().await;
+}
