@@ -17,6 +17,7 @@ pub mod process_tree;
 pub mod run;
 pub mod servers;
 pub mod service;
+pub mod stack;
 
 pub use eventually::eventually;
 pub use ports::{Port, free_port};

@@ -12,99 +12,15 @@
 use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use push_tests::{
-    Port, amqp_url,
+    amqp_url,
     devices::Devices,
-    eventually, free_port, mqtt_url, namespace, redis_url,
-    service::{Program, pushctl, request},
+    eventually, mqtt_url,
+    stack::{APP, Servers, Stack},
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// One running service with an app.
-struct Service {
-    namespace: String,
-    port: Port,
-    _ingest: Program,
-    secret: String,
-}
-
-const APP: &str = "app";
-
-impl Service {
-    async fn start() -> Self {
-        let (namespace, port) = (namespace(), free_port().unwrap());
-        let engines = Self::engines(&namespace);
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        let listen = port.address();
-        flags.extend(["--listen", &listen]);
-        let ingest = Program::start_ready("ingest", &flags).await;
-        let mut service = Self { namespace, port, _ingest: ingest, secret: String::new() };
-        let made: Value =
-            serde_json::from_str(&service.pushctl(&["app", "create", APP, "--json"]).await)
-                .unwrap();
-        service.secret = made["secret"].as_str().unwrap().to_owned();
-        service
-    }
-
-    fn engines(namespace: &str) -> Vec<String> {
-        [["--queue-url", &amqp_url()], ["--index-url", &redis_url()], ["--namespace", namespace]]
-            .into_iter()
-            .flatten()
-            .map(str::to_owned)
-            .collect()
-    }
-
-    async fn worker(&self, more: &[&str]) -> Program {
-        let (engines, mqtt) = (Self::engines(&self.namespace), mqtt_url());
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--mqtt-url", &mqtt]);
-        flags.extend(more);
-        Program::start_ready("fanout-worker", &flags).await
-    }
-
-    async fn pushctl(&self, command: &[&str]) -> String {
-        let engines = Self::engines(&self.namespace);
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(command);
-        pushctl(&flags).await
-    }
-
-    async fn import(&self, lines: &str) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), lines).unwrap();
-        self.pushctl(&["device", "import", APP, file.path().to_str().unwrap()]).await;
-    }
-
-    async fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let url = format!("http://{}{path}", self.port.address());
-        let headers =
-            [("authorization", self.secret.as_str()), ("content-type", "application/json")];
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, text) = request(method, &url, &headers, &body).await.unwrap();
-        (status, serde_json::from_str(&text).unwrap())
-    }
-
-    async fn push(&self, body: &Value) -> String {
-        let (status, answer) = self.call("POST", &format!("/v1/message/push/{APP}"), body).await;
-        assert_eq!(status, 200, "{answer}");
-        answer["result"]["message_id"].as_str().unwrap().to_owned()
-    }
-
-    async fn ledger(&self, id: &str) -> Value {
-        self.call("GET", &format!("/v1/message/{APP}/{id}"), &Value::Null).await.1["result"].clone()
-    }
-
-    /// Waits until every device of a message is settled, and gives its ledger.
-    async fn settled(&self, id: &str) -> Value {
-        eventually(&format!("message {id} is settled"), PATIENCE, async || {
-            let ledger = self.ledger(id).await;
-            if ledger["state"] == "done" { Ok(ledger) } else { Err(ledger.to_string()) }
-        })
-        .await
-    }
-}
 
 /// A device as this test knows it: raw values, compared by rules written here a second time.
 #[derive(Clone)]
@@ -168,7 +84,7 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
     let random = &mut SmallRng::seed_from_u64(7);
     let known: Vec<Known> = (0..10_000).map(|n| Known::random(n, random)).collect();
     let connected: Vec<Known> = known.iter().step_by(50).cloned().collect();
-    let service = Service::start().await;
+    let service = Stack::start(Servers::shared()).await;
     let _worker = service.worker(&[]).await;
     let mut lines = String::new();
     for device in &known {
@@ -260,7 +176,7 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
 }
 
 /// Devices that are sent to without a broker, and a few that listen.
-async fn crowd(service: &Service, discarded: usize, listening: usize) -> Vec<String> {
+async fn crowd(service: &Stack, discarded: usize, listening: usize) -> Vec<String> {
     let mut lines = String::new();
     for n in 0..discarded {
         writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
@@ -279,7 +195,7 @@ const SMALL_STEPS: [&str; 6] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_one_broadcast() {
-    let service = Service::start().await;
+    let service = Stack::start(Servers::shared()).await;
     crowd(&service, 60_000, 0).await;
     let (one, two) = (service.worker(&SMALL_STEPS).await, service.worker(&SMALL_STEPS).await);
     let id = service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
@@ -296,7 +212,7 @@ async fn two_workers_share_one_broadcast() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_a_worker_in_the_middle_of_a_broadcast_loses_and_repeats_nothing() {
-    let service = Service::start().await;
+    let service = Stack::start(Servers::shared()).await;
     let ids = crowd(&service, 60_000, 40).await;
     let devices = Devices::listen(&mqtt_url(), APP, &ids).await;
     let (one, two) = (service.worker(&SMALL_STEPS).await, service.worker(&SMALL_STEPS).await);
@@ -327,7 +243,7 @@ async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
         amqp::{AmqpQueue, AmqpSettings},
     };
 
-    let service = Service::start().await;
+    let service = Stack::start(Servers::shared()).await;
     let worker = service.worker(&[]).await;
     crowd(&service, 10, 0).await;
     let queue =

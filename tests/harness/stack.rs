@@ -1,0 +1,187 @@
+//! The scaled form of the service, as an operator runs it: `ingest` and any number of workers as
+//! processes over servers that the test chooses, and one app.
+
+#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    amqp_url, eventually, free_port, mqtt_url, namespace,
+    ports::Port,
+    redis_url,
+    service::{Program, pushctl, request},
+};
+
+/// How long a message may take to be settled.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The app of every stack.
+pub const APP: &str = "app";
+
+/// The servers of a stack.
+#[derive(Debug, Clone)]
+pub struct Servers {
+    /// RabbitMQ.
+    pub amqp: String,
+    /// Redis or Redis Cluster.
+    pub redis: String,
+    /// An MQTT broker.
+    pub mqtt: String,
+}
+
+impl Servers {
+    /// Those that the run shares.
+    pub fn shared() -> Self {
+        Self { amqp: amqp_url(), redis: redis_url(), mqtt: mqtt_url() }
+    }
+}
+
+/// One running service with an app.
+#[derive(Debug)]
+pub struct Stack {
+    servers: Servers,
+    /// Prefix of its queues and keys.
+    pub namespace: String,
+    ports: Vec<Port>,
+    ingests: Vec<Program>,
+    secret: String,
+}
+
+impl Stack {
+    /// Starts one `ingest` and makes the app.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn start(servers: Servers) -> Self {
+        let mut stack = Self {
+            servers,
+            namespace: namespace(),
+            ports: Vec::new(),
+            ingests: Vec::new(),
+            secret: String::new(),
+        };
+        stack.add_ingest().await;
+        let made = stack.pushctl(&["app", "create", APP, "--json"]).await;
+        let made: Value = serde_json::from_str(&made).expect("JSON");
+        stack.secret = made["secret"].as_str().expect("a secret").to_owned();
+        stack
+    }
+
+    /// Starts another `ingest`.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn add_ingest(&mut self) {
+        let port = free_port().expect("a free port");
+        let (engines, listen) = (self.engines(), port.address());
+        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+        flags.extend(["--listen", &listen]);
+        self.ingests.push(Program::start_ready("ingest", &flags).await);
+        self.ports.push(port);
+    }
+
+    fn engines(&self) -> Vec<String> {
+        let Servers { amqp, redis, .. } = &self.servers;
+        [["--queue-url", amqp], ["--index-url", redis], ["--namespace", &self.namespace]]
+            .into_iter()
+            .flatten()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Starts a worker with these flags besides those it needs.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn worker(&self, more: &[&str]) -> Program {
+        let engines = self.engines();
+        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+        flags.extend(["--mqtt-url", &self.servers.mqtt]);
+        flags.extend(more);
+        Program::start_ready("fanout-worker", &flags).await
+    }
+
+    /// Runs `pushctl` on the stack's engines and gives its output.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub async fn pushctl(&self, command: &[&str]) -> String {
+        let engines = self.engines();
+        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+        flags.extend(command);
+        pushctl(&flags).await
+    }
+
+    /// Imports devices, one JSON object a line.
+    ///
+    /// # Panics
+    /// If a line is bad.
+    pub async fn import(&self, lines: &str) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), lines).expect("written");
+        let path = file.path().to_str().expect("a path");
+        self.pushctl(&["device", "import", APP, path]).await;
+    }
+
+    /// Calls one of the `ingest`s; HTTP status and answer.
+    ///
+    /// # Panics
+    /// If there is no answer, or it is no JSON.
+    pub async fn call_at(
+        &self,
+        ingest: usize,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+        body: &Value,
+    ) -> (u16, Value) {
+        let url = format!("http://{}{path}", self.ports[ingest].address());
+        let mut headers =
+            vec![("authorization", self.secret.as_str()), ("content-type", "application/json")];
+        headers.extend(more);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, text) = request(method, &url, &headers, &body).await.expect("an answer");
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// Pushes, and gives the answer whatever it is.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn try_push(&self, body: &Value) -> (u16, Value) {
+        self.call_at(0, "POST", &format!("/v1/message/push/{APP}"), &[], body).await
+    }
+
+    /// Pushes, and gives the message id.
+    ///
+    /// # Panics
+    /// If the push is refused.
+    pub async fn push(&self, body: &Value) -> String {
+        let (status, answer) = self.try_push(body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["result"]["message_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The ledger of a message, `null` if it has none yet.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn ledger(&self, id: &str) -> Value {
+        let path = format!("/v1/message/{APP}/{id}");
+        self.call_at(0, "GET", &path, &[], &Value::Null).await.1["result"].clone()
+    }
+
+    /// Waits until every device of a message is settled, and gives its ledger.
+    ///
+    /// # Panics
+    /// If that does not happen.
+    pub async fn settled(&self, id: &str) -> Value {
+        eventually(&format!("message {id} is settled"), PATIENCE, async || {
+            let ledger = self.ledger(id).await;
+            if ledger["state"] == "done" { Ok(ledger) } else { Err(ledger.to_string()) }
+        })
+        .await
+    }
+}

@@ -1,0 +1,217 @@
+//! A part dies in the middle of a broadcast and comes back: nothing that was answered 200 is
+//! lost, nothing is counted twice, and a fresh push flows. Each test has servers of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+use std::{fmt::Write as _, time::Duration};
+
+use push_tests::{
+    devices::Devices,
+    eventually,
+    servers::{Mosquitto, RabbitMq, Redis},
+    service::Program,
+    stack::{APP, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Devices that are sent to without a broker.
+const CROWD: usize = 40_000;
+/// Devices that listen.
+const LISTENERS: usize = 20;
+/// Devices between two checkpoints.
+const BATCH: usize = 50;
+/// Small steps, so that a broadcast has a middle; quick looks, so that it goes on soon.
+const STEPS: [&str; 14] = [
+    "--batch",
+    "50",
+    "--strand-min-slots",
+    "1000",
+    "--strands",
+    "8",
+    "--task-prefetch",
+    "2",
+    "--turn",
+    "100ms",
+    "--stand-by",
+    "1s",
+    "--retry-longest",
+    "2s",
+];
+
+/// Servers that a test may kill, the stack on them, and devices that listen.
+struct World {
+    amqp: RabbitMq,
+    redis: Redis,
+    mqtt: Mosquitto,
+    stack: Stack,
+    devices: Devices,
+}
+
+impl World {
+    async fn start() -> Self {
+        let (amqp, redis, mqtt) =
+            tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
+        let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
+        let stack = Stack::start(servers).await;
+        // RabbitMQ 3.10 forgets a queue whose name had no time to reach the disk.
+        for queue in ["jobs", "tasks", "dead"] {
+            amqp.wait_until_known_on_disk(&format!("{}.{queue}", stack.namespace)).await;
+        }
+        let ids: Vec<String> = (0..LISTENERS).map(|n| format!("listener-{n}")).collect();
+        let mut lines = String::new();
+        for n in 0..CROWD {
+            writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
+        }
+        for id in &ids {
+            writeln!(lines, r#"{{"client_id":"{id}"}}"#).unwrap();
+        }
+        stack.import(&lines).await;
+        let devices = Devices::listen(&mqtt.url(), APP, &ids).await;
+        Self { amqp, redis, mqtt, stack, devices }
+    }
+
+    /// Pushes to everyone and waits until some of them, but not all, are settled.
+    async fn begin(&self) -> String {
+        let id = self.stack.push(&everyone()).await;
+        eventually("the broadcast is under way", PATIENCE, async || {
+            let ledger = self.stack.ledger(&id).await;
+            let sent = ledger["sent"].as_u64().unwrap_or_default();
+            assert_ne!(ledger["state"], "done", "the broadcast has no middle any more");
+            if sent > 0 { Ok(()) } else { Err(ledger.to_string()) }
+        })
+        .await;
+        id
+    }
+
+    /// The oracle: the ledger closes over everyone, every listener has the message, repeats stay
+    /// within `repeats` batches, and a fresh push flows. `sent` may lack listeners that were
+    /// away.
+    async fn judge(&self, id: &str, repeats: usize) -> Value {
+        let ledger = self.stack.settled(id).await;
+        let everyone_count = (CROWD + LISTENERS) as u64;
+        assert_eq!(ledger["targeted"], everyone_count, "{ledger}");
+        assert_eq!(ledger["sent"], everyone_count, "{ledger}");
+        assert_eq!(ledger["pending"], 0, "{ledger}");
+        let fresh = self.stack.push(&everyone()).await;
+        let mut again = 0;
+        for device in &self.devices.all {
+            device.wait_for(&fresh).await;
+            let times = device.received().iter().filter(|payload| payload.contains(id)).count();
+            assert!(times > 0, "{} did not receive the message", device.client_id);
+            again += times - 1;
+        }
+        assert!(again <= repeats * BATCH, "{again} repeats");
+        assert_eq!(self.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
+        ledger
+    }
+}
+
+fn everyone() -> Value {
+    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": {"type": 0}})
+}
+
+async fn still_ready(worker: &mut Program) {
+    worker.wait_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_loses_nothing_and_repeats_at_most_a_batch_for_each_strand_in_flight() {
+    let world = World::start().await;
+    let mut killed = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    killed.process().kill();
+    let before = world.stack.ledger(&id).await;
+    assert_eq!(before["state"], "sending", "{before}");
+    let _other = world.stack.worker(&STEPS).await;
+    // The worker had two tasks in flight and one envelope.
+    world.judge(&id, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_rabbitmq_loses_no_broadcast_and_nobody_has_to_be_restarted() {
+    let mut world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    world.amqp.kill();
+    let (status, answer) = world.stack.try_push(&everyone()).await;
+    assert_eq!(status, 503, "{answer}");
+    world.amqp.restart().await.unwrap();
+    eventually("a push is taken again", PATIENCE, async || {
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+    still_ready(&mut worker).await;
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_redis_pauses_a_broadcast_and_nobody_has_to_be_restarted() {
+    let mut world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    world.redis.kill();
+    // Known apps are served from memory meanwhile; what is accepted waits in the queue.
+    let (status, answer) = world.stack.try_push(&everyone()).await;
+    assert_eq!(status, 200, "{answer}");
+    let meanwhile = answer["result"]["message_id"].as_str().unwrap().to_owned();
+    world.redis.restart().await.unwrap();
+    still_ready(&mut worker).await;
+    world.judge(&id, 6).await;
+    world.stack.settled(&meanwhile).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_mqtt_broker_puts_devices_off_until_it_thaws() {
+    let world = World::start().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    world.mqtt.freeze().unwrap();
+    // The length of the fault, not a wait for anything.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.mqtt.thaw().unwrap();
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_requests_with_one_key_through_two_ingests_are_one_message_sent_once() {
+    let mut world = World::start().await;
+    world.stack.add_ingest().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let key = [("idempotency-key", "order-4711")];
+    let path = format!("/v1/message/push/{APP}");
+    let body = everyone();
+    let (one, two) = tokio::join!(
+        world.stack.call_at(0, "POST", &path, &key, &body),
+        world.stack.call_at(1, "POST", &path, &key, &body),
+    );
+    let id = one.1["result"]["message_id"].as_str().unwrap();
+    assert_eq!((one.0, two.0), (200, 200));
+    assert_eq!(two.1["result"]["message_id"], id);
+    world.judge(id, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_stops_a_broadcast_and_the_ledger_says_for_how_many() {
+    let world = World::start().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    let path = format!("/v1/message/{APP}/{id}");
+    let (status, answer) = world.stack.call_at(0, "DELETE", &path, &[], &Value::Null).await;
+    assert_eq!((status, &answer["result"]["state"]), (200, &json!("recalled")), "{answer}");
+    let ledger = eventually("everybody is accounted for", PATIENCE, async || {
+        let ledger = world.stack.ledger(&id).await;
+        let count = |name: &str| ledger[name].as_u64().unwrap_or_default();
+        let all = (CROWD + LISTENERS) as u64;
+        if count("sent") + count("recalled") == all { Ok(ledger) } else { Err(ledger.to_string()) }
+    })
+    .await;
+    assert!(ledger["recalled"].as_u64().unwrap() > 0, "{ledger}");
+    assert_eq!(ledger["pending"], 0, "{ledger}");
+}
