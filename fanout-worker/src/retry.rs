@@ -100,10 +100,8 @@ pub(crate) fn what_now(entry: &Entry, task: &Task) -> WhatNow {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use bytes::Bytes;
-    use push_shared::{envelope::Head, ids::MessageId, ledger::Outcomes, time::UnixMillis};
+    use push_shared::{envelope::Head, ids::MessageId, ledger::Opened, time::UnixMillis};
 
     use super::*;
 
@@ -111,18 +109,14 @@ mod tests {
     const BATCH: BatchId = BatchId { strand: StrandId::Planned(1), from: Position(40) };
 
     fn entry() -> Entry {
-        Entry {
+        Entry::begin(&Opened {
             message_id: MessageId::issue(),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
             copy: 0,
-            recalled_at: None,
-            plan: None,
-            positions: BTreeMap::new(),
-            targeted: 0,
-            outcomes: Outcomes::default(),
-        }
+            keep_until: UnixMillis(1),
+        })
     }
 
     fn task(strand: StrandId, retries: Option<BatchId>) -> Task {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::settings::{Mistakes, Named, address, count, duration};
+use push_shared::settings::{Mistakes, address, count, duration};
 
 use crate::{
     core::PlanLimits,
@@ -133,52 +133,26 @@ pub struct ProcessSettings {
     pub drain_deadline: Duration,
 }
 
-macro_rules! named {
-    ($flag:literal, $env:literal) => {
-        Named { flag: $flag, env: $env }
-    };
-}
-
 impl WorkerArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<WorkerSettings> {
         let m = mistakes;
-        let job_prefetch = m.take(
-            named!("--job-prefetch", "PUSH_JOB_PREFETCH"),
-            &self.job_prefetch,
-            count(1, 1000),
-        );
-        let task_prefetch = m.take(
-            named!("--task-prefetch", "PUSH_TASK_PREFETCH"),
-            &self.task_prefetch,
-            count(1, 1000),
-        );
-        let batch = m.take(named!("--batch", "PUSH_BATCH"), &self.batch, count(1, 100_000));
-        let strands = m.take(named!("--strands", "PUSH_STRANDS"), &self.strands, count(1, 4096));
-        let min_slots = m.take(
-            named!("--strand-min-slots", "PUSH_STRAND_MIN_SLOTS"),
-            &self.strand_min_slots,
-            count(1, u64::from(u32::MAX)),
-        );
-        let retry_attempts = m.take(
-            named!("--retry-attempts", "PUSH_RETRY_ATTEMPTS"),
-            &self.retry_attempts,
-            count(1, 1000),
-        );
-        let mut time = |name, text: &str| m.take(name, text, duration);
-        let turn = time(named!("--turn", "PUSH_TURN"), &self.turn);
-        let now_window = time(named!("--now-window", "PUSH_NOW_WINDOW"), &self.now_window);
-        let retry_first = time(named!("--retry-first", "PUSH_RETRY_FIRST"), &self.retry_first);
-        let retry_longest =
-            time(named!("--retry-longest", "PUSH_RETRY_LONGEST"), &self.retry_longest);
-        let stand_by = time(named!("--stand-by", "PUSH_STAND_BY"), &self.stand_by);
-        let index_pause = time(named!("--index-pause", "PUSH_INDEX_PAUSE"), &self.index_pause);
-        let index_longest = time(
-            named!("--index-pause-longest", "PUSH_INDEX_PAUSE_LONGEST"),
-            &self.index_pause_longest,
-        );
-        let ledger_retention =
-            time(named!("--ledger-retention", "PUSH_LEDGER_RETENTION"), &self.ledger_retention);
+        let job_prefetch = m.take("--job-prefetch", &self.job_prefetch, count(1, 1000));
+        let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
+        let batch = m.take("--batch", &self.batch, count(1, 100_000));
+        let strands = m.take("--strands", &self.strands, count(1, 4096));
+        let min_slots =
+            m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
+        let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
+        let mut time = |flag, text| m.take(flag, text, duration);
+        let turn = time("--turn", &self.turn);
+        let now_window = time("--now-window", &self.now_window);
+        let retry_first = time("--retry-first", &self.retry_first);
+        let retry_longest = time("--retry-longest", &self.retry_longest);
+        let stand_by = time("--stand-by", &self.stand_by);
+        let index_pause = time("--index-pause", &self.index_pause);
+        let index_longest = time("--index-pause-longest", &self.index_pause_longest);
+        let ledger_retention = time("--ledger-retention", &self.ledger_retention);
         let (retry_first, retry_longest) = (retry_first?, retry_longest?);
         if retry_first > retry_longest || retry_first.is_zero() {
             m.note("--retry-first must be more than zero and at most --retry-longest");
@@ -201,7 +175,7 @@ impl MqttArgs {
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<Option<(MqttUrl, MqttSettings)>> {
         let tuning = self.tuning.check(mistakes);
         let Some(url) = &self.mqtt_url else { return tuning.map(|_| None) };
-        let url = mistakes.take_secret(named!("--mqtt-url", "PUSH_MQTT_URL"), url, |url| {
+        let url = mistakes.take_secret("--mqtt-url", url, |url| {
             url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
         });
         Some(Some((url?, tuning?)))
@@ -212,23 +186,15 @@ impl MqttTuningArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<MqttSettings> {
         let connections = mistakes.take(
-            named!("--mqtt-connections", "PUSH_MQTT_CONNECTIONS"),
+            "--mqtt-connections",
             &self.mqtt_connections,
             count(1, MqttSettings::MAX_CONNECTIONS),
         );
-        let window = mistakes.take(
-            named!("--mqtt-window", "PUSH_MQTT_WINDOW"),
-            &self.mqtt_window,
-            count(1, u16::MAX),
-        );
-        let mut time = |name, text: &str| mistakes.take(name, text, duration);
-        let connect_timeout = time(
-            named!("--mqtt-connect-timeout", "PUSH_MQTT_CONNECT_TIMEOUT"),
-            &self.mqtt_connect_timeout,
-        );
-        let ack_timeout =
-            time(named!("--mqtt-ack-timeout", "PUSH_MQTT_ACK_TIMEOUT"), &self.mqtt_ack_timeout);
-        let patience = time(named!("--mqtt-patience", "PUSH_MQTT_PATIENCE"), &self.mqtt_patience);
+        let window = mistakes.take("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
+        let mut time = |flag, text| mistakes.take(flag, text, duration);
+        let connect_timeout = time("--mqtt-connect-timeout", &self.mqtt_connect_timeout);
+        let ack_timeout = time("--mqtt-ack-timeout", &self.mqtt_ack_timeout);
+        let patience = time("--mqtt-patience", &self.mqtt_patience);
         Some(MqttSettings {
             connections: connections?,
             window: window?,
@@ -243,13 +209,8 @@ impl MqttTuningArgs {
 impl ProcessArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<ProcessSettings> {
-        let ops_listen =
-            mistakes.take(named!("--ops-listen", "PUSH_OPS_LISTEN"), &self.ops_listen, address);
-        let drain_deadline = mistakes.take(
-            named!("--drain-deadline", "PUSH_DRAIN_DEADLINE"),
-            &self.drain_deadline,
-            duration,
-        );
+        let ops_listen = mistakes.take("--ops-listen", &self.ops_listen, address);
+        let drain_deadline = mistakes.take("--drain-deadline", &self.drain_deadline, duration);
         Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
     }
 }

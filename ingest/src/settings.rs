@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::settings::{Mistakes, Named, address, count, duration, size};
+use push_shared::settings::{Mistakes, address, count, duration, size};
 
 /// Everything that ingest needs to know.
 #[derive(Debug, Clone)]
@@ -154,30 +154,15 @@ pub struct IngestArgs {
     publish_timeout: String,
 }
 
-macro_rules! named {
-    ($flag:literal, $env:literal) => {
-        Named { flag: $flag, env: $env }
-    };
-}
-
 impl IngestArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<Settings> {
-        let listen = mistakes.take(named!("--listen", "PUSH_LISTEN"), &self.listen, address);
-        let ops_listen =
-            mistakes.take(named!("--ops-listen", "PUSH_OPS_LISTEN"), &self.ops_listen, address);
-        let drain_deadline = mistakes.take(
-            named!("--drain-deadline", "PUSH_DRAIN_DEADLINE"),
-            &self.drain_deadline,
-            duration,
-        );
+        let listen = mistakes.take("--listen", &self.listen, address);
+        let ops_listen = mistakes.take("--ops-listen", &self.ops_listen, address);
+        let drain_deadline = mistakes.take("--drain-deadline", &self.drain_deadline, duration);
         let http = self.check_http(mistakes);
         let rules = mistakes
-            .take(
-                named!("--max-client-ids", "PUSH_MAX_CLIENT_IDS"),
-                &self.max_client_ids,
-                count(1, 100_000),
-            )
+            .take("--max-client-ids", &self.max_client_ids, count(1, 100_000))
             .map(|max_client_ids| Rules { max_client_ids });
         let apps = self.check_apps(mistakes);
         let publisher = self.check_publisher(mistakes);
@@ -193,43 +178,18 @@ impl IngestArgs {
     }
 
     fn check_http(&self, mistakes: &mut Mistakes) -> Option<HttpSettings> {
-        let max_connections = mistakes.take(
-            named!("--max-connections", "PUSH_MAX_CONNECTIONS"),
-            &self.max_connections,
-            count(1, 1_000_000),
-        );
-        let header_timeout = mistakes.take(
-            named!("--header-timeout", "PUSH_HEADER_TIMEOUT"),
-            &self.header_timeout,
-            some_time,
-        );
-        let body_timeout = mistakes.take(
-            named!("--body-timeout", "PUSH_BODY_TIMEOUT"),
-            &self.body_timeout,
-            some_time,
-        );
-        let idle_timeout = mistakes.take(
-            named!("--idle-timeout", "PUSH_IDLE_TIMEOUT"),
-            &self.idle_timeout,
-            some_time,
-        );
-        let max_header = mistakes.take(
-            named!("--max-header", "PUSH_MAX_HEADER"),
-            &self.max_header,
-            size_between(1024, 1024 * 1024),
-        );
-        let max_body = mistakes.take(
-            named!("--max-body", "PUSH_MAX_BODY"),
-            &self.max_body,
-            size_between(1024, 64 * 1024 * 1024),
-        );
-        let h2_streams = mistakes.take(
-            named!("--h2-streams", "PUSH_H2_STREAMS"),
-            &self.h2_streams,
-            count(1, 10_000),
-        );
+        let max_connections =
+            mistakes.take("--max-connections", &self.max_connections, count(1, 1_000_000));
+        let header_timeout = mistakes.take("--header-timeout", &self.header_timeout, some_time);
+        let body_timeout = mistakes.take("--body-timeout", &self.body_timeout, some_time);
+        let idle_timeout = mistakes.take("--idle-timeout", &self.idle_timeout, some_time);
+        let max_header =
+            mistakes.take("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
+        let max_body =
+            mistakes.take("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
+        let h2_streams = mistakes.take("--h2-streams", &self.h2_streams, count(1, 10_000));
         let max_buffered = mistakes.take(
-            named!("--max-buffered", "PUSH_MAX_BUFFERED"),
+            "--max-buffered",
             &self.max_buffered,
             // A semaphore's permits: the upper end is far below what it can count.
             size_between(1024, 1 << 40),
@@ -252,20 +212,10 @@ impl IngestArgs {
     }
 
     fn check_apps(&self, mistakes: &mut Mistakes) -> Option<AppSettings> {
-        let fresh =
-            mistakes.take(named!("--app-fresh", "PUSH_APP_FRESH"), &self.app_fresh, duration);
-        let stale =
-            mistakes.take(named!("--app-stale", "PUSH_APP_STALE"), &self.app_stale, duration);
-        let max_apps = mistakes.take(
-            named!("--max-apps", "PUSH_MAX_APPS"),
-            &self.max_apps,
-            count(1, 100_000_000),
-        );
-        let index_timeout = mistakes.take(
-            named!("--index-timeout", "PUSH_INDEX_TIMEOUT"),
-            &self.index_timeout,
-            some_time,
-        );
+        let fresh = mistakes.take("--app-fresh", &self.app_fresh, duration);
+        let stale = mistakes.take("--app-stale", &self.app_stale, duration);
+        let max_apps = mistakes.take("--max-apps", &self.max_apps, count(1, 100_000_000));
+        let index_timeout = mistakes.take("--index-timeout", &self.index_timeout, some_time);
         if let (Some(fresh), Some(stale)) = (fresh, stale)
             && fresh > stale
         {
@@ -280,31 +230,13 @@ impl IngestArgs {
     }
 
     fn check_publisher(&self, mistakes: &mut Mistakes) -> Option<PublisherSettings> {
-        let batch_jobs = mistakes.take(
-            named!("--batch-jobs", "PUSH_BATCH_JOBS"),
-            &self.batch_jobs,
-            count(1, 65_536),
-        );
-        let batch_bytes = mistakes.take(
-            named!("--batch-bytes", "PUSH_BATCH_BYTES"),
-            &self.batch_bytes,
-            size_between(1024, 64 * 1024 * 1024),
-        );
-        let window = mistakes.take(
-            named!("--publish-window", "PUSH_PUBLISH_WINDOW"),
-            &self.publish_window,
-            count(1, 1024),
-        );
-        let waiting = mistakes.take(
-            named!("--publish-waiting", "PUSH_PUBLISH_WAITING"),
-            &self.publish_waiting,
-            count(1, 1_000_000),
-        );
-        let timeout = mistakes.take(
-            named!("--publish-timeout", "PUSH_PUBLISH_TIMEOUT"),
-            &self.publish_timeout,
-            some_time,
-        );
+        let batch_jobs = mistakes.take("--batch-jobs", &self.batch_jobs, count(1, 65_536));
+        let batch_bytes =
+            mistakes.take("--batch-bytes", &self.batch_bytes, size_between(1024, 64 * 1024 * 1024));
+        let window = mistakes.take("--publish-window", &self.publish_window, count(1, 1024));
+        let waiting =
+            mistakes.take("--publish-waiting", &self.publish_waiting, count(1, 1_000_000));
+        let timeout = mistakes.take("--publish-timeout", &self.publish_timeout, some_time);
         Some(PublisherSettings {
             batch_jobs: batch_jobs?,
             batch_bytes: batch_bytes?,

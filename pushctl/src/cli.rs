@@ -145,3 +145,26 @@ pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(dir).with_context(|| format!("cannot make the data directory {}", dir.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+    use push_shared::settings::variable;
+
+    use super::*;
+
+    fn check(command: &Command) {
+        for argument in command.get_arguments() {
+            if let (Some(flag), Some(name)) = (argument.get_long(), argument.get_env()) {
+                assert_eq!(name.to_str(), Some(variable(flag).as_str()), "--{flag}");
+            }
+        }
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn every_setting_has_the_same_name_as_a_flag_and_in_the_environment() {
+        Cli::command().debug_assert();
+        check(&Cli::command());
+    }
+}

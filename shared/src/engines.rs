@@ -21,7 +21,7 @@ use crate::{
         amqp::{AmqpQueue, AmqpSettings},
         sqlite::{SqliteQueue, SqliteQueueSettings},
     },
-    settings::{Mistakes, Named, duration, namespace},
+    settings::{Mistakes, duration, namespace},
 };
 
 /// The flags that name the engines, as they were written.
@@ -125,16 +125,16 @@ pub struct EngineUrls {
     pub timeouts: EngineTimeouts,
 }
 
-const QUEUE: Named = Named { flag: "--queue-url", env: "PUSH_QUEUE_URL" };
-const INDEX: Named = Named { flag: "--index-url", env: "PUSH_INDEX_URL" };
-const NAMESPACE: Named = Named { flag: "--namespace", env: "PUSH_NAMESPACE" };
+const QUEUE: &str = "--queue-url";
+const INDEX: &str = "--index-url";
+const NAMESPACE: &str = "--namespace";
 
 impl EngineArgs {
     /// Checks the flags of a program that needs both URLs.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<EngineUrls> {
-        for (name, url) in [(QUEUE, &self.queue_url), (INDEX, &self.index_url)] {
+        for (flag, url) in [(QUEUE, &self.queue_url), (INDEX, &self.index_url)] {
             if url.is_none() {
-                mistakes.note(format!("{} ({}): must be set", name.flag, name.env));
+                mistakes.missing(flag);
             }
         }
         let queue = self.queue_url.as_deref().and_then(|url| check_queue(url, mistakes));
@@ -167,15 +167,11 @@ impl EngineArgs {
         mistakes: &mut Mistakes,
     ) -> Option<EngineUrls> {
         let namespace = mistakes.take(NAMESPACE, &self.namespace, namespace);
-        let mut time = |flag, env, text| mistakes.take(Named { flag, env }, text, duration);
-        let connect = time("--connect-timeout", "PUSH_CONNECT_TIMEOUT", &self.connect_timeout);
-        let for_queue = time("--queue-timeout", "PUSH_QUEUE_TIMEOUT", &self.queue_timeout);
-        let for_index = time(
-            "--index-response-timeout",
-            "PUSH_INDEX_RESPONSE_TIMEOUT",
-            &self.index_response_timeout,
-        );
-        let heartbeat = time("--amqp-heartbeat", "PUSH_AMQP_HEARTBEAT", &self.amqp_heartbeat);
+        let mut time = |flag, text| mistakes.take(flag, text, duration);
+        let connect = time("--connect-timeout", &self.connect_timeout);
+        let for_queue = time("--queue-timeout", &self.queue_timeout);
+        let for_index = time("--index-response-timeout", &self.index_response_timeout);
+        let heartbeat = time("--amqp-heartbeat", &self.amqp_heartbeat);
         let timeouts = EngineTimeouts {
             connect: connect?,
             queue: for_queue?,

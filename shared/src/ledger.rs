@@ -247,6 +247,22 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The entry of a message that has just begun.
+    pub fn begin(opened: &Opened) -> Self {
+        Self {
+            message_id: opened.message_id,
+            app_id: opened.app_id.clone(),
+            accepted_at: opened.accepted_at,
+            expires_at: opened.expires_at,
+            copy: opened.copy,
+            recalled_at: None,
+            plan: None,
+            positions: BTreeMap::new(),
+            targeted: 0,
+            outcomes: Outcomes::default(),
+        }
+    }
+
     /// Devices that were found to be meant and are not settled yet.
     pub fn pending(&self) -> u64 {
         self.targeted.saturating_sub(self.outcomes.total())
@@ -309,18 +325,14 @@ mod tests {
     use super::*;
 
     fn entry() -> Entry {
-        Entry {
+        Entry::begin(&Opened {
             message_id: MessageId::issue(),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
             copy: 0,
-            recalled_at: None,
-            plan: None,
-            positions: BTreeMap::new(),
-            targeted: 0,
-            outcomes: Outcomes::default(),
-        }
+            keep_until: UnixMillis(2000),
+        })
     }
 
     #[test]

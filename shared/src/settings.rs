@@ -6,13 +6,10 @@
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
-/// The two names of a setting.
-#[derive(Debug, Clone, Copy)]
-pub struct Named {
-    /// `--listen`
-    pub flag: &'static str,
-    /// `PUSH_LISTEN`
-    pub env: &'static str,
+/// A setting's name in the environment: `--mqtt-url` is `PUSH_MQTT_URL`. Every setting keeps to
+/// this rule.
+pub fn variable(flag: &str) -> String {
+    format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
 /// Everything that is wrong with the settings of a program.
@@ -20,36 +17,32 @@ pub struct Named {
 pub struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// Reads one value; `None` after a mistake, which is noted with the setting's names.
+    /// Reads one value; `None` after a mistake, which is noted with both names of the setting.
     pub fn take<T>(
         &mut self,
-        name: Named,
+        flag: &str,
         text: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        match read(text) {
-            Ok(value) => Some(value),
-            Err(problem) => {
-                self.0.push(format!("{} ({}): {problem}, not {text:?}", name.flag, name.env));
-                None
-            }
-        }
+        self.take_secret(flag, text, |text| {
+            read(text).map_err(|problem| format!("{problem}, not {text:?}"))
+        })
     }
 
     /// Reads one value whose text must not be shown.
     pub fn take_secret<T>(
         &mut self,
-        name: Named,
+        flag: &str,
         text: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        match read(text) {
-            Ok(value) => Some(value),
-            Err(problem) => {
-                self.0.push(format!("{} ({}): {problem}", name.flag, name.env));
-                None
-            }
-        }
+        let value = read(text);
+        value.map_err(|problem| self.0.push(named(flag, &problem))).ok()
+    }
+
+    /// Notes that a setting must be there and is not.
+    pub fn missing(&mut self, flag: &str) {
+        self.0.push(named(flag, "must be set"));
     }
 
     /// Notes that settings do not go together.
@@ -67,6 +60,10 @@ impl Mistakes {
             _ => Err(self),
         }
     }
+}
+
+fn named(flag: &str, problem: &str) -> String {
+    format!("{flag} ({}): {problem}", variable(flag))
 }
 
 impl fmt::Display for Mistakes {
@@ -142,7 +139,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const NAME: Named = Named { flag: "--x", env: "PUSH_X" };
+    const NAME: &str = "--x";
 
     #[test]
     fn all_mistakes_are_reported_together_with_both_names_of_each_setting() {

@@ -7,7 +7,7 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use crate::settings::{Mistakes, Named};
+use crate::settings::Mistakes;
 
 /// The filter of a service that is given none.
 pub const USUAL: &str = "info";
@@ -52,18 +52,14 @@ impl LogArgs {
     /// given.
     pub fn check(&self, usual: &str, mistakes: &mut Mistakes) -> LogSettings {
         let filter = self.filter.as_deref().unwrap_or(usual);
-        let filter = mistakes.take(Named { flag: "--log", env: "PUSH_LOG" }, filter, |text| {
+        let filter = mistakes.take("--log", filter, |text| {
             EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
         });
-        let format = mistakes.take(
-            Named { flag: "--log-format", env: "PUSH_LOG_FORMAT" },
-            &self.format,
-            |text| match text {
-                "text" => Ok(LogFormat::Text),
-                "json" => Ok(LogFormat::Json),
-                _ => Err("must be text or json".to_owned()),
-            },
-        );
+        let format = mistakes.take("--log-format", &self.format, |text| match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("must be text or json".to_owned()),
+        });
         LogSettings {
             filter: filter.unwrap_or_default(),
             format: format.unwrap_or(LogFormat::Text),

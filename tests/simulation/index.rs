@@ -11,9 +11,7 @@ use push_shared::{
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
     index::{Apps, Devices, Finding, Index, IndexError, Ledger, Page, Put, PutRefused, Slice},
-    ledger::{
-        Entry, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement, StrandId,
-    },
+    ledger::{Entry, Opened, Plan, Position, RecallOutcome, Settled, Settlement, StrandId},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -241,19 +239,10 @@ impl Devices for SimIndex {
 impl Ledger for SimIndex {
     async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
         self.step(|store| {
-            let fresh = || Entry {
-                message_id: opened.message_id,
-                app_id: opened.app_id.clone(),
-                accepted_at: opened.accepted_at,
-                expires_at: opened.expires_at,
-                copy: opened.copy,
-                recalled_at: None,
-                plan: None,
-                positions: BTreeMap::new(),
-                targeted: 0,
-                outcomes: Outcomes::default(),
-            };
-            lock(&store.ledger).entry(opened.message_id).or_insert_with(fresh).clone()
+            lock(&store.ledger)
+                .entry(opened.message_id)
+                .or_insert_with(|| Entry::begin(opened))
+                .clone()
         })
         .await
     }

@@ -24,7 +24,7 @@ use push_ingest::{IngestArgs, Settings as IngestSettings};
 use push_shared::{
     device::TransportKind,
     engines::{EngineUrls, open_index, open_queue},
-    settings::{Mistakes, Named, address},
+    settings::{Mistakes, address},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
@@ -74,11 +74,7 @@ impl StandaloneArgs {
         mut mistakes: Mistakes,
     ) -> Result<Settings, Mistakes> {
         let m = &mut mistakes;
-        let mqtt_listen = m.take(
-            Named { flag: "--mqtt-listen", env: "PUSH_MQTT_LISTEN" },
-            &self.mqtt_listen,
-            address,
-        );
+        let mqtt_listen = m.take("--mqtt-listen", &self.mqtt_listen, address);
         let usual_log = if self.demo { DEMO_LOG } else { telemetry::USUAL };
         let (ingest, worker) = (self.ingest.check(m), self.worker.check(m));
         let (mqtt, log) = (self.mqtt.check(m), self.log.check(usual_log, m));
