@@ -2,6 +2,8 @@
 //!
 //! Everything here is used by more than one program. It knows no HTTP server and no transport.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "module headers are for who reads the code")]
+
 pub mod app;
 pub mod attributes;
 pub mod codes;

@@ -279,7 +279,7 @@ pub trait Index: Apps + Devices + Ledger + fmt::Debug {
 pub struct Finding {
     /// How bad it is.
     pub level: Level,
-    /// What was looked at: `redis version`, `hash-max-listpack-entries`.
+    /// What was looked at: `redis version`, `maxmemory-policy`.
     pub subject: String,
     /// What was seen, and what to do about it.
     pub detail: String,
