@@ -1,20 +1,17 @@
 //! Bulk import: NDJSON in, devices into the index.
 //!
-//! A reader thread cuts the input into chunks of lines and parses them while the chunks before are
-//! being stored. Chunks are stored in a few *lanes*, so that the index works on one while the
-//! next is being encoded. A device always goes by the same lane, and a lane stores its chunks
-//! one after another, so that of two lines for one device the later wins.
+//! A reader thread cuts the input into chunks of lines and parses them while the chunk before is
+//! being stored. Chunks are stored one after another, so that of two lines for one device the
+//! later wins, also across chunks.
 
 use std::{
     fs::File,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{self, BufRead, BufReader, Read},
     path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
-use indicatif::ProgressBar;
 use push_shared::{
     device::{Device, DeviceDraft},
     ids::{AppId, ClientId},
@@ -22,16 +19,14 @@ use push_shared::{
     time::UnixMillis,
 };
 use serde_json::json;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 use crate::output::Output;
 
 /// Lines that are stored together.
-const CHUNK_LINES: usize = 16_384;
-/// Chunks that are stored at the same time.
-const LANES: usize = 3;
-/// Parsed chunks that may wait in a lane.
-const CHUNKS_AHEAD: usize = 1;
+const CHUNK_LINES: usize = 32_768;
+/// Parsed chunks that may wait to be stored.
+const CHUNKS_AHEAD: usize = 2;
 /// The longest line, in bytes: a device with the longest token fits twice.
 const MAX_LINE: u64 = 16 * 1024;
 /// Bad lines that are reported one by one; the others are counted.
@@ -83,14 +78,17 @@ pub async fn run(app: &AppId, file: &Path, index: &dyn Index, out: Output) -> an
     bar.enable_steady_tick(TICK);
     let started = Instant::now();
 
-    let (senders, lanes): (Vec<_>, Vec<_>) =
-        (0..LANES).map(|_| mpsc::channel(CHUNKS_AHEAD)).unzip();
-    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &senders));
-    let totals = Mutex::new(Totals::default());
-    let store = lanes.into_iter().map(|lane| store_lane(app, index, lane, &totals, &bar));
-    futures::future::try_join_all(store).await?;
-    let mut totals = totals.into_inner();
-    totals.reported.sort_unstable_by_key(|bad| bad.line);
+    let (sender, mut chunks) = mpsc::channel(CHUNKS_AHEAD);
+    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &sender));
+    let mut totals = Totals::default();
+    while let Some(chunk) = chunks.recv().await {
+        store(app, index, &chunk, &mut totals).await?;
+        for bad in chunk.bad {
+            totals.bad(bad);
+        }
+        bar.inc(chunk.bytes);
+        bar.set_message(format!("{} devices", totals.created + totals.updated));
+    }
     reader.await?.context("cannot read the input to its end")?;
     bar.finish_and_clear();
     report(&totals, started.elapsed(), out)
@@ -105,29 +103,19 @@ impl Totals {
     }
 }
 
-/// Stores the chunks of one lane, one after another.
-async fn store_lane(
+async fn store(
     app: &AppId,
     index: &dyn Index,
-    mut chunks: mpsc::Receiver<Chunk>,
-    totals: &Mutex<Totals>,
-    bar: &ProgressBar,
+    chunk: &Chunk,
+    totals: &mut Totals,
 ) -> anyhow::Result<()> {
-    while let Some(chunk) = chunks.recv().await {
-        let results = index.put_devices(app, &chunk.devices, UnixMillis::now()).await?;
-        let mut totals = totals.lock().await;
-        for (result, &line) in results.into_iter().zip(&chunk.lines) {
-            match result {
-                Ok(Put::Created) => totals.created += 1,
-                Ok(Put::Updated) => totals.updated += 1,
-                Err(refused) => totals.bad(BadLine { line, reason: refused.to_string() }),
-            }
+    let results = index.put_devices(app, &chunk.devices, UnixMillis::now()).await?;
+    for (result, &line) in results.into_iter().zip(&chunk.lines) {
+        match result {
+            Ok(Put::Created) => totals.created += 1,
+            Ok(Put::Updated) => totals.updated += 1,
+            Err(refused) => totals.bad(BadLine { line, reason: refused.to_string() }),
         }
-        for bad in chunk.bad {
-            totals.bad(bad);
-        }
-        bar.inc(chunk.bytes);
-        bar.set_message(format!("{} devices", totals.created + totals.updated));
     }
     Ok(())
 }
@@ -165,11 +153,10 @@ fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads and parses everything; gives up quietly when nobody stores any more.
-fn read_chunks(input: impl Read, lanes: &[mpsc::Sender<Chunk>]) -> io::Result<()> {
+fn read_chunks(input: impl Read, chunks: &mpsc::Sender<Chunk>) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut line = Vec::new();
-    let mut chunks: Vec<Chunk> = lanes.iter().map(|_| Chunk::default()).collect();
+    let mut chunk = Chunk::default();
     let mut number = 0;
     loop {
         line.clear();
@@ -178,44 +165,29 @@ fn read_chunks(input: impl Read, lanes: &[mpsc::Sender<Chunk>]) -> io::Result<()
             break;
         }
         number += 1;
-        let mut bytes = read;
-        let parsed = if read == MAX_LINE && line.last() != Some(&b'\n') {
-            bytes += skip_line(&mut input)?;
-            Err(format!("longer than {MAX_LINE} bytes"))
-        } else if line.trim_ascii().is_empty() {
-            continue;
-        } else {
-            parse(&line)
-        };
-        let place = parsed.as_ref().map_or(0, |device| lane_of(&device.client_id, lanes.len()));
-        let (Some(chunk), Some(lane)) = (chunks.get_mut(place), lanes.get(place)) else { continue };
-        chunk.bytes += bytes;
-        match parsed {
-            Ok(device) => {
-                chunk.devices.push(device);
-                chunk.lines.push(number);
+        chunk.bytes += read;
+        if read == MAX_LINE && line.last() != Some(&b'\n') {
+            chunk.bytes += skip_line(&mut input)?;
+            let reason = format!("longer than {MAX_LINE} bytes");
+            chunk.bad.push(BadLine { line: number, reason });
+        } else if !line.trim_ascii().is_empty() {
+            match parse(&line) {
+                Ok(device) => {
+                    chunk.devices.push(device);
+                    chunk.lines.push(number);
+                }
+                Err(reason) => chunk.bad.push(BadLine { line: number, reason }),
             }
-            Err(reason) => chunk.bad.push(BadLine { line: number, reason }),
         }
         if chunk.devices.len() + chunk.bad.len() >= CHUNK_LINES
-            && lane.blocking_send(std::mem::take(chunk)).is_err()
+            && chunks.blocking_send(std::mem::take(&mut chunk)).is_err()
         {
-            return Ok(());
+            return Ok(()); // the import was given up
         }
     }
-    for (chunk, lane) in chunks.into_iter().zip(lanes) {
-        if lane.blocking_send(chunk).is_err() {
-            return Ok(());
-        }
-    }
+    // The receiver is gone only if the import was given up.
+    let _ = chunks.blocking_send(chunk);
     Ok(())
-}
-
-/// The lane of a device: always the same.
-fn lane_of(client: &ClientId, lanes: usize) -> usize {
-    let mut hash = DefaultHasher::new();
-    client.hash(&mut hash);
-    usize::try_from(hash.finish() % lanes.max(1) as u64).unwrap_or_default()
 }
 
 /// Reads up to the end of a line without keeping it; returns how many bytes that were.
@@ -250,7 +222,7 @@ mod tests {
 
     fn read(input: &str) -> Chunk {
         let (sender, mut receiver) = mpsc::channel(4);
-        read_chunks(input.as_bytes(), &[sender]).unwrap();
+        read_chunks(input.as_bytes(), &sender).unwrap();
         receiver.try_recv().unwrap()
     }
 
