@@ -1,4 +1,4 @@
-//! The public codes of the push endpoint (DESIGN section 2.2) and what they mean.
+//! The public codes of the push endpoint and what they mean; the README has the table.
 //!
 //! Which HTTP status goes with a code is `ingest`'s business; here is only the vocabulary.
 

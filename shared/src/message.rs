@@ -13,7 +13,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// What a device receives, as JSON (DESIGN section 8).
+/// What a device receives, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
     /// For the device to drop repeats.

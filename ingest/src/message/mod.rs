@@ -1,4 +1,4 @@
-//! The body of a push: read, checked, and turned into what travels (DESIGN section 2.1).
+//! The body of a push: read, checked, and turned into what travels.
 //!
 //! What a push's types do not use has no effect, whatever it is. So the parts are first taken as
 //! raw JSON and only read when they are used. The usual, valid push is read without knowing
