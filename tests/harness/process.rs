@@ -19,7 +19,9 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 
 /// `$1`: the folder to remove, or nothing. `$2`: seconds between SIGTERM and SIGKILL. The rest:
 /// the program and its arguments.
@@ -126,12 +128,20 @@ impl Process {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Stops the program's clock: connections stay open and nothing is answered.
+    /// Stops the program's clock: connections stay open and nothing is answered. When this
+    /// returns, every thread of it has stopped; the signal alone does not promise that.
     ///
     /// # Errors
     /// When it has ended.
     pub fn freeze(&self) -> io::Result<()> {
-        Ok(kill_process(self.group, Signal::STOP)?)
+        kill_process(self.group, Signal::STOP)?;
+        // Nothing is taken from the child's status, which `ended` and `kill` want.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.group), options)?;
+        match status {
+            Some(status) if status.stopped() => Ok(()),
+            _ => Err(io::Error::other("the program has ended")),
+        }
     }
 
     /// Lets a frozen program go on.
