@@ -129,6 +129,15 @@ impl Program {
     }
 }
 
+/// A test that fails shows what its programs said last.
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the log of {} ends with:\n{}\n", self.name, log_tail(&self.log_file()));
+        }
+    }
+}
+
 /// Runs `pushctl` to its end and gives its standard output.
 ///
 /// # Panics

@@ -10,6 +10,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
+use push_shared::queue::amqp::queue_names;
 use push_tests::{
     devices::Devices,
     eventually,
@@ -60,8 +61,8 @@ impl World {
         let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
         let stack = Stack::start(servers).await;
         // RabbitMQ 3.10 forgets a queue whose name had no time to reach the disk.
-        for queue in ["jobs", "tasks", "dead"] {
-            amqp.wait_until_known_on_disk(&format!("{}.{queue}", stack.namespace)).await;
+        for queue in queue_names(&stack.namespace).unwrap() {
+            amqp.wait_until_known_on_disk(&queue).await;
         }
         let ids: Vec<String> = (0..LISTENERS).map(|n| format!("listener-{n}")).collect();
         let mut lines = String::new();

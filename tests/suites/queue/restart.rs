@@ -11,7 +11,7 @@ use std::{
 
 use push_shared::queue::{
     Consumer, Lane, Queue, QueueError,
-    amqp::{AmqpQueue, AmqpSettings},
+    amqp::{AmqpQueue, AmqpSettings, queue_names},
 };
 use push_tests::{eventually, namespace, servers::RabbitMq};
 use tokio::time::{sleep, timeout};
@@ -23,14 +23,14 @@ const RECOVERY: Duration = Duration::from_secs(60);
 /// The prefetch in these tests.
 const PREFETCH: u16 = 5;
 
-/// A server of the test's own, and the engine on it, with its lanes on disk: before that a kill
+/// A server of the test's own, and the engine on it, with its queues on disk: before that a kill
 /// would lose them.
 async fn start() -> (RabbitMq, AmqpQueue) {
     let server = RabbitMq::start().await.unwrap();
     let namespace = namespace();
     let queue = connect(&server.url(), &namespace).await.unwrap();
-    for lane in Lane::ALL {
-        server.wait_until_known_on_disk(&format!("{namespace}.{}", lane.name())).await;
+    for name in queue_names(&namespace).unwrap() {
+        server.wait_until_known_on_disk(&name).await;
     }
     (server, queue)
 }

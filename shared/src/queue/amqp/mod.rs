@@ -41,6 +41,16 @@ use self::{
 use super::{Consumer, DeadLetter, Lane, Queue, QueueError, topology::Names};
 use crate::time::UnixMillis;
 
+/// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that look at
+/// the server itself.
+///
+/// # Errors
+/// What is wrong with the namespace.
+pub fn queue_names(namespace: &str) -> Result<Vec<String>, String> {
+    let names = Names::new(crate::settings::namespace(namespace)?);
+    Ok(names.topology().queues.into_iter().map(|queue| queue.name).collect())
+}
+
 /// A queue on a RabbitMQ server or cluster.
 #[derive(Debug)]
 pub struct AmqpQueue {
