@@ -99,7 +99,7 @@ async fn prepare(
     };
     let open = || core.index.open(&opened);
     let entry = core.patience.try_until(stopping, open).await?.value;
-    if entry.copy != job.copy {
+    if entry.copy != Some(job.copy) {
         info!(message_id = %head.message_id, "repeated request, already accepted");
         return Ok(None);
     }

@@ -52,7 +52,8 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let process = cli.process.check(&mut mistakes);
     let engines = cli.engines.check(&mut mistakes);
     let mqtt = cli.mqtt.check(&mut mistakes);
-    let worker = cli.worker.check(&mut mistakes);
+    let retention = engines.as_ref().map(|engines| engines.ledger_retention);
+    let worker = cli.worker.check(retention, &mut mistakes);
     let all = process.zip(engines).zip(mqtt.zip(worker));
     let ((process, engines), (mqtt, worker)) = mistakes.finish(all)?;
     telemetry::init(log);

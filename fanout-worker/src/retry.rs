@@ -110,7 +110,7 @@ mod tests {
 
     fn entry() -> Entry {
         Entry::begin(&Opened {
-            message_id: MessageId::issue(),
+            message_id: MessageId::issue(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
@@ -125,7 +125,7 @@ mod tests {
             message_id: entry.message_id,
             app_id: entry.app_id,
             accepted_at: entry.accepted_at,
-            expires_at: entry.expires_at,
+            expires_at: entry.expires_at.unwrap(),
         };
         let audience = Audience::Clients(Vec::new()).into();
         let job = Job { head, payload: Bytes::new(), audience, copy: 0 };

@@ -55,9 +55,6 @@ pub struct WorkerArgs {
     /// The longest pause while the index is away
     #[arg(long, env = "PUSH_INDEX_PAUSE_LONGEST", value_name = "TIME", default_value = "2s")]
     index_pause_longest: String,
-    /// How long the ledger of a message is kept
-    #[arg(long, env = "PUSH_LEDGER_RETENTION", value_name = "TIME", default_value = "7days")]
-    ledger_retention: String,
 }
 
 /// Flags about the MQTT broker.
@@ -134,8 +131,13 @@ pub struct ProcessSettings {
 }
 
 impl WorkerArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<WorkerSettings> {
+    /// Checks the flags; what is wrong goes into `mistakes`. `ledger_retention` is set with the
+    /// engines, for all programs.
+    pub fn check(
+        &self,
+        ledger_retention: Option<Duration>,
+        mistakes: &mut Mistakes,
+    ) -> Option<WorkerSettings> {
         let m = mistakes;
         let job_prefetch = m.take("--job-prefetch", &self.job_prefetch, count(1, 1000));
         let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
@@ -152,7 +154,6 @@ impl WorkerArgs {
         let stand_by = time("--stand-by", &self.stand_by);
         let index_pause = time("--index-pause", &self.index_pause);
         let index_longest = time("--index-pause-longest", &self.index_pause_longest);
-        let ledger_retention = time("--ledger-retention", &self.ledger_retention);
         let (retry_first, retry_longest) = (retry_first?, retry_longest?);
         if retry_first > retry_longest || retry_first.is_zero() {
             m.note("--retry-first must be more than zero and at most --retry-longest");
@@ -230,7 +231,7 @@ mod tests {
     fn check(flags: &[&str]) -> Result<WorkerSettings, Mistakes> {
         let cli = Cli::try_parse_from(["worker"].iter().chain(flags)).unwrap();
         let mut mistakes = Mistakes::default();
-        let settings = cli.worker.check(&mut mistakes);
+        let settings = cli.worker.check(Some(Duration::from_secs(60)), &mut mistakes);
         mistakes.finish(settings)
     }
 
@@ -238,7 +239,6 @@ mod tests {
     fn the_defaults_are_valid() {
         let settings = check(&[]).unwrap();
         assert_eq!(settings.limits.batch, 1000);
-        assert_eq!(settings.ledger_retention, Duration::from_secs(7 * 24 * 3600));
     }
 
     #[test]

@@ -17,7 +17,9 @@ use std::time::Duration;
 use push_shared::{
     envelope::{BatchId, Job},
     index::Slice,
-    ledger::{Entry, FailReason, Outcomes, Position, Settled, Settlement, StrandId},
+    ledger::{
+        Entry, FailReason, Outcomes, Position, Retried, RetryReason, Settled, Settlement, StrandId,
+    },
     message::Audience,
     targeting::Targeting,
     time::UnixMillis,
@@ -63,12 +65,14 @@ struct Batch {
 }
 
 /// What one step comes to.
+#[derive(Default)]
 struct Step {
     to: Position,
     /// Devices that were found to be meant.
     found: u64,
     outcomes: Outcomes,
     opens: Option<StrandId>,
+    retried: Retried,
 }
 
 impl Strand<'_> {
@@ -132,10 +136,13 @@ impl Strand<'_> {
         }
         let started = tokio::time::Instant::now();
         let sent = core.transports.deliver(outgoing, &batch.targets, || core.now()).await;
-        let Some(results) = sent else { return Err(TurnEnd::TransportAway) };
+        let Some(results) = sent else {
+            return Err(self.put_off(core, position, batch.targets.len(), stopping).await);
+        };
         core.metrics.batch_took(started.elapsed());
         let mut outcomes = Outcomes::default();
         let mut later = Later::default();
+        let mut retried = Retried::new();
         if batch.unknown > 0 {
             outcomes.failed.insert(FailReason::UnknownClient, batch.unknown);
         }
@@ -144,10 +151,13 @@ impl Strand<'_> {
                 Outcome::Sent => outcomes.sent += 1,
                 Outcome::Expired => outcomes.expired += 1,
                 Outcome::Failed(reason) => outcomes.fail(reason),
-                Outcome::Later(_) if self.attempt + 1 >= core.retry_attempts => {
+                Outcome::Later(..) if self.attempt + 1 >= core.retry_attempts => {
                     outcomes.fail(FailReason::RetriesExhausted);
                 }
-                Outcome::Later(wanted) => later.add(target.client_id.clone(), wanted),
+                Outcome::Later(reason, wanted) => {
+                    *retried.entry(reason).or_default() += 1;
+                    later.add(target.client_id.clone(), wanted);
+                }
                 Outcome::Gone => {
                     outcomes.fail(FailReason::Gone);
                     let app = &outgoing.app_id;
@@ -163,8 +173,25 @@ impl Strand<'_> {
             Some(later.hand_on(core, self.job, batch, self.attempt, stopping).await?)
         };
         let found = batch.targets.len() as u64 + batch.unknown;
-        let step = Step { to: batch.next, found, outcomes, opens };
+        let step = Step { to: batch.next, found, outcomes, opens, retried };
         self.settle(core, position, step, stopping).await
+    }
+
+    /// Notes that a batch was not decided because a transport is away; the checkpoint stays, and
+    /// so whoever waits for the message sees why. Whether that was saved changes nothing else.
+    async fn put_off(
+        &self,
+        core: &Core,
+        position: Position,
+        devices: usize,
+        stopping: &CancellationToken,
+    ) -> TurnEnd {
+        let retried = Retried::from([(RetryReason::TransportAway, devices as u64)]);
+        let step = Step { to: position, retried, ..Step::default() };
+        match self.settle(core, position, step, stopping).await {
+            Ok(_) => TurnEnd::TransportAway,
+            Err(end) => end,
+        }
     }
 
     /// Counts what is left up to the next checkpoint as expired or recalled.
@@ -187,7 +214,7 @@ impl Strand<'_> {
         };
         let mut outcomes = Outcomes::default();
         *(if recalled { &mut outcomes.recalled } else { &mut outcomes.expired }) = left;
-        let step = Step { to: next, found: left, outcomes, opens: None };
+        let step = Step { to: next, found: left, outcomes, ..Step::default() };
         self.settle(core, position, step, stopping).await
     }
 
@@ -260,10 +287,11 @@ impl Strand<'_> {
         stopping: &CancellationToken,
     ) -> Result<(Position, bool), TurnEnd> {
         let head = &self.job.head;
-        let Step { to, found, outcomes, opens } = step;
+        let Step { to, found, outcomes, opens, retried } = step;
         // The devices of a retry were counted as targeted with the batch they come from.
         let targeted = if matches!(self.id, StrandId::Retry(_)) { 0 } else { found };
-        let settlement = Settlement { strand: self.id, from, to, targeted, outcomes, opens };
+        let settlement =
+            Settlement { strand: self.id, from, to, targeted, outcomes, opens, retried };
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let settle = || core.index.settle(&head.message_id, &settlement);
         let answer = core.patience.try_until(stopping, settle).await?;

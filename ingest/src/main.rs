@@ -39,8 +39,9 @@ async fn main() -> ExitCode {
 async fn start(cli: Cli) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
     let log = cli.log.check(telemetry::USUAL, &mut mistakes);
-    let settings = cli.ingest.check(&mut mistakes);
     let engines = cli.engines.check(&mut mistakes);
+    let retention = engines.as_ref().map(|engines| engines.ledger_retention);
+    let settings = cli.ingest.check(retention, &mut mistakes);
     let (settings, engines) = mistakes.finish(settings.zip(engines))?;
     telemetry::init(log);
 

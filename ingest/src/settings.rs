@@ -22,6 +22,9 @@ pub struct Settings {
     pub apps: AppSettings,
     /// How accepted pushes reach the queue.
     pub publisher: PublisherSettings,
+    /// How long workers keep the ledger of a message; a message without one is taken for
+    /// waiting no longer than this.
+    pub ledger_retention: Duration,
 }
 
 /// Bounds on connections and requests.
@@ -155,8 +158,13 @@ pub struct IngestArgs {
 }
 
 impl IngestArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<Settings> {
+    /// Checks the flags; what is wrong goes into `mistakes`. `ledger_retention` is set with the
+    /// engines, for all programs.
+    pub fn check(
+        &self,
+        ledger_retention: Option<Duration>,
+        mistakes: &mut Mistakes,
+    ) -> Option<Settings> {
         let listen = mistakes.take("--listen", &self.listen, address);
         let ops_listen = mistakes.take("--ops-listen", &self.ops_listen, address);
         let drain_deadline = mistakes.take("--drain-deadline", &self.drain_deadline, duration);
@@ -174,6 +182,7 @@ impl IngestArgs {
             rules: rules?,
             apps: apps?,
             publisher: publisher?,
+            ledger_retention: ledger_retention?,
         })
     }
 
@@ -276,7 +285,7 @@ mod tests {
     fn check(flags: &[&str]) -> Result<Settings, Mistakes> {
         let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
         let mut mistakes = Mistakes::default();
-        let settings = cli.args.check(&mut mistakes);
+        let settings = cli.args.check(Some(Duration::from_secs(60)), &mut mistakes);
         mistakes.finish(settings)
     }
 

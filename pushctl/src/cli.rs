@@ -100,7 +100,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             device::run(command, &*index(&urls, &cli.data_dir).await?, out).await
         }
         Command::Message(command) => {
-            message::run(command, &*index(&urls, &cli.data_dir).await?, out).await
+            let index = index(&urls, &cli.data_dir).await?;
+            message::run(command, &*index, urls.ledger_retention, out).await
         }
         Command::Dead(command) => {
             let queue = queue(&urls, &cli.data_dir).await?;

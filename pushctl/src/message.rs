@@ -1,11 +1,14 @@
 //! `pushctl message`: what became of a message.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_shared::{
     ids::{AppId, MessageId},
     index::Index,
-    ledger::{Entry, RecallOutcome},
+    ledger::{Outcomes, Recall, RecallOutcome},
+    report::Report,
     time::UnixMillis,
 };
 use serde_json::json;
@@ -31,61 +34,59 @@ pub enum MessageCommand {
     },
 }
 
-/// Runs the command.
+/// Runs the command. `retention` is how long the index keeps the ledger of a message.
 ///
 /// # Errors
 /// If there is no such message, or the index did not answer.
-pub async fn run(command: MessageCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+pub async fn run(
+    command: MessageCommand,
+    index: &dyn Index,
+    retention: Duration,
+    out: Output,
+) -> anyhow::Result<()> {
+    let now = UnixMillis::now();
     match command {
         MessageCommand::Show { app_id, message_id } => {
-            let entry = index.entry(&app_id, &message_id).await?.with_context(|| {
-                format!("{app_id} has no message {message_id}, or no worker has taken it yet")
-            })?;
-            out.result(text(&entry), &describe(&entry))
+            let report = match index.entry(&app_id, &message_id).await? {
+                Some(entry) => Some(Report::of(&entry)),
+                None => Report::of_waiting(&app_id, &message_id, now, retention),
+            };
+            let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
+            out.result(text(&report), &report)
         }
         MessageCommand::Recall { app_id, message_id } => {
-            match index.recall(&app_id, &message_id, UnixMillis::now()).await? {
-                RecallOutcome::Recalled(entry) => out.result(text(&entry), &describe(&entry)),
+            let recall = Recall::new(&app_id, &message_id, now, retention);
+            let entry = match index.recall(&app_id, &message_id, &recall).await? {
+                RecallOutcome::Recalled(entry) => entry,
                 RecallOutcome::AlreadyClosed(entry) => {
                     out.note("nothing was left to recall");
-                    out.result(text(&entry), &describe(&entry))
+                    entry
                 }
                 RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
-            }
+            };
+            let report = Report::of(&entry);
+            out.result(text(&report), &report)
         }
     }
 }
 
-fn text(entry: &Entry) -> String {
+fn text(report: &Report) -> String {
+    let state = json!(report.state);
     let mut lines = vec![
-        format!("message   {}", entry.message_id),
-        format!("state     {}", json!(entry.state()).as_str().unwrap_or_default()),
-        format!("accepted  {}", entry.accepted_at),
-        format!("expires   {}", entry.expires_at),
-        format!("targeted  {}", entry.targeted),
-        format!("sent      {}", entry.outcomes.sent),
+        format!("message   {}", report.message_id),
+        format!("state     {}", state.as_str().unwrap_or_default()),
+        format!("accepted  {}", report.accepted_at),
     ];
-    for (reason, count) in &entry.outcomes.failed {
-        lines.push(format!("failed    {count}  {}", reason.name()));
-    }
-    lines.push(format!("expired   {}", entry.outcomes.expired));
-    lines.push(format!("recalled  {}", entry.outcomes.recalled));
-    lines.push(format!("pending   {}", entry.pending()));
+    let times = [("expires ", report.expires_at), ("recalled", report.recalled_at)];
+    lines.extend(times.iter().filter_map(|(what, at)| Some(format!("{what}  {}", (*at)?))));
+    let Outcomes { sent, failed, expired, recalled } = &report.outcomes;
+    lines.push(format!("targeted  {}", report.targeted));
+    lines.push(format!("sent      {sent}"));
+    lines.extend(failed.iter().map(|(why, count)| format!("failed    {count}  {}", why.name())));
+    lines.push(format!("expired   {expired}"));
+    lines.push(format!("recalled  {recalled}"));
+    lines.push(format!("pending   {}", report.pending));
+    let retried = report.retried.iter();
+    lines.extend(retried.map(|(why, count)| format!("retried   {count}  {}", why.name())));
     lines.join("\n")
-}
-
-fn describe(entry: &Entry) -> serde_json::Value {
-    json!({
-        "message_id": entry.message_id,
-        "app_id": entry.app_id,
-        "state": entry.state(),
-        "accepted_at": entry.accepted_at,
-        "expires_at": entry.expires_at,
-        "targeted": entry.targeted,
-        "sent": entry.outcomes.sent,
-        "failed": entry.outcomes.failed,
-        "expired": entry.outcomes.expired,
-        "recalled": entry.outcomes.recalled,
-        "pending": entry.pending(),
-    })
 }

@@ -79,6 +79,15 @@ pub struct EngineArgs {
         global = true
     )]
     amqp_heartbeat: String,
+    /// How long the index keeps the ledger of a message
+    #[arg(
+        long,
+        env = "PUSH_LEDGER_RETENTION",
+        value_name = "TIME",
+        default_value = "7days",
+        global = true
+    )]
+    ledger_retention: String,
 }
 
 /// How long the servers of the engines may take.
@@ -123,6 +132,8 @@ pub struct EngineUrls {
     pub namespace: String,
     /// How long their servers may take.
     pub timeouts: EngineTimeouts,
+    /// How long the ledger of a message is kept.
+    pub ledger_retention: Duration,
 }
 
 const QUEUE: &str = "--queue-url";
@@ -172,13 +183,20 @@ impl EngineArgs {
         let for_queue = time("--queue-timeout", &self.queue_timeout);
         let for_index = time("--index-response-timeout", &self.index_response_timeout);
         let heartbeat = time("--amqp-heartbeat", &self.amqp_heartbeat);
+        let ledger_retention = time("--ledger-retention", &self.ledger_retention)?;
         let timeouts = EngineTimeouts {
             connect: connect?,
             queue: for_queue?,
             index: for_index?,
             heartbeat: heartbeat?,
         };
-        Some(EngineUrls { queue: queue?, index: index?, namespace: namespace?, timeouts })
+        Some(EngineUrls {
+            queue: queue?,
+            index: index?,
+            namespace: namespace?,
+            timeouts,
+            ledger_retention,
+        })
     }
 }
 
@@ -310,6 +328,7 @@ mod tests {
             queue_timeout: "10s".into(),
             index_response_timeout: "5s".into(),
             amqp_heartbeat: "10s".into(),
+            ledger_retention: "7days".into(),
         }
     }
 

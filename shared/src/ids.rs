@@ -8,6 +8,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::time::UnixMillis;
+
 /// Why a text is no identifier; the text is for the person who sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to {max} characters of {alphabet}")]
@@ -100,6 +102,10 @@ text_id!(AppId);
 text_id!(ClientId);
 
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
+///
+/// The last 16 bits of an id that was issued are a checksum over the app and the other bits, so
+/// that a message can be told from nonsense before any worker has written about it. It is no
+/// signature: who holds the app's secret can make such an id, and gains nothing by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);
@@ -110,32 +116,74 @@ impl MessageId {
         Self(uuid)
     }
 
-    /// A new id that sorts by its time of issue.
-    pub fn issue() -> Self {
-        Self(Uuid::now_v7())
+    /// A new id of a push of this app; it sorts by its time of issue.
+    pub fn issue(app: &AppId) -> Self {
+        Self::seal(app, Uuid::now_v7(), 0)
+    }
+
+    /// An id that looks like any other and is recognised as that of no message: for an answer
+    /// to a push that is not sent.
+    pub fn void(app: &AppId) -> Self {
+        Self::seal(app, Uuid::now_v7(), u16::MAX)
     }
 
     /// The id of every push of this app with this key, so that a retry is recognised.
     ///
     /// The app's name has no NUL, so app and key cannot run into each other.
     pub fn from_idempotency_key(app: &AppId, key: &[u8]) -> Self {
-        use sha2::{Digest, Sha256};
-
-        let mut hash = Sha256::new();
-        hash.update(b"push-message-id\0");
-        hash.update(app.as_str());
-        hash.update([0]);
-        hash.update(key);
-        let digest: [u8; 32] = hash.finalize().into();
+        let digest = digest(b"push-message-id\0", app, key);
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
-        Self(Uuid::new_v8(id))
+        Self::seal(app, Uuid::new_v8(id), 0)
+    }
+
+    /// Where the id comes from, as far as the id itself tells.
+    pub fn origin(&self, app: &AppId) -> Origin {
+        if *self != Self::seal(app, self.0, 0) {
+            return Origin::Foreign;
+        }
+        let issued = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7);
+        issued.map_or(Origin::Derived, |time| {
+            let (seconds, nanos) = time.to_unix();
+            let millis = seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000));
+            Origin::Issued(UnixMillis(millis))
+        })
+    }
+
+    fn seal(app: &AppId, id: Uuid, twist: u16) -> Self {
+        let mut bytes = id.into_bytes();
+        let digest = digest(b"push-message-seal\0", app, &bytes[..14]);
+        let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ twist;
+        bytes[14..].copy_from_slice(&checksum.to_be_bytes());
+        Self(Uuid::from_bytes(bytes))
     }
 
     /// The id as a UUID.
     pub const fn as_uuid(&self) -> &Uuid {
         &self.0
     }
+}
+
+/// What a [`MessageId`] says about where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was issued for this app at this time.
+    Issued(UnixMillis),
+    /// It was derived from an `Idempotency-Key` of this app, which says nothing about when.
+    Derived,
+    /// This app has no message with this id.
+    Foreign,
+}
+
+fn digest(purpose: &[u8], app: &AppId, data: &[u8]) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+
+    let mut hash = Sha256::new();
+    hash.update(purpose);
+    hash.update(app.as_str());
+    hash.update([0]);
+    hash.update(data);
+    hash.finalize().into()
 }
 
 impl FromStr for MessageId {
@@ -187,6 +235,24 @@ mod tests {
         assert_eq!(id, MessageId::from_idempotency_key(&a, b"k"));
         assert_ne!(id, MessageId::from_idempotency_key(&a, b"l"));
         assert_ne!(id, MessageId::from_idempotency_key(&b, b"k"));
+    }
+
+    #[test]
+    fn an_id_tells_whether_and_when_it_was_issued_for_an_app() {
+        let (a, b): (AppId, AppId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let before = UnixMillis::now();
+        let ids: Vec<_> = (0..100).map(|_| MessageId::issue(&a)).collect();
+        for id in &ids {
+            let Origin::Issued(at) = id.origin(&a) else { panic!("{id}") };
+            assert!((before..=UnixMillis::now()).contains(&at), "{id}");
+        }
+        assert_eq!(MessageId::from_idempotency_key(&a, b"k").origin(&a), Origin::Derived);
+        assert_eq!(MessageId::void(&a).origin(&a), Origin::Foreign);
+        // 16 bits cannot tell every one: one in 65,536 strangers passes.
+        let strangers = ids.iter().filter(|id| id.origin(&b) == Origin::Foreign).count();
+        assert!(strangers >= 98, "{strangers}");
+        let random = (0..100).map(|_| MessageId::from_uuid(Uuid::now_v7()));
+        assert!(random.filter(|id| id.origin(&a) == Origin::Foreign).count() >= 98);
     }
 
     #[test]

@@ -14,12 +14,12 @@
 //! At every instant `targeted = sent + failed + expired + recalled + pending`, because
 //! `targeted` grows in the same step as the outcomes.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AppId, MessageId},
+    ids::{AppId, MessageId, Origin},
     index::Slice,
     time::UnixMillis,
 };
@@ -138,6 +138,35 @@ impl FailReason {
     }
 }
 
+/// Why a try did not settle a device, which is therefore tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryReason {
+    /// The transport as a whole could not be reached.
+    TransportAway,
+    /// The transport is overloaded, or its quota is used up.
+    Busy,
+    /// The transport failed without saying that trying again is pointless.
+    Error,
+}
+
+impl RetryReason {
+    /// Every reason.
+    pub const ALL: [Self; 3] = [Self::TransportAway, Self::Busy, Self::Error];
+
+    /// The name in JSON and at rest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TransportAway => "transport_away",
+            Self::Busy => "busy",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Tries that did not settle a device, by reason. A device counts as often as it was put off.
+pub type Retried = BTreeMap<RetryReason, u64>;
+
 /// Settled devices, by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcomes {
@@ -188,6 +217,8 @@ pub struct Settlement {
     pub outcomes: Outcomes,
     /// The retry that the batch leads to.
     pub opens: Option<StrandId>,
+    /// Devices that were put off.
+    pub retried: Retried,
 }
 
 /// What became of a [`Settlement`].
@@ -228,12 +259,13 @@ pub struct Entry {
     pub app_id: AppId,
     /// When ingest accepted it.
     pub accepted_at: UnixMillis,
-    /// When it expires.
-    pub expires_at: UnixMillis,
+    /// When it expires. None in the entry of a message that was recalled before a worker began
+    /// it: until one does, the recall is all that is known.
+    pub expires_at: Option<UnixMillis>,
     /// Which accepted copy of the message this entry belongs to. Two requests with one
     /// `Idempotency-Key` make two jobs with one id; the copy that opens the entry is sent, the
-    /// other is dropped.
-    pub copy: u64,
+    /// other is dropped. None as above.
+    pub copy: Option<u64>,
     /// When it was recalled.
     pub recalled_at: Option<UnixMillis>,
     /// The plan, once there is one.
@@ -244,6 +276,8 @@ pub struct Entry {
     pub targeted: u64,
     /// Devices settled so far.
     pub outcomes: Outcomes,
+    /// Tries so far that settled nobody.
+    pub retried: Retried,
 }
 
 impl Entry {
@@ -253,14 +287,45 @@ impl Entry {
             message_id: opened.message_id,
             app_id: opened.app_id.clone(),
             accepted_at: opened.accepted_at,
-            expires_at: opened.expires_at,
-            copy: opened.copy,
+            expires_at: Some(opened.expires_at),
+            copy: Some(opened.copy),
             recalled_at: None,
             plan: None,
             positions: BTreeMap::new(),
             targeted: 0,
             outcomes: Outcomes::default(),
+            retried: Retried::new(),
         }
+    }
+
+    /// The entry of a message that is recalled before a worker began it.
+    pub fn recalled_ahead(
+        app_id: AppId,
+        message_id: MessageId,
+        at: UnixMillis,
+        ahead: &Ahead,
+    ) -> Self {
+        Self {
+            message_id,
+            app_id,
+            accepted_at: ahead.accepted_at,
+            expires_at: None,
+            copy: None,
+            recalled_at: Some(at),
+            plan: None,
+            positions: BTreeMap::new(),
+            targeted: 0,
+            outcomes: Outcomes::default(),
+            retried: Retried::new(),
+        }
+    }
+
+    /// Fills in what only the queue's message knows, when a worker begins a message that was
+    /// recalled before.
+    pub fn begin_recalled(&mut self, opened: &Opened) {
+        self.accepted_at = opened.accepted_at;
+        self.expires_at = Some(opened.expires_at);
+        self.copy = Some(opened.copy);
     }
 
     /// Devices that were found to be meant and are not settled yet.
@@ -309,6 +374,37 @@ impl Entry {
     }
 }
 
+/// A recall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recall {
+    /// When.
+    pub at: UnixMillis,
+    /// What to note if no worker has begun the message yet; none if then there is no such message.
+    pub ahead: Option<Ahead>,
+}
+
+/// What is known of a message that no worker has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// When it was accepted, as far as its id tells.
+    pub accepted_at: UnixMillis,
+    /// When its recall may be forgotten if no worker ever begins it.
+    pub keep_until: UnixMillis,
+}
+
+impl Recall {
+    /// A recall of this message at this time, where entries are kept for `retention`.
+    pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, retention: Duration) -> Self {
+        let accepted_at = match message.origin(app) {
+            Origin::Issued(then) => (at < then.plus(retention)).then_some(then),
+            Origin::Derived => Some(at),
+            Origin::Foreign => None,
+        };
+        let keep_until = at.plus(retention);
+        Self { at, ahead: accepted_at.map(|accepted_at| Ahead { accepted_at, keep_until }) }
+    }
+}
+
 /// What a recall found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecallOutcome {
@@ -326,7 +422,7 @@ mod tests {
 
     fn entry() -> Entry {
         Entry::begin(&Opened {
-            message_id: MessageId::issue(),
+            message_id: MessageId::issue(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),

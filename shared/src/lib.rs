@@ -15,6 +15,7 @@ pub mod index;
 pub mod ledger;
 pub mod message;
 pub mod queue;
+pub mod report;
 pub mod secret;
 pub mod settings;
 pub mod shutdown;

@@ -130,6 +130,7 @@ impl Program {
 }
 
 /// A test that fails shows what its programs said last.
+#[allow(clippy::print_stderr, reason = "it belongs to the output of the failed test")]
 impl Drop for Program {
     fn drop(&mut self) {
         if std::thread::panicking() {

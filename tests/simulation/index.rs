@@ -1,7 +1,10 @@
 //! An index in memory: the definition of what every engine must answer.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{
+        BTreeMap, BTreeSet,
+        btree_map::Entry::{Occupied, Vacant},
+    },
     sync::{Arc, Mutex},
 };
 
@@ -11,7 +14,7 @@ use push_shared::{
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
     index::{Apps, Devices, Finding, Index, IndexError, Ledger, Page, Put, PutRefused, Slice},
-    ledger::{Entry, Opened, Plan, Position, RecallOutcome, Settled, Settlement, StrandId},
+    ledger::{Entry, Opened, Plan, Position, Recall, RecallOutcome, Settled, Settlement, StrandId},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -93,6 +96,9 @@ impl Store {
         }
         entry.targeted += settlement.targeted;
         entry.outcomes.add(&settlement.outcomes);
+        for (reason, count) in &settlement.retried {
+            *entry.retried.entry(*reason).or_default() += count;
+        }
         assert!(entry.outcomes.total() <= entry.targeted, "more settled than targeted: {entry:?}");
         Some(Settled::Saved { recalled: entry.recalled_at.is_some() })
     }
@@ -239,10 +245,12 @@ impl Devices for SimIndex {
 impl Ledger for SimIndex {
     async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
         self.step(|store| {
-            lock(&store.ledger)
-                .entry(opened.message_id)
-                .or_insert_with(|| Entry::begin(opened))
-                .clone()
+            let mut ledger = lock(&store.ledger);
+            let entry = ledger.entry(opened.message_id).or_insert_with(|| Entry::begin(opened));
+            if entry.copy.is_none() {
+                entry.begin_recalled(opened);
+            }
+            entry.clone()
         })
         .await
     }
@@ -282,16 +290,22 @@ impl Ledger for SimIndex {
 
     async fn recall(
         &self,
-        _: &AppId,
+        app: &AppId,
         message: &MessageId,
-        now: UnixMillis,
+        recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
-        self.step(|store| match lock(&store.ledger).get_mut(message) {
-            None => RecallOutcome::Unknown,
-            Some(entry) if entry.is_closed() => RecallOutcome::AlreadyClosed(entry.clone()),
-            Some(entry) => {
-                entry.recalled_at.get_or_insert(now);
-                RecallOutcome::Recalled(entry.clone())
+        let early = |ahead| Entry::recalled_ahead(app.clone(), *message, recall.at, &ahead);
+        self.step(|store| match lock(&store.ledger).entry(*message) {
+            Vacant(place) => match recall.ahead {
+                None => RecallOutcome::Unknown,
+                Some(ahead) => RecallOutcome::Recalled(place.insert(early(ahead)).clone()),
+            },
+            Occupied(place) if place.get().is_closed() => {
+                RecallOutcome::AlreadyClosed(place.get().clone())
+            }
+            Occupied(mut place) => {
+                place.get_mut().recalled_at.get_or_insert(recall.at);
+                RecallOutcome::Recalled(place.get().clone())
             }
         })
         .await

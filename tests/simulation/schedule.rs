@@ -18,6 +18,7 @@ use push_shared::{
     envelope::{encode_batch, encode_job},
     ids::{AppId, ClientId, MessageId},
     index::Ledger as _,
+    ledger::{Ahead, Recall},
     message::{Audience, Payload},
     queue::Lane,
     targeting::Targeting,
@@ -188,7 +189,10 @@ impl Simulation {
             let index = SimIndex::new(self.store.clone(), Life::new(self.world.clone()));
             message.recalled = true;
             // Whether it was too late, or the call died, is all the same to the oracle.
-            let recall = index.recall(&self.app, &message.id, self.world.now());
+            let now = self.world.now();
+            let ahead = Ahead { accepted_at: now, keep_until: now.plus(PEACE) };
+            let recall = Recall { at: now, ahead: Some(ahead) };
+            let recall = index.recall(&self.app, &message.id, &recall);
             let _ = tokio::time::timeout(Duration::from_millis(50), recall).await;
         }
     }

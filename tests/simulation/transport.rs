@@ -11,7 +11,7 @@ use push_fanout_worker::transport::{Outcome, Outgoing, Transport, TransportError
 use push_shared::{
     device::Target,
     ids::{ClientId, MessageId},
-    ledger::FailReason,
+    ledger::{FailReason, RetryReason},
     time::UnixMillis,
 };
 use rand::RngExt;
@@ -49,8 +49,8 @@ impl SimTransport {
     fn deliver_one(&self, message: &Outgoing, target: &Target) -> Outcome {
         match self.life.world().random(|r| r.random_range(0..20)) {
             0 => Outcome::Failed(FailReason::Refused),
-            1 => Outcome::Later(None),
-            2 => Outcome::Later(Some(Duration::from_millis(300))),
+            1 => Outcome::Later(RetryReason::Busy, None),
+            2 => Outcome::Later(RetryReason::Error, Some(Duration::from_millis(300))),
             _ => {
                 let key = (message.message_id, target.client_id.clone());
                 *lock(&self.inbox.received).entry(key).or_default() += 1;

@@ -68,6 +68,8 @@ suite! {
         a_retry_is_open_from_the_batch_that_opens_it_until_it_ends,
         a_recall_is_told_to_every_batch_that_follows,
         what_is_settled_cannot_be_recalled,
+        a_message_can_be_recalled_before_it_begins,
+        an_early_recall_counts_in_its_own_app_only,
         an_entry_belongs_to_its_app,
         a_step_for_a_message_without_entry_is_an_error_and_leaves_none;
     model:

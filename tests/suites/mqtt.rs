@@ -234,7 +234,7 @@ fn now() -> UnixMillis {
 fn message(app: &str, payload: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
         app_id: app.parse().unwrap(),
-        message_id: MessageId::issue(),
+        message_id: MessageId::issue(&app.parse().unwrap()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         expires_at: now().plus(lifetime),
     }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use push_shared::{
     device::Target,
     ids::{AppId, MessageId},
-    ledger::FailReason,
+    ledger::{FailReason, RetryReason},
     time::UnixMillis,
 };
 
@@ -43,8 +43,8 @@ pub enum Outcome {
     Gone,
     /// The message expired before it was this device's turn.
     Expired,
-    /// Not now; after this time if the provider named one.
-    Later(Option<Duration>),
+    /// Not now, and why; after this time if the provider named one.
+    Later(RetryReason, Option<Duration>),
     /// Never.
     Failed(FailReason),
 }

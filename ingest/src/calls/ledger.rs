@@ -1,14 +1,15 @@
 //! `GET` and `DELETE /v1/message/{AppID}/{message_id}`: what became of a message, and its recall.
-
-use std::collections::BTreeMap;
+//!
+//! Both also serve a message that waits in the queue and has no ledger entry yet: its id shows
+//! that it was accepted, and a recall leaves an entry for the worker that will begin it.
 
 use http::HeaderMap;
 use push_shared::{
     ids::{AppId, MessageId},
-    ledger::{Entry, FailReason, RecallOutcome, State},
+    ledger::{Recall, RecallOutcome},
+    report::Report,
     time::UnixMillis,
 };
-use serde::Serialize;
 
 use super::Calls;
 use crate::{
@@ -17,24 +18,7 @@ use crate::{
     route::Member,
 };
 
-const MESSAGE: &str = "message (a message is known once a worker has begun it)";
-
-/// The public part of a ledger entry. At every instant
-/// `targeted = sent + failed + expired + recalled + pending`.
-#[derive(Serialize)]
-struct View<'a> {
-    message_id: MessageId,
-    app_id: &'a AppId,
-    state: State,
-    accepted_at: UnixMillis,
-    expires_at: UnixMillis,
-    targeted: u64,
-    sent: u64,
-    failed: &'a BTreeMap<FailReason, u64>,
-    expired: u64,
-    recalled: u64,
-    pending: u64,
-}
+const MESSAGE: &str = "message";
 
 impl Calls {
     pub(super) async fn get_message(
@@ -42,9 +26,13 @@ impl Calls {
         member: &Member<'_>,
         headers: &HeaderMap,
     ) -> Result<Reply, Rejection> {
-        let (app, message) = self.message_of(member, headers, UnixMillis::now()).await?;
-        let entry = self.ask(self.index.entry(&app, &message)).await?;
-        view(&entry.ok_or(Rejection::Unknown(MESSAGE))?)
+        let now = UnixMillis::now();
+        let (app, message) = self.message_of(member, headers, now).await?;
+        let report = match self.ask(self.index.entry(&app, &message)).await? {
+            Some(entry) => Some(Report::of(&entry)),
+            None => Report::of_waiting(&app, &message, now, self.settings.ledger_retention),
+        };
+        answer(&report.ok_or(Rejection::Unknown(MESSAGE))?)
     }
 
     pub(super) async fn recall_message(
@@ -54,8 +42,11 @@ impl Calls {
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let (app, message) = self.message_of(member, headers, now).await?;
-        match self.ask(self.index.recall(&app, &message, now)).await? {
-            RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => view(&entry),
+        let recall = Recall::new(&app, &message, now, self.settings.ledger_retention);
+        match self.ask(self.index.recall(&app, &message, &recall)).await? {
+            RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
+                answer(&Report::of(&entry))
+            }
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
         }
     }
@@ -72,19 +63,6 @@ impl Calls {
     }
 }
 
-fn view(entry: &Entry) -> Result<Reply, Rejection> {
-    let view = View {
-        message_id: entry.message_id,
-        app_id: &entry.app_id,
-        state: entry.state(),
-        accepted_at: entry.accepted_at,
-        expires_at: entry.expires_at,
-        targeted: entry.targeted,
-        sent: entry.outcomes.sent,
-        failed: &entry.outcomes.failed,
-        expired: entry.outcomes.expired,
-        recalled: entry.outcomes.recalled,
-        pending: entry.pending(),
-    };
-    reply::success(&view).map_err(|_| Rejection::Unavailable("the answer cannot be written"))
+fn answer(report: &Report) -> Result<Reply, Rejection> {
+    reply::success(report).map_err(|_| Rejection::Unavailable("the answer cannot be written"))
 }

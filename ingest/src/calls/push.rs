@@ -47,11 +47,12 @@ impl Calls {
 
         // With a key, several accepted copies of the message share one id; the copy's number
         // tells them apart, so that one of them is sent.
+        let dry_run = push.dry_run;
         let (id, copy) = match key {
             Some(key) => (MessageId::from_idempotency_key(&app, key), rand::random()),
-            None => (MessageId::issue(), 0),
+            None if dry_run => (MessageId::void(&app), 0),
+            None => (MessageId::issue(&app), 0),
         };
-        let dry_run = push.dry_run;
         let (payload, audience) = push.into_parts(id, app, now);
         let job = encode_job(&payload, &audience, copy)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;

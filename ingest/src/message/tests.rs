@@ -326,7 +326,11 @@ fn dry_run_is_a_boolean_and_false_by_default() {
 #[test]
 fn a_huge_time_to_live_expires_at_the_latest_time() {
     let push = read(&with("time_to_live", json!(u64::MAX))).unwrap();
-    let (payload, _) = push.into_parts(MessageId::issue(), "a".parse().unwrap(), UnixMillis(1));
+    let (payload, _) = push.into_parts(
+        MessageId::issue(&"a".parse().unwrap()),
+        "a".parse().unwrap(),
+        UnixMillis(1),
+    );
     assert_eq!(payload.expires_at, UnixMillis::MAX);
 }
 

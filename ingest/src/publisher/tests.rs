@@ -101,7 +101,7 @@ fn soon() -> Instant {
 
 fn job(bytes: usize) -> Vec<u8> {
     let payload = Payload {
-        message_id: MessageId::issue(),
+        message_id: MessageId::issue(&"a".parse().unwrap()),
         app_id: "a".parse().unwrap(),
         kind: 2,
         notification: None,

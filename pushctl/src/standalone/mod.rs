@@ -76,7 +76,8 @@ impl StandaloneArgs {
         let m = &mut mistakes;
         let mqtt_listen = m.take("--mqtt-listen", &self.mqtt_listen, address);
         let usual_log = if self.demo { DEMO_LOG } else { telemetry::USUAL };
-        let (ingest, worker) = (self.ingest.check(m), self.worker.check(m));
+        let retention = engines.as_ref().map(|engines| engines.ledger_retention);
+        let (ingest, worker) = (self.ingest.check(retention, m), self.worker.check(retention, m));
         let (mqtt, log) = (self.mqtt.check(m), self.log.check(usual_log, m));
         let settings = (|| {
             Some(Settings {

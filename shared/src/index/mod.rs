@@ -22,7 +22,7 @@ use crate::{
     attributes::Attribute,
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
-    ledger::{Entry, Opened, Plan, RecallOutcome, Settled, Settlement},
+    ledger::{Entry, Opened, Plan, Recall, RecallOutcome, Settled, Settlement},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -246,7 +246,9 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError>;
 
-    /// Recalls a message: nothing more is sent once workers have seen it.
+    /// Recalls a message: nothing more is sent once workers have seen it. One that no worker has
+    /// begun gets an entry that says so, if [`Recall::ahead`] allows that; whoever opens it later
+    /// finds the message recalled.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -254,7 +256,7 @@ pub trait Ledger: Send + Sync {
         &self,
         app: &AppId,
         message: &MessageId,
-        now: UnixMillis,
+        recall: &Recall,
     ) -> Result<RecallOutcome, IndexError>;
 }
 

@@ -4,8 +4,8 @@ use push_shared::{
     ids::{AppId, MessageId},
     index::{Index, Slice},
     ledger::{
-        FailReason, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement, State,
-        StrandId,
+        Ahead, FailReason, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried,
+        RetryReason, Settled, Settlement, State, StrandId,
     },
     time::UnixMillis,
 };
@@ -18,7 +18,7 @@ const BUT_RECALLED: Settled = Settled::Saved { recalled: true };
 fn opened() -> Opened {
     let now = UnixMillis::now();
     Opened {
-        message_id: MessageId::issue(),
+        message_id: MessageId::issue(&app()),
         app_id: app(),
         accepted_at: now,
         expires_at: now.plus_seconds(60),
@@ -35,7 +35,13 @@ fn sent(strand: u32, from: u64, to: u64, count: u64) -> Settlement {
         targeted: count,
         outcomes: Outcomes { sent: count, ..Outcomes::default() },
         opens: None,
+        retried: Retried::new(),
     }
+}
+
+/// A recall of what has an entry.
+fn recall(at: UnixMillis) -> Recall {
+    Recall { at, ahead: None }
 }
 
 fn strands(count: u32) -> Plan {
@@ -46,8 +52,8 @@ fn strands(count: u32) -> Plan {
 pub(crate) async fn the_first_to_open_an_entry_decides_what_it_says(index: &dyn Index) {
     let first = opened();
     let entry = index.open(&first).await.unwrap();
-    assert_eq!((entry.copy, entry.state()), (u64::MAX, State::Accepted));
-    assert_eq!((entry.accepted_at, entry.expires_at), (first.accepted_at, first.expires_at));
+    assert_eq!((entry.copy, entry.state()), (Some(u64::MAX), State::Accepted));
+    assert_eq!((entry.accepted_at, entry.expires_at), (first.accepted_at, Some(first.expires_at)));
     let second = Opened { copy: 2, expires_at: UnixMillis::MAX, ..first.clone() };
     assert_eq!(index.open(&second).await.unwrap(), entry);
     assert_eq!(index.entry(&app(), &first.message_id).await.unwrap(), Some(entry));
@@ -80,21 +86,26 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
     mixed.outcomes.fail(FailReason::NoSubscriber);
     mixed.outcomes.expired = 1;
     mixed.outcomes.recalled = 2;
+    mixed.retried = Retried::from([(RetryReason::Busy, 1), (RetryReason::Error, 4)]);
     assert_eq!(index.settle(message, &mixed).await.unwrap(), SAVED);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert_eq!(entry.position(StrandId::Planned(0)), Some(Position(u64::MAX - 1)));
     assert_eq!((entry.targeted, entry.outcomes.sent, entry.pending()), (20, 13, 1));
     assert_eq!(entry.outcomes.failed[&FailReason::Gone], 2);
     assert_eq!((entry.outcomes.expired, entry.outcomes.recalled), (1, 2));
+    assert_eq!(entry.retried, mixed.retried);
     assert_eq!(entry.state(), State::Sending);
 
     let mut last = sent(0, u64::MAX - 1, u64::MAX, 1);
     last.targeted = 0;
+    last.retried = Retried::from([(RetryReason::Error, 1), (RetryReason::TransportAway, 2)]);
     assert_eq!(index.settle(message, &last).await.unwrap(), SAVED);
     assert_eq!(index.settle(message, &sent(1, 0, u64::MAX, 0)).await.unwrap(), SAVED);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert!(entry.is_closed(), "{entry:?}");
     assert_eq!(entry.positions[&StrandId::Planned(1)], Position::END);
+    let counts: Vec<u64> = RetryReason::ALL.iter().map(|reason| entry.retried[reason]).collect();
+    assert_eq!(counts, [2, 1, 5]);
 }
 
 pub(crate) async fn of_two_workers_with_one_strand_one_is_overtaken(index: &dyn Index) {
@@ -147,13 +158,14 @@ pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(index: &dyn Ind
     index.plan(message, &strands(1)).await.unwrap();
     index.settle(message, &sent(0, 0, 5, 5)).await.unwrap();
     let at = UnixMillis::now();
-    let RecallOutcome::Recalled(entry) = index.recall(&app(), message, at).await.unwrap() else {
+    let RecallOutcome::Recalled(entry) = index.recall(&app(), message, &recall(at)).await.unwrap()
+    else {
         panic!("not recalled");
     };
     assert_eq!((entry.recalled_at, entry.outcomes.sent), (Some(at), 5));
     assert_eq!(entry.state(), State::Recalled);
     assert_eq!(index.settle(message, &sent(0, 5, u64::MAX, 5)).await.unwrap(), BUT_RECALLED);
-    let again = index.recall(&app(), message, at.plus_seconds(9)).await.unwrap();
+    let again = index.recall(&app(), message, &recall(at.plus_seconds(9))).await.unwrap();
     let RecallOutcome::Recalled(entry) = again else { panic!("{again:?}") };
     assert_eq!(entry.recalled_at, Some(at), "the first recall counts");
 }
@@ -168,9 +180,43 @@ pub(crate) async fn what_is_settled_cannot_be_recalled(index: &dyn Index) {
     batch.outcomes.fail(FailReason::Refused);
     index.settle(message, &batch).await.unwrap();
     index.settle(message, &sent(1, 0, u64::MAX, 4)).await.unwrap();
-    let outcome = index.recall(&app(), message, UnixMillis::now()).await.unwrap();
+    let outcome = index.recall(&app(), message, &recall(UnixMillis::now())).await.unwrap();
     let RecallOutcome::AlreadyClosed(entry) = outcome else { panic!("{outcome:?}") };
     assert_eq!((entry.recalled_at, entry.outcomes.total()), (None, 6));
+}
+
+pub(crate) async fn a_message_can_be_recalled_before_it_begins(index: &dyn Index) {
+    let opened = opened();
+    let message = &opened.message_id;
+    let (at, keep_until) = (opened.accepted_at.plus_seconds(3), opened.keep_until);
+    let ahead = Ahead { accepted_at: opened.accepted_at, keep_until };
+    let early = Recall { at, ahead: Some(ahead) };
+    let outcome = index.recall(&app(), message, &early).await.unwrap();
+    let RecallOutcome::Recalled(noted) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((noted.state(), noted.recalled_at), (State::Recalled, Some(at)));
+    assert_eq!((noted.accepted_at, noted.expires_at), (opened.accepted_at, None));
+    assert_eq!(index.entry(&app(), message).await.unwrap(), Some(noted));
+
+    let entry = index.open(&opened).await.unwrap();
+    assert_eq!((entry.copy, entry.expires_at), (Some(u64::MAX), Some(opened.expires_at)));
+    assert_eq!(entry.recalled_at, Some(at), "it begins recalled");
+    let second = Opened { copy: 2, ..opened.clone() };
+    assert_eq!(index.open(&second).await.unwrap(), entry);
+    index.plan(message, &strands(1)).await.unwrap();
+    assert_eq!(index.settle(message, &sent(0, 0, u64::MAX, 5)).await.unwrap(), BUT_RECALLED);
+}
+
+pub(crate) async fn an_early_recall_counts_in_its_own_app_only(index: &dyn Index) {
+    let opened = opened();
+    let message = &opened.message_id;
+    let other: AppId = "other".parse().unwrap();
+    let ahead = Ahead { accepted_at: opened.accepted_at, keep_until: opened.keep_until };
+    let early = Recall { at: opened.accepted_at, ahead: Some(ahead) };
+    index.recall(&other, message, &early).await.unwrap();
+    assert_eq!(index.entry(&app(), message).await.unwrap(), None);
+    assert_eq!(index.open(&opened).await.unwrap().recalled_at, None);
+    let outcome = index.recall(&other, message, &early).await.unwrap();
+    assert_eq!(outcome, RecallOutcome::Unknown);
 }
 
 pub(crate) async fn an_entry_belongs_to_its_app(index: &dyn Index) {
@@ -179,7 +225,7 @@ pub(crate) async fn an_entry_belongs_to_its_app(index: &dyn Index) {
     index.open(&opened).await.unwrap();
     let other: AppId = "other".parse().unwrap();
     assert_eq!(index.entry(&other, message).await.unwrap(), None);
-    let outcome = index.recall(&other, message, UnixMillis::now()).await.unwrap();
+    let outcome = index.recall(&other, message, &recall(UnixMillis::now())).await.unwrap();
     assert_eq!(outcome, RecallOutcome::Unknown);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert_eq!(entry.recalled_at, None);
@@ -188,10 +234,10 @@ pub(crate) async fn an_entry_belongs_to_its_app(index: &dyn Index) {
 pub(crate) async fn a_step_for_a_message_without_entry_is_an_error_and_leaves_none(
     index: &dyn Index,
 ) {
-    let message = MessageId::issue();
+    let message = MessageId::issue(&app());
     assert!(index.plan(&message, &strands(1)).await.is_err());
     assert!(index.settle(&message, &sent(0, 0, 5, 5)).await.is_err());
-    let outcome = index.recall(&app(), &message, UnixMillis::now()).await.unwrap();
+    let outcome = index.recall(&app(), &message, &recall(UnixMillis::now())).await.unwrap();
     assert_eq!(outcome, RecallOutcome::Unknown);
     assert_eq!(index.entry(&app(), &message).await.unwrap(), None);
 }

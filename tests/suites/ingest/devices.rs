@@ -3,13 +3,16 @@
 use push_shared::{
     ids::MessageId,
     index::Slice,
-    ledger::{FailReason, Opened, Outcomes, Plan, Position, Settlement, StrandId},
+    ledger::{
+        FailReason, Opened, Outcomes, Plan, Position, Retried, RetryReason, Settlement, StrandId,
+    },
     time::UnixMillis,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::{
-    client::{Answer, Request},
+    client::{Answer, Request, VALID},
     service::{APP, Service},
 };
 
@@ -77,7 +80,7 @@ async fn a_bad_device_is_400_and_names_the_field() {
 #[tokio::test]
 async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sent() {
     let service = Service::start(&[]).await;
-    let id = MessageId::issue();
+    let id = MessageId::from_uuid(Uuid::nil());
     let path = format!("/v1/message/{APP}/{id}");
     call(&service, "GET", &path, "").await.expect(404, 404, "this app has no such message");
     call(&service, "DELETE", &path, "").await.expect(404, 404, "this app has no such message");
@@ -104,6 +107,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         targeted: 7,
         outcomes,
         opens: None,
+        retried: Retried::from([(RetryReason::Busy, 2)]),
     };
     service.index.settle(&id, &settlement).await.unwrap();
 
@@ -111,10 +115,42 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         "message_id": id.to_string(), "app_id": APP, "state": "sending",
         "accepted_at": now.0, "expires_at": now.0 + 60_000,
         "targeted": 7, "sent": 4, "failed": {"gone": 1}, "expired": 0, "recalled": 0, "pending": 2,
+        "recalled_at": null, "retried": {"busy": 2},
     });
     assert_eq!(call(&service, "GET", &path, "").await.body["result"], view);
+    let recalled = call(&service, "DELETE", &path, "").await.body["result"].clone();
+    assert!(recalled["recalled_at"].as_u64() >= Some(now.0), "{recalled}");
     view["state"] = json!("recalled");
-    assert_eq!(call(&service, "DELETE", &path, "").await.body["result"], view);
+    view["recalled_at"] = recalled["recalled_at"].clone();
+    assert_eq!(recalled, view);
     assert_eq!(call(&service, "GET", &path, "").await.body["result"], view);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_that_waits_in_the_queue_is_shown_and_can_be_recalled() {
+    let service = Service::start(&[]).await;
+    let accepted = Request::push(&service, VALID).send(&service).await;
+    let path = format!("/v1/message/{APP}/{}", accepted.message_id());
+    let waits = call(&service, "GET", &path, "").await.body["result"].clone();
+    assert_eq!((&waits["state"], &waits["expires_at"]), (&json!("accepted"), &Value::Null));
+    assert_eq!(waits["targeted"], 0);
+
+    let recalled = call(&service, "DELETE", &path, "").await.body["result"].clone();
+    assert_eq!((&recalled["state"], &recalled["sent"]), (&json!("recalled"), &json!(0)));
+    assert_eq!(call(&service, "GET", &path, "").await.body["result"], recalled);
+
+    // With a key the id says that it is this app's, but not whether it is still kept.
+    let keyed = Request::push(&service, VALID).header("Idempotency-Key", "order-1");
+    let path = format!("/v1/message/{APP}/{}", keyed.send(&service).await.message_id());
+    call(&service, "GET", &path, "").await.expect(404, 404, "this app has no such message");
+    assert_eq!(call(&service, "DELETE", &path, "").await.body["result"]["state"], "recalled");
+
+    let dry = VALID.replacen('{', r#"{"dry_run":true,"#, 1);
+    let never = Request::push(&service, &dry).send(&service).await;
+    let path = format!("/v1/message/{APP}/{}", never.message_id());
+    for method in ["GET", "DELETE"] {
+        call(&service, method, &path, "").await.expect(404, 404, "this app has no such message");
+    }
     service.stop().await.unwrap();
 }

@@ -130,6 +130,6 @@ impl Service {
 fn settings(flags: &[&str]) -> Settings {
     let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
     let mut mistakes = Mistakes::default();
-    let settings = cli.ingest.check(&mut mistakes);
+    let settings = cli.ingest.check(Some(Duration::from_hours(1)), &mut mistakes);
     mistakes.finish(settings).unwrap()
 }

@@ -18,7 +18,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
-use push_shared::ledger::FailReason;
+use push_shared::ledger::{FailReason, RetryReason};
 use rmqtt_codec::{
     error::DecodeError,
     types::{Publish, QoS},
@@ -359,10 +359,10 @@ fn outcome(reason: PublishAckReason) -> Outcome {
     match reason {
         PublishAckReason::Success => Outcome::Sent,
         PublishAckReason::NoMatchingSubscribers => Outcome::Failed(FailReason::NoSubscriber),
+        PublishAckReason::QuotaExceeded => Outcome::Later(RetryReason::Busy, None),
         PublishAckReason::UnspecifiedError
         | PublishAckReason::ImplementationSpecificError
-        | PublishAckReason::PacketIdentifierInUse
-        | PublishAckReason::QuotaExceeded => Outcome::Later(None),
+        | PublishAckReason::PacketIdentifierInUse => Outcome::Later(RetryReason::Error, None),
         PublishAckReason::NotAuthorized
         | PublishAckReason::TopicNameInvalid
         | PublishAckReason::PayloadFormatInvalid => Outcome::Failed(FailReason::Refused),

@@ -13,8 +13,8 @@ use crate::{
     ids::{AppId, MessageId},
     index::{IndexError, Ledger},
     ledger::{
-        Entry, FailReason, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement,
-        StrandId,
+        Entry, FailReason, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried,
+        RetryReason, Settled, Settlement, StrandId,
     },
     time::UnixMillis,
 };
@@ -94,6 +94,17 @@ impl Fields<'_> {
         Ok(outcomes)
     }
 
+    fn retried(&self) -> Result<Retried, IndexError> {
+        let mut counts = Retried::new();
+        for reason in RetryReason::ALL {
+            let count = self.count(&retried(reason))?;
+            if count > 0 {
+                counts.insert(reason, count);
+            }
+        }
+        Ok(counts)
+    }
+
     fn entry(&self) -> Result<Entry, IndexError> {
         let wrong = |field| move || unreadable(self.message, field);
         let app = self.fields.get("app").and_then(|app| app.parse().ok());
@@ -102,13 +113,14 @@ impl Fields<'_> {
             message_id: *self.message,
             app_id: app.ok_or_else(wrong("app"))?,
             accepted_at: self.time("accepted_at")?,
-            expires_at: self.time("expires_at")?,
-            copy: self.number("copy")?.ok_or_else(wrong("copy"))?,
+            expires_at: self.number("expires_at")?.map(UnixMillis),
+            copy: self.number("copy")?,
             recalled_at: self.number("recalled_at")?.map(UnixMillis),
             plan,
             positions: self.positions()?,
             targeted: self.count("targeted")?,
             outcomes: self.outcomes()?,
+            retried: self.retried()?,
         })
     }
 }
@@ -130,6 +142,10 @@ fn failed(reason: FailReason) -> String {
     format!("failed:{}", reason.name())
 }
 
+fn retried(reason: RetryReason) -> String {
+    format!("retried:{}", reason.name())
+}
+
 /// The counters that a batch changes.
 fn counters(settlement: &Settlement) -> impl Iterator<Item = (String, u64)> {
     let outcomes = &settlement.outcomes;
@@ -141,7 +157,8 @@ fn counters(settlement: &Settlement) -> impl Iterator<Item = (String, u64)> {
     ];
     let named = named.into_iter().map(|(name, count)| (name.to_owned(), count));
     let failed = outcomes.failed.iter().map(|(reason, count)| (failed(*reason), *count));
-    named.chain(failed).filter(|(_, count)| *count > 0)
+    let retried = settlement.retried.iter().map(|(reason, count)| (retried(*reason), *count));
+    named.chain(failed).chain(retried).filter(|(_, count)| *count > 0)
 }
 
 #[async_trait]
@@ -205,10 +222,14 @@ impl Ledger for RedisIndex {
         &self,
         app: &AppId,
         message: &MessageId,
-        now: UnixMillis,
+        recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
-        let mut recall = self.scripts.recall.call(&[&self.keys.message(message)]);
-        let answer = recall.arg(app.as_str()).arg(now.0).arg(END).run(&self.quick).await?;
+        let mut call = self.scripts.recall.call(&[&self.keys.message(message)]);
+        call.arg(app.as_str()).arg(recall.at.0).arg(END);
+        if let Some(ahead) = recall.ahead {
+            call.arg(ahead.accepted_at.0).arg(ahead.keep_until.0);
+        }
+        let answer = call.run(&self.quick).await?;
         Ok(match read(message, answer)? {
             None => RecallOutcome::Unknown,
             Some(entry) if entry.recalled_at.is_some() => RecallOutcome::Recalled(entry),

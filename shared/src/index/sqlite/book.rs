@@ -12,7 +12,8 @@ use super::schema::execute;
 use crate::{
     ids::{AppId, MessageId},
     ledger::{
-        Entry, Opened, Outcomes, Plan, Position, RecallOutcome, Settled, Settlement, StrandId,
+        Ahead, Entry, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried, Settled,
+        Settlement, StrandId,
     },
     sqlite::StoreError,
     time::UnixMillis,
@@ -60,13 +61,18 @@ impl Book<'_> {
     }
 
     pub(super) fn open(&self, opened: &Opened) -> Result<Entry, StoreError> {
-        if self.row()?.is_none() {
+        let known = self.entry()?;
+        if known.as_ref().is_none_or(|entry| entry.copy.is_none()) {
             self.sweep()?;
             let keep_until = opened.keep_until.max(self.now.plus(KEEP_AT_LEAST));
-            // In place of one that is over.
+            // A recall that came before the message counts if it is of its own app.
+            let recalled_at = known.filter(|entry| entry.app_id == opened.app_id);
+            let recalled_at = recalled_at.and_then(|entry| entry.recalled_at);
+            // In place of one that is over, or of that recall.
             let begin = "INSERT OR REPLACE INTO message
-                (namespace, id, app, accepted_at, expires_at, copy, keep_until, outcomes)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                (namespace, id, app, accepted_at, expires_at, copy, keep_until, recalled_at,
+                    outcomes)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
             let with = params![
                 self.namespace,
                 self.message.as_uuid().as_bytes(),
@@ -75,11 +81,31 @@ impl Book<'_> {
                 bits(opened.expires_at.0),
                 bits(opened.copy),
                 bits(keep_until.0),
+                recalled_at.map(|at| bits(at.0)),
                 json(&Outcomes::default())?,
             ];
             execute(self.sql, begin, with)?;
         }
         self.entry()?.ok_or_else(|| self.unknown())
+    }
+
+    /// Notes the recall of a message that no worker has begun.
+    fn note_recall(&self, app: &AppId, at: UnixMillis, ahead: &Ahead) -> Result<Entry, StoreError> {
+        self.sweep()?;
+        let note = "INSERT OR REPLACE INTO message
+            (namespace, id, app, accepted_at, keep_until, recalled_at, outcomes)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let with = params![
+            self.namespace,
+            self.message.as_uuid().as_bytes(),
+            app.as_str(),
+            bits(ahead.accepted_at.0),
+            bits(ahead.keep_until.0),
+            bits(at.0),
+            json(&Outcomes::default())?,
+        ];
+        execute(self.sql, note, with)?;
+        Ok(Entry::recalled_ahead(app.clone(), self.message, at, ahead))
     }
 
     /// Deletes a few entries that are over, and this one if it is.
@@ -102,13 +128,16 @@ impl Book<'_> {
     pub(super) fn entry(&self) -> Result<Option<Entry>, StoreError> {
         let Some(row) = self.row()? else { return Ok(None) };
         let read =
-            "SELECT app, accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes
+            "SELECT app, accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes,
+                retried
             FROM message WHERE row = ?1";
         let mut statement = self.sql.prepare_cached(read)?;
         let mut rows = statement.query([row])?;
         let Some(found) = rows.next()? else { return Ok(None) };
         let number = |column| found.get::<_, i64>(column).map(i64::cast_unsigned);
-        let recalled_at: Option<i64> = found.get(4)?;
+        let maybe = |column| {
+            found.get::<_, Option<i64>>(column).map(|number| number.map(i64::cast_unsigned))
+        };
         Ok(Some(Entry {
             message_id: self.message,
             app_id: found
@@ -116,13 +145,14 @@ impl Book<'_> {
                 .parse()
                 .map_err(|error| unreadable("the app of a message", error))?,
             accepted_at: UnixMillis(number(1)?),
-            expires_at: UnixMillis(number(2)?),
-            copy: number(3)?,
-            recalled_at: recalled_at.map(|at| UnixMillis(at.cast_unsigned())),
+            expires_at: maybe(2)?.map(UnixMillis),
+            copy: maybe(3)?,
+            recalled_at: maybe(4)?.map(UnixMillis),
             plan: found.get::<_, Option<String>>(5)?.as_deref().map(read_plan).transpose()?,
             positions: self.positions(row)?,
             targeted: number(6)?,
             outcomes: read_outcomes(&found.get::<_, String>(7)?)?,
+            retried: read_retried(&found.get::<_, String>(8)?)?,
         }))
     }
 
@@ -189,20 +219,31 @@ impl Book<'_> {
         if let Some(retry) = step.opens {
             self.move_to(row, retry, Position::default())?;
         }
-        let (outcomes, recalled): (String, bool) = self
+        let read = "SELECT outcomes, retried, recalled_at IS NOT NULL FROM message WHERE row = ?1";
+        let (outcomes, retried, recalled): (String, String, bool) = self
             .sql
-            .prepare_cached("SELECT outcomes, recalled_at IS NOT NULL FROM message WHERE row = ?1")?
-            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .prepare_cached(read)?
+            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut outcomes = read_outcomes(&outcomes)?;
         outcomes.add(&step.outcomes);
-        let count = "UPDATE message SET targeted = targeted + ?2, outcomes = ?3 WHERE row = ?1";
-        execute(self.sql, count, params![row, bits(step.targeted), json(&outcomes)?])?;
+        let mut retried = read_retried(&retried)?;
+        for (reason, count) in &step.retried {
+            *retried.entry(*reason).or_default() += count;
+        }
+        let count = "UPDATE message SET targeted = targeted + ?2, outcomes = ?3, retried = ?4
+            WHERE row = ?1";
+        let with = params![row, bits(step.targeted), json(&outcomes)?, json(&retried)?];
+        execute(self.sql, count, with)?;
         Ok(Settled::Saved { recalled })
     }
 
-    pub(super) fn recall(&self, app: &AppId, at: UnixMillis) -> Result<RecallOutcome, StoreError> {
-        let Some(mut entry) = self.entry()?.filter(|entry| entry.app_id == *app) else {
-            return Ok(RecallOutcome::Unknown);
+    pub(super) fn recall(&self, app: &AppId, recall: &Recall) -> Result<RecallOutcome, StoreError> {
+        let mut entry = match (self.entry()?, recall.ahead) {
+            (Some(entry), _) if entry.app_id == *app => entry,
+            (None, Some(ahead)) => {
+                return Ok(RecallOutcome::Recalled(self.note_recall(app, recall.at, &ahead)?));
+            }
+            _ => return Ok(RecallOutcome::Unknown),
         };
         if entry.recalled_at.is_some() {
             return Ok(RecallOutcome::Recalled(entry));
@@ -210,10 +251,10 @@ impl Book<'_> {
         if entry.is_closed() {
             return Ok(RecallOutcome::AlreadyClosed(entry));
         }
-        let recall = "UPDATE message SET recalled_at = ?3 WHERE namespace = ?1 AND id = ?2";
+        let mark = "UPDATE message SET recalled_at = ?3 WHERE namespace = ?1 AND id = ?2";
         let id = self.message.as_uuid().as_bytes();
-        execute(self.sql, recall, params![self.namespace, id, bits(at.0)])?;
-        entry.recalled_at = Some(at);
+        execute(self.sql, mark, params![self.namespace, id, bits(recall.at.0)])?;
+        entry.recalled_at = Some(recall.at);
         Ok(RecallOutcome::Recalled(entry))
     }
 }
@@ -224,4 +265,8 @@ fn read_plan(text: &str) -> Result<Plan, StoreError> {
 
 fn read_outcomes(text: &str) -> Result<Outcomes, StoreError> {
     serde_json::from_str(text).map_err(|error| unreadable("the outcomes of a message", error))
+}
+
+fn read_retried(text: &str) -> Result<Retried, StoreError> {
+    serde_json::from_str(text).map_err(|error| unreadable("the retries of a message", error))
 }

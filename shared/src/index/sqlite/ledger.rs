@@ -7,7 +7,7 @@ use super::{SqliteIndex, book::Book};
 use crate::{
     ids::{AppId, MessageId},
     index::{IndexError, Ledger},
-    ledger::{Entry, Opened, Plan, RecallOutcome, Settled, Settlement},
+    ledger::{Entry, Opened, Plan, Recall, RecallOutcome, Settled, Settlement},
     sqlite::StoreError,
     time::UnixMillis,
 };
@@ -57,9 +57,9 @@ impl Ledger for SqliteIndex {
         &self,
         app: &AppId,
         message: &MessageId,
-        now: UnixMillis,
+        recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
-        let app = app.clone();
-        self.write_book(message, move |book| book.recall(&app, now)).await
+        let (app, recall) = (app.clone(), *recall);
+        self.write_book(message, move |book| book.recall(&app, &recall)).await
     }
 }

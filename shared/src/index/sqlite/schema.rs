@@ -18,7 +18,8 @@ use crate::{
 pub(super) const SCHEMA: Schema = Schema {
     purpose: "push index",
     application_id: 0x5055_5349, // "PUSI"
-    migrations: &["
+    migrations: &[
+        "
         CREATE TABLE app (
             -- Never used twice, so that a new app cannot inherit a removed one's devices.
             id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -82,7 +83,34 @@ pub(super) const SCHEMA: Schema = Schema {
             position INTEGER NOT NULL,
             PRIMARY KEY (message, strand)
         ) STRICT, WITHOUT ROWID;
-    "],
+    ",
+        "
+        CREATE TABLE message_2 (
+            row INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL,
+            id BLOB NOT NULL,
+            app TEXT NOT NULL,
+            accepted_at INTEGER NOT NULL,
+            -- These two are NULL until a worker begins a message that was recalled before.
+            expires_at INTEGER,
+            copy INTEGER,
+            keep_until INTEGER NOT NULL,
+            recalled_at INTEGER,
+            plan TEXT,
+            targeted INTEGER NOT NULL DEFAULT 0,
+            outcomes TEXT NOT NULL,
+            retried TEXT NOT NULL DEFAULT '{}',
+            UNIQUE (namespace, id)
+        ) STRICT;
+        INSERT INTO message_2 (row, namespace, id, app, accepted_at, expires_at, copy, keep_until,
+                recalled_at, plan, targeted, outcomes)
+            SELECT row, namespace, id, app, accepted_at, expires_at, copy, keep_until,
+                recalled_at, plan, targeted, outcomes FROM message;
+        DROP TABLE message;
+        ALTER TABLE message_2 RENAME TO message;
+        CREATE INDEX message_keep_until ON message (keep_until);
+    ",
+    ],
 };
 
 /// Runs a statement that is kept prepared; how many rows it changed.

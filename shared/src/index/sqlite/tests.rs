@@ -15,7 +15,7 @@ use crate::{
     device::{Device, TransportKind},
     ids::{AppId, MessageId},
     index::{Apps, Devices, Ledger, Level, MAX_DISTINCT_VALUES, Put, PutRefused, Slice},
-    ledger::{Opened, Outcomes, Plan, Position, Settled, Settlement, StrandId},
+    ledger::{Opened, Outcomes, Plan, Position, Retried, Settled, Settlement, StrandId},
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,
@@ -171,7 +171,15 @@ fn opened(message: MessageId, keep_until: UnixMillis) -> Opened {
 fn step(from: Position, to: Position) -> Settlement {
     let outcomes = Outcomes { sent: 2, ..Outcomes::default() };
     let opens = Some(StrandId::Retry(u64::MAX));
-    Settlement { strand: StrandId::Planned(0), from, to, targeted: 3, outcomes, opens }
+    Settlement {
+        strand: StrandId::Planned(0),
+        from,
+        to,
+        targeted: 3,
+        outcomes,
+        opens,
+        retried: Retried::new(),
+    }
 }
 
 #[tokio::test]
@@ -194,7 +202,7 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     whole.transport = TransportKind::Fcm;
     whole.token = Some("token".into());
     index.put_devices(&app(), std::slice::from_ref(&whole), T0).await.unwrap();
-    let message = MessageId::issue();
+    let message = MessageId::issue(&app());
     index.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     let plan = Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1 }]] };
     index.plan(&message, &plan).await.unwrap();
@@ -205,7 +213,7 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     assert_eq!(index.apps().await.unwrap(), [record]);
     assert_eq!(index.device(&app(), &whole.client_id).await.unwrap(), Some(whole));
     let entry = index.entry(&app(), &message).await.unwrap().unwrap();
-    assert_eq!((entry.copy, entry.targeted, entry.pending()), (u64::MAX, 3, 1));
+    assert_eq!((entry.copy, entry.targeted, entry.pending()), (Some(u64::MAX), 3, 1));
     assert_eq!(entry.plan, Some(plan));
     assert_eq!(entry.position(StrandId::Planned(0)), Some(Position::END));
     assert_eq!(entry.position(StrandId::Retry(u64::MAX)), Some(Position(0)));
@@ -215,7 +223,7 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
 async fn of_two_processes_at_one_checkpoint_one_saves_and_the_other_is_overtaken() {
     let dir = TempDir::new().unwrap();
     let (one, two) = (open(&dir).await, open(&dir).await);
-    let message = MessageId::issue();
+    let message = MessageId::issue(&app());
     one.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     for at in 0..20 {
         let step = step(Position(at), Position(at + 1));
@@ -232,7 +240,7 @@ async fn of_two_processes_at_one_checkpoint_one_saves_and_the_other_is_overtaken
 async fn entries_that_are_over_are_deleted_as_new_ones_begin() {
     let dir = TempDir::new().unwrap();
     let index = open(&dir).await;
-    let old: Vec<_> = (0..6).map(|_| MessageId::issue()).collect();
+    let old: Vec<_> = (0..6).map(|_| MessageId::issue(&app())).collect();
     for message in &old {
         index.open(&opened(*message, T0)).await.unwrap();
         index.settle(message, &step(Position(0), Position(1))).await.unwrap();
@@ -247,7 +255,7 @@ async fn entries_that_are_over_are_deleted_as_new_ones_begin() {
     let again = index.open(&opened(old[5], UnixMillis::MAX)).await.unwrap();
     assert_eq!(again.targeted, 0, "it begins anew");
     assert_eq!(again.positions.len(), 0);
-    index.open(&opened(MessageId::issue(), UnixMillis::MAX)).await.unwrap();
+    index.open(&opened(MessageId::issue(&app()), UnixMillis::MAX)).await.unwrap();
     let sql = Connection::open(file(&dir)).unwrap();
     let count = |table: &str| -> i64 {
         let count = format!("SELECT count(*) FROM {table}");
@@ -264,7 +272,7 @@ async fn namespaces_share_a_file_and_nothing_else() {
     let other = SqliteIndex::open(&file(&dir), "other", settings).await.unwrap();
     index.create_app(&App::new(app(), &Secret::generate(), T0)).await.unwrap();
     put(&index, "a", T0).await.unwrap();
-    let message = MessageId::issue();
+    let message = MessageId::issue(&app());
     index.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     assert_eq!(other.apps().await.unwrap(), []);
     assert_eq!(other.count_devices(&app()).await.unwrap(), 0);

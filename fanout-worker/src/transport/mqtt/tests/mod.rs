@@ -8,7 +8,7 @@ use std::time::Duration;
 use push_shared::{
     device::{Target, TransportKind},
     ids::MessageId,
-    ledger::FailReason,
+    ledger::{FailReason, RetryReason},
     time::UnixMillis,
 };
 use rmqtt_codec::v5::PublishAckReason;
@@ -38,7 +38,7 @@ fn quick() -> MqttSettings {
 fn message(app: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
         app_id: app.parse().unwrap(),
-        message_id: MessageId::issue(),
+        message_id: MessageId::issue(&"app".parse().unwrap()),
         payload: b"{}".to_vec().into(),
         expires_at: NOW.plus(lifetime),
     }
@@ -105,8 +105,8 @@ async fn each_reason_of_the_broker_has_its_outcome_and_devices_keep_their_order(
     let reasons = [
         (Success, Outcome::Sent),
         (NoMatchingSubscribers, Outcome::Failed(FailReason::NoSubscriber)),
-        (QuotaExceeded, Outcome::Later(None)),
-        (UnspecifiedError, Outcome::Later(None)),
+        (QuotaExceeded, Outcome::Later(RetryReason::Busy, None)),
+        (UnspecifiedError, Outcome::Later(RetryReason::Error, None)),
         (NotAuthorized, Outcome::Failed(FailReason::Refused)),
         (TopicNameInvalid, Outcome::Failed(FailReason::Refused)),
         (PayloadFormatInvalid, Outcome::Failed(FailReason::Refused)),

@@ -1,8 +1,12 @@
 -- Begins a ledger entry unless there is one. KEYS[1]: the entry. ARGV: when it may be forgotten
--- and the shortest time it is kept, both in milliseconds, then fields and values. Answers the
--- entry.
+-- and the shortest time it is kept, both in milliseconds, then fields and values, the app first.
+-- Answers the entry.
+--
+-- An entry without a 'copy' is a recall that came before the message: the message then begins
+-- recalled, if the recall is of its own app.
 
-if redis.call('EXISTS', KEYS[1]) == 0 then
+if redis.call('HEXISTS', KEYS[1], 'copy') == 0 then
+  if redis.call('HGET', KEYS[1], 'app') ~= ARGV[4] then redis.call('DEL', KEYS[1]) end
   redis.call('HSET', KEYS[1], unpack(ARGV, 3))
   local time = redis.call('TIME')
   local earliest = tonumber(time[1]) * 1000 + tonumber(ARGV[2])

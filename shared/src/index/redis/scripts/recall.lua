@@ -1,6 +1,7 @@
 -- Recalls a message unless every device of it is settled. KEYS[1]: the entry. ARGV: the app, the
--- time, and the checkpoint of a strand that is done. Answers the entry, empty if the app has
--- none with this id.
+-- time, and the checkpoint of a strand that is done; and, for a message that may have no entry
+-- yet, when it was accepted and when its recall may be forgotten. Answers the entry, empty if the
+-- app has none with this id.
 
 local function number(field) return tonumber(redis.call('HGET', KEYS[1], field) or 0) end
 
@@ -17,6 +18,10 @@ local function is_closed()
   return settled >= number('targeted')
 end
 
+if ARGV[4] and redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], 'app', ARGV[1], 'accepted_at', ARGV[4], 'recalled_at', ARGV[2])
+  redis.call('PEXPIREAT', KEYS[1], ARGV[5])
+end
 if redis.call('HGET', KEYS[1], 'app') ~= ARGV[1] then return {} end
 if not is_closed() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end
 return redis.call('HGETALL', KEYS[1])
