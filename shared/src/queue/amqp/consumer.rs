@@ -10,7 +10,10 @@
 //! out over all sessions: those of a lost session are still being worked on when the next one
 //! begins.
 //!
-//! Work that gets stuck: a delivery that stays undecided for 30 minutes makes RabbitMQ close the
+//! Work that gets stuck: no client notices every way in which a session can die or be forgotten by
+//! its server. So one that hears nothing for a heartbeat's time asks, on its own channel, how many
+//! messages wait: no answer ends the session, and so does the answer "some" twice in a row while
+//! there is room for more. A delivery that stays undecided for 30 minutes makes RabbitMQ close the
 //! channel; that is a lost session like any other, and the message is delivered again. A queue
 //! that was deleted cancels the consumer; the next session declares it again.
 
@@ -36,6 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     backoff::Backoff,
+    control::ready,
     delivery::InHand,
     error::{AmqpError, chain, within},
     link::{Dialer, Link},
@@ -156,12 +160,33 @@ impl Task {
             let delivered = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
-                delivered = session.stream.next() => delivered.ok_or(AmqpError::Cancelled)??,
+                delivered = self.delivered(session) => delivered?,
             };
-            let in_hand = InHand::new(delivered, session.link.channel.clone(), place);
+            let bound = self.dialer.settings.request_timeout;
+            let in_hand = InHand::new(delivered, session.link.channel.clone(), place, bound);
             // There is room: the channel has as much as there are places.
             if self.out.send(Ok(in_hand)).await.is_err() {
                 return Ok(());
+            }
+        }
+    }
+
+    /// The next delivery of a session that is alive.
+    async fn delivered(&self, session: &mut Session) -> Result<Delivered, AmqpError> {
+        let settings = &self.dialer.settings;
+        let queue = self.dialer.names.lane(self.lane);
+        let mut some_waited = false;
+        loop {
+            match timeout(settings.heartbeat, session.stream.next()).await {
+                Ok(delivered) => return Ok(delivered.ok_or(AmqpError::Cancelled)??),
+                Err(_) => {
+                    let bound = settings.request_timeout;
+                    let some_wait = ready(&session.link.channel, &queue, bound).await? > 0;
+                    if some_waited && some_wait {
+                        return Err(AmqpError::Starved);
+                    }
+                    some_waited = some_wait;
+                }
             }
         }
     }

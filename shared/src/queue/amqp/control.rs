@@ -3,6 +3,8 @@
 //! They share one connection, opened when it is first needed and again when it is found broken.
 //! Each request has a channel of its own, because a request that fails takes its channel with it.
 
+use std::time::Duration;
+
 use lapin::{Channel, Connection, options::QueueDeclareOptions, types::FieldTable};
 use tokio::sync::Mutex;
 
@@ -42,13 +44,9 @@ impl Control {
         within(bound, open.create_channel()).await
     }
 
-    /// How many messages are ready in a queue. Those that are with consumers do not count: only
-    /// the management plugin tells.
+    /// How many messages are ready in a queue, by [`ready`].
     pub(super) async fn ready(&self, channel: &Channel, queue: &str) -> Result<u64, AmqpError> {
-        let look = QueueDeclareOptions::durable().passive();
-        let seen = channel.queue_declare(queue.into(), look, FieldTable::default());
-        let seen = within(self.dialer.settings.request_timeout, seen).await?;
-        Ok(seen.message_count().into())
+        ready(channel, queue, self.dialer.settings.request_timeout).await
     }
 
     /// Opens a channel and closes it: two answers of the server.
@@ -70,4 +68,16 @@ impl Control {
             let _ = within(self.dialer.settings.request_timeout, close).await;
         }
     }
+}
+
+/// How many messages are ready in a queue. Those that are with consumers do not count: only the
+/// management plugin tells.
+pub(super) async fn ready(
+    channel: &Channel,
+    queue: &str,
+    bound: Duration,
+) -> Result<u64, AmqpError> {
+    let look = QueueDeclareOptions::durable().passive();
+    let seen = channel.queue_declare(queue.into(), look, FieldTable::default());
+    Ok(within(bound, seen).await?.message_count().into())
 }

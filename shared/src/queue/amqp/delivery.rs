@@ -2,7 +2,10 @@
 //!
 //! It is settled on the channel that delivered it, which it keeps open, and on no other: delivery
 //! tags mean nothing elsewhere. Once that channel is gone settling is an error, because the server
-//! has already taken the message back.
+//! has already taken the message back. Settling has a bound like every wait: a session that does
+//! not even take an ack is as good as gone, and the place must not go with it.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,7 +17,7 @@ use lapin::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::error::AmqpError;
+use super::error::{AmqpError, within};
 use crate::queue::{Delivery, QueueError, Settle};
 
 const REQUEUE: BasicNackOptions = BasicNackOptions { multiple: false, requeue: true };
@@ -33,12 +36,19 @@ struct AmqpSettle {
     acker: Acker,
     _channel: Channel,
     _place: OwnedSemaphorePermit,
+    bound: Duration,
 }
 
 impl InHand {
-    pub(super) fn new(delivered: Delivered, channel: Channel, place: OwnedSemaphorePermit) -> Self {
+    /// `bound` is the longest that settling may take.
+    pub(super) fn new(
+        delivered: Delivered,
+        channel: Channel,
+        place: OwnedSemaphorePermit,
+        bound: Duration,
+    ) -> Self {
         let Delivered { data, redelivered, acker, .. } = delivered;
-        let settle = AmqpSettle { acker, _channel: channel, _place: place };
+        let settle = AmqpSettle { acker, _channel: channel, _place: place, bound };
         Self { payload: data.into(), redelivered, settle }
     }
 
@@ -51,22 +61,27 @@ impl InHand {
     }
 }
 
-/// What the client library says about a settlement: `false` is that it could not be sent.
-fn sent(result: Result<bool, lapin::Error>) -> Result<(), QueueError> {
-    match result.map_err(AmqpError::from)? {
-        true => Ok(()),
-        false => Err(AmqpError::SessionOver.into()),
+impl AmqpSettle {
+    /// Waits for a settlement to be sent; to the client library, `false` is that it could not.
+    async fn sent(
+        &self,
+        settlement: impl Future<Output = Result<bool, lapin::Error>>,
+    ) -> Result<(), QueueError> {
+        match within(self.bound, settlement).await? {
+            true => Ok(()),
+            false => Err(AmqpError::SessionOver.into()),
+        }
     }
 }
 
 #[async_trait]
 impl Settle for AmqpSettle {
     async fn ack(self: Box<Self>) -> Result<(), QueueError> {
-        sent(self.acker.ack(BasicAckOptions::default()).await)
+        self.sent(self.acker.ack(BasicAckOptions::default())).await
     }
 
     async fn requeue(self: Box<Self>) -> Result<(), QueueError> {
-        sent(self.acker.nack(REQUEUE).await)
+        self.sent(self.acker.nack(REQUEUE)).await
     }
 }
 

@@ -22,6 +22,9 @@ pub(super) enum AmqpError {
     /// It ended the consumer: its queue was deleted, or moved.
     #[error("RabbitMQ cancelled the consumer")]
     Cancelled,
+    /// Messages wait, this consumer has room, and it gets none.
+    #[error("RabbitMQ has messages and delivers none")]
+    Starved,
     /// Something exists already with other properties.
     #[error(
         "RabbitMQ has {name:?} with other properties than this version of the service declares"
@@ -52,6 +55,7 @@ impl From<AmqpError> for QueueError {
             | AmqpError::Io(_)
             | AmqpError::Late(_)
             | AmqpError::Cancelled
+            | AmqpError::Starved
             | AmqpError::NotConfirming
             | AmqpError::InDoubt
             | AmqpError::SessionOver => Self::Unavailable(Box::new(error)),

@@ -11,9 +11,12 @@
 //! speaks or closes. So after one such attempt the server must first show, on a plain socket that
 //! *can* be closed, that it speaks again.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use lapin::{Channel, Connection, ConnectionProperties, types::Heartbeat, uri::AMQPUri};
@@ -52,8 +55,11 @@ impl Dialer {
         let namespace = crate::settings::namespace(namespace)
             .map_err(|problem| AmqpError::Settings(format!("the namespace {problem}")))?;
         let mut uri: AMQPUri = url.parse().map_err(AmqpError::Settings)?;
+        // AMQP counts whole seconds, and to it none means never.
+        let settings =
+            AmqpSettings { heartbeat: settings.heartbeat.max(Duration::from_secs(1)), ..settings };
         let heartbeat = Heartbeat::try_from(settings.heartbeat.as_secs()).unwrap_or(Heartbeat::MAX);
-        uri.query.heartbeat.get_or_insert(heartbeat.max(1));
+        uri.query.heartbeat.get_or_insert(heartbeat);
         Ok(Self {
             uri: Arc::new(uri),
             names: Arc::new(Names::new(namespace.clone())),

@@ -17,7 +17,9 @@
 //! Work that gets stuck: a publisher that waits too long gives up, but its place in flight is
 //! kept until the confirm comes or the session ends, so a server that takes nothing (a memory
 //! alarm, a queue without its majority) costs no more memory than `publishes_in_flight` messages.
-//! While there is no connection every publish is answered at once.
+//! While there is no connection every publish is answered at once. A publish that stays
+//! unconfirmed for several times as long as anybody waited for it, on a connection that the server
+//! has not blocked, ends the session: the next one sends afresh.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -35,7 +37,7 @@ use lapin::{
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::{sleep, timeout},
+    time::{interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -46,6 +48,9 @@ use super::{
     link::{Dialer, Link},
 };
 use crate::queue::{QueueError, topology::Address};
+
+/// A publish that is unconfirmed for so many times the patience of its publisher ends the session.
+const OVERDUE: u32 = 3;
 
 /// AMQP's number for "write it to disk".
 const PERSISTENT: u8 = 2;
@@ -200,6 +205,9 @@ impl Task {
         let mut in_flight = InFlight::default();
         let mut last_call = pin!(self.closing.clone().cancelled_owned());
         let mut closing = false;
+        let mut blocked = false;
+        let overdue = self.dialer.settings.publish_timeout.saturating_mul(OVERDUE);
+        let mut looks = interval(self.dialer.settings.heartbeat);
         let result = loop {
             if closing && sending.is_empty() && self.queue.is_empty() {
                 break Ok(());
@@ -216,8 +224,14 @@ impl Task {
                     }
                 }
                 event = events.next() => {
-                    if let Err(error) = heed(event) {
-                        break Err(error);
+                    match heed(event) {
+                        Ok(heard) => blocked = heard.unwrap_or(blocked),
+                        Err(error) => break Err(error),
+                    }
+                }
+                _ = looks.tick() => {
+                    if !blocked && in_flight.oldest().is_some_and(|since| since.elapsed() > overdue) {
+                        break Err(AmqpError::Late(overdue));
                     }
                 }
                 () = &mut last_call, if !closing => {
@@ -239,18 +253,21 @@ impl Task {
     }
 }
 
-/// What the connection says about itself.
-fn heed(event: Option<Event>) -> Result<(), AmqpError> {
+/// What the connection says about itself; whether it is blocked, if it says that.
+fn heed(event: Option<Event>) -> Result<Option<bool>, AmqpError> {
     match event {
-        Some(Event::Error(error)) => return Err(error.into()),
+        Some(Event::Error(error)) => Err(error.into()),
         Some(Event::ConnectionBlocked(reason)) => {
             tracing::warn!(reason, "RabbitMQ takes no messages for now");
+            Ok(Some(true))
         }
-        Some(Event::ConnectionUnblocked) => tracing::info!("RabbitMQ takes messages again"),
-        Some(_) => {}
-        None => return Err(AmqpError::SessionOver),
+        Some(Event::ConnectionUnblocked) => {
+            tracing::info!("RabbitMQ takes messages again");
+            Ok(Some(false))
+        }
+        Some(_) => Ok(None),
+        None => Err(AmqpError::SessionOver),
     }
-    Ok(())
 }
 
 /// The outcome of one publish, with the id that it was sent under.
@@ -279,7 +296,7 @@ async fn send(
 /// The publishes of one session that wait for their confirms.
 #[derive(Debug, Default)]
 struct InFlight {
-    waiting: HashMap<Uuid, Waiting>,
+    waiting: HashMap<Uuid, (Instant, Waiting)>,
     returned: HashSet<Uuid>,
 }
 
@@ -288,8 +305,13 @@ impl InFlight {
     /// returned, and later among the dead letters.
     fn enter(&mut self, waiting: Waiting) -> Uuid {
         let id = Uuid::now_v7();
-        self.waiting.insert(id, waiting);
+        self.waiting.insert(id, (Instant::now(), waiting));
         id
+    }
+
+    /// When the oldest was sent.
+    fn oldest(&self) -> Option<Instant> {
+        self.waiting.values().map(|(since, _)| *since).min()
     }
 
     /// Answers the outcomes that have come together, or says why the session ends.
@@ -318,7 +340,7 @@ impl InFlight {
         // With a return among them even a clean confirm is not believed.
         if self.returned.is_empty() && !matches!(end, Some(AmqpError::InDoubt)) {
             for (id, outcome) in confirmed {
-                if let Some(waiting) = self.waiting.remove(&id) {
+                if let Some((_, waiting)) = self.waiting.remove(&id) {
                     waiting.answer(outcome);
                 }
             }
@@ -328,7 +350,7 @@ impl InFlight {
 
     /// Answers everything that is left when the session is over.
     fn abandon(self, error: &AmqpError) {
-        for (id, waiting) in self.waiting {
+        for (id, (_, waiting)) in self.waiting {
             waiting.answer(Err(if self.returned.contains(&id) {
                 QueueError::Unroutable
             } else {
