@@ -9,7 +9,7 @@
 //! PUSH_SIM_SEED=4711 cargo test -p push-tests --test simulation
 //! ```
 //!
-//! `PUSH_SIM_SCHEDULES` sets the number of schedules (20,000).
+//! `PUSH_SIM_SCHEDULES` sets the number of schedules (100,000).
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Schedules of a run that names no number.
-const SCHEDULES: u64 = 20_000;
+const SCHEDULES: u64 = 100_000;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
