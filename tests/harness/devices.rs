@@ -2,7 +2,13 @@
 
 #![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 
@@ -13,6 +19,8 @@ use crate::{
 
 /// How long connecting and receiving may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a device's file that are read in one piece.
+const MOST_AT_ONCE: u64 = 4 << 20;
 
 /// A device that listens. Its messages are kept in a file.
 #[derive(Debug)]
@@ -70,6 +78,22 @@ impl Device {
     pub fn received(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect()
+    }
+
+    /// What it received since `offset`, which is moved on: for tests with more than fits into memory.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn received_since(&self, offset: &mut u64) -> io::Result<Vec<String>> {
+        let mut log = File::open(&self.log)?;
+        log.seek(SeekFrom::Start(*offset))?;
+        let mut new = Vec::new();
+        log.take(MOST_AT_ONCE).read_to_end(&mut new)?;
+        // The last line may still be in the writing.
+        let whole = new.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        *offset += whole as u64;
+        let lines = new[..whole].split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"{"));
+        Ok(lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect())
     }
 
     /// Waits until a payload contains this text.

@@ -23,6 +23,8 @@ use crate::{
 
 /// How long a program may take to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one command of `pushctl` may take; the longest import a million devices.
+const TOOL_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where a program of this workspace was built.
 ///
@@ -41,6 +43,7 @@ pub fn built(program: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct Program {
     name: String,
+    flags: Vec<String>,
     process: Process,
     folder: TempDir,
     ops: Port,
@@ -54,12 +57,35 @@ impl Program {
     pub fn start(name: &str, flags: &[&str]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let ops = free_port().expect("a free port");
-        let mut command = Command::new(built(name));
-        command.args(flags).args(["--ops-listen", &ops.address()]).current_dir(folder.path());
-        let log = folder.path().join("log");
-        let process = Process::spawn(&command, Output::Log(&log), Some(folder.path()))
-            .expect("the program starts");
-        Self { name: name.to_owned(), process, folder, ops }
+        let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        flags.extend(["--ops-listen".to_owned(), ops.address()]);
+        let process = spawn(name, &flags, folder.path());
+        Self { name: name.to_owned(), flags, process, folder, ops }
+    }
+
+    /// Starts it again as it was started first, after killing it if it runs. Its log goes on.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = spawn(&self.name, &self.flags, self.folder.path());
+    }
+
+    /// Whether `/readyz` says yes.
+    ///
+    /// # Errors
+    /// What it says instead.
+    pub async fn is_ready(&self) -> Result<(), String> {
+        match get(&format!("http://{}/readyz", self.ops.address())).await {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}; log: {}", log_tail(&self.log_file()))),
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.ended().ok().flatten()
     }
 
     /// Starts a program and waits until it says that it is ready.
@@ -77,15 +103,11 @@ impl Program {
     /// # Panics
     /// If it ends, or does not become ready.
     pub async fn wait_ready(&mut self) {
-        let url = format!("http://{}/readyz", self.ops.address());
         eventually(&format!("{} is ready", self.name), PATIENCE, async || {
-            if let Ok(Some(status)) = self.process.ended() {
+            if let Some(status) = self.ended() {
                 panic!("{} ended with {status}: {}", self.name, self.log());
             }
-            match get(&url).await {
-                Ok((200, _)) => Ok(()),
-                other => Err(format!("{other:?}; log: {}", log_tail(&self.log_file()))),
-            }
+            self.is_ready().await
         })
         .await;
     }
@@ -129,9 +151,17 @@ impl Program {
     }
 }
 
+fn spawn(name: &str, flags: &[String], folder: &Path) -> Process {
+    let mut command = Command::new(built(name));
+    command.args(flags).current_dir(folder);
+    Process::spawn(&command, Output::Log(&folder.join("log")), Some(folder))
+        .expect("the program starts")
+}
+
 /// A test that fails shows what its programs said last.
 #[allow(clippy::print_stderr, reason = "it belongs to the output of the failed test")]
 impl Drop for Program {
+    #[allow(clippy::print_stderr, reason = "where a failing test is read")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the log of {} ends with:\n{}\n", self.name, log_tail(&self.log_file()));
@@ -157,7 +187,7 @@ pub async fn pushctl(flags: &[&str]) -> String {
 pub async fn pushctl_output(flags: &[&str]) -> std::process::Output {
     let mut command = tokio::process::Command::new(built("pushctl"));
     command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
-    tokio::time::timeout(PATIENCE, command.output()).await.expect("in time").expect("it runs")
+    tokio::time::timeout(TOOL_PATIENCE, command.output()).await.expect("in time").expect("it runs")
 }
 
 /// Status and body of one GET.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
@@ -82,6 +82,21 @@ impl Stack {
         self.ports.push(port);
     }
 
+    /// Hands the `ingest`s over to a test that kills them.
+    pub fn take_ingests(&mut self) -> Vec<Program> {
+        std::mem::take(&mut self.ingests)
+    }
+
+    /// Where an `ingest` is called: `http://127.0.0.1:port`.
+    pub fn ingest_url(&self, ingest: usize) -> String {
+        format!("http://{}", self.ports[ingest].address())
+    }
+
+    /// The secret of the app.
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
     fn engines(&self) -> Vec<String> {
         let Servers { amqp, redis, .. } = &self.servers;
         [["--queue-url", amqp], ["--index-url", redis], ["--namespace", &self.namespace]]
@@ -121,7 +136,15 @@ impl Stack {
     pub async fn import(&self, lines: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), lines).expect("written");
-        let path = file.path().to_str().expect("a path");
+        self.import_file(file.path()).await;
+    }
+
+    /// The same, from a file.
+    ///
+    /// # Panics
+    /// If a line is bad.
+    pub async fn import_file(&self, file: &Path) {
+        let path = file.to_str().expect("a path");
         self.pushctl(&["device", "import", APP, path]).await;
     }
 
@@ -137,7 +160,7 @@ impl Stack {
         more: &[(&str, &str)],
         body: &Value,
     ) -> (u16, Value) {
-        let url = format!("http://{}{path}", self.ports[ingest].address());
+        let url = format!("{}{path}", self.ingest_url(ingest));
         let mut headers =
             vec![("authorization", self.secret.as_str()), ("content-type", "application/json")];
         headers.extend(more);

@@ -4,13 +4,15 @@
 //! leave behind for good. So each server brings its own, in the foreground and on its own port.
 
 use std::{
+    ffi::OsString,
     io,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use lapin::{Connection, ConnectionProperties};
+use tokio::time::timeout;
 
 use super::{Kind, Server, ServerError, program, system};
 use crate::{
@@ -35,8 +37,13 @@ pub struct RabbitMqKind {
 /// Where Debian has the script itself; the one in `PATH` there insists on the server's own user.
 const DEBIAN: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
+/// Where Debian has the tool itself, for the same reason.
+const DEBIAN_TOOL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
+
 /// The name of a queue is on disk after this; Erlang writes it within a second or so.
 const NAMED_DEADLINE: Duration = Duration::from_secs(30);
+/// The tool starts an Erlang node of its own, which takes seconds.
+const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Server<RabbitMqKind> {
     /// Starts one. This takes 5 s or more.
@@ -72,9 +79,38 @@ impl Server<RabbitMqKind> {
         })
         .await;
     }
+
+    /// Runs `rabbitmqctl` on this server and gives what it says.
+    ///
+    /// # Errors
+    /// What it says if it fails.
+    pub async fn control(&self, arguments: &[&str]) -> Result<String, String> {
+        let tool = PathBuf::from(DEBIAN_TOOL);
+        let tool = if tool.is_file() { tool } else { PathBuf::from("rabbitmqctl") };
+        let mut command = tokio::process::Command::new(tool);
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        command.envs(self.kind.environment(self.folder()));
+        let output = timeout(CONTROL_DEADLINE, command.output())
+            .await
+            .map_err(|_| format!("rabbitmqctl {arguments:?} takes too long"))?
+            .map_err(|error| error.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
 }
 
 impl RabbitMqKind {
+    /// What server and tool must agree on.
+    fn environment(&self, folder: &Path) -> [(&'static str, OsString); 5] {
+        [
+            ("HOME", folder.into()),
+            ("RABBITMQ_NODENAME", self.node().into()),
+            ("ERL_EPMD_PORT", self.mapper.number().to_string().into()),
+            ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
+            ("RABBITMQ_CONF_ENV_FILE", "/dev/null".into()),
+        ]
+    }
+
     fn node(&self) -> String {
         format!("push-test-{}@localhost", self.port.number())
     }
@@ -117,18 +153,14 @@ impl Kind for RabbitMqKind {
             // Makes the start script hand its process over to Erlang, instead of staying
             // between us and it.
             .env("RUNNING_UNDER_SYSTEMD", "true")
-            .env("HOME", folder)
-            .env("RABBITMQ_NODENAME", self.node())
+            .envs(self.environment(folder))
             .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_NODE_PORT", self.port.number().to_string())
             .env("RABBITMQ_DIST_PORT", self.distribution.number().to_string())
-            .env("ERL_EPMD_PORT", self.mapper.number().to_string())
-            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
             )
-            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
             .env("RABBITMQ_CONFIG_FILE", folder.join("rabbitmq.conf"))
             .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.join("advanced.config"))
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("enabled_plugins"))

@@ -14,7 +14,15 @@ pub struct RedisKind {
     port: Port,
     /// Where nodes talk to each other, if this is one of a cluster.
     bus: Option<Port>,
+    /// When what was written reaches the disk, in words of Redis.
+    sync: &'static str,
 }
+
+/// As in production.
+const EVERY_SECOND: &str = "everysec";
+/// Before it is answered. With [`EVERY_SECOND`] a kill loses answered writes too, if the disk
+/// happens to be slow: Redis then holds them back for up to two seconds.
+const ALWAYS: &str = "always";
 
 impl Server<RedisKind> {
     /// Starts one on its own.
@@ -23,14 +31,23 @@ impl Server<RedisKind> {
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<RedisKind>)?;
-        Self::start_kind(RedisKind { port, bus: None }).await
+        Self::start_kind(RedisKind { port, bus: None, sync: EVERY_SECOND }).await
+    }
+
+    /// Starts one on its own that has on disk whatever it answered.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_syncing() -> Result<Self, ServerError> {
+        let port = free_port().map_err(system::<RedisKind>)?;
+        Self::start_kind(RedisKind { port, bus: None, sync: ALWAYS }).await
     }
 
     /// Starts one that can become part of a cluster.
     pub(super) async fn start_node() -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<RedisKind>)?;
         let bus = free_port().map_err(system::<RedisKind>)?;
-        Self::start_kind(RedisKind { port, bus: Some(bus) }).await
+        Self::start_kind(RedisKind { port, bus: Some(bus), sync: EVERY_SECOND }).await
     }
 
     /// `127.0.0.1:port`
@@ -59,6 +76,7 @@ impl Kind for RedisKind {
         // As in production: the index outlives the process, is never evicted, and its small
         // hashes stay in the compact encoding.
         set("appendonly", "yes");
+        set("appendfsync", self.sync);
         set("maxmemory-policy", "noeviction");
         set("hash-max-listpack-entries", "512");
         if let Some(bus) = &self.bus {

@@ -1,0 +1,135 @@
+//! What the suite itself knows of every push, in a few bytes each.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use uuid::Uuid;
+
+use crate::client::Answer;
+
+/// Violations that are kept; the first ones tell most.
+const MAX_VIOLATIONS: usize = 20;
+
+/// What is known of one push.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Record {
+    /// Since when it is on its way.
+    pub(crate) posted: Option<Instant>,
+    /// Whether it was answered 200.
+    pub(crate) accepted: bool,
+    /// From an answer or from an arrival.
+    pub(crate) id: Option<Uuid>,
+    /// When the ledger was first seen closed.
+    pub(crate) closed: Option<Instant>,
+}
+
+/// The records of all pushes, and what went against the promises.
+pub(crate) struct Book {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    records: Vec<Record>,
+    /// Accepted and not seen closed.
+    open: VecDeque<u32>,
+    violations: Vec<String>,
+}
+
+impl Book {
+    /// A book for pushes with numbers below `count`, and as many more as come.
+    pub(crate) fn new(count: u32) -> Self {
+        let records = vec![Record::default(); count as usize];
+        Self { inner: Mutex::new(Inner { records, ..Inner::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn posting(&self, number: u32) {
+        let inner = &mut *self.lock();
+        inner.record(number).posted.get_or_insert_with(Instant::now);
+    }
+
+    /// A number after all others.
+    pub(crate) fn new_number(&self) -> u32 {
+        let inner = &mut *self.lock();
+        inner.records.push(Record::default());
+        u32::try_from(inner.records.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn answered(&self, number: u32, answer: Answer) {
+        match answer {
+            Answer::Accepted(id) => {
+                self.learn(number, id);
+                let inner = &mut *self.lock();
+                if !std::mem::replace(&mut inner.record(number).accepted, true) {
+                    inner.open.push_back(number);
+                }
+            }
+            Answer::Maybe => {}
+            Answer::Wrong(answer) => self.violated(format!("push {number} was answered {answer}")),
+        }
+    }
+
+    /// A push has one message id, wherever it is seen.
+    pub(crate) fn learn(&self, number: u32, id: Uuid) {
+        let known = *self.lock().record(number).id.get_or_insert(id);
+        if known != id {
+            self.violated(format!("push {number} is message {known} and also message {id}"));
+        }
+    }
+
+    /// The longest accepted push that was not seen closed; to be given back with
+    /// [`look_again`](Self::look_again) if it is still open.
+    pub(crate) fn next_open(&self) -> Option<u32> {
+        self.lock().open.pop_front()
+    }
+
+    pub(crate) fn look_again(&self, number: u32) {
+        self.lock().open.push_back(number);
+    }
+
+    pub(crate) fn closed(&self, number: u32) {
+        self.lock().record(number).closed.get_or_insert_with(Instant::now);
+    }
+
+    /// Those that were accepted and not seen closed.
+    pub(crate) fn still_open(&self) -> Vec<u32> {
+        let inner = self.lock();
+        let open = inner.records.iter().zip(0..).filter(|(r, _)| r.accepted && r.closed.is_none());
+        open.map(|(_, number)| number).collect()
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Record {
+        self.lock().records.get(number as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.lock().records.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn violated(&self, what: String) {
+        let inner = &mut *self.lock();
+        if inner.violations.len() < MAX_VIOLATIONS {
+            inner.violations.push(what);
+        }
+    }
+
+    /// # Errors
+    /// Everything that went against the promises so far.
+    pub(crate) fn verdict(&self) -> Result<(), String> {
+        let violations = &self.lock().violations;
+        if violations.is_empty() { Ok(()) } else { Err(violations.join("\n")) }
+    }
+}
+
+impl Inner {
+    fn record(&mut self, number: u32) -> &mut Record {
+        &mut self.records[number as usize]
+    }
+}

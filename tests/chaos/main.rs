@@ -1,0 +1,68 @@
+//! Producers keep posting while `ingest`, workers, RabbitMQ, Redis and the MQTT broker are killed
+//! and frozen, again and again; then everything must be accounted for.
+//!
+//! A seed decides the faults and the pushes. It is printed at the start and with every failure:
+//!
+//! ```sh
+//! tests/run chaos --seed 4711 --rounds 100 --pushes 100000 --devices 1000000
+//! ```
+//!
+//! What the processes make of the time between the faults is their own, so a seed that failed may
+//! have to be run more than once.
+//!
+//! - `plan`, `pushes`, `audience`: what happens, and who is meant: pure
+//! - `world`, `producer`, `client`: making it happen
+//! - `book`, `arrivals`, `auditor`: what is seen of it
+//! - `oracle`, `report`: what it comes to
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends where something is wrong, and a long run says how far it is"
+)]
+
+mod arrivals;
+mod audience;
+mod auditor;
+mod book;
+mod client;
+mod oracle;
+mod plan;
+mod producer;
+mod pushes;
+mod report;
+mod run;
+mod world;
+
+use crate::run::Wish;
+
+/// The run that is part of every test run. Its six faults kill every kind of process once.
+const SHORT: Wish = Wish { seed: 15, faults: 6, pushes: 1_500, devices: 20_000 };
+
+fn setting<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
+    match std::env::var(name) {
+        Ok(text) => text.parse().ok().expect("a number"),
+        Err(_) => otherwise,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_killed_or_frozen_every_accepted_push_is_settled_and_every_device_served() {
+    let wish = Wish {
+        seed: setting("PUSH_CHAOS_SEED", SHORT.seed),
+        faults: setting("PUSH_CHAOS_ROUNDS", SHORT.faults),
+        pushes: setting("PUSH_CHAOS_PUSHES", SHORT.pushes),
+        devices: setting("PUSH_CHAOS_DEVICES", SHORT.devices),
+    };
+    let Wish { seed, faults, pushes, devices } = wish;
+    let replay = format!(
+        "tests/run chaos --seed {seed} --rounds {faults} --pushes {pushes} --devices {devices}"
+    );
+    println!("{replay}");
+    match run::run(wish).await {
+        Ok(figures) => println!("\n{:<28}{seed}\n{figures}", "seed"),
+        Err(wrong) => panic!("{wrong}\nreplay: {replay}"),
+    }
+}

@@ -1,0 +1,148 @@
+//! What is pushed: push number `n` of a run is a pure function of the seed and `n`.
+
+use std::collections::BTreeSet;
+
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::{Value, json};
+
+use crate::audience::{Audience, LISTENERS, Population, RARE_TARGETINGS, TARGETINGS};
+
+/// Devices that all pushes to everyone reach together, about: what a run spends on them.
+const REACH: usize = 400_000;
+/// At least so many pushes go to everyone.
+const EVERYONES: usize = 3;
+/// One push in so many goes to a small audience by targeting.
+const TARGETED: u32 = 40;
+/// One push in so many has an `Idempotency-Key` and is posted through both `ingest`s.
+const KEYED: u32 = 20;
+/// One push in so many may expire on its way.
+const BRIEF: u32 = 20;
+/// Most devices that are named at once.
+const NAMED: usize = 12;
+/// From so many devices on, rounds open with a wide targeting, and one in [`SELDOM`] with a push
+/// to everyone.
+const LARGE: usize = 200_000;
+const SELDOM: u32 = 10;
+/// The time to live of those that are not brief, in seconds: more than any run takes.
+const LONG: u64 = 24 * 3600;
+
+/// One push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub(crate) number: u32,
+    pub(crate) audience: Audience,
+    /// Seconds.
+    pub(crate) time_to_live: u64,
+    /// Posted through both `ingest`s at once with one key.
+    pub(crate) key: Option<String>,
+    /// Which `ingest` it is posted through.
+    pub(crate) ingest: usize,
+}
+
+/// All pushes of a run.
+///
+/// Numbers below [`count`](Self::count) are the producers'. So many after them as there are rounds
+/// are broadcasts that each open a round, so that its fault strikes in the middle of one. Those
+/// after that are probes: to every listener and nobody else.
+pub(crate) struct Pushes {
+    seed: u64,
+    pub(crate) count: u32,
+    rounds: u32,
+    /// Numbers from one push to everyone to the next, and from one wide targeting to the next.
+    stride: u32,
+}
+
+impl Pushes {
+    pub(crate) fn new(seed: u64, count: u32, rounds: u32, population: &Population) -> Self {
+        let wanted = (REACH / population.crowd().max(1)).max(EVERYONES);
+        let everyones = u32::try_from(wanted).unwrap_or(u32::MAX).min(count / 50).max(1);
+        Self { seed, count, rounds, stride: count.div_ceil(everyones) }
+    }
+
+    /// The number of the broadcast that opens a round.
+    pub(crate) fn opening(&self, round: u32) -> u32 {
+        self.count + round
+    }
+
+    /// All numbers but the probes'.
+    pub(crate) fn planned(&self) -> u32 {
+        self.count + self.rounds
+    }
+
+    pub(crate) fn get(&self, number: u32, population: &Population) -> Push {
+        if let Some(after) = number.checked_sub(self.count) {
+            let audience = if after < self.rounds {
+                opening(after, population)
+            } else {
+                let listeners = (0..LISTENERS).collect();
+                Audience::Named { crowd: Vec::new(), listeners, unknown: 0 }
+            };
+            let ingest = number as usize % 2;
+            return Push { number, audience, time_to_live: LONG, key: None, ingest };
+        }
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
+        let random = &mut SmallRng::seed_from_u64(seed);
+        let audience = if number % self.stride == self.stride / 2 {
+            Audience::Everyone
+        } else if number % self.stride == self.stride / 4 {
+            Audience::Targeted(random.random_range(RARE_TARGETINGS..TARGETINGS))
+        } else if random.random_ratio(1, TARGETED) {
+            Audience::Targeted(random.random_range(0..RARE_TARGETINGS))
+        } else {
+            named(random, population)
+        };
+        let key = random.random_ratio(1, KEYED).then(|| format!("push-{number}"));
+        let brief = random.random_ratio(1, BRIEF);
+        let time_to_live = if brief { random.random_range(0..4) } else { LONG };
+        Push { number, audience, time_to_live, key, ingest: random.random_range(0..2) }
+    }
+}
+
+/// To everyone, but in a large population only now and then.
+fn opening(round: u32, population: &Population) -> Audience {
+    if population.crowd() <= LARGE || round % SELDOM == 1 {
+        Audience::Everyone
+    } else {
+        Audience::Targeted(RARE_TARGETINGS)
+    }
+}
+
+fn named(random: &mut SmallRng, population: &Population) -> Audience {
+    let mut some = |count: usize, of: usize| -> Vec<usize> {
+        let picked: BTreeSet<usize> = (0..count).map(|_| random.random_range(0..of)).collect();
+        picked.into_iter().collect()
+    };
+    let sizes = some(NAMED, NAMED);
+    let crowd = some(sizes.len() / 2, population.crowd());
+    let listeners = some(1 + sizes.len() / 4, LISTENERS);
+    let unknown = random.random_range(0..3);
+    Audience::Named { crowd, listeners, unknown }
+}
+
+impl Push {
+    pub(crate) fn body(&self, population: &Population) -> Value {
+        json!({
+            "type": 2, "time_to_live": self.time_to_live,
+            "data": {"n": self.number.to_string()},
+            "condition": population.condition(&self.audience),
+        })
+    }
+
+    pub(crate) fn is_brief(&self) -> bool {
+        self.time_to_live != LONG
+    }
+}
+
+#[test]
+fn one_seed_is_one_list_of_pushes() {
+    let population = Population::new(7, 1000);
+    let list = |seed| {
+        let pushes = Pushes::new(seed, 500, 0, &population);
+        (0..500).map(|number| pushes.get(number, &population)).collect::<Vec<_>>()
+    };
+    assert_eq!(list(1), list(1));
+    assert_ne!(list(1), list(2));
+    let count = |is: fn(&Push) -> bool| list(1).iter().filter(|push| is(push)).count();
+    assert!(count(|push| push.audience == Audience::Everyone) >= 3);
+    assert!(count(|push| push.key.is_some()) > 0 && count(Push::is_brief) > 0);
+}

@@ -1,0 +1,234 @@
+//! One run from its seed to its figures: faults while producers post, then peace, then the oracle.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    arrivals::Arrivals,
+    audience::{Listeners, Population},
+    auditor::{AUDITORS, audit},
+    book::Book,
+    client::Client,
+    oracle,
+    plan::{self, Fault, Round},
+    producer::{post, produce},
+    pushes::Pushes,
+    report::Figures,
+    world::World,
+};
+
+/// Pushes must flow again so soon after a fault. Generous: the machine may be slow.
+const FLOW_DEADLINE: Duration = Duration::from_secs(90);
+/// How long one post of a probe is waited for, and then its arrival, before the next is sent.
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at what the listeners received.
+const LOOK: Duration = Duration::from_millis(25);
+/// How often arrivals are read while nobody waits for one.
+const READ_EVERY: Duration = Duration::from_millis(500);
+/// Without one more message settled for so long, the run is stuck. Longer than the three minutes
+/// after which RabbitMQ tries a dead-lettering again that was not confirmed.
+const STUCK: Duration = Duration::from_secs(240);
+
+/// What a run is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) seed: u64,
+    pub(crate) faults: usize,
+    pub(crate) pushes: u32,
+    pub(crate) devices: usize,
+}
+
+/// A fault that has been.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Struck {
+    pub(crate) fault: Fault,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+/// What all the tasks of a run share.
+pub(crate) struct Run {
+    pub(crate) client: Client,
+    pub(crate) people: Population,
+    pub(crate) pushes: Pushes,
+    pub(crate) book: Book,
+    arrivals: Mutex<Arrivals>,
+}
+
+impl Run {
+    /// What had arrived when it was looked at last.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_reached_everyone(&self, number: u32) -> bool {
+        self.arrivals().of(number).iter().all(|&count| count > 0)
+    }
+
+    /// What has arrived by now.
+    pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        let mut arrivals = self.seen();
+        arrivals.read(&self.book, &self.pushes, &self.people);
+        arrivals
+    }
+}
+
+/// Runs; the figures, or what went wrong.
+pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
+    let Wish { seed, faults, pushes, devices } = wish;
+    let people = Population::new(seed, devices);
+    let rounds = plan::schedule(seed, faults);
+    let count = u32::try_from(rounds.len()).expect("not so many");
+    let pushes = Pushes::new(seed, pushes, count, &people);
+    let (world, devices) = World::start(&people).await;
+    let run = Arc::new(Run {
+        client: Client::new(&world.stack),
+        book: Book::new(pushes.planned()),
+        arrivals: Mutex::new(Arrivals::new(devices)),
+        people,
+        pushes,
+    });
+    let result = under_way(&run, &world, &rounds).await;
+    match result.and_then(|figures| run.book.verdict().map(|()| figures)) {
+        Ok(figures) => Ok(figures),
+        Err(wrong) => Err(format!("{wrong}\n{}", world.diagnose(seed).await)),
+    }
+}
+
+async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Figures, String> {
+    let peace = Arc::new(AtomicBool::new(false));
+    // Dropped, and so ended, with this function.
+    let mut background = JoinSet::new();
+    for which in 0..AUDITORS {
+        background.spawn(audit(run.clone(), which));
+    }
+    let reader = run.clone();
+    background.spawn(async move {
+        loop {
+            drop(reader.arrivals());
+            sleep(READ_EVERY).await;
+        }
+    });
+    let mut producers = JoinSet::new();
+    for ingest in 0..2 {
+        producers.spawn(produce(run.clone(), ingest, plan::length(rounds), peace.clone()));
+    }
+    let mut figures = Figures::new();
+    for (number, round) in (0..).zip(rounds) {
+        // A broadcast for the fault to strike. During the aftermath of another it may hang.
+        let opening = post(run, &run.client, run.pushes.opening(number));
+        let _ = timeout(PROBE_PATIENCE, opening).await;
+        strike(run, world, round, &mut figures).await?;
+    }
+    peace.store(true, Ordering::Relaxed);
+    producers.join_all().await;
+    figures.posted();
+    settle(run).await?;
+    figures.settled();
+    if let Some((program, status)) = world.ended().await.first() {
+        return Err(format!("{program} ended with {status} although nobody killed it"));
+    }
+    // A fresh push, behind which nothing can arrive that was settled before.
+    figures.flowed(flow(run).await?);
+    settle(run).await?;
+    oracle::judge(run, &mut figures).await?;
+    let dead = world.stack.pushctl(&["dead", "list"]).await;
+    if dead != "no dead letters\n" {
+        return Err(format!("there are dead letters:\n{dead}"));
+    }
+    Ok(figures)
+}
+
+/// One round of faults; afterwards pushes must flow.
+async fn strike(
+    run: &Run,
+    world: &World,
+    round: &Round,
+    figures: &mut Figures,
+) -> Result<(), String> {
+    let strike = async |fault: Fault| {
+        let began = Instant::now();
+        world.strike(fault).await.map_err(|error| format!("{fault}: {error}"))?;
+        Ok::<_, String>(Struck { fault, began, ended: Instant::now() })
+    };
+    let second = async {
+        match round.second {
+            None => Ok(None),
+            Some((apart, fault)) => {
+                sleep(apart).await;
+                strike(fault).await.map(Some)
+            }
+        }
+    };
+    let (first, second) = tokio::join!(strike(round.first), second);
+    figures.struck([Some(first?), second?]);
+    let flowed = flow(run).await.map_err(|error| format!("after {round}: {error}"))?;
+    figures.flowed(flowed);
+    println!("{round}: pushes flow again after {flowed:.1?}");
+    run.book.verdict()?;
+    sleep(round.peace).await;
+    Ok(())
+}
+
+/// How long it takes until a fresh push has reached every listener.
+async fn flow(run: &Run) -> Result<Duration, String> {
+    let since = Instant::now();
+    let mut probes = Vec::new();
+    while since.elapsed() < FLOW_DEADLINE {
+        let number = run.book.new_number();
+        probes.push(number);
+        // One that hangs in a frozen connection may arrive later.
+        let _ = timeout(PROBE_PATIENCE, post(run, &run.client, number)).await;
+        let posted = Instant::now();
+        while posted.elapsed() < PROBE_PATIENCE {
+            if probes.iter().any(|&number| run.has_reached_everyone(number)) {
+                return Ok(since.elapsed());
+            }
+            sleep(LOOK).await;
+        }
+    }
+    let arrivals = run.arrivals();
+    let seen: Vec<String> = probes
+        .iter()
+        .map(|&number| {
+            let reached = Listeners::ALL.each().filter(|&l| arrivals.of(number)[l] > 0).count();
+            let accepted = if run.book.get(number).accepted { "accepted" } else { "not accepted" };
+            format!("{accepted} and at {reached}")
+        })
+        .collect();
+    Err(format!("no push flows for {FLOW_DEADLINE:?}; the probes: {}", seen.join(", ")))
+}
+
+/// Waits until the ledger of every accepted push is closed.
+async fn settle(run: &Run) -> Result<(), String> {
+    let mut last = (usize::MAX, Instant::now());
+    loop {
+        let open = run.book.still_open();
+        if open.is_empty() {
+            return Ok(());
+        }
+        if open.len() != last.0 {
+            last = (open.len(), Instant::now());
+        } else if last.1.elapsed() > STUCK {
+            let mut entries = String::new();
+            for &number in open.iter().take(5) {
+                let id = run.book.get(number).id.unwrap_or_default();
+                let entry = run.client.ledger(0, id).await;
+                let push = run.pushes.get(number, &run.people);
+                entries.push_str(&format!("\n{push:?}: {entry:?}"));
+            }
+            return Err(format!("{} pushes do not settle:{entries}", open.len()));
+        }
+        sleep(READ_EVERY).await;
+    }
+}
