@@ -19,7 +19,10 @@ pub(crate) async fn consume(
     handlers: TaskTracker,
     in_work: InWork,
 ) -> Result<(), QueueError> {
-    let mut consumer = core.queue.consume(lane, prefetch).await?;
+    let consume = || core.queue.consume(lane, prefetch);
+    let Some(mut consumer) = core.patience.consume_until(&stopping, consume).await? else {
+        return Ok(());
+    };
     loop {
         let delivery = tokio::select! {
             biased;

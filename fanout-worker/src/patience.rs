@@ -87,6 +87,32 @@ impl Patience {
         }
     }
 
+    /// Opens a consumer as soon as the queue is there. A worker that just started is not worth
+    /// less than one whose consumer is lost later, which comes back by itself. `None` when stopping.
+    pub(crate) async fn consume_until<T, F>(
+        &self,
+        stopping: &CancellationToken,
+        consume: impl Fn() -> F,
+    ) -> Result<Option<T>, QueueError>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        let mut pause = self.first;
+        loop {
+            match consume().await {
+                Ok(consumer) => return Ok(Some(consumer)),
+                Err(error @ QueueError::Unavailable(_)) => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(error, "waiting for the queue to consume from");
+                }
+                Err(error) => return Err(error),
+            }
+            if self.rest(&mut pause, stopping).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
     async fn rest(&self, pause: &mut Duration, stopping: &CancellationToken) -> Result<(), GaveUp> {
         tokio::select! {
             biased;
@@ -144,6 +170,22 @@ mod tests {
         let closed = async || Err(QueueError::Closed);
         let gave_up = PATIENCE.publish_until(&CancellationToken::new(), closed).await;
         assert_eq!(gave_up, Err(GaveUp::Interrupted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_consumer_waits_for_a_queue_that_is_away_but_not_for_one_that_is_wrong() {
+        let (tries, stopping) = (Cell::new(0), CancellationToken::new());
+        let consume = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 5 { Err(QueueError::Unavailable("gone".into())) } else { Ok(7) }
+        };
+        assert_eq!(PATIENCE.consume_until(&stopping, consume).await.unwrap(), Some(7));
+        assert_eq!(tries.get(), 5);
+        let wrong = async || Err::<(), _>(QueueError::Topology("other properties".into()));
+        assert!(PATIENCE.consume_until(&stopping, wrong).await.is_err());
+        stopping.cancel();
+        let gone = async || Err::<(), _>(QueueError::Unavailable("gone".into()));
+        assert_eq!(PATIENCE.consume_until(&stopping, gone).await.unwrap(), None);
     }
 
     #[tokio::test(start_paused = true)]
