@@ -158,15 +158,17 @@ impl World {
         ingests.chain(workers)
     }
 
-    /// What RabbitMQ has in its queues, and the folder to which all logs are copied.
+    /// Who has ended, what RabbitMQ has in its queues, and the folder to which all logs are copied.
     pub(crate) async fn diagnose(&self, seed: u64) -> String {
+        let ended = self.ended().await;
         let amqp = self.amqp.lock().await;
         let depths = self.depths(&amqp.url()).await.unwrap_or_else(|error| error.to_string());
         let columns = ["name", "state", "leader", "consumers", "messages_ready"];
         let list = [&["list_queues", "--silent"], &columns[..], &["messages_unacknowledged"]];
         let list = amqp.control(&list.concat()).await.unwrap_or_else(|error| error);
         let folder = self.keep_logs(seed, &amqp).await;
-        format!("depths:\n{depths}\n{list}\nlogs are in {}", folder.display())
+        let logs = folder.display();
+        format!("ended: {ended:?}\ndepths:\n{depths}\n{list}\nlogs are in {logs}")
     }
 
     async fn depths(&self, url: &str) -> Result<String, lapin::Error> {
