@@ -11,6 +11,7 @@ mod jobs;
 mod metrics;
 mod patience;
 pub mod plan;
+pub mod progress;
 pub mod ready;
 mod retry;
 mod settings;

@@ -68,6 +68,13 @@ pub fn rest(slices: &[Slice], position: Position) -> Option<(Slice, &[Slice])> {
     Some((Slice { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
 }
 
+/// How many slots of a strand are left behind this checkpoint.
+pub fn slots_left(slices: &[Slice], position: Position) -> u64 {
+    rest(slices, position).map_or(0, |(part, others)| {
+        std::iter::once(&part).chain(others).map(|slice| u64::from(slots(slice))).sum()
+    })
+}
+
 /// The checkpoint after a page of a slice: at slot `next` of the same slice, or at the start of
 /// the slice after it.
 pub fn advance(slices: &[Slice], position: Position, next: Option<u32>) -> Position {
@@ -89,10 +96,12 @@ mod tests {
 
     /// Walks a strand as a worker does, `page` slots at a time.
     fn walk(slices: &[Slice], page: u32) -> Vec<(u32, u32)> {
+        let covered: u64 = slices.iter().map(|slice| u64::from(slots(slice))).sum();
         let mut seen = Vec::new();
         let mut position = Position::default();
         while let Some((part, _)) = rest(slices, position) {
             let end = part.to.min(part.from.saturating_add(page));
+            assert_eq!(slots_left(slices, position), covered - seen.len() as u64);
             seen.extend((part.from..end).map(|slot| (part.shard, slot)));
             position = advance(slices, position, (end < part.to).then_some(end));
         }
@@ -139,5 +148,7 @@ mod tests {
         assert_eq!(rest(&slices, Position(0)).unwrap().0, slices[0]);
         assert_eq!(rest(&slices, Position::END), None);
         assert_eq!(rest(&[], Position(0)), None);
+        assert_eq!(slots_left(&slices, Position(0)), 10);
+        assert_eq!(slots_left(&slices, Position::END), 0);
     }
 }

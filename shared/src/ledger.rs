@@ -250,6 +250,19 @@ pub enum State {
     Expired,
 }
 
+impl State {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Sending => "sending",
+            Self::Done => "done",
+            Self::Recalled => "recalled",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 /// Everything the ledger knows of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -470,6 +483,14 @@ mod tests {
         let mut entry = entry();
         entry.plan = Some(Plan { strands: vec![] });
         assert_eq!(entry.state(), State::Done);
+    }
+
+    #[test]
+    fn a_state_has_one_name() {
+        use State::{Accepted, Done, Expired, Recalled, Sending};
+        for state in [Accepted, Sending, Done, Recalled, Expired] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+        }
     }
 
     #[test]

@@ -97,7 +97,8 @@ impl Stack {
         &self.secret
     }
 
-    fn engines(&self) -> Vec<String> {
+    /// The flags that name the stack's engines, for a program that a test runs by itself.
+    pub fn engines(&self) -> Vec<String> {
         let Servers { amqp, redis, .. } = &self.servers;
         [["--queue-url", amqp], ["--index-url", redis], ["--namespace", &self.namespace]]
             .into_iter()

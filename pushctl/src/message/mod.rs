@@ -1,5 +1,8 @@
 //! `pushctl message`: what became of a message.
 
+mod pace;
+mod watch;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,8 +14,8 @@ use push_shared::{
     report::Report,
     time::UnixMillis,
 };
-use serde_json::json;
 
+use self::watch::WatchArgs;
 use crate::output::Output;
 
 /// What to do with a message.
@@ -25,6 +28,10 @@ pub enum MessageCommand {
         /// The message
         message_id: MessageId,
     },
+    /// Show live how it goes, until it is closed; then show its ledger
+    ///
+    /// With --json, every change is one line, and the last line is what `show` prints.
+    Watch(WatchArgs),
     /// Stop sending it
     Recall {
         /// The app
@@ -54,6 +61,7 @@ pub async fn run(
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
             out.result(text(&report), &report)
         }
+        MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
             let recall = Recall::new(&app_id, &message_id, now, retention);
             let entry = match index.recall(&app_id, &message_id, &recall).await? {
@@ -71,10 +79,9 @@ pub async fn run(
 }
 
 fn text(report: &Report) -> String {
-    let state = json!(report.state);
     let mut lines = vec![
         format!("message   {}", report.message_id),
-        format!("state     {}", state.as_str().unwrap_or_default()),
+        format!("state     {}", report.state.name()),
         format!("accepted  {}", report.accepted_at),
     ];
     let times = [("expires ", report.expires_at), ("recalled", report.recalled_at)];

@@ -1,0 +1,344 @@
+//! `pushctl message watch`: the ledger of a message, looked at again and again until it is closed.
+//!
+//! It only reads, so it can be stopped at any time and any number may watch. What it waits for
+//! without an end (a worker, the end of the message) is bounded by `--timeout`, if it is given;
+//! an index that does not answer is waited for [`PATIENCE`] at a time.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use push_fanout_worker::progress::Progress;
+use push_shared::{
+    ids::{AppId, MessageId, Origin},
+    index::{Index, IndexError},
+    ledger::Entry,
+    report::Report,
+    settings::duration,
+    shutdown,
+    time::UnixMillis,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    pace::{Look, Pace},
+    text,
+};
+use crate::output::Output;
+
+/// How long the index may be away before watching is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Looking more often than this only costs.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What to watch.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// The app
+    app_id: AppId,
+    /// The message
+    message_id: MessageId,
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = interval)]
+    interval: Duration,
+    /// Fail if the message is not closed by then; without it, wait as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < SHORTEST_INTERVAL {
+        return Err(format!("must be at least {SHORTEST_INTERVAL:?}"));
+    }
+    Ok(interval)
+}
+
+/// Shows how the message goes until it is closed, then its ledger.
+///
+/// # Errors
+/// If there is no such message, the index is away for too long, the time is over, or somebody presses
+/// Ctrl-C before the message is closed.
+pub(super) async fn run(
+    args: WatchArgs,
+    index: &dyn Index,
+    retention: Duration,
+    out: Output,
+) -> anyhow::Result<()> {
+    let WatchArgs { app_id, message_id, interval, timeout } = args;
+    let began = index.entry(&app_id, &message_id).await?.is_some();
+    if !began && !may_begin(message_id.origin(&app_id), UnixMillis::now(), retention) {
+        bail!("{app_id} has no message {message_id}");
+    }
+    let stop = shutdown::on_signal();
+    let bar = out.progress(None, "{spinner} {wide_msg}");
+    let mut watch = Watch { app_id, message_id, interval, index, out, bar, last: None };
+    let over = tokio::select! {
+        closed = watch.until_closed() => Ok(closed),
+        () = stop.cancelled() => Err("stopped by a signal".to_owned()),
+        bound = pass(timeout) => Err(format!("not closed within {bound:?}")),
+    };
+    watch.bar.finish_and_clear();
+    match over {
+        Ok(closed) => {
+            let report = Report::of(&closed?);
+            out.result(text(&report), &report)
+        }
+        Err(why) => {
+            let state = watch.last.as_ref().map_or("not begun by any worker", |last| last.state().name());
+            bail!("{why}: message {} is {state}, and goes on unwatched", watch.message_id)
+        }
+    }
+}
+
+/// Whether a message without an entry may still get one: its id must be one of the app's, and if it
+/// tells when it was accepted, its entry must not be gone by now.
+fn may_begin(origin: Origin, now: UnixMillis, retention: Duration) -> bool {
+    match origin {
+        Origin::Issued(accepted_at) => now < accepted_at.plus(retention),
+        Origin::Derived => true,
+        Origin::Foreign => false,
+    }
+}
+
+/// Ends when the time is over, and never if there is no such time.
+async fn pass(time: Option<Duration>) -> Duration {
+    match time {
+        Some(time) => {
+            sleep(time).await;
+            time
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Somebody watches a message.
+struct Watch<'a> {
+    app_id: AppId,
+    message_id: MessageId,
+    interval: Duration,
+    index: &'a dyn Index,
+    out: Output,
+    /// Hidden if nobody is looking; then every change is a line of its own.
+    bar: ProgressBar,
+    /// The entry at the last look.
+    last: Option<Entry>,
+}
+
+impl Watch<'_> {
+    async fn until_closed(&mut self) -> anyhow::Result<Entry> {
+        let (started, mut pace) = (Instant::now(), Pace::default());
+        self.wait_until_begun().await?;
+        loop {
+            let Some(entry) = self.look().await? else {
+                bail!("the ledger has no message {} any more", self.message_id);
+            };
+            if is_over(&entry) {
+                return Ok(entry);
+            }
+            let progress = Progress::of(&entry);
+            pace.saw(Look {
+                at: started.elapsed(),
+                settled: entry.outcomes.total(),
+                share: progress.map(Progress::share),
+            });
+            self.show(&entry, progress, &pace)?;
+            self.last = Some(entry);
+            sleep(self.interval).await;
+        }
+    }
+
+    async fn wait_until_begun(&self) -> anyhow::Result<()> {
+        let Self { app_id, message_id, .. } = self;
+        let mut told = false;
+        while self.look().await?.is_none() {
+            let wait = format!("no worker has begun message {message_id} of {app_id} yet, waiting");
+            if !self.bar.is_hidden() {
+                self.bar.set_message(wait);
+                self.bar.tick();
+            } else if !told {
+                self.out.note(wait);
+                told = true;
+            }
+            sleep(self.interval).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the entry; waits for an index that is away.
+    async fn look(&self) -> anyhow::Result<Option<Entry>> {
+        let mut away_since: Option<Instant> = None;
+        loop {
+            match self.index.entry(&self.app_id, &self.message_id).await {
+                Ok(entry) => {
+                    if away_since.is_some() {
+                        self.note("the index answers again");
+                    }
+                    return Ok(entry);
+                }
+                Err(error @ IndexError::Unavailable(_)) => {
+                    let since = *away_since.get_or_insert_with(|| {
+                        self.note(format!("{error}, trying for {PATIENCE:?}"));
+                        Instant::now()
+                    });
+                    if since.elapsed() >= PATIENCE {
+                        return Err(error).context("the index was away for too long");
+                    }
+                    sleep(self.interval).await;
+                }
+                Err(error @ IndexError::Corrupt(_)) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn note(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| self.out.note(text));
+    }
+
+    fn show(&self, entry: &Entry, progress: Option<Progress>, pace: &Pace) -> anyhow::Result<()> {
+        if self.bar.is_hidden() {
+            if self.last.as_ref() == Some(entry) {
+                return Ok(());
+            }
+            return self.out.result(line(entry, progress, pace), &update(entry, progress, pace));
+        }
+        if let Some(Progress { done, total }) = progress {
+            if self.bar.length().is_none()
+                && let Ok(style) = ProgressStyle::with_template("{bar:30} {wide_msg}")
+            {
+                self.bar.set_style(style);
+            }
+            self.bar.set_length(total);
+            self.bar.set_position(done);
+        }
+        self.bar.set_message(line(entry, progress, pace));
+        self.bar.tick();
+        Ok(())
+    }
+}
+
+/// Whether nothing will change any more. One that was recalled before it was planned has no
+/// counts to wait for.
+fn is_over(entry: &Entry) -> bool {
+    entry.is_closed() || (entry.recalled_at.is_some() && entry.plan.is_none())
+}
+
+/// How it goes, in one line.
+fn line(entry: &Entry, progress: Option<Progress>, pace: &Pace) -> String {
+    let outcomes = &entry.outcomes;
+    let mut parts = vec![entry.state().name().to_owned()];
+    if let Some(progress) = progress {
+        // Rounded down: 100% is the end of the audience and nothing less.
+        parts.push(format!("{}%", (progress.share() * 100.0).floor()));
+    }
+    parts.push(format!("settled {} of {} targeted", outcomes.total(), entry.targeted));
+    let failed = outcomes.failed.values().sum();
+    let counts =
+        [("failed", failed), ("expired", outcomes.expired), ("recalled", outcomes.recalled)];
+    parts.extend(
+        counts
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{what} {count}")),
+    );
+    if let Some(rate) = pace.devices_per_second() {
+        parts.push(format!("{rate:.0}/s"));
+    }
+    if let Some(left) = pace.time_left() {
+        parts.push(format!("{} left", indicatif::HumanDuration(left)));
+    }
+    parts.join("  ")
+}
+
+/// The ledger as `show` describes it, and how it goes.
+fn update(entry: &Entry, progress: Option<Progress>, pace: &Pace) -> Value {
+    let mut update = json!(Report::of(entry));
+    if let Some(fields) = update.as_object_mut() {
+        fields.insert("progress".to_owned(), json!(progress.map(Progress::share)));
+        fields.insert("devices_per_second".to_owned(), json!(pace.devices_per_second()));
+        fields.insert(
+            "seconds_left".to_owned(),
+            json!(pace.time_left().map(|left| left.as_secs_f64())),
+        );
+    }
+    update
+}
+
+#[cfg(test)]
+mod tests {
+    use push_shared::{
+        index::Slice,
+        ledger::{FailReason, Opened, Plan, Position, StrandId},
+        time::UnixMillis,
+    };
+
+    use super::*;
+
+    fn entry() -> Entry {
+        let mut entry = Entry::begin(&Opened {
+            message_id: MessageId::issue(&"a".parse().unwrap()),
+            app_id: "a".parse().unwrap(),
+            accepted_at: UnixMillis(0),
+            expires_at: UnixMillis(1000),
+            copy: 0,
+            keep_until: UnixMillis(2000),
+        });
+        entry.plan = Some(Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] });
+        entry
+    }
+
+    fn worked_off(entry: &mut Entry, slots: u64) -> Look {
+        entry.move_to(StrandId::Planned(0), Position(slots));
+        entry.targeted = slots;
+        entry.outcomes.sent = slots - 1;
+        entry.outcomes.failed.insert(FailReason::Gone, 1);
+        let share = Progress::of(entry).map(Progress::share);
+        Look { at: Duration::from_millis(slots), settled: slots, share }
+    }
+
+    #[test]
+    fn a_line_tells_state_share_counts_rate_and_time_left() {
+        let (mut entry, mut pace) = (entry(), Pace::default());
+        for slots in [100, 599] {
+            pace.saw(worked_off(&mut entry, slots));
+        }
+        let progress = Progress::of(&entry);
+        assert_eq!(
+            line(&entry, progress, &pace),
+            "sending  59%  settled 599 of 599 targeted  failed 1  1000/s  0 seconds left"
+        );
+        let update = update(&entry, progress, &pace);
+        assert_eq!((&update["progress"], &update["sent"]), (&json!(0.599), &json!(598)));
+        assert_eq!(update["devices_per_second"], 1000.0);
+        assert!(update["seconds_left"].as_f64().unwrap() < 0.5);
+    }
+
+    #[test]
+    fn a_recalled_message_is_over_when_its_devices_are_counted() {
+        let mut entry = entry();
+        assert!(!is_over(&entry));
+        entry.recalled_at = Some(UnixMillis(5));
+        assert!(!is_over(&entry), "workers still count what they do not send");
+        entry.move_to(StrandId::Planned(0), Position::END);
+        assert!(is_over(&entry));
+        entry.plan = None;
+        assert!(is_over(&entry), "it was recalled before anybody planned it");
+    }
+
+    #[test]
+    fn only_a_message_that_can_still_begin_is_waited_for() {
+        let week = Duration::from_hours(7 * 24);
+        let accepted = UnixMillis(1000);
+        assert!(may_begin(Origin::Issued(accepted), UnixMillis(2000), week));
+        assert!(!may_begin(Origin::Issued(accepted), accepted.plus(week), week));
+        assert!(may_begin(Origin::Derived, UnixMillis(2000), week));
+        assert!(!may_begin(Origin::Foreign, UnixMillis(2000), week));
+    }
+
+    #[test]
+    fn looking_without_a_pause_is_refused() {
+        assert_eq!(interval("0s"), Err("must be at least 50ms".to_owned()));
+        assert_eq!(interval("2s"), Ok(Duration::from_secs(2)));
+    }
+}

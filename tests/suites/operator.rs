@@ -1,0 +1,153 @@
+//! What an operator sees of a service that runs: messages on their way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+use std::{fmt::Write as _, process::Stdio, time::Duration};
+
+use push_tests::{
+    eventually,
+    servers::Redis,
+    service::built,
+    stack::{APP, Servers, Stack},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdout, Command},
+    time::timeout,
+};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Small steps, so that a broadcast has a middle.
+const SMALL_STEPS: [&str; 8] =
+    ["--batch", "50", "--strand-min-slots", "1000", "--task-prefetch", "2", "--stand-by", "1s"];
+
+async fn import_crowd(service: &Stack, devices: usize) {
+    let mut lines = String::new();
+    for n in 0..devices {
+        writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
+    }
+    service.import(&lines).await;
+}
+
+fn everyone(time_to_live: u64) -> Value {
+    json!({"type": 2, "time_to_live": time_to_live, "condition": {"type": 0}})
+}
+
+/// A `pushctl` that runs for a while, and what it says meanwhile.
+struct Running {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    err: Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    fn start(service: &Stack, command: &[&str]) -> Self {
+        let mut child = Command::new(built("pushctl"))
+            .args(service.engines())
+            .args(command)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let err = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, out, err }
+    }
+
+    /// Ends it as Ctrl-C does.
+    fn interrupt(&self) {
+        let id = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::INT).unwrap();
+    }
+
+    async fn succeeded(&mut self) -> bool {
+        timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success()
+    }
+}
+
+async fn next_line(lines: &mut Lines<BufReader<impl AsyncRead + Unpin>>) -> Option<String> {
+    timeout(PATIENCE, lines.next_line()).await.expect("another line or the end").unwrap()
+}
+
+/// The next line of standard error, which must say this.
+async fn says(running: &mut Running, what: &str) {
+    let line = next_line(&mut running.err).await.unwrap_or_default();
+    assert!(line.contains(what), "{line:?} instead of {what:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outages() {
+    let mut redis = Redis::start().await.unwrap();
+    let service = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    import_crowd(&service, 40_000).await;
+    let id = service.push(&everyone(600)).await;
+    let command = ["message", "watch", APP, &id, "--interval", "50ms", "--json"];
+    let mut watch = Running::start(&service, &command);
+    says(&mut watch, "no worker has begun").await;
+
+    let mut worker = service.worker(&SMALL_STEPS).await;
+    eventually("the broadcast is under way", PATIENCE, async || {
+        let ledger = service.ledger(&id).await;
+        if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
+    })
+    .await;
+    worker.process().kill();
+    let halfway = service.ledger(&id).await;
+    assert_eq!(halfway["state"], "sending", "{halfway}");
+    let mut updates: Vec<Value> = Vec::new();
+    while updates.last().is_none_or(|update| update["sent"] != halfway["sent"]) {
+        let line = next_line(&mut watch.out).await.expect("it goes on");
+        updates.push(serde_json::from_str(&line).unwrap());
+    }
+
+    redis.kill();
+    says(&mut watch, "the index is not available").await;
+    redis.restart().await.unwrap();
+    says(&mut watch, "the index answers again").await;
+
+    let _other = service.worker(&SMALL_STEPS).await;
+    while let Some(line) = next_line(&mut watch.out).await {
+        updates.push(serde_json::from_str(&line).unwrap());
+    }
+    assert!(watch.succeeded().await);
+    let last = updates.pop().unwrap();
+    let shown = service.pushctl(&["message", "show", APP, &id, "--json"]).await;
+    assert_eq!(last, serde_json::from_str::<Value>(&shown).unwrap());
+    assert_eq!((&last["state"], &last["sent"]), (&json!("done"), &json!(40_000)));
+    for field in ["progress", "sent"] {
+        let seen: Vec<f64> = updates.iter().filter_map(|update| update[field].as_f64()).collect();
+        assert!(seen.is_sorted() && !seen.is_empty(), "{field}: {seen:?}");
+    }
+    let middle = |update: &&Value| update["progress"].as_f64().is_some_and(|p| p > 0.0 && p < 1.0);
+    let middle = updates.iter().rfind(middle).expect("it was seen in its middle");
+    assert!(middle["devices_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{middle}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watching_ends_with_an_error_when_its_time_is_over_or_somebody_stops_it() {
+    let service = Stack::start(Servers::shared()).await;
+    let id = service.push(&everyone(600)).await;
+    let mut late = Running::start(&service, &["message", "watch", APP, &id, "--timeout", "200ms"]);
+    says(&mut late, "no worker has begun").await;
+    says(&mut late, "error: not closed within 200ms: message").await;
+    assert!(!late.succeeded().await);
+
+    let mut stopped = Running::start(&service, &["message", "watch", APP, &id]);
+    says(&mut stopped, "no worker has begun").await;
+    stopped.interrupt();
+    says(&mut stopped, "error: stopped by a signal: message").await;
+    assert!(!stopped.succeeded().await);
+
+    let mut nowhere = Running::start(&service, &["message", "watch", "nobody", &id]);
+    says(&mut nowhere, "error: nobody has no message").await;
+    assert!(!nowhere.succeeded().await);
+}
