@@ -15,7 +15,7 @@ use crate::{
     app::{self, AppCommand},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand},
-    doctor,
+    doctor::{self, DoctorArgs},
     message::{self, MessageCommand},
     output::Output,
     push::{self, PushArgs},
@@ -65,8 +65,8 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Check the engines, their versions, and settings that cost memory or safety
-    Doctor,
+    /// Check the engines, their versions, settings that cost memory or safety, and the backlog
+    Doctor(DoctorArgs),
 }
 
 /// Runs the command line; what went wrong is said in one line.
@@ -109,10 +109,10 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             queue.close().await;
             result
         }
-        Command::Doctor => {
+        Command::Doctor(args) => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(&*queue, &*index, out).await;
+            let result = doctor::run(&args, &*queue, &*index, out).await;
             queue.close().await;
             result
         }

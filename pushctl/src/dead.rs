@@ -10,7 +10,7 @@ use crate::output::{Output, Table};
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadCommand {
-    /// List them, oldest first, with their reasons
+    /// List them, oldest first, with when and why they came here
     List {
         /// The most to list
         #[arg(long, default_value_t = 100)]
@@ -50,11 +50,12 @@ pub async fn run(command: DeadCommand, queue: &dyn Queue, out: Output) -> anyhow
     match command {
         DeadCommand::List { limit } => {
             let letters = queue.dead(limit).await?;
-            let mut table = Table::new(&["ID", "LANE", "BYTES", "REASON"]);
+            let mut table = Table::new(&["ID", "SINCE", "LANE", "BYTES", "REASON"]);
             for letter in &letters {
                 let lane = letter.lane.map_or("unknown", |lane| lane.name());
                 table.row([
                     letter.id.clone(),
+                    letter.died_at.map_or("unknown".to_owned(), |at| at.to_string()),
                     lane.to_owned(),
                     letter.payload.len().to_string(),
                     letter.reason.clone(),
@@ -80,6 +81,7 @@ fn describe(letter: &DeadLetter) -> serde_json::Value {
         "id": letter.id,
         "lane": letter.lane.map(push_shared::queue::Lane::name),
         "reason": letter.reason,
+        "died_at": letter.died_at,
         "payload": String::from_utf8_lossy(&letter.payload),
     })
 }

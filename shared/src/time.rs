@@ -5,6 +5,7 @@
 
 use std::{
     fmt,
+    str::FromStr,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -47,6 +48,17 @@ impl UnixMillis {
     }
 }
 
+impl FromStr for UnixMillis {
+    type Err = humantime::TimestampError;
+
+    /// Reads RFC 3339, the form that is displayed.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let since = humantime::parse_rfc3339(text)?.duration_since(UNIX_EPOCH);
+        let since = since.map_err(|_| humantime::TimestampError::OutOfRange)?;
+        Ok(Self(u64::try_from(since.as_millis()).unwrap_or(Self::MAX.0)))
+    }
+}
+
 impl fmt::Display for UnixMillis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = UNIX_EPOCH + Duration::from_millis(self.0.min(Self::MAX.0));
@@ -65,7 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_prints_as_rfc_3339() {
+    fn a_time_prints_as_rfc_3339_and_is_read_back() {
         assert_eq!(UnixMillis(1_500).to_string(), "1970-01-01T00:00:01.500Z");
+        assert_eq!("1970-01-01T00:00:01.500Z".parse(), Ok(UnixMillis(1_500)));
+        assert_eq!(UnixMillis::MAX.to_string().parse(), Ok(UnixMillis::MAX));
+        assert!("yesterday".parse::<UnixMillis>().is_err());
+        assert!("1969-12-31T23:59:59Z".parse::<UnixMillis>().is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use push_shared::{
-    queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, Settle},
+    queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, SampleSize, Settle},
     time::UnixMillis,
 };
 use rand::RngExt;
@@ -166,6 +166,10 @@ impl Queue for SimQueue {
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         Ok(lock(&self.broker.state).ready.get(&lane).map_or(0, |lane| lane.len() as u64))
+    }
+
+    async fn peek(&self, _: Lane, _: SampleSize) -> Result<Vec<Bytes>, QueueError> {
+        Ok(Vec::new())
     }
 
     async fn publish_dead(

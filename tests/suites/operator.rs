@@ -1,4 +1,4 @@
-//! What an operator sees of a service that runs: messages on their way.
+//! What an operator sees of the service: messages on their way, and a backlog.
 
 #![allow(
     clippy::unwrap_used,
@@ -150,4 +150,30 @@ async fn watching_ends_with_an_error_when_its_time_is_over_or_somebody_stops_it(
     let mut nowhere = Running::start(&service, &["message", "watch", "nobody", &id]);
     says(&mut nowhere, "error: nobody has no message").await;
     assert!(!nowhere.succeeded().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_says_how_much_of_a_backlog_is_still_worth_sending_and_leaves_it_there() {
+    let service = Stack::start(Servers::shared()).await;
+    import_crowd(&service, 3).await;
+    for time_to_live in [1, 1, 3600] {
+        service.push(&everyone(time_to_live)).await;
+    }
+    let found = eventually("the short ones have expired", PATIENCE, async || {
+        let findings = service.pushctl(&["doctor", "--json"]).await;
+        let findings: Vec<Value> = serde_json::from_str(&findings).unwrap();
+        let jobs = findings.into_iter().find(|finding| finding["subject"] == "lane jobs").unwrap();
+        let detail = jobs["detail"].as_str().unwrap();
+        if detail.contains("2 have expired") { Ok(jobs) } else { Err(detail.to_owned()) }
+    })
+    .await;
+    assert_eq!(found["level"], "warning");
+    let detail = found["detail"].as_str().unwrap();
+    assert!(detail.starts_with("3 envelopes wait; in them 1 messages are still worth"), "{detail}");
+    assert_eq!(service.pushctl(&["dead", "list"]).await, "no dead letters\n");
+
+    // What was looked at is worked off as if nobody had looked.
+    let _worker = service.worker(&[]).await;
+    let id = service.push(&everyone(600)).await;
+    assert_eq!(service.settled(&id).await["sent"], 3);
 }

@@ -79,6 +79,9 @@ contract! {
     cancelling_the_wait_loses_nothing
     concurrent_publishes_all_arrive
     the_depth_is_what_waits
+    a_look_shows_what_comes_next_and_changes_neither_content_nor_order
+    looking_often_loses_nothing_and_puts_nothing_aside
+    a_look_ends_at_its_size_and_leaves_out_what_somebody_holds
     a_dropped_consumer_gives_back_what_it_did_not_hand_out
     a_closed_queue_says_so
     the_server_answers_and_says_what_it_is

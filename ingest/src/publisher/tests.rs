@@ -8,7 +8,7 @@ use push_shared::{
     envelope::encode_job,
     ids::MessageId,
     message::{Audience, Payload},
-    queue::{Consumer, DeadLetter, QueueError},
+    queue::{Consumer, DeadLetter, QueueError, SampleSize},
     time::UnixMillis,
 };
 
@@ -53,6 +53,10 @@ impl Queue for Scripted {
 
     async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
         Ok(0)
+    }
+
+    async fn peek(&self, _: Lane, _: SampleSize) -> Result<Vec<Bytes>, QueueError> {
+        Ok(Vec::new())
     }
 
     async fn publish_dead(&self, _: Lane, _: Bytes, _: &str) -> Result<(), QueueError> {

@@ -86,7 +86,8 @@ pub(super) async fn run(
             out.result(text(&report), &report)
         }
         Err(why) => {
-            let state = watch.last.as_ref().map_or("not begun by any worker", |last| last.state().name());
+            let state =
+                watch.last.as_ref().map_or("not begun by any worker", |last| last.state().name());
             bail!("{why}: message {} is {state}, and goes on unwatched", watch.message_id)
         }
     }
@@ -153,7 +154,7 @@ impl Watch<'_> {
         let Self { app_id, message_id, .. } = self;
         let mut told = false;
         while self.look().await?.is_none() {
-            let wait = format!("no worker has begun message {message_id} of {app_id} yet, waiting");
+            let wait = format!("waiting: no worker has begun {message_id} of {app_id} yet");
             if !self.bar.is_hidden() {
                 self.bar.set_message(wait);
                 self.bar.tick();

@@ -20,6 +20,8 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::time::UnixMillis;
+
 /// How often a message is delivered before it is taken for the one that kills its consumers.
 pub const MAX_DELIVERIES: u32 = 20;
 
@@ -74,6 +76,15 @@ pub enum QueueError {
     Closed,
 }
 
+/// How much [`Queue::peek`] looks at: it ends when either is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleSize {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes of payload; the message that reaches them is the last.
+    pub bytes: usize,
+}
+
 /// A message that nobody could process, as `pushctl dead` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
@@ -83,6 +94,8 @@ pub struct DeadLetter {
     pub lane: Option<Lane>,
     /// Why it is here.
     pub reason: String,
+    /// When it came here; none if that is not known.
+    pub died_at: Option<UnixMillis>,
     /// The envelope as it was.
     pub payload: Bytes,
 }
@@ -122,6 +135,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the server cannot be asked.
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError>;
+
+    /// Looks at the messages that a lane hands out next, and leaves them there.
+    ///
+    /// A look never loses a message, nor puts one aside. It may count as a delivery, and an
+    /// engine that counts moves a message that was looked at too often to the end of its lane; up
+    /// to then the order stays as it is, unless somebody else looks at fewer messages. Consumers
+    /// may not see the messages while they are being looked at.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn peek(&self, lane: Lane, size: SampleSize) -> Result<Vec<Bytes>, QueueError>;
 
     /// Puts a message aside with the reason why it cannot be processed.
     ///

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use push_shared::queue::{DeadLetter, Lane, MAX_DELIVERIES, Queue, QueueError};
+use push_shared::{
+    queue::{DeadLetter, Lane, MAX_DELIVERIES, Queue, QueueError, SampleSize},
+    time::UnixMillis,
+};
 use push_tests::eventually;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
@@ -145,7 +148,11 @@ async fn dead_letters(queue: &Engine, count: usize) -> Vec<DeadLetter> {
 }
 
 pub(crate) async fn dead_letters_are_listed_without_being_removed(queue: Engine) {
+    let before = UnixMillis::now();
     let letters = three_dead_letters(&queue).await;
+    let (first, last) = (before, UnixMillis::now());
+    let when: Vec<_> = letters.iter().map(|letter| letter.died_at.unwrap()).collect();
+    assert!(when.iter().all(|at| (first..=last).contains(at)), "{when:?} {first} {last}");
     let seen: Vec<_> = letters
         .iter()
         .map(|letter| (letter.lane, letter.reason.as_str(), &letter.payload[..]))
@@ -213,7 +220,7 @@ pub(crate) async fn what_kills_its_consumers_goes_to_the_dead_letters_and_blocks
     assert_eq!((killed, settled), (MAX_DELIVERIES, 1));
     let letters = dead_letters(&queue, 1).await;
     assert_eq!((letters[0].lane, &letters[0].payload[..]), (Some(Lane::Tasks), &b"killer"[..]));
-    assert!(!letters[0].reason.is_empty());
+    assert!(!letters[0].reason.is_empty() && letters[0].died_at.is_some(), "{letters:?}");
     assert_quiet(&mut consumer).await;
     // Its name is good for replaying, and it starts over.
     assert_eq!(queue.replay_dead(Some(&[letters[0].id.clone()])).await.unwrap(), 1);
@@ -322,6 +329,74 @@ pub(crate) async fn the_depth_is_what_waits(queue: Engine) {
         next_acked(&mut consumer).await;
     }
     depth_is(0).await;
+}
+
+async fn peek(queue: &Engine, messages: usize, bytes: usize) -> Vec<String> {
+    let seen = queue.peek(Lane::Jobs, SampleSize { messages, bytes }).await.unwrap();
+    seen.iter().map(|payload| String::from_utf8(payload.to_vec()).unwrap()).collect()
+}
+
+pub(crate) async fn a_look_shows_what_comes_next_and_changes_neither_content_nor_order(
+    queue: Engine,
+) {
+    assert!(peek(&queue, 10, usize::MAX).await.is_empty());
+    let sent: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    for message in &sent {
+        queue.publish(Lane::Jobs, payload(message)).await.unwrap();
+    }
+    for _ in 0..3 {
+        assert_eq!(peek(&queue, 150, usize::MAX).await, sent[..150]);
+    }
+    let mut consumer = queue.consume(Lane::Jobs, 7).await.unwrap();
+    for message in &sent[..20] {
+        assert_eq!(next_acked(&mut consumer).await, *message);
+    }
+    drop(consumer);
+    // What a consumer that is gone had not handed out may still be on its way back.
+    let rest = eventually("the rest is seen", DEADLINE, async || {
+        let rest = peek(&queue, usize::MAX, usize::MAX).await;
+        if rest.len() == 180 { Ok(rest) } else { Err(rest.len().to_string()) }
+    })
+    .await;
+    assert_eq!(rest.iter().collect::<HashSet<_>>(), sent[20..].iter().collect());
+    let mut consumer = queue.consume(Lane::Jobs, 7).await.unwrap();
+    for message in &rest {
+        assert_eq!(next_acked(&mut consumer).await, *message, "in the order that was seen");
+    }
+    assert_quiet(&mut consumer).await;
+}
+
+pub(crate) async fn looking_often_loses_nothing_and_puts_nothing_aside(queue: Engine) {
+    let sent: HashSet<String> = (0..3).map(|n| n.to_string()).collect();
+    for message in &sent {
+        queue.publish(Lane::Jobs, payload(message)).await.unwrap();
+    }
+    for look in 0..2 * MAX_DELIVERIES + 5 {
+        let seen = peek(&queue, 100, usize::MAX).await;
+        assert_eq!(seen.len(), 3, "look {look}");
+        assert_eq!(HashSet::from_iter(seen), sent, "look {look}");
+    }
+    dead_letters(&queue, 0).await;
+    let mut consumer = queue.consume(Lane::Jobs, 10).await.unwrap();
+    let mut left = sent;
+    while !left.is_empty() {
+        let message = next_acked(&mut consumer).await;
+        assert!(left.remove(&message), "{message} came twice");
+    }
+    assert_quiet(&mut consumer).await;
+    dead_letters(&queue, 0).await;
+}
+
+pub(crate) async fn a_look_ends_at_its_size_and_leaves_out_what_somebody_holds(queue: Engine) {
+    for text in ["held", "4444", "333", "22"] {
+        queue.publish(Lane::Jobs, payload(text)).await.unwrap();
+    }
+    let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
+    let held = next(&mut consumer).await;
+    assert_eq!(peek(&queue, usize::MAX, usize::MAX).await, ["4444", "333", "22"]);
+    assert_eq!(peek(&queue, 2, usize::MAX).await.len(), 2);
+    assert_eq!(peek(&queue, usize::MAX, 1).await.len(), 1, "never nothing");
+    held.ack().await.unwrap();
 }
 
 pub(crate) async fn a_dropped_consumer_gives_back_what_it_did_not_hand_out(queue: Engine) {

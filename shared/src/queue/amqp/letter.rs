@@ -42,11 +42,20 @@ pub(super) fn read(names: &Names, properties: &BasicProperties, payload: Vec<u8>
     let none = FieldTable::default();
     let headers = properties.headers().as_ref().unwrap_or(&none);
     let written = |name| headers.inner().get(name).and_then(text);
-    let (lane, reason) = match written(REASON) {
-        Some(reason) => (written(LANE).and_then(|lane| Lane::from_name(&lane)), reason),
-        None => death(names, headers),
-    };
-    DeadLetter { id, lane, reason, payload: payload.into() }
+    let payload = payload.into();
+    match written(REASON) {
+        Some(reason) => DeadLetter {
+            id,
+            lane: written(LANE).and_then(|lane| Lane::from_name(&lane)),
+            reason,
+            died_at: written(SINCE).and_then(|time| time.parse().ok()),
+            payload,
+        },
+        None => {
+            let Death { lane, reason, at: died_at } = death(names, headers);
+            DeadLetter { id, lane, reason, died_at, payload }
+        }
+    }
 }
 
 /// Names the letter the same way each time it is read: by the id that it was published under or,
@@ -62,9 +71,16 @@ pub(super) fn id(properties: &BasicProperties, payload: &[u8]) -> String {
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What `x-death` says: in which lane the message died, and of what. It has an entry for each
+/// What `x-death` says of a message.
+struct Death {
+    lane: Option<Lane>,
+    reason: String,
+    at: Option<UnixMillis>,
+}
+
+/// Reads in which lane a message died, and of what. `x-death` has an entry for each
 /// queue and cause, those of the delay queues among them, which are no deaths to us.
-fn death(names: &Names, headers: &FieldTable) -> (Option<Lane>, String) {
+fn death(names: &Names, headers: &FieldTable) -> Death {
     let deaths = match headers.inner().get(DEATHS) {
         Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice(),
         _ => &[],
@@ -77,10 +93,16 @@ fn death(names: &Names, headers: &FieldTable) -> (Option<Lane>, String) {
                 "delivery_limit" => "it was delivered too often without being settled".to_owned(),
                 other => format!("RabbitMQ put it aside: {other}"),
             };
-            return (Some(lane), reason);
+            let at = match death.inner().get("time") {
+                // In seconds.
+                Some(AMQPValue::Timestamp(seconds)) => Some(UnixMillis(0).plus_seconds(*seconds)),
+                _ => None,
+            };
+            return Death { lane: Some(lane), reason, at };
         }
     }
-    (None, "unknown: it does not say where it came from".to_owned())
+    let reason = "unknown: it does not say where it came from".to_owned();
+    Death { lane: None, reason, at: None }
 }
 
 fn text(value: &AMQPValue) -> Option<String> {
@@ -104,6 +126,7 @@ mod tests {
             let mut entry = FieldTable::default();
             entry.insert("queue".into(), AMQPValue::LongString((*queue).into()));
             entry.insert("reason".into(), AMQPValue::LongString((*reason).into()));
+            entry.insert("time".into(), AMQPValue::Timestamp(7));
             AMQPValue::FieldTable(entry)
         };
         let deaths: Vec<AMQPValue> = entries.iter().map(entry).collect();
@@ -116,9 +139,10 @@ mod tests {
     fn what_a_worker_writes_is_read_back() {
         let properties = BasicProperties::default()
             .with_message_id("m1".into())
-            .with_headers(headers(Lane::Tasks, "not JSON", UnixMillis(0)));
+            .with_headers(headers(Lane::Tasks, "not JSON", UnixMillis(1234)));
         let letter = read(&names(), &properties, b"?".to_vec());
         assert_eq!((letter.id.as_str(), letter.lane), ("m1", Some(Lane::Tasks)));
+        assert_eq!(letter.died_at, Some(UnixMillis(1234)));
         assert_eq!((letter.reason.as_str(), &letter.payload[..]), ("not JSON", &b"?"[..]));
     }
 
@@ -137,7 +161,7 @@ mod tests {
     fn a_message_that_killed_its_consumers_is_understood_also_after_a_delay() {
         let properties = dead_by(&[("push.jobs", "delivery_limit"), ("push.delay.4s", "expired")]);
         let letter = read(&names(), &properties, Vec::new());
-        assert_eq!(letter.lane, Some(Lane::Jobs));
+        assert_eq!((letter.lane, letter.died_at), (Some(Lane::Jobs), Some(UnixMillis(7000))));
         assert_eq!(letter.reason, "it was delivered too often without being settled");
     }
 
@@ -145,7 +169,7 @@ mod tests {
     fn one_that_says_nothing_has_no_lane_but_a_stable_id_of_its_own() {
         let read = |payload: &[u8], properties| read(&names(), &properties, payload.to_vec());
         let letter = read(b"a", BasicProperties::default());
-        assert_eq!(letter.lane, None);
+        assert_eq!((letter.lane, letter.died_at), (None, None));
         assert_eq!(letter.id, read(b"a", BasicProperties::default()).id);
         assert_ne!(letter.id, read(b"b", BasicProperties::default()).id);
         assert_ne!(letter.id, read(b"a", dead_by(&[("push.jobs", "rejected")])).id);

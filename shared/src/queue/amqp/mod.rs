@@ -12,7 +12,7 @@
 //! - `publisher`: confirms, and what they are worth
 //! - `consumer`, `delivery`: prefetch, and settling
 //! - `control`, `greeting`: what operators ask
-//! - `dead`, `letter`: dead letters
+//! - `pass`: looking into a queue; `dead`, `letter`, `peek`: at what
 
 mod backoff;
 mod consumer;
@@ -24,6 +24,8 @@ mod error;
 mod greeting;
 mod letter;
 mod link;
+mod pass;
+mod peek;
 mod publisher;
 mod settings;
 
@@ -38,7 +40,7 @@ pub use self::settings::AmqpSettings;
 use self::{
     consumer::AmqpConsumer, control::Control, dead::Action, link::Dialer, publisher::Publisher,
 };
-use super::{Consumer, DeadLetter, Lane, Queue, QueueError, topology::Names};
+use super::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize, topology::Names};
 use crate::time::UnixMillis;
 
 /// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that look at
@@ -113,6 +115,10 @@ impl Queue for AmqpQueue {
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let channel = self.control.channel().await?;
         Ok(self.control.ready(&channel, &self.names().lane(lane)).await?)
+    }
+
+    async fn peek(&self, lane: Lane, size: SampleSize) -> Result<Vec<Bytes>, QueueError> {
+        peek::peek(&self.control, &self.publisher, lane, size).await
     }
 
     async fn publish_dead(

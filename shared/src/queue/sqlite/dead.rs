@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::schema::{Lanes, execute};
-use crate::{queue::DeadLetter, sqlite::StoreError};
+use crate::{queue::DeadLetter, sqlite::StoreError, time::UnixMillis};
 
 /// The oldest dead letters of a namespace, at most `limit`.
 pub(super) fn list(
@@ -12,7 +12,8 @@ pub(super) fn list(
     lanes: &Lanes,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, StoreError> {
-    let statement = "SELECT dead.id, lane, reason, payload FROM dead JOIN body ON body.id = body
+    let statement =
+        "SELECT dead.id, lane, reason, died_at, payload FROM dead JOIN body ON body.id = body
         WHERE lane IN (?1, ?2) ORDER BY dead.id LIMIT ?3";
     let [jobs, tasks] = lanes.ids();
     let letter = |row: &Row<'_>| {
@@ -20,7 +21,8 @@ pub(super) fn list(
             id: row.get::<_, i64>(0)?.to_string(),
             lane: lanes.lane(row.get(1)?),
             reason: row.get(2)?,
-            payload: Bytes::from(row.get::<_, Vec<u8>>(3)?),
+            died_at: Some(UnixMillis(row.get::<_, i64>(3)?.unsigned_abs())),
+            payload: Bytes::from(row.get::<_, Vec<u8>>(4)?),
         })
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -5,10 +5,14 @@
 //! can do no harm.
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Rows, params};
 
 use super::schema::execute;
-use crate::{queue::MAX_DELIVERIES, sqlite::StoreError, time::UnixMillis};
+use crate::{
+    queue::{MAX_DELIVERIES, SampleSize},
+    sqlite::StoreError,
+    time::UnixMillis,
+};
 
 /// What names a claimed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,35 @@ pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64,
     let count: i64 =
         sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?;
     Ok(count.unsigned_abs())
+}
+
+/// The messages that will be claimed next: those that wait, then those whose delay is over.
+pub(super) fn peek(
+    sql: &Connection,
+    lane: i64,
+    now: UnixMillis,
+    size: SampleSize,
+) -> Result<Vec<Bytes>, StoreError> {
+    let ready = "SELECT payload FROM ready JOIN body ON body.id = ready.body
+        WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
+    let due = "SELECT payload FROM delayed JOIN body ON body.id = delayed.body
+        WHERE lane = ?1 AND due <= ?3 ORDER BY due, body LIMIT ?2";
+    let (mut seen, mut bytes) = (Vec::new(), 0);
+    let mut take = |mut rows: Rows<'_>| {
+        while seen.len() < size.messages
+            && bytes < size.bytes
+            && let Some(row) = rows.next()?
+        {
+            let payload = Bytes::from(row.get::<_, Vec<u8>>(0)?);
+            bytes += payload.len();
+            seen.push(payload);
+        }
+        Ok::<_, StoreError>(())
+    };
+    let most = i64::try_from(size.messages).unwrap_or(i64::MAX);
+    take(sql.prepare_cached(ready)?.query([lane, most])?)?;
+    take(sql.prepare_cached(due)?.query([lane, most, now.0 as i64])?)?;
+    Ok(seen)
 }
 
 /// Moves delayed messages whose time has come to the end of the lane, at most `most`.

@@ -41,7 +41,7 @@ use self::{
     schema::{Lanes, SCHEMA},
     shared::Shared,
 };
-use super::{Consumer, DeadLetter, Lane, MAX_DELAY, Queue, QueueError};
+use super::{Consumer, DeadLetter, Lane, MAX_DELAY, Queue, QueueError, SampleSize};
 use crate::{
     sqlite::{Database, StoreError, StoreSettings},
     time::UnixMillis,
@@ -197,6 +197,11 @@ impl Queue for SqliteQueue {
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let (id, now) = (self.shared.lanes.id(lane), UnixMillis::now());
         Ok(self.shared.database.read(move |sql| messages::depth(sql, id, now)).await?)
+    }
+
+    async fn peek(&self, lane: Lane, size: SampleSize) -> Result<Vec<Bytes>, QueueError> {
+        let (id, now) = (self.shared.lanes.id(lane), UnixMillis::now());
+        Ok(self.shared.database.read(move |sql| messages::peek(sql, id, now, size)).await?)
     }
 
     async fn publish_dead(

@@ -1,29 +1,51 @@
 //! `pushctl doctor`: looks at the engines and says what would cost memory, safety or messages.
 
+mod backlog;
+
 use anyhow::bail;
 use push_shared::{
     index::{Finding, Index, Level},
-    queue::{Lane, Queue},
+    queue::{Lane, Queue, QueueError, SampleSize},
+    time::UnixMillis,
 };
 
+use self::backlog::Sample;
 use crate::output::{Output, Table};
+
+/// The most that is looked at of one lane, in bytes.
+const SAMPLE_BYTES: usize = 64 * 1024 * 1024;
+
+/// How to look.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// How many waiting envelopes of each lane are looked at, to tell what is still worth sending
+    ///
+    /// To RabbitMQ, each look counts as a delivery of these envelopes, and workers do not see them
+    /// meanwhile. One that was looked at too often is moved to the end of its lane. 0 looks at none.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    backlog_sample: usize,
+}
 
 /// Looks at everything and prints the findings.
 ///
 /// # Errors
 /// If any finding is an error.
-pub async fn run(queue: &dyn Queue, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+pub async fn run(
+    args: &DoctorArgs,
+    queue: &dyn Queue,
+    index: &dyn Index,
+    out: Output,
+) -> anyhow::Result<()> {
+    let size = SampleSize { messages: args.backlog_sample, bytes: SAMPLE_BYTES };
     let mut findings = Vec::new();
     match queue.describe().await {
         Ok(what) => findings.push(finding(Level::Ok, "queue", what)),
         Err(error) => findings.push(finding(Level::Error, "queue", chain(&error))),
     }
     for lane in Lane::ALL {
-        let subject = format!("lane {}", lane.name());
-        findings.push(match queue.depth(lane).await {
-            Ok(depth) => finding(Level::Ok, subject, format!("{depth} messages wait")),
-            Err(error) => finding(Level::Error, subject, chain(&error)),
-        });
+        findings.push(backlog(queue, lane, size).await.unwrap_or_else(|error| {
+            finding(Level::Error, format!("lane {}", lane.name()), chain(&error))
+        }));
     }
     findings.push(dead_letters(queue).await);
     match index.inspect().await {
@@ -45,6 +67,14 @@ pub async fn run(queue: &dyn Queue, index: &dyn Index, out: Output) -> anyhow::R
         bail!("{errors} of {} checks failed", findings.len());
     }
     Ok(())
+}
+
+async fn backlog(queue: &dyn Queue, lane: Lane, size: SampleSize) -> Result<Finding, QueueError> {
+    let waiting = queue.depth(lane).await?;
+    let envelopes =
+        if waiting > 0 && size.messages > 0 { queue.peek(lane, size).await? } else { Vec::new() };
+    let now = UnixMillis::now();
+    Ok(Sample::of(lane, &envelopes, now).finding(lane, waiting, now))
 }
 
 /// The most dead letters that are counted one by one.
