@@ -67,7 +67,8 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let index = open_index(&engines)
         .await
         .with_context(|| format!("cannot use the index at {}", engines.index))?;
-    let mut transports = Transports::default().with(TransportKind::Discard, Arc::new(Discard));
+    let discard = Discard { latency: process.discard_latency };
+    let mut transports = Transports::default().with(TransportKind::Discard, Arc::new(discard));
     if let Some((url, settings)) = mqtt {
         info!(broker = %url, "devices are reached over MQTT");
         transports =

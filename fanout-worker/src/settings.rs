@@ -98,6 +98,9 @@ pub struct ProcessArgs {
     /// How long a stop waits for work to end
     #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
     drain_deadline: String,
+    /// How long the transport `discard` takes for a batch: for load tests
+    #[arg(long, env = "PUSH_DISCARD_LATENCY", value_name = "TIME", default_value = "0s")]
+    discard_latency: String,
 }
 
 /// Checked settings of a worker.
@@ -128,6 +131,8 @@ pub struct ProcessSettings {
     pub ops_listen: SocketAddr,
     /// How long a stop waits.
     pub drain_deadline: Duration,
+    /// How long the transport `discard` takes for a batch.
+    pub discard_latency: Duration,
 }
 
 impl WorkerArgs {
@@ -211,8 +216,14 @@ impl ProcessArgs {
     /// Checks the flags; what is wrong goes into `mistakes`.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<ProcessSettings> {
         let ops_listen = mistakes.take("--ops-listen", &self.ops_listen, address);
-        let drain_deadline = mistakes.take("--drain-deadline", &self.drain_deadline, duration);
-        Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
+        let mut time = |flag, text| mistakes.take(flag, text, duration);
+        let drain_deadline = time("--drain-deadline", &self.drain_deadline);
+        let discard_latency = time("--discard-latency", &self.discard_latency);
+        Some(ProcessSettings {
+            ops_listen: ops_listen?,
+            drain_deadline: drain_deadline?,
+            discard_latency: discard_latency?,
+        })
     }
 }
 

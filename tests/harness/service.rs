@@ -3,7 +3,11 @@
 //! They are the binaries that the run has built next to the tests. A program logs to a file in
 //! its own folder; a failure shows the end of it.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test ends where its programs do not do as they should, and shows their logs"
+)]
 
 use std::{
     io,
@@ -31,10 +35,10 @@ const TOOL_PATIENCE: Duration = Duration::from_secs(300);
 /// # Panics
 /// If it was not built: `tests/run` does that.
 pub fn built(program: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    // target/debug/deps/test-123 → target/debug/program
-    let folder = test.parent().and_then(Path::parent).expect("a target folder");
-    let file = folder.join(program);
+    let own = std::env::current_exe().expect("the path of this program");
+    // target/debug/deps/test-123 or target/release/bench → target/…/program
+    let mut folders = own.ancestors().skip(1).skip_while(|folder| folder.ends_with("deps"));
+    let file = folders.next().expect("a target folder").join(program);
     assert!(file.is_file(), "{} is not built: run the tests with ./tests/run", file.display());
     file
 }
@@ -131,6 +135,11 @@ impl Program {
         assert_eq!(status, 200, "{text}");
         let value = text.lines().find_map(|l| l.strip_prefix(name_and_labels)?.strip_prefix(' '));
         value.map_or(0.0, |value| value.parse().expect("a number"))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// The process, to freeze or kill it.

@@ -92,6 +92,11 @@ impl Stack {
         format!("http://{}", self.ports[ingest].address())
     }
 
+    /// The first `ingest`.
+    pub fn ingest(&self) -> &Program {
+        &self.ingests[0]
+    }
+
     /// The secret of the app.
     pub fn secret(&self) -> &str {
         &self.secret
@@ -112,9 +117,17 @@ impl Stack {
     /// # Panics
     /// If it does not become ready.
     pub async fn worker(&self, more: &[&str]) -> Program {
+        self.worker_at(&self.servers.mqtt, more).await
+    }
+
+    /// Like [`worker`](Self::worker), with another MQTT broker.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
         let engines = self.engines();
         let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--mqtt-url", &self.servers.mqtt]);
+        flags.extend(["--mqtt-url", mqtt]);
         flags.extend(more);
         Program::start_ready("fanout-worker", &flags).await
     }

@@ -124,7 +124,7 @@ pub async fn run(
     let broker_url: MqttUrl = format!("mqtt://{}", reachable(broker.address())).parse()?;
     let mqtt = MqttTransport::start(broker_url.clone(), settings.mqtt);
     let transports = Transports::default()
-        .with(TransportKind::Discard, Arc::new(Discard))
+        .with(TransportKind::Discard, Arc::new(Discard::default()))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 
     let parts = Parts::new(queue.clone(), index.clone(), transports.clone());

@@ -1,0 +1,219 @@
+//! Whether a large broadcast keeps others waiting: a push to one device, and a broadcast of
+//! another app, idle and while a broadcast to the larger app runs.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_tests::{service::Program, stack::APP};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    device::Device,
+    fanout,
+    load::{Connection, Producer, Rounds, broadcast, ordinary_push, quantile},
+    report::{Figure, Row, Target},
+    world::{Crowd, World},
+};
+
+/// A push to one device takes less.
+const ARRIVAL: Duration = Duration::from_secs(60);
+/// How often the ledger of the other app's broadcast is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// Between two of its broadcasts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The one device that listens.
+const LISTENER: &str = "listener";
+/// The other app.
+const OTHER: &str = "other";
+const WORKERS: [usize; 2] = [1, 2];
+
+/// Pushes to one device.
+pub(crate) async fn one_device(world: &World) -> anyhow::Result<Vec<Row>> {
+    let crowd = world.big().await?;
+    let broker: MqttUrl = world.mqtt().await?.parse()?;
+    let line = format!(r#"{{"client_id":"{LISTENER}"}}"#);
+    let mut rows = Vec::new();
+    for count in WORKERS {
+        let workers = start_workers(crowd, count).await;
+        // An app of its own, because the larger one is broadcast to and has its size counted.
+        let producer = device_app(crowd, &format!("one-{count}"), &line).await?;
+        let topic = format!("push/{}/{LISTENER}", producer.app);
+        let mut device = Device::listen(&broker, &topic).await?;
+        let mut pushes = producer.connect().await?;
+        arrivals(&mut pushes, &mut device, 20).await?;
+        let (mut tails, mut middles) = (Rounds::default(), Rounds::default());
+        for _ in 0..world.sizes.rounds {
+            let mut idle = arrivals(&mut pushes, &mut device, world.sizes.isolated).await?;
+            let broadcasts = Broadcasts::start(crowd).await?;
+            let busy = arrivals(&mut pushes, &mut device, world.sizes.isolated).await;
+            broadcasts.stop().await?;
+            let mut busy = busy?;
+            tails.add(quantile(&mut busy, 0.99), quantile(&mut idle, 0.99));
+            middles.add(quantile(&mut busy, 0.5), quantile(&mut idle, 0.5));
+        }
+        stop_workers(workers).await?;
+        let row = |what: &str, rounds: &Rounds, target| {
+            let (figure, ceiling, ratio) = rounds.medians();
+            Row {
+                what: format!("one-device push, {what}, {}", workers_text(count)),
+                figure: Figure::new(figure, "ms"),
+                ceiling: Some(Figure::new(ceiling, "ms")),
+                ratio: Some(ratio),
+                target,
+                how: format!(
+                    "{} x {} pushes, from the POST to the arrival at an MQTT device, while \
+                     broadcasts to {} devices run. Ceiling, in turn: the same, idle",
+                    world.sizes.rounds, world.sizes.isolated, crowd.size
+                ),
+            }
+        };
+        rows.push(row("p99", &tails, Target::RatioAtMost(3.0)));
+        rows.push(row("p50", &middles, Target::None));
+    }
+    Ok(rows)
+}
+
+/// Broadcasts of another app.
+pub(crate) async fn other_app(world: &World) -> anyhow::Result<Vec<Row>> {
+    let crowd = world.big().await?;
+    let producer = crowd.add_app(OTHER, world.sizes.other).await?;
+    let mut rows = Vec::new();
+    for count in WORKERS {
+        let workers = start_workers(crowd, count).await;
+        let mut pushes = producer.connect().await?;
+        other_broadcasts(&mut pushes, world.sizes.other, 2).await?;
+        let mut rounds = Rounds::default();
+        for _ in 0..world.sizes.rounds {
+            let mut idle =
+                other_broadcasts(&mut pushes, world.sizes.other, world.sizes.fair).await?;
+            let broadcasts = Broadcasts::start(crowd).await?;
+            let busy = other_broadcasts(&mut pushes, world.sizes.other, world.sizes.fair).await;
+            broadcasts.stop().await?;
+            rounds.add(quantile(&mut busy?, 0.5), quantile(&mut idle, 0.5));
+        }
+        stop_workers(workers).await?;
+        let (figure, ceiling, ratio) = rounds.medians();
+        rows.push(Row {
+            what: format!("another app's broadcast, {}", workers_text(count)),
+            figure: Figure::new(figure, "ms"),
+            ceiling: Some(Figure::new(ceiling, "ms")),
+            ratio: Some(ratio),
+            target: Target::RatioAtMost(3.0),
+            how: format!(
+                "median of {} broadcasts to {} devices, from the POST to `done`, while \
+                 broadcasts to {} devices run. Ceiling, in turn: the same, idle",
+                world.sizes.fair, world.sizes.other, crowd.size
+            ),
+        });
+    }
+    Ok(rows)
+}
+
+/// An app with one device.
+async fn device_app(crowd: &Crowd, app: &str, line: &str) -> anyhow::Result<Producer> {
+    let producer = crowd.add_app(app, 0).await?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), line)?;
+    let path = file.path().to_str().context("a path that is no text")?;
+    crowd.stack.pushctl(&["device", "import", app, path]).await;
+    Ok(producer)
+}
+
+async fn start_workers(crowd: &Crowd, count: usize) -> Vec<Program> {
+    let mut workers = Vec::new();
+    for _ in 0..count {
+        workers.push(crowd.stack.worker(&[]).await);
+    }
+    workers
+}
+
+async fn stop_workers(workers: Vec<Program>) -> anyhow::Result<()> {
+    for worker in workers {
+        ensure!(worker.stop().await.success(), "a worker did not stop well");
+    }
+    Ok(())
+}
+
+fn workers_text(count: usize) -> String {
+    if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") }
+}
+
+/// Pushes to the device, one after the other, and how long each took to arrive.
+async fn arrivals(
+    pushes: &mut Connection,
+    device: &mut Device,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let body = ordinary_push(LISTENER);
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let started = Instant::now();
+        let id = pushes.push(&body).await?;
+        let payload = timeout(ARRIVAL, device.next()).await.context("a push does not arrive")??;
+        times.push(started.elapsed());
+        let payload = String::from_utf8_lossy(&payload);
+        ensure!(payload.contains(&id), "{payload} arrives in place of {id}");
+    }
+    Ok(times)
+}
+
+async fn other_broadcasts(
+    pushes: &mut Connection,
+    devices: usize,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let started = Instant::now();
+        let id = pushes.push(&broadcast()).await?;
+        pushes.wait_until_sent(&id, devices, LOOK_EVERY, fanout::BROADCAST).await?;
+        times.push(started.elapsed());
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(times)
+}
+
+/// Broadcasts to the larger app, one after the other.
+struct Broadcasts {
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Broadcasts {
+    /// Returns when the first is under way.
+    async fn start(crowd: &Crowd) -> anyhow::Result<Self> {
+        let (stop, started) = (CancellationToken::new(), Arc::new(tokio::sync::Notify::new()));
+        let (stopped, under_way) = (stop.clone(), Arc::clone(&started));
+        let (mut connection, size) = (crowd.producer().connect().await?, crowd.size);
+        let task = tokio::spawn(async move {
+            while !stopped.is_cancelled() {
+                let id = connection.push(&broadcast()).await?;
+                loop {
+                    let ledger = connection.ledger(&id).await?;
+                    if ledger["sent"].as_u64().unwrap_or(0) > 0 {
+                        break;
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                under_way.notify_one();
+                connection.wait_until_sent(&id, size, PAUSE, fanout::BROADCAST).await?;
+            }
+            Ok(())
+        });
+        timeout(fanout::BROADCAST, started.notified())
+            .await
+            .with_context(|| format!("no broadcast of {APP} gets under way"))?;
+        Ok(Self { stop, task })
+    }
+
+    /// Returns when the last has ended.
+    async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.task.await?
+    }
+}

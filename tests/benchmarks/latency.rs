@@ -1,0 +1,118 @@
+//! One connection: the time of one push after the other, over the time of one confirmed publish
+//! after the other.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
+    types::{AMQPValue, FieldTable},
+};
+use push_tests::namespace;
+use tokio::time::Instant;
+
+use crate::{
+    crowd, ingest,
+    load::{self, Rounds, ordinary_push, quantile},
+    report::{Figure, Row, Target},
+    world::World,
+};
+
+/// AMQP's number for "write it to disk".
+const PERSISTENT: u8 = 2;
+/// What the envelope adds to a push: ids, times and the frame of the batch, in bytes.
+const ENVELOPE: usize = 150;
+
+pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
+    let service = world.empty().await?;
+    let mut pushes = service.producer().connect().await?;
+    let raw = Raw::open(&world.amqp().await?).await?;
+    let payload = vec![b'x'; ordinary_push(&crowd::client_id(1)).to_string().len() + ENVELOPE];
+    // Warm: the app's record, both queues, the broker's log.
+    round_of_pushes(&mut pushes, 20).await?;
+    raw.round(&payload, 20).await?;
+    let (mut rounds, mut tails) = (Rounds::default(), Rounds::default());
+    for _ in 0..world.sizes.rounds * 2 {
+        let mut ours = round_of_pushes(&mut pushes, world.sizes.sequential).await?;
+        let mut theirs = raw.round(&payload, world.sizes.sequential).await?;
+        rounds.add(quantile(&mut ours, 0.5), quantile(&mut theirs, 0.5));
+        tails.add(quantile(&mut ours, 0.99), quantile(&mut theirs, 0.99));
+    }
+    raw.close().await?;
+    ingest::forget_jobs(&world.amqp().await?, &service.stack).await?;
+    let row = |what: &str, rounds: &Rounds, target| {
+        let (figure, ceiling, ratio) = rounds.medians();
+        Row {
+            what: format!("one connection, {what}"),
+            figure: Figure::new(figure, "ms"),
+            ceiling: Some(Figure::new(ceiling, "ms")),
+            ratio: Some(ratio),
+            target,
+            how: format!(
+                "{} x {} pushes one after the other. Ceiling, in turn: a persistent, mandatory \
+                 publish of {} bytes to a quorum queue and its confirm, by lapin",
+                world.sizes.rounds * 2,
+                world.sizes.sequential,
+                payload.len()
+            ),
+        }
+    };
+    Ok(vec![row("p50", &rounds, Target::RatioAtMost(1.5)), row("p99", &tails, Target::None)])
+}
+
+async fn round_of_pushes(
+    pushes: &mut load::Connection,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let body = ordinary_push(&crowd::client_id(1));
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let started = Instant::now();
+        pushes.push(&body).await?;
+        times.push(started.elapsed());
+    }
+    Ok(times)
+}
+
+/// A quorum queue of our own and a channel with confirms.
+struct Raw {
+    connection: Connection,
+    channel: Channel,
+    queue: String,
+}
+
+impl Raw {
+    async fn open(amqp: &str) -> anyhow::Result<Self> {
+        let connection = Connection::connect(amqp, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let queue = namespace();
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(queue.as_str().into(), options, arguments).await?;
+        Ok(Self { connection, channel, queue })
+    }
+
+    async fn round(&self, payload: &[u8], count: usize) -> anyhow::Result<Vec<Duration>> {
+        let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+        let options = BasicPublishOptions { mandatory: true, immediate: false };
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let started = Instant::now();
+            let (exchange, key) = ("".into(), self.queue.as_str().into());
+            let publish =
+                self.channel.basic_publish(exchange, key, options, payload, properties.clone());
+            let confirmation = publish.await?.await?;
+            times.push(started.elapsed());
+            ensure!(matches!(confirmation, Confirmation::Ack(None)), "{confirmation:?}");
+        }
+        Ok(times)
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        self.channel.queue_delete(self.queue.into(), QueueDeleteOptions::default()).await?;
+        Ok(self.connection.close(200, "done".into()).await?)
+    }
+}

@@ -1,0 +1,234 @@
+//! Load and what to make of its measurements: wrk for many connections, a connection of our own
+//! for one, and medians of figures that were measured in turn.
+
+use std::{fmt::Write as _, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    process::Command,
+    time::timeout,
+};
+
+/// wrk has this long after its load to report.
+const WRK_GRACE: Duration = Duration::from_secs(30);
+/// One answer takes less.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Who pushes, and where to.
+#[derive(Debug, Clone)]
+pub(crate) struct Producer {
+    /// `host:port` of `ingest`.
+    pub(crate) address: String,
+    pub(crate) app: String,
+    pub(crate) secret: String,
+}
+
+/// An ordinary push: a notification to one device, 290 bytes.
+pub(crate) fn ordinary_push(client_id: &str) -> Value {
+    json!({
+        "type": 1,
+        "time_to_live": 3600,
+        "condition": { "type": 2, "client_ids": [client_id] },
+        "notification": {
+            "title": "Your order is on its way",
+            "desc": "It left the warehouse at 10:24 and will be with you this afternoon.",
+            "open_type": 2,
+            "open_content": "https://shop.example/orders/20317",
+        },
+    })
+}
+
+/// A push to everybody.
+pub(crate) fn broadcast() -> Value {
+    json!({
+        "type": 1,
+        "time_to_live": 3600,
+        "condition": { "type": 0 },
+        "notification": { "title": "News", "desc": "There is a new version." },
+    })
+}
+
+impl Producer {
+    fn push_path(&self) -> String {
+        format!("/v1/message/push/{}", self.app)
+    }
+
+    /// Pushes as fast as so many connections can, and gives pushes a second.
+    pub(crate) async fn wrk(
+        &self,
+        connections: usize,
+        time: Duration,
+        body: &Value,
+    ) -> anyhow::Result<f64> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // One thread of wrk sends more than three cores of the service take.
+        let threads = (cores / 4).clamp(1, connections);
+        let script = NamedTempFile::with_suffix(".lua")?;
+        std::fs::write(script.path(), wrk_script(&self.secret, body))?;
+        let output = Command::new("wrk")
+            .args(["-t", &threads.to_string(), "-c", &connections.to_string()])
+            .args(["-d", &format!("{}s", time.as_secs()), "--timeout", "10s"])
+            .arg("-s")
+            .arg(script.path())
+            .arg(format!("http://{}{}", self.address, self.push_path()))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(time + WRK_GRACE, output).await?.context("wrk")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
+        let numbers: Vec<f64> = line
+            .with_context(|| format!("wrk said nothing to use: {text}"))?
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
+        let [requests, micros, errors] = numbers[..] else { bail!("wrk said {line:?}") };
+        ensure!(errors == 0.0, "{errors} of {requests} requests failed");
+        Ok(requests / (micros / 1e6))
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, producer: self.clone(), input: Vec::new() })
+    }
+}
+
+fn wrk_script(secret: &str, body: &Value) -> String {
+    let body = Value::from(body.to_string());
+    format!(
+        "wrk.method = 'POST'\n\
+         wrk.body = {body}\n\
+         wrk.headers['Content-Type'] = 'application/json'\n\
+         wrk.headers['Authorization'] = '{secret}'\n\
+         function done(summary, latency, requests)\n\
+           local e = summary.errors\n\
+           print(string.format('RESULT %d %d %d', summary.requests, summary.duration,\n\
+             e.connect + e.read + e.write + e.status + e.timeout))\n\
+         end\n"
+    )
+}
+
+/// One keep-alive connection of a producer: one request at a time.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    producer: Producer,
+    input: Vec<u8>,
+}
+
+impl Connection {
+    /// Pushes and gives the message id.
+    pub(crate) async fn push(&mut self, body: &Value) -> anyhow::Result<String> {
+        let (path, body) = (self.producer.push_path(), body.to_string());
+        let answer = self.call("POST", &path, &body).await?;
+        let id = answer["result"]["message_id"].as_str();
+        Ok(id.with_context(|| format!("a push was answered {answer}"))?.to_owned())
+    }
+
+    /// The ledger of a message; null while there is none.
+    pub(crate) async fn ledger(&mut self, id: &str) -> anyhow::Result<Value> {
+        let path = format!("/v1/message/{}/{id}", self.producer.app);
+        Ok(self.call("GET", &path, "").await?["result"].take())
+    }
+
+    /// Waits until every device of a message is settled, and checks that so many were sent to.
+    pub(crate) async fn wait_until_sent(
+        &mut self,
+        id: &str,
+        devices: usize,
+        look_every: Duration,
+        deadline: Duration,
+    ) -> anyhow::Result<()> {
+        let wait = async {
+            loop {
+                let ledger = self.ledger(id).await?;
+                if ledger["state"] == "done" {
+                    ensure!(ledger["sent"] == devices, "{devices} devices, but {ledger}");
+                    return Ok(());
+                }
+                tokio::time::sleep(look_every).await;
+            }
+        };
+        timeout(deadline, wait).await.context("a message is not settled in time")?
+    }
+
+    async fn call(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<Value> {
+        let Producer { address, secret, .. } = &self.producer;
+        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n");
+        let _ = write!(
+            request,
+            "authorization: {secret}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let exchange = async {
+            self.stream.write_all(request.as_bytes()).await?;
+            self.answer().await
+        };
+        let body = timeout(ANSWER, exchange).await.context("no answer")??;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// The body of the next answer.
+    async fn answer(&mut self) -> anyhow::Result<Vec<u8>> {
+        const END: &[u8] = b"\r\n\r\n";
+        loop {
+            if let Some(at) = self.input.windows(END.len()).position(|window| window == END) {
+                let head = String::from_utf8_lossy(&self.input[..at]).to_ascii_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length: usize = length.context("an answer without a length")?.parse()?;
+                let (start, end) = (at + END.len(), at + END.len() + length);
+                if self.input.len() >= end {
+                    let body = self.input[start..end].to_vec();
+                    self.input.drain(..end);
+                    return Ok(body);
+                }
+            }
+            let read = self.stream.read_buf(&mut self.input).await?;
+            ensure!(read > 0, "the connection was closed in place of an answer");
+        }
+    }
+}
+
+/// What was measured in turn with its ceiling.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    pairs: Vec<(f64, f64)>,
+}
+
+impl Rounds {
+    pub(crate) fn add(&mut self, figure: f64, ceiling: f64) {
+        self.pairs.push((figure, ceiling));
+    }
+
+    /// Median figure, median ceiling, and the median of the rounds' ratios: what slows the
+    /// machine down for a while hits both halves of a round, and only their ratio stays.
+    pub(crate) fn medians(&self) -> (f64, f64, f64) {
+        let of = |value: fn(&(f64, f64)) -> f64| median(self.pairs.iter().map(value).collect());
+        (of(|pair| pair.0), of(|pair| pair.1), of(|pair| pair.0 / pair.1))
+    }
+}
+
+/// The middle of some values.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        0 if middle > 0 => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values.get(middle).copied().unwrap_or(f64::NAN),
+    }
+}
+
+/// The value below which this share of the times lies, in milliseconds.
+pub(crate) fn quantile(times: &mut [Duration], share: f64) -> f64 {
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    let at = (share * last as f64).round() as usize;
+    times.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+}

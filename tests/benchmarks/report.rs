@@ -1,0 +1,162 @@
+//! What a benchmark found out: one line each while it runs, one table at the end, and the same as
+//! JSON.
+
+#![allow(clippy::print_stdout, reason = "this is what the program is for")]
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A number and what it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    /// How much.
+    pub(crate) value: f64,
+    /// Of what: `pushes/s`, `ms`, `MB`.
+    pub(crate) unit: &'static str,
+}
+
+impl Figure {
+    pub(crate) fn new(value: f64, unit: &'static str) -> Self {
+        Self { value, unit }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", short(self.value), self.unit)
+    }
+}
+
+/// What a target looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// The ratio must be this or more.
+    RatioAtLeast(f64),
+    /// The ratio must be this or less.
+    RatioAtMost(f64),
+    /// The figure must be this or more.
+    AtLeast(f64),
+    /// The figure must be this or less.
+    AtMost(f64),
+    /// There is none: the line is there to compare with.
+    None,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RatioAtLeast(bound) => write!(f, "ratio >= {bound:.2}"),
+            Self::RatioAtMost(bound) => write!(f, "ratio <= {bound:.2}"),
+            Self::AtLeast(bound) => write!(f, ">= {}", short(*bound)),
+            Self::AtMost(bound) => write!(f, "<= {}", short(*bound)),
+            Self::None => f.write_str("-"),
+        }
+    }
+}
+
+/// One result.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    /// What was measured.
+    pub(crate) what: String,
+    /// What the service did.
+    pub(crate) figure: Figure,
+    /// What the machine can do at most, or what the figure is compared with; measured in the
+    /// same run.
+    pub(crate) ceiling: Option<Figure>,
+    /// Figure over ceiling. With several rounds, the median of their ratios.
+    pub(crate) ratio: Option<f64>,
+    /// What DESIGN wants.
+    pub(crate) target: Target,
+    /// How it was measured, and what the ceiling is.
+    pub(crate) how: String,
+}
+
+impl Row {
+    /// Whether the target is met; none without a target.
+    fn met(&self) -> Option<bool> {
+        match self.target {
+            Target::RatioAtLeast(bound) => Some(self.ratio.is_some_and(|ratio| ratio >= bound)),
+            Target::RatioAtMost(bound) => Some(self.ratio.is_some_and(|ratio| ratio <= bound)),
+            Target::AtLeast(bound) => Some(self.figure.value >= bound),
+            Target::AtMost(bound) => Some(self.figure.value <= bound),
+            Target::None => None,
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [
+            self.what.clone(),
+            self.figure.to_string(),
+            self.ceiling.map_or_else(|| "-".to_owned(), |figure| figure.to_string()),
+            self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            self.target.to_string(),
+            match self.met() {
+                Some(true) => "met",
+                Some(false) => "MISSED",
+                None => "-",
+            }
+            .to_owned(),
+        ]
+    }
+
+    /// The line that is printed as soon as the result is there.
+    pub(crate) fn print(&self) {
+        let [what, figure, ceiling, ratio, target, met] = self.cells();
+        println!("  {what}: {figure}, ceiling {ceiling}, ratio {ratio}, target {target}: {met}");
+        println!("      {}", self.how);
+    }
+}
+
+/// What one benchmark came to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Its name.
+    pub(crate) benchmark: &'static str,
+    /// Its results, none if it is broken.
+    pub(crate) rows: Vec<Row>,
+    /// Why it is broken: an error answer, a wrong count.
+    pub(crate) broken: Option<String>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+/// The table of all results, and what is broken.
+pub(crate) fn print_table(reports: &[Report]) {
+    let head = ["WHAT", "FIGURE", "CEILING", "RATIO", "TARGET", "MET"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head)
+        .chain(reports.iter().flat_map(|report| &report.rows).map(Row::cells))
+        .collect();
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    println!();
+    for row in &rows {
+        let line: Vec<_> =
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        println!("{}", line.join("  ").trim_end());
+    }
+    for report in reports {
+        if let Some(why) = &report.broken {
+            println!("{} is BROKEN: {why}", report.benchmark);
+        }
+    }
+}
+
+/// Three digits that count, with `k` and `M`.
+fn short(value: f64) -> String {
+    let (value, suffix) = match value.abs() {
+        v if v >= 1e6 => (value / 1e6, "M"),
+        v if v >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let digits = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}{suffix}")
+}

@@ -1,0 +1,61 @@
+//! How much of everything: the whole run takes under five minutes with [`Sizes::quick`], and
+//! about half an hour with [`Sizes::full`].
+
+use std::time::Duration;
+
+/// The sizes of one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// How often a figure and its ceiling are measured in turn.
+    pub(crate) rounds: usize,
+    /// How long load is put on `ingest` in one round.
+    pub(crate) load: Duration,
+    /// Sequential pushes of one round over one connection.
+    pub(crate) sequential: usize,
+    /// Devices of the smaller app: MQTT.
+    pub(crate) small: usize,
+    /// Devices of the larger app: discarded.
+    pub(crate) big: usize,
+    /// Devices of another app, whose broadcast should not wait for that of the larger one.
+    pub(crate) other: usize,
+    /// One-device pushes of one round while a broadcast runs.
+    pub(crate) isolated: usize,
+    /// Broadcasts of the other app in one round.
+    pub(crate) fair: usize,
+    /// Devices for each worker of the slow provider.
+    pub(crate) scaled: usize,
+    /// Devices of a raw write to Redis, the ceiling of the import.
+    pub(crate) raw_writes: usize,
+}
+
+impl Sizes {
+    pub(crate) const fn quick() -> Self {
+        Self {
+            rounds: 3,
+            load: Duration::from_secs(3),
+            sequential: 300,
+            small: 200_000,
+            big: 1_000_000,
+            other: 10_000,
+            isolated: 300,
+            fair: 8,
+            scaled: 32_000,
+            raw_writes: 200_000,
+        }
+    }
+
+    pub(crate) const fn full() -> Self {
+        Self {
+            rounds: 5,
+            load: Duration::from_secs(10),
+            sequential: 1000,
+            small: 1_000_000,
+            big: 10_000_000,
+            other: 10_000,
+            isolated: 1000,
+            fair: 30,
+            scaled: 128_000,
+            raw_writes: 1_000_000,
+        }
+    }
+}
