@@ -168,9 +168,7 @@ fn spawn(name: &str, flags: &[String], folder: &Path) -> Process {
 }
 
 /// A test that fails shows what its programs said last.
-#[allow(clippy::print_stderr, reason = "it belongs to the output of the failed test")]
 impl Drop for Program {
-    #[allow(clippy::print_stderr, reason = "where a failing test is read")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the log of {} ends with:\n{}\n", self.name, log_tail(&self.log_file()));
