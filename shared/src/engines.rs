@@ -1,6 +1,6 @@
 //! Engines are chosen by URL.
 //!
-//! `amqp://…` or `sqlite:///absolute/path` for the queue, `redis://…`,
+//! `amqp://host,host/vhost` or `sqlite:///absolute/path` for the queue, `redis://…`,
 //! `redis-cluster://host:port,host:port` or `sqlite:///absolute/path` for the index.
 
 use std::{
@@ -18,7 +18,7 @@ use crate::{
     },
     queue::{
         Queue, QueueError,
-        amqp::{AmqpQueue, AmqpSettings},
+        amqp::{self, AmqpQueue, AmqpSettings},
         sqlite::{SqliteQueue, SqliteQueueSettings},
     },
     settings::{Mistakes, duration, namespace},
@@ -27,7 +27,8 @@ use crate::{
 /// The flags that name the engines, as they were written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArgs {
-    /// The queue: `amqp://user:password@host:5672/%2f`, or `sqlite:///absolute/path`
+    /// The queue: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
+    /// `sqlite:///absolute/path`
     #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", hide_env_values = true, global = true)]
     queue_url: Option<String>,
     /// The index: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
@@ -106,7 +107,7 @@ pub struct EngineTimeouts {
 /// Which queue.
 #[derive(Clone, PartialEq, Eq)]
 pub enum QueueUrl {
-    /// RabbitMQ, as an `amqp://` or `amqps://` URL.
+    /// RabbitMQ, as an `amqp://` or `amqps://` URL with one host or several.
     Amqp(String),
     /// A SQLite file.
     Sqlite(PathBuf),
@@ -247,7 +248,7 @@ pub async fn open_index(engines: &EngineUrls) -> Result<Arc<dyn Index>, IndexErr
 fn check_queue(url: &str, mistakes: &mut Mistakes) -> Option<QueueUrl> {
     mistakes.take_secret(QUEUE, url, |url| match scheme(url) {
         "amqp" | "amqps" => {
-            url::Url::parse(url).map_err(|error| format!("is no URL: {error}"))?;
+            amqp::check_url(url)?;
             Ok(QueueUrl::Amqp(url.to_owned()))
         }
         "sqlite" => sqlite_path(url).map(QueueUrl::Sqlite),

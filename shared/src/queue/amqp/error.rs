@@ -10,6 +10,9 @@ pub(super) enum AmqpError {
     /// The URL or the namespace cannot be used.
     #[error("the queue's settings are wrong: {0}")]
     Settings(String),
+    /// The URL names none, which its check does not let pass.
+    #[error("the queue's URL names no host")]
+    NoHost,
     /// No connection, or it broke, or the channel did.
     #[error("the connection to RabbitMQ failed")]
     Broken(#[from] lapin::Error),
@@ -51,6 +54,7 @@ impl From<AmqpError> for QueueError {
         match error {
             AmqpError::Mismatch { .. } => Self::Topology(Box::new(error)),
             AmqpError::Settings(_)
+            | AmqpError::NoHost
             | AmqpError::Broken(_)
             | AmqpError::Io(_)
             | AmqpError::Late(_)

@@ -3,7 +3,7 @@
 //! RabbitMQ tells in its very first frame, `connection.start`, which the client library keeps to
 //! itself. So this opens a connection of its own, reads that one frame, and leaves.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use amq_protocol::{
     frame::{AMQPFrame, parse_frame},
@@ -27,7 +27,14 @@ const MAX_GREETING: usize = 64 * 1024;
 
 /// Asks the server, for example `RabbitMQ 3.10.8`.
 pub(super) async fn describe(dialer: &Dialer) -> Result<String, AmqpError> {
-    let properties = read(dialer).await?;
+    let mut properties = Err(AmqpError::NoHost);
+    for (_, host) in dialer.hosts().in_turn() {
+        properties = read(&host.uri, dialer.settings.connect_timeout).await;
+        if properties.is_ok() {
+            break;
+        }
+    }
+    let properties = properties?;
     let text = |name: &str| match properties.inner().get(name) {
         Some(AMQPValue::LongString(text)) => text.to_string(),
         _ => format!("(unknown {name})"),
@@ -36,9 +43,8 @@ pub(super) async fn describe(dialer: &Dialer) -> Result<String, AmqpError> {
 }
 
 /// Reads the greeting. Giving up closes the connection.
-pub(super) async fn read(dialer: &Dialer) -> Result<FieldTable, AmqpError> {
-    let bound = dialer.settings.connect_timeout;
-    tokio::time::timeout(bound, properties(dialer.uri()))
+pub(super) async fn read(uri: &AMQPUri, bound: Duration) -> Result<FieldTable, AmqpError> {
+    tokio::time::timeout(bound, properties(uri))
         .await
         .map_err(|_| AmqpError::Late(bound))?
         .map_err(|error| AmqpError::Io(Arc::new(error)))

@@ -8,7 +8,7 @@
 //! another one, with everything that belongs to it, whenever it breaks. The client library's own
 //! recovery stays off.
 //!
-//! - `link`, `declare`: a connection with everything declared
+//! - `hosts`, `link`, `declare`: a connection with everything declared
 //! - `publisher`: confirms, and what they are worth
 //! - `consumer`, `delivery`: prefetch, and settling
 //! - `control`, `greeting`: what operators ask
@@ -22,6 +22,7 @@ mod declare;
 mod delivery;
 mod error;
 mod greeting;
+mod hosts;
 mod letter;
 mod link;
 mod pass;
@@ -36,10 +37,10 @@ use bytes::Bytes;
 use lapin::types::FieldTable;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::settings::AmqpSettings;
 use self::{
     consumer::AmqpConsumer, control::Control, dead::Action, link::Dialer, publisher::Publisher,
 };
+pub use self::{hosts::check_url, settings::AmqpSettings};
 use super::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize, topology::Names};
 use crate::time::UnixMillis;
 
