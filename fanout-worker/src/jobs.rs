@@ -83,7 +83,7 @@ fn planned_task(job: &Job, place: u32, slices: &[Slice]) -> Task {
 
 /// Opens the ledger entry and fixes the plan. `None` if this copy of the message is not to be
 /// sent, because another one is.
-async fn prepare(
+pub(crate) async fn prepare(
     core: &Core,
     job: &Job,
     stopping: &CancellationToken,
