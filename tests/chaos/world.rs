@@ -66,9 +66,8 @@ pub(crate) struct World {
 impl World {
     /// Starts everything, with the devices in the index and the listeners connected.
     pub(crate) async fn start(people: &Population) -> (Self, Devices) {
-        let (amqp, redis, mqtt) =
-            tokio::try_join!(RabbitMq::start(), Redis::start_syncing(), Mosquitto::start())
-                .unwrap();
+        let (amqp, mut redis, mqtt) =
+            tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
         let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
         let mut stack = Stack::start(servers).await;
         stack.add_ingest().await;
@@ -79,6 +78,8 @@ impl World {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         people.write(&mut std::io::BufWriter::new(&mut file)).unwrap();
         stack.import_file(file.path()).await;
+        // Only now: with a million devices to store it would take minutes.
+        redis.sync_always().await.unwrap();
         let devices = Devices::listen(&mqtt.url(), APP, &Population::listener_ids()).await;
         let flags = worker_flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

@@ -2,6 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use redis::RedisResult;
+
 use super::{Kind, Server, ServerError, program, system};
 use crate::ports::{Port, free_port};
 
@@ -34,13 +36,16 @@ impl Server<RedisKind> {
         Self::start_kind(RedisKind { port, bus: None, sync: EVERY_SECOND }).await
     }
 
-    /// Starts one on its own that has on disk whatever it answered.
+    /// From now on, also after a restart, it has on disk whatever it answered.
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn start_syncing() -> Result<Self, ServerError> {
-        let port = free_port().map_err(system::<RedisKind>)?;
-        Self::start_kind(RedisKind { port, bus: None, sync: ALWAYS }).await
+    pub async fn sync_always(&mut self) -> RedisResult<()> {
+        self.kind.sync = ALWAYS;
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("appendfsync").arg(ALWAYS).query_async(&mut connection).await
     }
 
     /// Starts one that can become part of a cluster.
