@@ -173,6 +173,39 @@ async fn a_killed_rabbitmq_loses_no_broadcast_and_nobody_has_to_be_restarted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_on() {
+    let world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    world.amqp.control(&["close_all_connections", "maintenance"]).await.unwrap();
+    eventually("a push is taken again", PATIENCE, async || {
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+    still_ready(&mut worker).await;
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everything_flows() {
+    let world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    world.amqp.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
+    let (status, answer) = world.stack.try_push(&everyone()).await;
+    assert_eq!(status, 503, "{answer}");
+    world.amqp.control(&["set_vm_memory_high_watermark", "0.9"]).await.unwrap();
+    eventually("a push is taken again", PATIENCE, async || {
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+    still_ready(&mut worker).await;
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_redis_pauses_a_broadcast_and_nobody_has_to_be_restarted() {
     let mut world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
