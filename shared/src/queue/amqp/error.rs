@@ -44,6 +44,9 @@ pub(super) enum AmqpError {
     /// Another message of the same channel came back, which leaves this one's fate open.
     #[error("another message was returned at the same time")]
     InDoubt,
+    /// It did not store a message, and may not store any more on this channel.
+    #[error("RabbitMQ did not store a message")]
+    Nacked,
     /// The delivery belongs to a session that is over.
     #[error("the session that delivered the message is over")]
     SessionOver,
@@ -62,6 +65,7 @@ impl From<AmqpError> for QueueError {
             | AmqpError::Starved
             | AmqpError::NotConfirming
             | AmqpError::InDoubt
+            | AmqpError::Nacked
             | AmqpError::SessionOver => Self::Unavailable(Box::new(error)),
         }
     }

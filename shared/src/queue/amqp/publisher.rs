@@ -14,6 +14,11 @@
 //! After a return the session ends: what was returned is answered as unroutable, everything else
 //! in flight is in doubt, and the next session declares the topology again.
 //!
+//! After a nack it ends as well. None of our queues has a limit that it could have reached, so a
+//! nack says that its quorum queue had no leader for a moment. RabbitMQ 3.10 was seen to go on
+//! nacking everything on a channel that had met that moment, with the leader long back, for as
+//! long as the channel lived; another channel is served at once.
+//!
 //! Work that gets stuck: a publisher that waits too long gives up, but its place in flight is
 //! kept until the confirm comes or the session ends, so a server that takes nothing (a memory
 //! alarm, a queue without its majority) costs no more memory than `publishes_in_flight` messages.
@@ -323,6 +328,7 @@ impl InFlight {
                 Ok(Confirmation::Ack(None)) => confirmed.push((id, Ok(()))),
                 Ok(Confirmation::Nack(None)) => {
                     confirmed.push((id, Err(QueueError::Refused("it was not stored".to_owned()))));
+                    end.get_or_insert(AmqpError::Nacked);
                 }
                 Ok(Confirmation::Ack(Some(message)) | Confirmation::Nack(Some(message))) => {
                     let returned = message.properties.message_id().as_ref();
@@ -381,9 +387,10 @@ mod tests {
         let (a, of_a) = enter(&mut in_flight).await;
         let (b, of_b) = enter(&mut in_flight).await;
         let outcomes = vec![(b, Ok(Confirmation::Nack(None))), (a, Ok(Confirmation::Ack(None)))];
-        in_flight.conclude(outcomes).unwrap();
+        let end = in_flight.conclude(outcomes);
         assert!(of_a.await.unwrap().is_ok());
         assert!(matches!(of_b.await.unwrap(), Err(QueueError::Refused(_))));
+        assert!(matches!(end, Err(AmqpError::Nacked)), "a channel that nacks is not kept");
     }
 
     /// What comes back when a message reaches no queue.
