@@ -6,6 +6,7 @@
 
 mod mosquitto;
 mod rabbitmq;
+mod rabbitmq_cluster;
 mod redis;
 mod redis_cluster;
 
@@ -21,7 +22,8 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 pub use self::{
-    mosquitto::Mosquitto, rabbitmq::RabbitMq, redis::Redis, redis_cluster::RedisCluster,
+    mosquitto::Mosquitto, rabbitmq::RabbitMq, rabbitmq_cluster::RabbitMqCluster, redis::Redis,
+    redis_cluster::RedisCluster,
 };
 use crate::process::{Output, Process, installed, log_tail};
 

@@ -1,22 +1,28 @@
 //! RabbitMQ with a node name, Erlang port mapper, cookie and folders of its own.
 //!
 //! Erlang nodes find each other through a daemon, epmd, which the first node would start and
-//! leave behind for good. So each server brings its own, in the foreground and on its own port.
+//! leave behind for good. So each server or cluster brings its own, in the foreground and on its
+//! own port.
 
 use std::{
     ffi::OsString,
+    fmt::Write as _,
+    fs::Permissions,
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use lapin::{Connection, ConnectionProperties};
 use tokio::time::timeout;
 
 use super::{Kind, Server, ServerError, program, system};
 use crate::{
-    eventually,
+    eventually, namespace,
     ports::{Port, free_port},
     process::{Output, Process},
 };
@@ -30,8 +36,29 @@ pub struct RabbitMqKind {
     port: Port,
     /// Where Erlang nodes talk to each other; bound by every node, also by a lone one.
     distribution: Port,
-    mapper: Port,
-    _mapper: Process,
+    mapper: Arc<Mapper>,
+    /// The nodes of its cluster, itself among them; empty if it is alone.
+    peers: Vec<String>,
+}
+
+/// What nodes that are to find each other share: a port mapper and a cookie.
+#[derive(Debug)]
+pub(super) struct Mapper {
+    port: Port,
+    cookie: String,
+    _process: Process,
+}
+
+impl Mapper {
+    pub(super) fn start() -> Result<Arc<Self>, ServerError> {
+        let port = free_port().map_err(system::<RabbitMqKind>)?;
+        let mut command = program("epmd")?;
+        command.args(["-address", "127.0.0.1", "-port", &port.number().to_string()]);
+        let log = Path::new("/dev/null");
+        let process =
+            Process::spawn(&command, Output::Log(log), None).map_err(system::<RabbitMqKind>)?;
+        Ok(Arc::new(Self { port, cookie: namespace(), _process: process }))
+    }
 }
 
 /// Where Debian has the script itself; the one in `PATH` there insists on the server's own user.
@@ -51,8 +78,30 @@ impl Server<RabbitMqKind> {
     /// # Errors
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
-        let kind = RabbitMqKind::new()?;
+        let kind = RabbitMqKind::new(&Mapper::start()?)?;
         Self::start_kind(kind).await
+    }
+
+    /// Starts nodes that form a cluster. All must start at once, for each waits for the others.
+    pub(super) async fn start_cluster(size: usize) -> Result<Vec<Self>, ServerError> {
+        let mapper = Mapper::start()?;
+        let kinds: Result<Vec<_>, _> = (0..size).map(|_| RabbitMqKind::new(&mapper)).collect();
+        let mut kinds = kinds?;
+        let peers: Vec<String> = kinds.iter().map(RabbitMqKind::node).collect();
+        for kind in &mut kinds {
+            kind.peers.clone_from(&peers);
+        }
+        try_join_all(kinds.into_iter().map(Self::start_kind)).await
+    }
+
+    /// `127.0.0.1:port`
+    pub(super) fn address(&self) -> String {
+        self.kind.port.address()
+    }
+
+    /// Its name among Erlang nodes, as lists of queues and connections show it.
+    pub fn node(&self) -> String {
+        self.kind.node()
     }
 
     /// Waits until a quorum queue, declared a moment ago, would survive a kill.
@@ -105,7 +154,7 @@ impl RabbitMqKind {
         [
             ("HOME", folder.into()),
             ("RABBITMQ_NODENAME", self.node().into()),
-            ("ERL_EPMD_PORT", self.mapper.number().to_string().into()),
+            ("ERL_EPMD_PORT", self.mapper.port.number().to_string().into()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
             ("RABBITMQ_CONF_ENV_FILE", "/dev/null".into()),
         ]
@@ -115,19 +164,15 @@ impl RabbitMqKind {
         format!("push-test-{}@localhost", self.port.number())
     }
 
-    fn new() -> Result<Self, ServerError> {
+    fn new(mapper: &Arc<Mapper>) -> Result<Self, ServerError> {
         let port = || free_port().map_err(system::<Self>);
-        let (port, distribution, mapper) = (port()?, port()?, port()?);
-        let mut command = program("epmd")?;
-        command.args(["-address", "127.0.0.1", "-port", &mapper.number().to_string()]);
-        let log = Path::new("/dev/null");
-        let process = Process::spawn(&command, Output::Log(log), None).map_err(system::<Self>)?;
-        Ok(Self { port, distribution, mapper, _mapper: process })
+        let (port, distribution) = (port()?, port()?);
+        Ok(Self { port, distribution, mapper: mapper.clone(), peers: Vec::new() })
     }
 
     /// The settings files, written anew for every start.
     fn write_settings(&self, folder: &Path) -> io::Result<()> {
-        let settings = format!(
+        let mut settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\n\
              log.console = true\n\
              log.console.level = warning\n\
@@ -136,8 +181,22 @@ impl RabbitMqKind {
              raft.wal_max_size_bytes = 67108864\n",
             self.port.number(),
         );
+        if !self.peers.is_empty() {
+            settings.push_str("cluster_formation.peer_discovery_backend = classic_config\n");
+        }
+        for (number, peer) in (1..).zip(&self.peers) {
+            writeln!(settings, "cluster_formation.classic_config.nodes.{number} = {peer}")
+                .map_err(io::Error::other)?;
+        }
         std::fs::write(folder.join("rabbitmq.conf"), settings)?;
-        std::fs::write(folder.join("enabled_plugins"), "[].")
+        std::fs::write(folder.join("enabled_plugins"), "[].")?;
+        let cookie = folder.join(".erlang.cookie");
+        if !cookie.exists() {
+            std::fs::write(&cookie, &self.mapper.cookie)?;
+            // Erlang refuses one that others may read.
+            std::fs::set_permissions(&cookie, Permissions::from_mode(0o400))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,5 @@
-//! A Redis Cluster of three masters that share the 16384 slots evenly.
+//! A Redis Cluster of three masters that share the 16384 slots evenly, with a replica each if
+//! wanted.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ const NAME: &str = "Redis Cluster";
 /// A Redis Cluster that runs until it is dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
+    /// The masters of the beginning, then the replica of each if there are any.
     nodes: Vec<Redis>,
 }
 
@@ -35,6 +37,22 @@ impl RedisCluster {
         let cluster = Self { nodes: vec![one, two, three] };
         cluster.introduce().await.map_err(|error| cluster.failure(error.to_string()))?;
         cluster.wait_until_whole().await?;
+        Ok(cluster)
+    }
+
+    /// Starts one whose masters each have a replica that takes over when they die.
+    ///
+    /// # Errors
+    /// When a node does not answer, or the nodes do not agree.
+    pub async fn start_with_replicas() -> Result<Self, ServerError> {
+        let mut cluster = Self::start().await?;
+        let (one, two, three) =
+            tokio::try_join!(Redis::start_node(), Redis::start_node(), Redis::start_node())?;
+        cluster.nodes.extend([one, two, three]);
+        cluster.meet_all().await.map_err(|error| cluster.failure(error.to_string()))?;
+        cluster.wait_until_whole().await?;
+        cluster.replicate().await.map_err(|error| cluster.failure(error.to_string()))?;
+        cluster.wait_until_replicated().await?;
         Ok(cluster)
     }
 
@@ -69,8 +87,6 @@ impl RedisCluster {
     }
 
     async fn introduce(&self) -> RedisResult<()> {
-        let [first, ..] = self.nodes.as_slice() else { return Ok(()) };
-        let (port, bus) = first.ports();
         for (index, node) in (0..MASTERS).zip(&self.nodes) {
             let mut connection = connect(node).await?;
             let slots = share(index);
@@ -86,20 +102,80 @@ impl RedisCluster {
                 .arg(index + 1)
                 .query_async::<()>(&mut connection)
                 .await?;
+        }
+        self.meet_all().await
+    }
+
+    async fn meet_all(&self) -> RedisResult<()> {
+        let [first, ..] = self.nodes.as_slice() else { return Ok(()) };
+        let (port, bus) = first.ports();
+        for node in &self.nodes {
             redis::cmd("CLUSTER")
                 .arg("MEET")
                 .arg("127.0.0.1")
                 .arg(port)
                 .arg(bus)
-                .query_async::<()>(&mut connection)
+                .query_async::<()>(&mut connect(node).await?)
                 .await?;
         }
         Ok(())
     }
 
+    /// Makes each node of the second half a replica of one of the first.
+    async fn replicate(&self) -> RedisResult<()> {
+        let (masters, replicas) = self.nodes.split_at(self.nodes.len() / 2);
+        for (master, replica) in masters.iter().zip(replicas) {
+            let id: String =
+                redis::cmd("CLUSTER").arg("MYID").query_async(&mut connect(master).await?).await?;
+            redis::cmd("CLUSTER")
+                .arg("REPLICATE")
+                .arg(id)
+                .query_async::<()>(&mut connect(replica).await?)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every replica follows its master, and all nodes know.
+    async fn wait_until_replicated(&self) -> Result<(), ServerError> {
+        let started = Instant::now();
+        loop {
+            let seen = match self.not_replicated().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(node)) => node,
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() > AGREEMENT_DEADLINE {
+                return Err(self.failure(seen));
+            }
+            sleep(AGREEMENT_PAUSE).await;
+        }
+    }
+
+    async fn not_replicated(&self) -> RedisResult<Option<String>> {
+        let replicas = self.nodes.len() / 2;
+        for node in &self.nodes {
+            let mut connection = connect(node).await?;
+            let nodes: String =
+                redis::cmd("CLUSTER").arg("NODES").query_async(&mut connection).await?;
+            if nodes.lines().filter(|line| line.contains("slave")).count() != replicas {
+                return Ok(Some(nodes));
+            }
+        }
+        for node in self.nodes.iter().skip(replicas) {
+            let mut connection = connect(node).await?;
+            let info: String =
+                redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
+            if !info.contains("master_link_status:up") {
+                return Ok(Some(info));
+            }
+        }
+        Ok(None)
+    }
+
     /// What the first node that is not content says.
     async fn incomplete(&self) -> Result<Option<String>, RedisError> {
-        let known = format!("cluster_known_nodes:{MASTERS}");
+        let known = format!("cluster_known_nodes:{}", self.nodes.len());
         for node in &self.nodes {
             let mut connection = connect(node).await?;
             let info: String =

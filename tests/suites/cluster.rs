@@ -1,0 +1,178 @@
+//! The service over a RabbitMQ cluster and a Redis Cluster, of which a node each dies in the
+//! middle of a broadcast: nothing that was answered 200 is lost, and nobody has to be restarted.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends where something is wrong, and says what it counted"
+)]
+
+use std::{fmt::Write as _, time::Duration};
+
+use push_shared::queue::amqp::queue_names;
+use push_tests::{
+    devices::Devices,
+    eventually, mqtt_url,
+    servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster},
+    service::Program,
+    stack::{APP, Servers, Stack},
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long the clusters may take to fail over, and the broadcast to end after that.
+const QUICK: Duration = Duration::from_secs(60);
+/// Devices that are sent to without a broker.
+const CROWD: usize = 40_000;
+/// Devices that listen.
+const LISTENERS: usize = 10;
+/// Devices between two checkpoints.
+const BATCH: usize = 50;
+/// Batches that may be in flight when the nodes die: the tasks of two workers.
+const IN_FLIGHT: usize = 4;
+/// Small steps, so that a broadcast has a middle; quick looks, so that it goes on soon.
+const STEPS: [&str; 14] = [
+    "--batch",
+    "50",
+    "--strand-min-slots",
+    "1000",
+    "--strands",
+    "8",
+    "--task-prefetch",
+    "2",
+    "--turn",
+    "100ms",
+    "--stand-by",
+    "1s",
+    "--retry-longest",
+    "2s",
+];
+
+fn everyone() -> Value {
+    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": {"type": 0}})
+}
+
+/// The place of the RabbitMQ node that leads a queue.
+async fn leader_of(amqp: &mut RabbitMqCluster, queue: &str) -> usize {
+    let nodes = amqp.nodes();
+    let list = ["list_queues", "--silent", "name", "leader"];
+    let list = nodes[0].control(&list).await.unwrap();
+    let line = list.lines().find(|line| line.split('\t').next() == Some(queue)).expect(&list);
+    let leader = line.split('\t').nth(1).unwrap();
+    nodes.iter().position(|node| node.node() == leader).expect(leader)
+}
+
+/// The place of the Redis master that has the ledger of a message.
+async fn keeper_of(redis: &mut RedisCluster, id: &str) -> usize {
+    for (place, node) in redis.nodes().iter().enumerate() {
+        if keys_with(node, id).await > 0 {
+            return place;
+        }
+    }
+    panic!("no master has the ledger of {id}");
+}
+
+async fn keys_with(node: &Redis, text: &str) -> usize {
+    let client = redis::Client::open(node.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut keys = redis::cmd("KEYS");
+    let keys: Vec<String> =
+        keys.arg(format!("*{text}*")).query_async(&mut connection).await.unwrap();
+    keys.len()
+}
+
+/// What a surviving node says of its queues, and its log.
+async fn diagnosis(node: &RabbitMq) -> String {
+    let columns = ["name", "leader", "members", "online", "consumers", "messages_ready"];
+    let list = [&["list_queues", "--silent"], &columns[..], &["messages_unacknowledged"]].concat();
+    let list = node.control(&list).await.unwrap_or_else(|error| error);
+    let log = std::fs::read_to_string(node.folder().join("server.log")).unwrap_or_default();
+    format!("{list}\n{log}")
+}
+
+async fn begin(stack: &Stack) -> String {
+    let id = stack.push(&everyone()).await;
+    eventually("the broadcast is under way", PATIENCE, async || {
+        let ledger = stack.ledger(&id).await;
+        assert_ne!(ledger["state"], "done", "the broadcast has no middle any more");
+        if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
+    })
+    .await;
+    id
+}
+
+async fn pushed_at_last(stack: &Stack) -> String {
+    eventually("a push is taken", PATIENCE, async || {
+        let (status, answer) = stack.try_push(&everyone()).await;
+        let id = answer["result"]["message_id"].as_str().filter(|_| status == 200);
+        id.map(str::to_owned).ok_or_else(|| answer.to_string())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_each_cluster_dies_in_the_middle_of_a_broadcast_and_nothing_is_lost() {
+    let (amqp, redis) = tokio::join!(RabbitMqCluster::start(), RedisCluster::start_with_replicas());
+    let (mut amqp, mut redis) = (amqp.unwrap(), redis.unwrap());
+    let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt_url() };
+    let stack = Stack::start(servers).await;
+    // RabbitMQ 3.10 forgets a queue whose name had no time to reach the disk.
+    for queue in queue_names(&stack.namespace).unwrap() {
+        amqp.wait_until_known_on_disk(&queue).await;
+    }
+    let ids: Vec<String> =
+        (0..LISTENERS).map(|n| format!("{}-listener-{n}", stack.namespace)).collect();
+    let mut lines = String::new();
+    for n in 0..CROWD {
+        writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
+    }
+    for id in &ids {
+        writeln!(lines, r#"{{"client_id":"{id}"}}"#).unwrap();
+    }
+    stack.import(&lines).await;
+    let devices = Devices::listen(&mqtt_url(), APP, &ids).await;
+    let mut workers: [Program; 2] = tokio::join!(stack.worker(&STEPS), stack.worker(&STEPS)).into();
+    let tasks = format!("{}.tasks", stack.namespace);
+    let leader = leader_of(&mut amqp, &tasks).await;
+
+    let id = begin(&stack).await;
+    let keeper = keeper_of(&mut redis, &id).await;
+    amqp.nodes()[leader].kill();
+    redis.nodes()[keeper].kill();
+    let other = (leader + 1) % 3;
+    let taken = timeout(QUICK, pushed_at_last(&stack)).await;
+    let Ok(meanwhile) = taken else {
+        panic!("no push is taken: {}", diagnosis(&amqp.nodes()[other]).await)
+    };
+    let settled = timeout(QUICK, stack.settled(&id)).await;
+    if settled.is_err() {
+        panic!("{}: {}", stack.ledger(&id).await, diagnosis(&amqp.nodes()[other]).await)
+    }
+    let everyone_count = (CROWD + LISTENERS) as u64;
+    for id in [&id, &meanwhile] {
+        let ledger = stack.settled(id).await;
+        assert_eq!(ledger["targeted"], everyone_count, "{ledger}");
+        assert_eq!(ledger["sent"], everyone_count, "{ledger}");
+    }
+    let fresh = pushed_at_last(&stack).await;
+    let mut repeats = 0;
+    for device in &devices.all {
+        device.wait_for(&fresh).await;
+        let received = device.received();
+        for id in [&id, &meanwhile] {
+            let times = received.iter().filter(|payload| payload.contains(id)).count();
+            assert!(times > 0, "{} did not receive {id}", device.client_id);
+            repeats += times - 1;
+        }
+    }
+    println!("repeats at {LISTENERS} listeners after a fail-over: {repeats}");
+    assert!(repeats <= IN_FLIGHT * BATCH, "{repeats} repeats");
+    assert_eq!(stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
+    for worker in &mut workers {
+        assert_eq!(worker.ended(), None);
+        worker.wait_ready().await;
+    }
+}
