@@ -138,6 +138,28 @@ async fn what_is_still_in_hand_after_a_restart_counts_towards_the_prefetch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_the_server_closes_is_replaced_and_its_messages_come_again() {
+    let server = RabbitMq::start().await.unwrap();
+    // It closes a channel on which a delivery stays undecided too long: 30 minutes, as it comes.
+    for setting in ["consumer_timeout", "channel_tick_interval"] {
+        let set = format!("application:set_env(rabbit, {setting}, 500).");
+        server.control(&["eval", &set]).await.unwrap();
+    }
+    let queue = connect(&server.url(), &namespace()).await.unwrap();
+    let mut consumer = queue.consume(Lane::Jobs, PREFETCH).await.unwrap();
+    queue.publish(Lane::Jobs, payload("slow")).await.unwrap();
+    let slow = next(&mut consumer).await;
+    let again = timeout(RECOVERY, consumer.next()).await.unwrap().unwrap();
+    assert_eq!((text(&again).as_str(), again.redelivered), ("slow", true));
+    let error = slow.ack().await.unwrap_err();
+    assert!(matches!(error, QueueError::Unavailable(_)), "its channel is gone: {error:?}");
+    again.ack().await.unwrap();
+    queue.publish(Lane::Jobs, payload("next")).await.unwrap();
+    assert_eq!(text(&next(&mut consumer).await), "next");
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stops_answering_makes_a_publish_fail_in_time_and_is_used_again_later() {
     let server = RabbitMq::start().await.unwrap();
     let patience = Duration::from_secs(1);
