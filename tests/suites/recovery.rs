@@ -187,15 +187,19 @@ async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_
     world.judge(&id, 6).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everything_flows() {
+/// Raises an alarm at RabbitMQ in the middle of a broadcast, and lifts it again.
+async fn alarm(raise: &[&str], lift: &[&str]) {
     let world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
     let id = world.begin().await;
-    world.amqp.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
-    let (status, answer) = world.stack.try_push(&everyone()).await;
-    assert_eq!(status, 503, "{answer}");
-    world.amqp.control(&["set_vm_memory_high_watermark", "0.9"]).await.unwrap();
+    world.amqp.control(raise).await.unwrap();
+    let refused = eventually("a push is refused", PATIENCE, async || {
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        if status == 503 { Ok(answer) } else { Err(answer.to_string()) }
+    })
+    .await;
+    assert_eq!(refused["status"], 503, "{refused}");
+    world.amqp.control(lift).await.unwrap();
     eventually("a push is taken again", PATIENCE, async || {
         let (status, answer) = world.stack.try_push(&everyone()).await;
         if status == 200 { Ok(()) } else { Err(answer.to_string()) }
@@ -203,6 +207,38 @@ async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everythin
     .await;
     still_ready(&mut worker).await;
     world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everything_flows() {
+    let watermark = "set_vm_memory_high_watermark";
+    alarm(&[watermark, "0"], &[watermark, "0.9"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_is_short_of_disk_pushes_are_refused_and_then_everything_flows() {
+    let limit = "set_disk_free_limit";
+    alarm(&[limit, "1000000GB"], &[limit, "50MB"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_everybody() {
+    let world = World::start().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let id = world.begin().await;
+    // As a fail-over does with what its replica did not have yet.
+    let client = redis::Client::open(world.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(format!("*{id}*")).query_async(&mut connection).await.unwrap();
+    let gone: usize = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await.unwrap();
+    assert_eq!(gone, 1, "{keys:?}");
+    for device in &world.devices.all {
+        device.wait_for(&id).await;
+    }
+    let fresh = world.stack.push(&everyone()).await;
+    world.stack.settled(&fresh).await;
+    assert_eq!(world.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
