@@ -5,15 +5,17 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test ends where something is wrong"
+    clippy::print_stdout,
+    reason = "a test ends where something is wrong, and says what it counted"
 )]
 
 use std::{fmt::Write as _, time::Duration};
 
 use push_shared::queue::amqp::queue_names;
 use push_tests::{
+    amqp_url,
     devices::Devices,
-    eventually,
+    eventually, redis_url,
     servers::{Mosquitto, RabbitMq, Redis},
     service::Program,
     stack::{APP, Servers, Stack},
@@ -152,6 +154,53 @@ async fn a_killed_worker_loses_nothing_and_repeats_at_most_a_batch_for_each_stra
     let _other = world.stack.worker(&STEPS).await;
     // The worker had two tasks in flight and one envelope.
     world.judge(&id, 3).await;
+}
+
+/// Devices that are sent to by MQTT where repeats are counted, and kills meanwhile.
+const COUNTED: usize = 30_000;
+const KILLS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_all_devices_a_killed_worker_repeats_at_most_a_batch_for_each_task_it_had() {
+    let mqtt = Mosquitto::start().await.unwrap();
+    let servers = Servers { amqp: amqp_url(), redis: redis_url(), mqtt: mqtt.url() };
+    let stack = Stack::start(servers).await;
+    let mut lines = String::new();
+    for n in 0..COUNTED {
+        writeln!(lines, r#"{{"client_id":"device-{n}"}}"#).unwrap();
+    }
+    stack.import(&lines).await;
+    // It hears every device.
+    let ear = Devices::listen(&mqtt.url(), APP, &["#".to_owned()]).await;
+    let sent = async |id: &str| stack.ledger(id).await["sent"].as_u64().unwrap_or_default();
+
+    let mut worker = stack.worker(&STEPS).await;
+    let id = stack.push(&everyone()).await;
+    for _ in 0..KILLS {
+        let before = sent(&id).await;
+        eventually("the broadcast goes on", PATIENCE, async || {
+            let now = sent(&id).await;
+            assert!(now < COUNTED as u64, "the broadcast is too short for {KILLS} kills");
+            if now > before { Ok(()) } else { Err(now.to_string()) }
+        })
+        .await;
+        worker.process().kill();
+        worker = stack.worker(&STEPS).await;
+    }
+    let ledger = stack.settled(&id).await;
+    assert_eq!(ledger["sent"], COUNTED, "{ledger}");
+    let fresh = stack.push(&everyone()).await;
+    stack.settled(&fresh).await;
+    let heard = eventually("all of the fresh push is heard", PATIENCE, async || {
+        let heard = ear.all[0].received();
+        let count = |id: &str| heard.iter().filter(|payload| payload.contains(id)).count();
+        if count(&fresh) == COUNTED { Ok(count(&id)) } else { Err(count(&fresh).to_string()) }
+    })
+    .await;
+    let repeats = heard.checked_sub(COUNTED).expect("everybody received it");
+    println!("{repeats} repeats over {COUNTED} devices after {KILLS} kills of the worker");
+    // It has two tasks and one envelope in work.
+    assert!(repeats <= KILLS * 3 * BATCH, "{repeats} repeats");
 }
 
 #[tokio::test(flavor = "multi_thread")]
