@@ -43,6 +43,9 @@ const PEACE: Duration = Duration::from_secs(600);
 /// How long the broker takes to notice that a process is gone, at most, in milliseconds.
 const NOTICE: u64 = 200;
 
+/// At one look in so many a worker is told to stop, and replaced.
+const STOPS: u32 = 60;
+
 /// A message as the producer knows it.
 struct Sent {
     id: MessageId,
@@ -66,6 +69,13 @@ struct Worker {
     life: Life,
     queue: Arc<SimQueue>,
     stop: CancellationToken,
+}
+
+/// The processes of a fleet that is restarted now and then.
+struct Fleet {
+    serving: Vec<Worker>,
+    /// Those that were told to stop: they take nothing more and finish what they have.
+    leaving: Vec<Worker>,
 }
 
 /// Runs one schedule; gives the fingerprint of everything that happened.
@@ -96,23 +106,25 @@ async fn simulate(seed: u64) -> Result<u64, String> {
     simulation.store.register(devices.clone(), simulation.world.now());
     tokio::time::sleep(Duration::from_millis(1)).await;
 
-    let mut workers: Vec<Worker> = (0..2).map(|_| simulation.worker()).collect();
+    let mut fleet =
+        Fleet { serving: (0..2).map(|_| simulation.worker()).collect(), leaving: Vec::new() };
     let mut sent = Vec::new();
     let until = simulation.world.now().plus(Duration::from_millis(TROUBLE));
     while simulation.world.now() < until {
         if sent.len() < 4 && simulation.chance(1, 8) {
             sent.push(simulation.produce(&devices)?);
         }
-        simulation.trouble(&mut workers, &mut sent).await;
+        simulation.trouble(&mut fleet, &mut sent).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         simulation.broker.tick(simulation.world.now());
     }
     simulation.world.heal();
-    for worker in &mut workers {
+    simulation.bury(&mut fleet.leaving);
+    for worker in &mut fleet.serving {
         simulation.revive(worker);
     }
     simulation.settle(&sent).await?;
-    for worker in &workers {
+    for worker in &fleet.serving {
         worker.stop.cancel();
     }
     if let Some(broken) = simulation.world.first_broken() {
@@ -169,9 +181,17 @@ impl Simulation {
         }
     }
 
+    /// Lets the broker notice which of these have died.
+    fn bury(&self, leaving: &mut Vec<Worker>) {
+        for dead in leaving.extract_if(.., |worker| worker.life.is_dead()) {
+            self.broker.lose_session(dead.queue.session(), &self.world);
+        }
+    }
+
     /// Something happens to the workers, or to the messages.
-    async fn trouble(&self, workers: &mut [Worker], sent: &mut [Sent]) {
-        for worker in &mut *workers {
+    async fn trouble(&self, fleet: &mut Fleet, sent: &mut [Sent]) {
+        self.bury(&mut fleet.leaving);
+        for worker in &mut fleet.serving {
             if worker.life.is_dead() {
                 let notice = self.world.random(|r| r.random_range(0..NOTICE));
                 tokio::time::sleep(Duration::from_millis(notice)).await;
@@ -181,6 +201,9 @@ impl Simulation {
                 let lost = worker.queue.session();
                 worker.queue.reconnect(self.sessions.fetch_add(1, Ordering::Relaxed));
                 self.broker.lose_session(lost, &self.world);
+            } else if self.chance(1, STOPS) {
+                worker.stop.cancel();
+                fleet.leaving.push(std::mem::replace(worker, self.worker()));
             }
         }
         if let Some(message) = sent.iter_mut().find(|message| !message.recalled)

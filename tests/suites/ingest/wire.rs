@@ -140,14 +140,14 @@ async fn a_head_that_drips_in_is_cut_off_however_often_a_byte_comes() {
 
 #[tokio::test]
 async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
-    let service = Service::start(&["--idle-timeout=1s", "--header-timeout=1s"]).await;
+    let service = Service::start(&["--idle-timeout=3s", "--header-timeout=3s"]).await;
     let push = Request::push(&service, VALID).bytes();
     let mut connection = Connection::open(service.address).await;
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
+    while begun.elapsed() < Duration::from_secs(4) {
         connection.send(&push).await;
         assert_eq!(connection.answer().await.http, 200);
-        // The pace of the client: shorter than the idle time.
+        // The pace of the client: far shorter than the idle time.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert!(connection.is_ended().await);
