@@ -1,0 +1,129 @@
+//! What became of the devices of a message, and why.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a device was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailReason {
+    /// No device with this client id.
+    UnknownClient,
+    /// The transport says that the device is gone; it was removed.
+    Gone,
+    /// No device listens and the broker keeps no session for it.
+    NoSubscriber,
+    /// The transport refused the message for this device.
+    Refused,
+    /// The device's transport is not configured in this worker.
+    NoTransport,
+    /// Every try failed.
+    RetriesExhausted,
+}
+
+impl FailReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] = [
+        Self::UnknownClient,
+        Self::Gone,
+        Self::NoSubscriber,
+        Self::Refused,
+        Self::NoTransport,
+        Self::RetriesExhausted,
+    ];
+
+    /// The name in JSON, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownClient => "unknown_client",
+            Self::Gone => "gone",
+            Self::NoSubscriber => "no_subscriber",
+            Self::Refused => "refused",
+            Self::NoTransport => "no_transport",
+            Self::RetriesExhausted => "retries_exhausted",
+        }
+    }
+
+    /// The reason with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+}
+
+/// Why a try did not settle a device, which is therefore tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryReason {
+    /// The transport as a whole could not be reached.
+    TransportAway,
+    /// The transport is overloaded, or its quota is used up.
+    Busy,
+    /// The transport failed without saying that trying again is pointless.
+    Error,
+}
+
+impl RetryReason {
+    /// Every reason.
+    pub const ALL: [Self; 3] = [Self::TransportAway, Self::Busy, Self::Error];
+
+    /// The name in JSON and at rest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TransportAway => "transport_away",
+            Self::Busy => "busy",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Tries that did not settle a device, by reason. A device counts as often as it was put off.
+pub type Retried = BTreeMap<RetryReason, u64>;
+
+/// Settled devices, by outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Outcomes {
+    /// The transport acknowledged them.
+    pub sent: u64,
+    /// Given up, by reason.
+    pub failed: BTreeMap<FailReason, u64>,
+    /// Not sent before the message expired.
+    pub expired: u64,
+    /// Not sent because the message was recalled.
+    pub recalled: u64,
+}
+
+impl Outcomes {
+    /// Adds one to the failures of this reason.
+    pub fn fail(&mut self, reason: FailReason) {
+        *self.failed.entry(reason).or_default() += 1;
+    }
+
+    /// Adds others to these.
+    pub fn add(&mut self, more: &Self) {
+        self.sent += more.sent;
+        self.expired += more.expired;
+        self.recalled += more.recalled;
+        for (reason, count) in &more.failed {
+            *self.failed.entry(*reason).or_default() += count;
+        }
+    }
+
+    /// All settled devices.
+    pub fn total(&self) -> u64 {
+        self.sent + self.failed.values().sum::<u64>() + self.expired + self.recalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_keeps_its_name_in_json() {
+        for reason in FailReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+            assert_eq!(FailReason::from_name(reason.name()), Some(reason));
+        }
+    }
+}

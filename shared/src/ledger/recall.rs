@@ -1,0 +1,51 @@
+//! Ending a message early, also before any worker knows it.
+
+use std::time::Duration;
+
+use super::Entry;
+use crate::{
+    ids::{AppId, MessageId, Origin},
+    time::UnixMillis,
+};
+
+/// A recall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recall {
+    /// When.
+    pub at: UnixMillis,
+    /// What to note if no worker has begun the message yet; none if then there is no such message.
+    pub ahead: Option<Ahead>,
+}
+
+/// What is known of a message that no worker has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// When it was accepted, as far as its id tells.
+    pub accepted_at: UnixMillis,
+    /// When its recall may be forgotten if no worker ever begins it.
+    pub keep_until: UnixMillis,
+}
+
+impl Recall {
+    /// A recall of this message at this time, where entries are kept for `retention`.
+    pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, retention: Duration) -> Self {
+        let accepted_at = match message.origin(app) {
+            Origin::Issued(then) => (at < then.plus(retention)).then_some(then),
+            Origin::Derived => Some(at),
+            Origin::Foreign => None,
+        };
+        let keep_until = at.plus(retention);
+        Self { at, ahead: accepted_at.map(|accepted_at| Ahead { accepted_at, keep_until }) }
+    }
+}
+
+/// What a recall found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecallOutcome {
+    /// The message is recalled; the entry is as it was at that instant.
+    Recalled(Entry),
+    /// Every device was settled before; nothing was left to recall.
+    AlreadyClosed(Entry),
+    /// No entry of this app has this id.
+    Unknown,
+}
