@@ -9,7 +9,7 @@
 //! recovery stays off.
 //!
 //! - `hosts`, `link`, `declare`: a connection with everything declared
-//! - `publisher`: confirms, and what they are worth
+//! - `publisher`: one task that publishes; `in_flight`: confirms, and what they are worth
 //! - `consumer`, `delivery`: prefetch, and settling
 //! - `control`, `greeting`: what operators ask
 //! - `pass`: looking into a queue; `dead`, `letter`, `peek`: at what
@@ -23,6 +23,7 @@ mod delivery;
 mod error;
 mod greeting;
 mod hosts;
+mod in_flight;
 mod letter;
 mod link;
 mod pass;

@@ -1,23 +1,12 @@
 //! Publishing with confirms.
 //!
-//! One task owns the publishing channel, because two facts of the client library make sharing it
-//! unsound:
-//! - A publish takes its number and queues its frames under two different locks. Two tasks that
-//!   publish on one channel can be numbered in one order and sent in the other, and then each
-//!   gets the other's confirm.
-//! - A message that was returned as unroutable is handed over with the confirm that comes *next*,
-//!   not with its own, which may follow later and look clean. So no outcome is believed alone:
-//!   the task collects every outcome that is there before it answers any. A return is always
-//!   received before the confirm of the same message, so if a clean confirm of a returned message
-//!   is among them, the confirm that carries the return is as well.
+//! One task owns the publishing channel, because the client library makes sharing it unsound: a
+//! publish takes its number and queues its frames under two different locks. Two tasks that
+//! publish on one channel can be numbered in one order and sent in the other, and then each gets
+//! the other's confirm.
 //!
-//! After a return the session ends: what was returned is answered as unroutable, everything else
-//! in flight is in doubt, and the next session declares the topology again.
-//!
-//! After a nack it ends as well. None of our queues has a limit that it could have reached, so a
-//! nack says that its quorum queue had no leader for a moment. RabbitMQ 3.10 was seen to go on
-//! nacking everything on a channel that had met that moment, with the leader long back, for as
-//! long as the channel lived; another channel is served at once.
+//! The task hands every outcome that is there to [`InFlight`] at once, which knows what they are
+//! worth together and when the session has to end. The next session declares the topology again.
 //!
 //! Work that gets stuck: a publisher that waits too long gives up, but its place in flight is
 //! kept until the confirm comes or the session ends, so a server that takes nothing (a memory
@@ -27,7 +16,6 @@
 //! has not blocked, ends the session: the next one sends afresh.
 
 use std::{
-    collections::{HashMap, HashSet},
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -36,12 +24,12 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use lapin::{
-    BasicProperties, Channel, Confirmation, Event,
+    BasicProperties, Channel, Event,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::FieldTable,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Semaphore, mpsc},
     time::{interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -50,6 +38,7 @@ use uuid::Uuid;
 use super::{
     backoff::Backoff,
     error::{AmqpError, chain, within},
+    in_flight::{InFlight, Outcome, Waiting},
     link::{Dialer, Link},
 };
 use crate::queue::{QueueError, topology::Address};
@@ -75,20 +64,6 @@ struct Request {
     payload: Bytes,
     headers: FieldTable,
     waiting: Waiting,
-}
-
-/// Who waits for the confirm, and the place in flight that it takes.
-#[derive(Debug)]
-struct Waiting {
-    answer: oneshot::Sender<Result<(), QueueError>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Waiting {
-    fn answer(self, outcome: Result<(), QueueError>) {
-        // The receiver is gone if the publisher gave up: nobody is interested any more.
-        let _ = self.answer.send(outcome);
-    }
 }
 
 impl Publisher {
@@ -117,8 +92,7 @@ impl Publisher {
         let publish = async {
             let place =
                 self.places.clone().acquire_owned().await.map_err(|_| QueueError::Closed)?;
-            let (answer, outcome) = oneshot::channel();
-            let waiting = Waiting { answer, _place: place };
+            let (waiting, outcome) = Waiting::new(place);
             let request = Request { to, payload, headers, waiting };
             self.requests.send(request).await.map_err(|_| QueueError::Closed)?;
             outcome.await.map_err(|_| QueueError::Closed)?
@@ -275,9 +249,6 @@ fn heed(event: Option<Event>) -> Result<Option<bool>, AmqpError> {
     }
 }
 
-/// The outcome of one publish, with the id that it was sent under.
-type Outcome = (Uuid, Result<Confirmation, lapin::Error>);
-
 /// Sends one message and waits for its confirm. Polled by one task only, so that the messages are
 /// numbered in the order in which they are sent.
 async fn send(
@@ -296,164 +267,4 @@ async fn send(
     let confirmation =
         async { channel.basic_publish(exchange, key, options, &payload, properties).await?.await };
     (id, confirmation.await)
-}
-
-/// The publishes of one session that wait for their confirms.
-#[derive(Debug, Default)]
-struct InFlight {
-    waiting: HashMap<Uuid, (Instant, Waiting)>,
-    returned: HashSet<Uuid>,
-}
-
-impl InFlight {
-    /// Takes one in, under an id that no other message has: it names the message when it is
-    /// returned, and later among the dead letters.
-    fn enter(&mut self, waiting: Waiting) -> Uuid {
-        let id = Uuid::now_v7();
-        self.waiting.insert(id, (Instant::now(), waiting));
-        id
-    }
-
-    /// When the oldest was sent.
-    fn oldest(&self) -> Option<Instant> {
-        self.waiting.values().map(|(since, _)| *since).min()
-    }
-
-    /// Answers the outcomes that have come together, or says why the session ends.
-    fn conclude(&mut self, outcomes: Vec<Outcome>) -> Result<(), AmqpError> {
-        let mut confirmed = Vec::with_capacity(outcomes.len());
-        let mut end = None;
-        for (id, outcome) in outcomes {
-            match outcome {
-                Ok(Confirmation::Ack(None)) => confirmed.push((id, Ok(()))),
-                Ok(Confirmation::Nack(None)) => {
-                    confirmed.push((id, Err(QueueError::Refused("it was not stored".to_owned()))));
-                    end.get_or_insert(AmqpError::Nacked);
-                }
-                Ok(Confirmation::Ack(Some(message)) | Confirmation::Nack(Some(message))) => {
-                    let returned = message.properties.message_id().as_ref();
-                    self.returned.extend(returned.and_then(|id| Uuid::try_parse(id.as_str()).ok()));
-                    end.get_or_insert(AmqpError::InDoubt);
-                }
-                Ok(Confirmation::NotRequested) => {
-                    end.get_or_insert(AmqpError::NotConfirming);
-                }
-                Err(error) => {
-                    end.get_or_insert(error.into());
-                }
-            }
-        }
-        // With a return among them even a clean confirm is not believed.
-        if self.returned.is_empty() && !matches!(end, Some(AmqpError::InDoubt)) {
-            for (id, outcome) in confirmed {
-                if let Some((_, waiting)) = self.waiting.remove(&id) {
-                    waiting.answer(outcome);
-                }
-            }
-        }
-        end.map_or(Ok(()), Err)
-    }
-
-    /// Answers everything that is left when the session is over.
-    fn abandon(self, error: &AmqpError) {
-        for (id, (_, waiting)) in self.waiting {
-            waiting.answer(Err(if self.returned.contains(&id) {
-                QueueError::Unroutable
-            } else {
-                error.clone().into()
-            }));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lapin::{
-        ErrorKind,
-        message::{BasicReturnMessage, Delivery},
-    };
-
-    use super::*;
-
-    async fn enter(in_flight: &mut InFlight) -> (Uuid, oneshot::Receiver<Result<(), QueueError>>) {
-        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        let (answer, outcome) = oneshot::channel();
-        (in_flight.enter(Waiting { answer, _place: place }), outcome)
-    }
-
-    #[tokio::test]
-    async fn a_clean_confirm_and_a_nack_are_answered_each_as_it_is() {
-        let mut in_flight = InFlight::default();
-        let (a, of_a) = enter(&mut in_flight).await;
-        let (b, of_b) = enter(&mut in_flight).await;
-        let outcomes = vec![(b, Ok(Confirmation::Nack(None))), (a, Ok(Confirmation::Ack(None)))];
-        let end = in_flight.conclude(outcomes);
-        assert!(of_a.await.unwrap().is_ok());
-        assert!(matches!(of_b.await.unwrap(), Err(QueueError::Refused(_))));
-        assert!(matches!(end, Err(AmqpError::Nacked)), "a channel that nacks is not kept");
-    }
-
-    /// What comes back when a message reaches no queue.
-    fn returned(id: Uuid) -> Option<BasicReturnMessage> {
-        let mut delivery = Delivery::mock(0, "".into(), "queue".into(), false, Vec::new());
-        delivery.properties = BasicProperties::default().with_message_id(id.to_string().into());
-        Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
-    }
-
-    #[tokio::test]
-    async fn a_return_that_comes_with_another_messages_confirm_counts_for_its_own_message() {
-        for clean_one_first in [true, false] {
-            let mut in_flight = InFlight::default();
-            let (routed, of_routed) = enter(&mut in_flight).await;
-            let (lost, of_lost) = enter(&mut in_flight).await;
-            let mut outcomes = vec![
-                (lost, Ok(Confirmation::Ack(None))),
-                (routed, Ok(Confirmation::Ack(returned(lost)))),
-            ];
-            if !clean_one_first {
-                outcomes.reverse();
-            }
-            let error = in_flight.conclude(outcomes).unwrap_err();
-            in_flight.abandon(&error);
-            assert!(matches!(of_lost.await.unwrap(), Err(QueueError::Unroutable)));
-            assert!(matches!(of_routed.await.unwrap(), Err(QueueError::Unavailable(_))));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_returned_message_whose_confirm_has_not_come_yet_is_unroutable_all_the_same() {
-        let mut in_flight = InFlight::default();
-        let (routed, of_routed) = enter(&mut in_flight).await;
-        let (_, of_waiting) = enter(&mut in_flight).await;
-        let (lost, of_lost) = enter(&mut in_flight).await;
-        let outcomes = vec![(routed, Ok(Confirmation::Ack(returned(lost))))];
-        let error = in_flight.conclude(outcomes).unwrap_err();
-        in_flight.abandon(&error);
-        assert!(matches!(of_lost.await.unwrap(), Err(QueueError::Unroutable)));
-        for in_doubt in [of_routed, of_waiting] {
-            assert!(matches!(in_doubt.await.unwrap(), Err(QueueError::Unavailable(_))));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_broken_session_answers_everything_in_flight_as_unavailable() {
-        let mut in_flight = InFlight::default();
-        let (a, of_a) = enter(&mut in_flight).await;
-        let (_, of_b) = enter(&mut in_flight).await;
-        let failure = ErrorKind::MissingHeartbeatError.into();
-        let error = in_flight.conclude(vec![(a, Err(failure))]).unwrap_err();
-        in_flight.abandon(&error);
-        for outcome in [of_a, of_b] {
-            assert!(matches!(outcome.await.unwrap(), Err(QueueError::Unavailable(_))));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_confirm_without_confirm_mode_is_an_error() {
-        let mut in_flight = InFlight::default();
-        let (a, of_a) = enter(&mut in_flight).await;
-        let error = in_flight.conclude(vec![(a, Ok(Confirmation::NotRequested))]).unwrap_err();
-        in_flight.abandon(&error);
-        assert!(matches!(of_a.await.unwrap(), Err(QueueError::Unavailable(_))));
-    }
 }
