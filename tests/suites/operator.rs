@@ -169,7 +169,7 @@ async fn doctor_says_how_much_of_a_backlog_is_still_worth_sending_and_leaves_it_
     .await;
     assert_eq!(found["level"], "warning");
     let detail = found["detail"].as_str().unwrap();
-    assert!(detail.starts_with("3 envelopes wait; in them 1 messages are still worth"), "{detail}");
+    assert!(detail.starts_with("3 envelopes wait; in them 1 message is still worth"), "{detail}");
     assert_eq!(service.pushctl(&["dead", "list"]).await, "no dead letters\n");
 
     // What was looked at is worked off as if nobody had looked.

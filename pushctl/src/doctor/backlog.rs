@@ -60,25 +60,34 @@ impl Sample {
 
     /// What there is to say about a lane in which `waiting` envelopes wait.
     pub(super) fn finding(self, lane: Lane, waiting: u64, now: UnixMillis) -> Finding {
-        let mut parts = vec![format!("{waiting} envelopes wait")];
+        let mut parts = vec![counted(waiting, "envelope waits", "envelopes wait")];
         if self.envelopes > 0 {
-            let of = if self.envelopes < waiting {
-                format!("in the oldest {} of them", self.envelopes)
-            } else {
-                "in them".to_owned()
+            let of = match (self.envelopes, waiting) {
+                (_, 1) => "in it".to_owned(),
+                (1, _) => "in the oldest of them".to_owned(),
+                (some, all) if some < all => format!("in the oldest {some} of them"),
+                _ => "in them".to_owned(),
             };
-            let mut live = format!("{of} {} messages are still worth sending", self.live);
+            let live = counted(self.live, "message is", "messages are");
+            let mut live = format!("{of} {live} still worth sending");
             if let Some(until) = self.last_expiry {
-                live.push_str(&format!(", the last until {until}"));
+                let last = if self.live == 1 { "until" } else { "the last until" };
+                live.push_str(&format!(", {last} {until}"));
             }
             parts.push(live);
             if let Some(oldest) = self.oldest {
-                parts.push(format!("the oldest was accepted {} ago", rounded(now.since(oldest))));
+                let which = if self.live + self.expired == 1 { "it" } else { "the oldest" };
+                parts.push(format!("{which} was accepted {} ago", rounded(now.since(oldest))));
             }
         }
         if self.expired > 0 {
-            let expired = self.expired;
-            parts.push(format!("{expired} have expired: workers drop these and count them so"));
+            let expired = counted(self.expired, "has", "have");
+            let drop = if self.expired == 1 {
+                "drop it and count it"
+            } else {
+                "drop these and count them"
+            };
+            parts.push(format!("{expired} expired: workers {drop} so"));
         }
         if self.unreadable > 0 {
             let unreadable = self.unreadable;
@@ -99,6 +108,11 @@ fn heads(lane: Lane, envelope: &[u8]) -> Vec<Option<Head>> {
         },
         Lane::Tasks => vec![Task::decode(envelope).ok().map(|task| task.job.head)],
     }
+}
+
+/// A count before what is said of one, or of none or many.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// In whole seconds, as people say it.
@@ -160,18 +174,37 @@ mod tests {
         assert_eq!(
             finding.detail,
             "3 envelopes wait; in them 2 messages are still worth sending, the last until \
-             1970-01-01T00:21:40.000Z; the oldest was accepted 17 minutes ago; 1 have expired: \
-             workers drop these and count them so"
+             1970-01-01T00:21:40.000Z; the oldest was accepted 17 minutes ago; 1 has expired: \
+             workers drop it and count it so"
+        );
+    }
+
+    #[test]
+    fn one_is_spoken_of_as_one() {
+        let detail = |job: Job, waiting| {
+            let envelopes = [encode_alone(&job).unwrap()];
+            Sample::of(Lane::Jobs, &envelopes, NOW).finding(Lane::Jobs, waiting, NOW).detail
+        };
+        assert_eq!(
+            detail(job(880_000, 1_300_000), 1),
+            "1 envelope waits; in it 1 message is still worth sending, until \
+             1970-01-01T00:21:40.000Z; it was accepted 2 minutes ago"
+        );
+        assert_eq!(
+            detail(job(880_000, 950_000), 2),
+            "2 envelopes wait; in the oldest of them 0 messages are still worth sending; it was \
+             accepted 2 minutes ago; 1 has expired: workers drop it and count it so"
         );
     }
 
     #[test]
     fn a_sample_is_called_one() {
-        let envelopes = [encode_alone(&job(900_000, 2_000_000)).unwrap()];
+        let envelopes = [job(900_000, 2_000_000), job(900_000, 2_000_000)]
+            .map(|job| encode_alone(&job).unwrap());
         let finding = Sample::of(Lane::Jobs, &envelopes, NOW).finding(Lane::Jobs, 5000, NOW);
         assert_eq!(finding.level, Level::Ok);
         assert!(
-            finding.detail.starts_with("5000 envelopes wait; in the oldest 1 of them 1 messages"),
+            finding.detail.starts_with("5000 envelopes wait; in the oldest 2 of them 2 messages"),
             "{}",
             finding.detail
         );
