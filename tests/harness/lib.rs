@@ -9,6 +9,7 @@
 //! Every process is started through [`process::Process`], which ends it together with its
 //! children and its data folder even when the test itself is killed.
 
+pub mod broadcast;
 pub mod devices;
 pub mod eventually;
 pub mod ports;

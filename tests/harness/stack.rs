@@ -14,8 +14,8 @@ use crate::{
     service::{Program, pushctl, request},
 };
 
-/// How long a message may take to be settled.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a message may take to be settled, or a service to be back after a fault.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The app of every stack.
 pub const APP: &str = "app";
@@ -199,6 +199,19 @@ impl Stack {
         let (status, answer) = self.try_push(body).await;
         assert_eq!(status, 200, "{answer}");
         answer["result"]["message_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Pushes until it is taken, for a service that is coming back; gives the message id.
+    ///
+    /// # Panics
+    /// If it is never taken.
+    pub async fn push_until_taken(&self, body: &Value) -> String {
+        eventually("a push is taken", PATIENCE, async || {
+            let (status, answer) = self.try_push(body).await;
+            let id = answer["result"]["message_id"].as_str().filter(|_| status == 200);
+            id.map(str::to_owned).ok_or_else(|| answer.to_string())
+        })
+        .await
     }
 
     /// The ledger of a message, `null` if it has none yet.

@@ -9,51 +9,27 @@
     reason = "a test ends where something is wrong, and says what it counted"
 )]
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use push_shared::queue::amqp::queue_names;
 use push_tests::{
+    broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
-    eventually, mqtt_url,
+    mqtt_url,
     servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster},
     service::Program,
     stack::{APP, Servers, Stack},
 };
-use serde_json::{Value, json};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(90);
 /// How long the clusters may take to fail over, and the broadcast to end after that.
 const QUICK: Duration = Duration::from_secs(60);
 /// Devices that are sent to without a broker.
 const CROWD: usize = 40_000;
 /// Devices that listen.
 const LISTENERS: usize = 10;
-/// Devices between two checkpoints.
-const BATCH: usize = 50;
 /// Batches that may be in flight when the nodes die: the tasks of two workers.
 const IN_FLIGHT: usize = 4;
-/// Small steps, so that a broadcast has a middle; quick looks, so that it goes on soon.
-const STEPS: [&str; 14] = [
-    "--batch",
-    "50",
-    "--strand-min-slots",
-    "1000",
-    "--strands",
-    "8",
-    "--task-prefetch",
-    "2",
-    "--turn",
-    "100ms",
-    "--stand-by",
-    "1s",
-    "--retry-longest",
-    "2s",
-];
-
-fn everyone() -> Value {
-    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": {"type": 0}})
-}
 
 /// The place of the RabbitMQ node that leads a queue.
 async fn leader_of(amqp: &mut RabbitMqCluster, queue: &str) -> usize {
@@ -93,26 +69,6 @@ async fn diagnosis(node: &RabbitMq) -> String {
     format!("{list}\n{log}")
 }
 
-async fn begin(stack: &Stack) -> String {
-    let id = stack.push(&everyone()).await;
-    eventually("the broadcast is under way", PATIENCE, async || {
-        let ledger = stack.ledger(&id).await;
-        assert_ne!(ledger["state"], "done", "the broadcast has no middle any more");
-        if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
-    })
-    .await;
-    id
-}
-
-async fn pushed_at_last(stack: &Stack) -> String {
-    eventually("a push is taken", PATIENCE, async || {
-        let (status, answer) = stack.try_push(&everyone()).await;
-        let id = answer["result"]["message_id"].as_str().filter(|_| status == 200);
-        id.map(str::to_owned).ok_or_else(|| answer.to_string())
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_each_cluster_dies_in_the_middle_of_a_broadcast_and_nothing_is_lost() {
     let (amqp, redis) = tokio::join!(RabbitMqCluster::start(), RedisCluster::start_with_replicas());
@@ -123,27 +79,18 @@ async fn a_node_of_each_cluster_dies_in_the_middle_of_a_broadcast_and_nothing_is
     for queue in queue_names(&stack.namespace).unwrap() {
         amqp.wait_until_known_on_disk(&queue).await;
     }
-    let ids: Vec<String> =
-        (0..LISTENERS).map(|n| format!("{}-listener-{n}", stack.namespace)).collect();
-    let mut lines = String::new();
-    for n in 0..CROWD {
-        writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
-    }
-    for id in &ids {
-        writeln!(lines, r#"{{"client_id":"{id}"}}"#).unwrap();
-    }
-    stack.import(&lines).await;
+    let ids = stack.import_crowd(CROWD, LISTENERS).await;
     let devices = Devices::listen(&mqtt_url(), APP, &ids).await;
     let mut workers: [Program; 2] = tokio::join!(stack.worker(&STEPS), stack.worker(&STEPS)).into();
     let tasks = format!("{}.tasks", stack.namespace);
     let leader = leader_of(&mut amqp, &tasks).await;
 
-    let id = begin(&stack).await;
+    let id = stack.begin_broadcast().await;
     let keeper = keeper_of(&mut redis, &id).await;
     amqp.nodes()[leader].kill();
     redis.nodes()[keeper].kill();
     let other = (leader + 1) % 3;
-    let taken = timeout(QUICK, pushed_at_last(&stack)).await;
+    let taken = timeout(QUICK, stack.push_until_taken(&everyone())).await;
     let Ok(meanwhile) = taken else {
         panic!("no push is taken: {}", diagnosis(&amqp.nodes()[other]).await)
     };
@@ -157,7 +104,7 @@ async fn a_node_of_each_cluster_dies_in_the_middle_of_a_broadcast_and_nothing_is
         assert_eq!(ledger["targeted"], everyone_count, "{ledger}");
         assert_eq!(ledger["sent"], everyone_count, "{ledger}");
     }
-    let fresh = pushed_at_last(&stack).await;
+    let fresh = stack.push_until_taken(&everyone()).await;
     let mut repeats = 0;
     for device in &devices.all {
         device.wait_for(&fresh).await;

@@ -7,13 +7,13 @@
     reason = "a test ends where something is wrong"
 )]
 
-use std::{fmt::Write as _, process::Stdio, time::Duration};
+use std::process::Stdio;
 
 use push_tests::{
     eventually,
     servers::Redis,
     service::built,
-    stack::{APP, Servers, Stack},
+    stack::{APP, PATIENCE, Servers, Stack},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -23,18 +23,9 @@ use tokio::{
     time::timeout,
 };
 
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Small steps, so that a broadcast has a middle.
 const SMALL_STEPS: [&str; 8] =
     ["--batch", "50", "--strand-min-slots", "1000", "--task-prefetch", "2", "--stand-by", "1s"];
-
-async fn import_crowd(service: &Stack, devices: usize) {
-    let mut lines = String::new();
-    for n in 0..devices {
-        writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
-    }
-    service.import(&lines).await;
-}
 
 fn everyone(time_to_live: u64) -> Value {
     json!({"type": 2, "time_to_live": time_to_live, "condition": {"type": 0}})
@@ -88,18 +79,14 @@ async fn says(running: &mut Running, what: &str) {
 async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outages() {
     let mut redis = Redis::start().await.unwrap();
     let service = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
-    import_crowd(&service, 40_000).await;
+    service.import_crowd(40_000, 0).await;
     let id = service.push(&everyone(600)).await;
     let command = ["message", "watch", APP, &id, "--interval", "50ms", "--json"];
     let mut watch = Running::start(&service, &command);
     says(&mut watch, "no worker has begun").await;
 
     let mut worker = service.worker(&SMALL_STEPS).await;
-    eventually("the broadcast is under way", PATIENCE, async || {
-        let ledger = service.ledger(&id).await;
-        if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
-    })
-    .await;
+    service.under_way(&id).await;
     worker.process().kill();
     let halfway = service.ledger(&id).await;
     assert_eq!(halfway["state"], "sending", "{halfway}");
@@ -155,7 +142,7 @@ async fn watching_ends_with_an_error_when_its_time_is_over_or_somebody_stops_it(
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_says_how_much_of_a_backlog_is_still_worth_sending_and_leaves_it_there() {
     let service = Stack::start(Servers::shared()).await;
-    import_crowd(&service, 3).await;
+    service.import_crowd(3, 0).await;
     for time_to_live in [1, 1, 3600] {
         service.push(&everyone(time_to_live)).await;
     }

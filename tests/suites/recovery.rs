@@ -14,38 +14,18 @@ use std::{fmt::Write as _, time::Duration};
 use push_shared::queue::amqp::queue_names;
 use push_tests::{
     amqp_url,
+    broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
     eventually, redis_url,
     servers::{Mosquitto, RabbitMq, Redis},
-    service::Program,
-    stack::{APP, Servers, Stack},
+    stack::{APP, PATIENCE, Servers, Stack},
 };
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Devices that are sent to without a broker.
 const CROWD: usize = 40_000;
 /// Devices that listen.
 const LISTENERS: usize = 20;
-/// Devices between two checkpoints.
-const BATCH: usize = 50;
-/// Small steps, so that a broadcast has a middle; quick looks, so that it goes on soon.
-const STEPS: [&str; 14] = [
-    "--batch",
-    "50",
-    "--strand-min-slots",
-    "1000",
-    "--strands",
-    "8",
-    "--task-prefetch",
-    "2",
-    "--turn",
-    "100ms",
-    "--stand-by",
-    "1s",
-    "--retry-longest",
-    "2s",
-];
 
 /// Servers that a test may kill, the stack on them, and devices that listen.
 struct World {
@@ -66,30 +46,9 @@ impl World {
         for queue in queue_names(&stack.namespace).unwrap() {
             amqp.wait_until_known_on_disk(&queue).await;
         }
-        let ids: Vec<String> = (0..LISTENERS).map(|n| format!("listener-{n}")).collect();
-        let mut lines = String::new();
-        for n in 0..CROWD {
-            writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
-        }
-        for id in &ids {
-            writeln!(lines, r#"{{"client_id":"{id}"}}"#).unwrap();
-        }
-        stack.import(&lines).await;
+        let ids = stack.import_crowd(CROWD, LISTENERS).await;
         let devices = Devices::listen(&mqtt.url(), APP, &ids).await;
         Self { amqp, redis, mqtt, stack, devices }
-    }
-
-    /// Pushes to everyone and waits until some of them, but not all, are settled.
-    async fn begin(&self) -> String {
-        let id = self.stack.push(&everyone()).await;
-        eventually("the broadcast is under way", PATIENCE, async || {
-            let ledger = self.stack.ledger(&id).await;
-            let sent = ledger["sent"].as_u64().unwrap_or_default();
-            assert_ne!(ledger["state"], "done", "the broadcast has no middle any more");
-            if sent > 0 { Ok(()) } else { Err(ledger.to_string()) }
-        })
-        .await;
-        id
     }
 
     /// Recalls a message through `ingest`; gives the report at that instant.
@@ -135,19 +94,11 @@ impl World {
     }
 }
 
-fn everyone() -> Value {
-    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": {"type": 0}})
-}
-
-async fn still_ready(worker: &mut Program) {
-    worker.wait_ready().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_loses_nothing_and_repeats_at_most_a_batch_for_each_strand_in_flight() {
     let world = World::start().await;
     let mut killed = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     killed.process().kill();
     let before = world.stack.ledger(&id).await;
     assert_eq!(before["state"], "sending", "{before}");
@@ -207,17 +158,13 @@ async fn over_all_devices_a_killed_worker_repeats_at_most_a_batch_for_each_task_
 async fn a_killed_rabbitmq_loses_no_broadcast_and_nobody_has_to_be_restarted() {
     let mut world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     world.amqp.kill();
     let (status, answer) = world.stack.try_push(&everyone()).await;
     assert_eq!(status, 503, "{answer}");
     world.amqp.restart().await.unwrap();
-    eventually("a push is taken again", PATIENCE, async || {
-        let (status, answer) = world.stack.try_push(&everyone()).await;
-        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
-    })
-    .await;
-    still_ready(&mut worker).await;
+    world.stack.push_until_taken(&everyone()).await;
+    worker.wait_ready().await;
     world.judge(&id, 6).await;
 }
 
@@ -225,14 +172,10 @@ async fn a_killed_rabbitmq_loses_no_broadcast_and_nobody_has_to_be_restarted() {
 async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_on() {
     let world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     world.amqp.control(&["close_all_connections", "maintenance"]).await.unwrap();
-    eventually("a push is taken again", PATIENCE, async || {
-        let (status, answer) = world.stack.try_push(&everyone()).await;
-        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
-    })
-    .await;
-    still_ready(&mut worker).await;
+    world.stack.push_until_taken(&everyone()).await;
+    worker.wait_ready().await;
     world.judge(&id, 6).await;
 }
 
@@ -240,7 +183,7 @@ async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_
 async fn alarm(raise: &[&str], lift: &[&str]) {
     let world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     world.amqp.control(raise).await.unwrap();
     let refused = eventually("a push is refused", PATIENCE, async || {
         let (status, answer) = world.stack.try_push(&everyone()).await;
@@ -249,12 +192,8 @@ async fn alarm(raise: &[&str], lift: &[&str]) {
     .await;
     assert_eq!(refused["status"], 503, "{refused}");
     world.amqp.control(lift).await.unwrap();
-    eventually("a push is taken again", PATIENCE, async || {
-        let (status, answer) = world.stack.try_push(&everyone()).await;
-        if status == 200 { Ok(()) } else { Err(answer.to_string()) }
-    })
-    .await;
-    still_ready(&mut worker).await;
+    world.stack.push_until_taken(&everyone()).await;
+    worker.wait_ready().await;
     world.judge(&id, 6).await;
 }
 
@@ -274,7 +213,7 @@ async fn while_rabbitmq_is_short_of_disk_pushes_are_refused_and_then_everything_
 async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_everybody() {
     let world = World::start().await;
     let _worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     // As a fail-over does with what its replica did not have yet.
     let client = redis::Client::open(world.redis.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -294,14 +233,14 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_everybody(
 async fn a_killed_redis_pauses_a_broadcast_and_nobody_has_to_be_restarted() {
     let mut world = World::start().await;
     let mut worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     world.redis.kill();
     // Known apps are served from memory meanwhile; what is accepted waits in the queue.
     let (status, answer) = world.stack.try_push(&everyone()).await;
     assert_eq!(status, 200, "{answer}");
     let meanwhile = answer["result"]["message_id"].as_str().unwrap().to_owned();
     world.redis.restart().await.unwrap();
-    still_ready(&mut worker).await;
+    worker.wait_ready().await;
     world.judge(&id, 6).await;
     world.stack.settled(&meanwhile).await;
 }
@@ -310,7 +249,7 @@ async fn a_killed_redis_pauses_a_broadcast_and_nobody_has_to_be_restarted() {
 async fn a_frozen_mqtt_broker_puts_devices_off_until_it_thaws() {
     let world = World::start().await;
     let _worker = world.stack.worker(&STEPS).await;
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     world.mqtt.freeze().unwrap();
     // The length of the fault, not a wait for anything.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -340,7 +279,7 @@ async fn two_requests_with_one_key_through_two_ingests_are_one_message_sent_once
 async fn a_recall_stops_a_broadcast_on_all_workers_at_their_next_batch() {
     let world = World::start().await;
     let _workers = [world.stack.worker(&STEPS).await, world.stack.worker(&STEPS).await];
-    let id = world.begin().await;
+    let id = world.stack.begin_broadcast().await;
     let answer = world.recall(&id).await;
     let ledger = world.accounted_for(&id).await;
     let count = |report: &Value, name: &str| report[name].as_u64().unwrap();

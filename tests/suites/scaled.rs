@@ -13,6 +13,7 @@ use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use push_tests::{
     amqp_url,
+    broadcast::everyone,
     devices::Devices,
     eventually, mqtt_url,
     stack::{APP, Servers, Stack},
@@ -140,8 +141,7 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
     assert_eq!(ledger["failed"], json!({"unknown_client": 1, "no_subscriber": 1}));
 
     // What was settled is at the broker, so nothing of it can come after a message sent now.
-    let last =
-        service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    let last = service.push(&everyone()).await;
     for device in &devices.all {
         device.wait_for(&last).await;
         let received = device.received();
@@ -175,20 +175,6 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
     }
 }
 
-/// Devices that are sent to without a broker, and a few that listen.
-async fn crowd(service: &Stack, discarded: usize, listening: usize) -> Vec<String> {
-    let mut lines = String::new();
-    for n in 0..discarded {
-        writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).unwrap();
-    }
-    let ids: Vec<String> = (0..listening).map(|n| format!("listener-{n}")).collect();
-    for id in &ids {
-        writeln!(lines, r#"{{"client_id":"{id}"}}"#).unwrap();
-    }
-    service.import(&lines).await;
-    ids
-}
-
 const SENT: &str = r#"push_worker_devices_total{outcome="sent",reason=""}"#;
 const SMALL_STEPS: [&str; 6] =
     ["--batch", "100", "--strand-min-slots", "1000", "--task-prefetch", "2"];
@@ -196,9 +182,9 @@ const SMALL_STEPS: [&str; 6] =
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_one_broadcast() {
     let service = Stack::start(Servers::shared()).await;
-    crowd(&service, 60_000, 0).await;
+    service.import_crowd(60_000, 0).await;
     let (one, two) = (service.worker(&SMALL_STEPS).await, service.worker(&SMALL_STEPS).await);
-    let id = service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    let id = service.push(&everyone()).await;
     let ledger = service.settled(&id).await;
     assert_eq!(
         (&ledger["targeted"], &ledger["sent"]),
@@ -213,10 +199,10 @@ async fn two_workers_share_one_broadcast() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_a_worker_in_the_middle_of_a_broadcast_loses_and_repeats_nothing() {
     let service = Stack::start(Servers::shared()).await;
-    let ids = crowd(&service, 60_000, 40).await;
+    let ids = service.import_crowd(60_000, 40).await;
     let devices = Devices::listen(&mqtt_url(), APP, &ids).await;
     let (one, two) = (service.worker(&SMALL_STEPS).await, service.worker(&SMALL_STEPS).await);
-    let id = service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    let id = service.push(&everyone()).await;
     eventually("the broadcast is under way", PATIENCE, async || {
         let sent = one.metric(SENT).await;
         if sent > 0.0 { Ok(()) } else { Err(sent.to_string()) }
@@ -227,8 +213,7 @@ async fn stopping_a_worker_in_the_middle_of_a_broadcast_loses_and_repeats_nothin
     let ledger_end = service.settled(&id).await;
     assert_eq!(ledger_end["sent"], 60_040, "{ledger} then {ledger_end}");
     assert!(two.metric(SENT).await > 0.0);
-    let last =
-        service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    let last = service.push(&everyone()).await;
     for device in &devices.all {
         device.wait_for(&last).await;
         let times = device.received().iter().filter(|payload| payload.contains(&id)).count();
@@ -245,7 +230,7 @@ async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
 
     let service = Stack::start(Servers::shared()).await;
     let worker = service.worker(&[]).await;
-    crowd(&service, 10, 0).await;
+    service.import_crowd(10, 0).await;
     let queue =
         AmqpQueue::connect(&amqp_url(), &service.namespace, AmqpSettings::default()).await.unwrap();
     let poison: [&[u8]; 4] =
@@ -253,7 +238,7 @@ async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
     for (lane, bytes) in Lane::ALL.into_iter().flat_map(|lane| poison.map(|bytes| (lane, bytes))) {
         queue.publish(lane, bytes.into()).await.unwrap();
     }
-    let id = service.push(&json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}})).await;
+    let id = service.push(&everyone()).await;
     assert_eq!(service.settled(&id).await["sent"], 10);
     let dead = eventually("every unreadable envelope is put aside", PATIENCE, async || {
         let dead = service.pushctl(&["dead", "list", "--json"]).await;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, RedisResult, aio::MultiplexedConnection};
+use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::sleep;
 
 use super::{Redis, ServerError};
@@ -52,7 +52,7 @@ impl RedisCluster {
         cluster.meet_all().await.map_err(|error| cluster.failure(error.to_string()))?;
         cluster.wait_until_whole().await?;
         cluster.replicate().await.map_err(|error| cluster.failure(error.to_string()))?;
-        cluster.wait_until_replicated().await?;
+        cluster.agree(async || cluster.not_replicated().await).await?;
         Ok(cluster)
     }
 
@@ -72,9 +72,17 @@ impl RedisCluster {
     /// # Errors
     /// When they do not agree in time.
     pub async fn wait_until_whole(&self) -> Result<(), ServerError> {
+        self.agree(async || self.incomplete().await).await
+    }
+
+    /// Asks until no node differs; otherwise what the last one said is the failure.
+    async fn agree(
+        &self,
+        differing: impl AsyncFn() -> RedisResult<Option<String>>,
+    ) -> Result<(), ServerError> {
         let started = Instant::now();
         loop {
-            let seen = match self.incomplete().await {
+            let seen = match differing().await {
                 Ok(None) => return Ok(()),
                 Ok(Some(node)) => node,
                 Err(error) => error.to_string(),
@@ -136,22 +144,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Waits until every replica follows its master, and all nodes know.
-    async fn wait_until_replicated(&self) -> Result<(), ServerError> {
-        let started = Instant::now();
-        loop {
-            let seen = match self.not_replicated().await {
-                Ok(None) => return Ok(()),
-                Ok(Some(node)) => node,
-                Err(error) => error.to_string(),
-            };
-            if started.elapsed() > AGREEMENT_DEADLINE {
-                return Err(self.failure(seen));
-            }
-            sleep(AGREEMENT_PAUSE).await;
-        }
-    }
-
+    /// What a node says that does not know of every replica yet, or follows no master yet.
     async fn not_replicated(&self) -> RedisResult<Option<String>> {
         let replicas = self.nodes.len() / 2;
         for node in &self.nodes {
@@ -174,7 +167,7 @@ impl RedisCluster {
     }
 
     /// What the first node that is not content says.
-    async fn incomplete(&self) -> Result<Option<String>, RedisError> {
+    async fn incomplete(&self) -> RedisResult<Option<String>> {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
         for node in &self.nodes {
             let mut connection = connect(node).await?;

@@ -1,0 +1,84 @@
+//! A broadcast that a test can catch in its middle: a crowd that is sent to without a broker, a
+//! few devices that listen, and workers that take small steps.
+
+#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::{
+    eventually,
+    stack::{PATIENCE, Stack},
+};
+
+/// Devices between two checkpoints of a worker with [`STEPS`].
+pub const BATCH: usize = 50;
+
+/// Flags of a worker: small steps, so that a broadcast has a middle; quick looks, so that it goes
+/// on soon.
+pub const STEPS: [&str; 14] = [
+    "--batch",
+    "50",
+    "--strand-min-slots",
+    "1000",
+    "--strands",
+    "8",
+    "--task-prefetch",
+    "2",
+    "--turn",
+    "100ms",
+    "--stand-by",
+    "1s",
+    "--retry-longest",
+    "2s",
+];
+
+/// A push to every device of the app.
+pub fn everyone() -> Value {
+    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": {"type": 0}})
+}
+
+impl Stack {
+    /// Imports devices that are sent to without a broker, and some that are to listen; the client
+    /// ids of these, which no other stack has.
+    ///
+    /// # Panics
+    /// If the import fails.
+    pub async fn import_crowd(&self, discarding: usize, listening: usize) -> Vec<String> {
+        let mut lines = String::new();
+        for n in 0..discarding {
+            writeln!(lines, r#"{{"client_id":"crowd-{n}","transport":"discard"}}"#).expect("text");
+        }
+        let listeners: Vec<String> =
+            (0..listening).map(|n| format!("{}-listener-{n}", self.namespace)).collect();
+        for id in &listeners {
+            writeln!(lines, r#"{{"client_id":"{id}"}}"#).expect("text");
+        }
+        self.import(&lines).await;
+        listeners
+    }
+
+    /// Waits until a message is sent to some of its devices, but not to all.
+    ///
+    /// # Panics
+    /// If that does not happen, or its end comes first.
+    pub async fn under_way(&self, id: &str) {
+        eventually(&format!("message {id} is under way"), PATIENCE, async || {
+            let ledger = self.ledger(id).await;
+            assert_ne!(ledger["state"], "done", "message {id} has no middle any more");
+            if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
+        })
+        .await;
+    }
+
+    /// Pushes to [`everyone`] and waits until the broadcast is under way; its message id.
+    ///
+    /// # Panics
+    /// As [`push`](Self::push) and [`under_way`](Self::under_way).
+    pub async fn begin_broadcast(&self) -> String {
+        let id = self.push(&everyone()).await;
+        self.under_way(&id).await;
+        id
+    }
+}
