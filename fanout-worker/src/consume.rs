@@ -8,7 +8,7 @@ use std::sync::Arc;
 use push_shared::queue::{Lane, QueueError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{core::Core, in_work::InWork, jobs, tasks};
+use crate::{consuming::Consuming, core::Core, in_work::InWork, jobs, tasks};
 
 /// Consumes a lane until the worker stops.
 pub(crate) async fn consume(
@@ -18,11 +18,13 @@ pub(crate) async fn consume(
     stopping: CancellationToken,
     handlers: TaskTracker,
     in_work: InWork,
+    consuming: Consuming,
 ) -> Result<(), QueueError> {
     let consume = || core.queue.consume(lane, prefetch);
     let Some(mut consumer) = core.patience.consume_until(&stopping, consume).await? else {
         return Ok(());
     };
+    let _open = consuming.enter(lane, consumer.open());
     loop {
         let delivery = tokio::select! {
             biased;

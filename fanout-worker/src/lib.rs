@@ -5,6 +5,7 @@
 //! it.
 
 mod consume;
+mod consuming;
 mod core;
 mod in_work;
 mod jobs;
@@ -33,8 +34,8 @@ use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use crate::{core::Core, in_work::InWork};
 pub use crate::{
+    consuming::Consuming,
     core::{Clock, PlanLimits, Random},
     metrics::Metrics,
     patience::Patience,
@@ -44,6 +45,7 @@ pub use crate::{
     strand::TurnLimits,
     transports::Transports,
 };
+use crate::{core::Core, in_work::InWork};
 
 /// Why a worker ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,8 @@ pub struct Parts {
     pub transports: Transports,
     /// What is counted.
     pub metrics: Metrics,
+    /// Which lanes it consumes.
+    pub consuming: Consuming,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where randomness comes from.
@@ -78,6 +82,7 @@ impl Parts {
             index,
             transports,
             metrics: Metrics::default(),
+            consuming: Consuming::default(),
             clock: Arc::new(UnixMillis::now),
             random: Arc::new(rand::random::<u64>),
         }
@@ -134,6 +139,7 @@ pub async fn run(
             stopping.clone(),
             handlers.clone(),
             in_work.clone(),
+            parts.consuming.clone(),
         ));
     }
     let mut result = Ok(());

@@ -74,10 +74,10 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
         transports =
             transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
     }
-    let parts = Parts::new(queue.clone(), index.clone(), transports.clone());
+    let parts = Parts::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
     parts.metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(queue.clone(), index, transports.clone()));
+    let ready = Arc::new(Ready::new(&parts));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
     info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");

@@ -125,11 +125,25 @@ impl Stack {
     /// # Panics
     /// If it does not become ready.
     pub async fn worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
+        let mut worker = self.start_worker_at(mqtt, more);
+        worker.wait_ready().await;
+        worker
+    }
+
+    /// Like [`worker`](Self::worker), but does not wait for it.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_worker(&self, more: &[&str]) -> Program {
+        self.start_worker_at(&self.servers.mqtt, more)
+    }
+
+    fn start_worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
         let engines = self.engines();
         let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
         flags.extend(["--mqtt-url", mqtt]);
         flags.extend(more);
-        Program::start_ready("fanout-worker", &flags).await
+        Program::start("fanout-worker", &flags)
     }
 
     /// Runs `pushctl` on the stack's engines and gives its output.

@@ -14,7 +14,7 @@ use push_shared::{
     time::UnixMillis,
 };
 use rand::RngExt;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::world::{Life, World, lock};
 
@@ -248,6 +248,10 @@ impl Consumer for SimConsumer {
             }
             changed.await;
         }
+    }
+
+    fn open(&self) -> watch::Receiver<bool> {
+        watch::channel(true).1
     }
 }
 

@@ -10,7 +10,8 @@ use std::{
 };
 
 use push_fanout_worker::{
-    Metrics, Parts, Patience, PlanLimits, Transports, TurnLimits, WorkerSettings, verdict::Backoff,
+    Consuming, Metrics, Parts, Patience, PlanLimits, Transports, TurnLimits, WorkerSettings,
+    verdict::Backoff,
 };
 use push_shared::{
     attributes::{Attribute, Attributes},
@@ -165,6 +166,7 @@ impl Simulation {
             index,
             transports: Transports::default().with(TransportKind::Mqtt, transport),
             metrics: Metrics::default(),
+            consuming: Consuming::default(),
             clock: Arc::new(move || clock.now()),
             random: Arc::new(move || jitter.random(RngExt::random)),
         };

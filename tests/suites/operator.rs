@@ -1,4 +1,4 @@
-//! What an operator sees of the service: messages on their way, and a backlog.
+//! What an operator sees of the service: messages on their way, a backlog, and who is ready.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,12 +7,12 @@
     reason = "a test ends where something is wrong"
 )]
 
-use std::process::Stdio;
+use std::{collections::BTreeSet, process::Stdio};
 
 use push_tests::{
     eventually,
-    servers::Redis,
-    service::built,
+    servers::{RabbitMq, Redis},
+    service::{Program, built},
     stack::{APP, PATIENCE, Servers, Stack},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -163,4 +163,45 @@ async fn doctor_says_how_much_of_a_backlog_is_still_worth_sending_and_leaves_it_
     let _worker = service.worker(&[]).await;
     let id = service.push(&everyone(600)).await;
     assert_eq!(service.settled(&id).await["sent"], 3);
+}
+
+/// Lets everybody consume every queue of this server, or all but the task lanes.
+async fn let_tasks_be_consumed(amqp: &RabbitMq, may: bool) {
+    let readable = if may { ".*" } else { r"^(?!.*\.tasks$).*" };
+    amqp.control(&["set_permissions", "guest", ".*", ".*", readable]).await.unwrap();
+}
+
+/// Waits until the worker says that the task lane is all that it lacks.
+async fn lacks_tasks_alone(worker: &Program) {
+    let expected = ["queue: ok", "lane jobs: ok", "lane tasks: not available"];
+    eventually("the worker is not ready for want of tasks", PATIENCE, async || {
+        match worker.is_ready().await {
+            Err(seen) if expected.iter().all(|line| seen.contains(line)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_ready_only_while_it_consumes_both_lanes() {
+    let amqp = RabbitMq::start().await.unwrap();
+    let service = Stack::start(Servers { amqp: amqp.url(), ..Servers::shared() }).await;
+    let_tasks_be_consumed(&amqp, false).await;
+    let mut worker = service.start_worker(&[]);
+    lacks_tasks_alone(&worker).await;
+
+    let_tasks_be_consumed(&amqp, true).await;
+    worker.wait_ready().await;
+    let consumed = amqp.control(&["list_consumers", "--silent", "queue_name"]).await.unwrap();
+    let consumed: BTreeSet<&str> = consumed.lines().collect();
+    let lanes = ["jobs", "tasks"].map(|lane| format!("{}.{lane}", service.namespace));
+    assert_eq!(consumed, lanes.iter().map(String::as_str).collect());
+
+    // A consumer that had worked and cannot come back.
+    let_tasks_be_consumed(&amqp, false).await;
+    amqp.control(&["close_all_connections", "maintenance"]).await.unwrap();
+    lacks_tasks_alone(&worker).await;
+    let_tasks_be_consumed(&amqp, true).await;
+    worker.wait_ready().await;
 }

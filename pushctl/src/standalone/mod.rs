@@ -132,7 +132,7 @@ pub async fn run(
     parts.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(queue.clone(), index.clone(), transports.clone()));
+    let ready = Arc::new(Ready::new(&parts));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
 

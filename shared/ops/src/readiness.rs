@@ -7,8 +7,10 @@ use tokio::{sync::Mutex, time::Instant};
 
 /// How long a probe may take before the answer is no.
 const PROBE_DEADLINE: Duration = Duration::from_secs(2);
-/// How long an answer is reused.
-const PROBE_FRESH: Duration = Duration::from_secs(1);
+/// How long a yes is reused.
+const YES_FRESH: Duration = Duration::from_secs(1);
+/// How long a no is reused: not long, because somebody waits for the yes.
+const NO_FRESH: Duration = Duration::from_millis(100);
 
 /// The answer of a probe, as one line a part: `queue: ok`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl Readiness {
     pub(crate) async fn verdict(&self) -> Verdict {
         let mut last = self.last.lock().await;
         if let Some((at, verdict)) = &*last
-            && at.elapsed() < PROBE_FRESH
+            && at.elapsed() < if verdict.ready { YES_FRESH } else { NO_FRESH }
         {
             return verdict.clone();
         }
@@ -89,9 +91,30 @@ mod tests {
             assert!(readiness.verdict().await.ready);
         }
         assert_eq!(probe.0.load(Ordering::Relaxed), 1);
-        tokio::time::advance(PROBE_FRESH).await;
+        tokio::time::advance(YES_FRESH).await;
         readiness.verdict().await;
         assert_eq!(probe.0.load(Ordering::Relaxed), 2);
+    }
+
+    /// Not ready until it was asked twice.
+    #[derive(Default)]
+    struct Starting(Counting);
+
+    #[async_trait]
+    impl Probe for Starting {
+        async fn probe(&self) -> Verdict {
+            let verdict = self.0.probe().await;
+            Verdict { ready: self.0.0.load(Ordering::Relaxed) > 1, ..verdict }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_becomes_ready_is_soon_asked_again() {
+        let readiness = Readiness::new(Arc::new(Starting::default()));
+        assert!(!readiness.verdict().await.ready);
+        assert!(!readiness.verdict().await.ready, "it is not asked at once");
+        tokio::time::advance(NO_FRESH).await;
+        assert!(readiness.verdict().await.ready);
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::time::UnixMillis;
 
@@ -203,6 +204,10 @@ pub trait Consumer: Send {
     /// [`QueueError::Closed`] when the engine is closed, [`QueueError::Topology`] when going on
     /// is pointless. What passes is waited out, not reported.
     async fn next(&mut self) -> Result<Delivery, QueueError>;
+
+    /// Shows whether messages can come: false from when a lost connection is noticed until the
+    /// consumer is back on another one. An engine without connections is always open.
+    fn open(&self) -> watch::Receiver<bool>;
 }
 
 /// A message in somebody's hands until it is settled.

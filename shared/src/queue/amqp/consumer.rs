@@ -32,7 +32,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::{Semaphore, mpsc, watch},
     time::{sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -49,6 +49,7 @@ use crate::queue::{Consumer, Delivery, Lane, QueueError};
 /// The receiving end of a consumer; dropping it stops the consumer.
 pub(super) struct AmqpConsumer {
     deliveries: mpsc::Receiver<Result<InHand, QueueError>>,
+    open: watch::Receiver<bool>,
     _stop: DropGuard,
 }
 
@@ -65,6 +66,7 @@ impl AmqpConsumer {
         let prefetch = prefetch.max(1);
         let stop = closing.child_token();
         let (out, deliveries) = mpsc::channel(prefetch.into());
+        let (has_session, open) = watch::channel(true);
         let task = Task {
             backoff: Backoff::new(&dialer.settings),
             places: Arc::new(Semaphore::new(prefetch.into())),
@@ -72,10 +74,11 @@ impl AmqpConsumer {
             lane,
             prefetch,
             out,
+            has_session,
             stop: stop.clone(),
         };
         let first = task.open().await?;
-        Ok((Self { deliveries, _stop: stop.drop_guard() }, task.run(first)))
+        Ok((Self { deliveries, open, _stop: stop.drop_guard() }, task.run(first)))
     }
 }
 
@@ -89,6 +92,10 @@ impl Consumer for AmqpConsumer {
                 return Ok(in_hand.into_delivery());
             }
         }
+    }
+
+    fn open(&self) -> watch::Receiver<bool> {
+        self.open.clone()
     }
 }
 
@@ -107,6 +114,7 @@ struct Task {
     prefetch: u16,
     places: Arc<Semaphore>,
     out: mpsc::Sender<Result<InHand, QueueError>>,
+    has_session: watch::Sender<bool>,
     stop: CancellationToken,
 }
 
@@ -133,7 +141,9 @@ impl Task {
         let lane = self.lane.name();
         loop {
             let since = Instant::now();
+            self.has_session.send_replace(true);
             let served = self.serve(&mut session).await;
+            self.has_session.send_replace(false);
             let Err(error) = served else {
                 return self.wind_down(session).await;
             };

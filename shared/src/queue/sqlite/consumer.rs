@@ -125,6 +125,10 @@ impl Consumer for SqliteConsumer {
         held.handed_out = true;
         Ok(Delivery::new(payload, redelivered, Box::new(held)))
     }
+
+    fn open(&self) -> watch::Receiver<bool> {
+        watch::channel(true).1
+    }
 }
 
 /// One permit, waiting for it, and those that are free besides, up to `most`.
