@@ -4,6 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use push_shared::{index::Index, queue::Queue, time::UnixMillis};
+use tokio::sync::Semaphore;
 
 use crate::{
     metrics::Metrics, patience::Patience, strand::TurnLimits, transports::Transports,
@@ -33,6 +34,9 @@ pub(crate) struct Core {
     pub(crate) transports: Transports,
     pub(crate) limits: TurnLimits,
     pub(crate) plan: PlanLimits,
+    /// A permit for each page of the task lane that is read at once. The index serves one request
+    /// after the other, so what others ask for waits behind as many pages as there are permits.
+    pub(crate) bulk_reads: Semaphore,
     pub(crate) backoff: Backoff,
     /// Tries of a device, the first included.
     pub(crate) retry_attempts: u32,

@@ -63,7 +63,7 @@ async fn handle_job(core: &Core, job: &Job, stopping: &CancellationToken) -> Res
         [] => Ok(()),
         [slices] => {
             let task = planned_task(job, 0, slices);
-            let end = take_turn(core, &entry, &task, stopping).await;
+            let end = take_turn(core, &entry, &task, Lane::Jobs, stopping).await;
             settle_turn(core, task, end, stopping).await
         }
         strands => publish_strands(core, job, &entry, strands, stopping).await,

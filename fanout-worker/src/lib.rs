@@ -30,7 +30,7 @@ use push_shared::{
     queue::{Lane, Queue, QueueError},
     time::UnixMillis,
 };
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -117,6 +117,7 @@ pub async fn run(
         transports: parts.transports,
         limits: settings.limits,
         plan: settings.plan,
+        bulk_reads: Semaphore::new(settings.bulk_reads),
         backoff: settings.backoff,
         retry_attempts: settings.retry_attempts,
         patience: settings.patience,

@@ -21,6 +21,7 @@ use push_shared::{
         Entry, FailReason, Outcomes, Position, Retried, RetryReason, Settled, Settlement, StrandId,
     },
     message::Audience,
+    queue::Lane,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -55,6 +56,8 @@ pub(crate) struct Strand<'a> {
     pub(crate) slices: &'a [Slice],
     /// How often the devices of a retry were tried.
     pub(crate) attempt: u32,
+    /// Where it is worked on: at once, or in its turn.
+    pub(crate) lane: Lane,
 }
 
 /// Some devices of a strand, and the checkpoint behind them.
@@ -240,6 +243,11 @@ impl Strand<'_> {
         position: Position,
         stopping: &CancellationToken,
     ) -> Result<Batch, TurnEnd> {
+        // The semaphore is never closed.
+        let _permit = match self.lane {
+            Lane::Tasks => core.bulk_reads.acquire().await.ok(),
+            Lane::Jobs => None,
+        };
         match &*self.job.audience {
             Audience::Clients(clients) => {
                 let from = usize::try_from(position.0).unwrap_or(usize::MAX).min(clients.len());

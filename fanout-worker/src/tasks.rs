@@ -40,7 +40,9 @@ async fn look_and_take_turn(core: &Core, task: &Task, stopping: &CancellationTok
     let head = &task.job.head;
     let entry = || core.index.entry(&head.app_id, &head.message_id);
     match core.patience.try_until(stopping, entry).await {
-        Ok(Answer { value: Some(entry), .. }) => take_turn(core, &entry, task, stopping).await,
+        Ok(Answer { value: Some(entry), .. }) => {
+            take_turn(core, &entry, task, Lane::Tasks, stopping).await
+        }
         Ok(Answer { value: None, .. }) => begin_again(core, task, stopping).await,
         Err(gave_up) => gave_up.into(),
     }
@@ -58,7 +60,7 @@ async fn begin_again(core: &Core, task: &Task, stopping: &CancellationToken) -> 
     match prepare(core, &task.job, stopping).await {
         Ok(Some((entry, _))) => {
             warn!(%message_id, strand = %task.strand, "{NO_ENTRY}: begun again");
-            take_turn(core, &entry, task, stopping).await
+            take_turn(core, &entry, task, Lane::Tasks, stopping).await
         }
         Ok(None) => TurnEnd::Finished,
         Err(gave_up) => gave_up.into(),
@@ -73,6 +75,7 @@ pub(crate) async fn take_turn(
     core: &Core,
     entry: &Entry,
     task: &Task,
+    lane: Lane,
     stopping: &CancellationToken,
 ) -> TurnEnd {
     let position = match what_now(entry, task) {
@@ -82,7 +85,7 @@ pub(crate) async fn take_turn(
         WhatNow::Nothing => return TurnEnd::Finished,
     };
     let attempt = if task.retries.is_some() { task.attempt } else { 0 };
-    let strand = Strand { job: &task.job, id: task.strand, slices: &task.slices, attempt };
+    let strand = Strand { job: &task.job, id: task.strand, slices: &task.slices, attempt, lane };
     let end = strand.turn(core, position, entry.recalled_at.is_some(), stopping).await;
     if let (TurnEnd::Broken(_), StrandId::Planned(_)) = (&end, task.strand) {
         let head = &task.job.head;

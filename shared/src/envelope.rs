@@ -22,6 +22,9 @@ use crate::{
 /// The version that is written.
 pub const VERSION: u32 = 1;
 
+/// A job to one device has fewer bytes, and is written without moving it on the way.
+const ORDINARY_JOB: usize = 512;
+
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BadEnvelope {
@@ -101,7 +104,9 @@ pub fn encode_job(
     audience: &Audience,
     copy: u64,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&NewJobOut { payload, audience, copy })
+    let mut out = Vec::with_capacity(ORDINARY_JOB);
+    serde_json::to_writer(&mut out, &NewJobOut { payload, audience, copy })?;
+    Ok(out)
 }
 
 fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
