@@ -89,6 +89,8 @@ pub(crate) async fn prepare(
     stopping: &CancellationToken,
 ) -> Result<Option<(Entry, Plan)>, GaveUp> {
     let head = &job.head;
+    // A push to named devices needs no look at the index to be planned.
+    let named = matches!(*job.audience, Audience::Clients(_));
     let opened = Opened {
         message_id: head.message_id,
         app_id: head.app_id.clone(),
@@ -96,6 +98,7 @@ pub(crate) async fn prepare(
         expires_at: head.expires_at,
         copy: job.copy,
         keep_until: head.accepted_at.max(core.now()).plus(core.keep),
+        plan: named.then(|| Plan { strands: vec![Vec::new()] }),
     };
     let open = || core.index.open(&opened);
     let entry = core.patience.try_until(stopping, open).await?.value;
@@ -106,9 +109,9 @@ pub(crate) async fn prepare(
     if let Some(plan) = entry.plan.clone() {
         return Ok(Some((entry, plan)));
     }
-    let plan = match &*job.audience {
-        Audience::Clients(_) => Plan { strands: vec![Vec::new()] },
-        Audience::All | Audience::Targeting(_) => {
+    let plan = match opened.plan {
+        Some(plan) => plan,
+        None => {
             let extent = || core.index.extent(&head.app_id);
             let extent = core.patience.try_until(stopping, extent).await?.value;
             plan::cut(&extent, core.plan.strands, core.plan.min_slots)

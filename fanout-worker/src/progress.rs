@@ -51,16 +51,15 @@ mod tests {
     use crate::plan::advance;
 
     fn planned(strands: Vec<Vec<Slice>>) -> Entry {
-        let mut entry = Entry::begin(&Opened {
+        Entry::begin(&Opened {
             message_id: MessageId::issue(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
             copy: 0,
             keep_until: UnixMillis(1),
-        });
-        entry.plan = Some(Plan { strands });
-        entry
+            plan: Some(Plan { strands }),
+        })
     }
 
     fn slice(shard: u32, from: u32, to: u32) -> Slice {

@@ -116,6 +116,7 @@ mod tests {
             expires_at: UnixMillis(1),
             copy: 0,
             keep_until: UnixMillis(1),
+            plan: None,
         })
     }
 

@@ -62,6 +62,7 @@ suite! {
         devices_that_stay_are_seen_once_while_others_come_and_go;
     ledger:
         the_first_to_open_an_entry_decides_what_it_says,
+        a_plan_known_from_the_start_needs_no_step_of_its_own,
         the_first_plan_stays_in_force,
         counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began,
         of_two_workers_with_one_strand_one_is_overtaken,

@@ -277,16 +277,15 @@ mod tests {
     use super::*;
 
     fn entry() -> Entry {
-        let mut entry = Entry::begin(&Opened {
+        Entry::begin(&Opened {
             message_id: MessageId::issue(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
             copy: 0,
             keep_until: UnixMillis(2000),
-        });
-        entry.plan = Some(Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] });
-        entry
+            plan: Some(Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] }),
+        })
     }
 
     fn worked_off(entry: &mut Entry, slots: u64) -> Look {

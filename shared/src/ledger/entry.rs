@@ -23,6 +23,9 @@ pub struct Opened {
     pub copy: u64,
     /// When the entry may be forgotten.
     pub keep_until: UnixMillis,
+    /// How it is cut, where nobody needs to be asked: a push to named devices is one strand. Saves
+    /// the step of storing a plan apart.
+    pub plan: Option<Plan>,
 }
 
 /// Everything the ledger knows of one message.
@@ -65,7 +68,7 @@ impl Entry {
             expires_at: Some(opened.expires_at),
             copy: Some(opened.copy),
             recalled_at: None,
-            plan: None,
+            plan: opened.plan.clone(),
             positions: BTreeMap::new(),
             targeted: 0,
             outcomes: Outcomes::default(),
@@ -101,6 +104,7 @@ impl Entry {
         self.accepted_at = opened.accepted_at;
         self.expires_at = Some(opened.expires_at);
         self.copy = Some(opened.copy);
+        self.plan.clone_from(&opened.plan);
     }
 
     /// Devices that were found to be meant and are not settled yet.
@@ -162,6 +166,7 @@ mod tests {
             expires_at: UnixMillis(1000),
             copy: 0,
             keep_until: UnixMillis(2000),
+            plan: None,
         })
     }
 

@@ -24,6 +24,7 @@ fn opened() -> Opened {
         expires_at: now.plus_seconds(60),
         copy: u64::MAX,
         keep_until: now.plus_seconds(600),
+        plan: None,
     }
 }
 
@@ -57,6 +58,21 @@ pub(crate) async fn the_first_to_open_an_entry_decides_what_it_says(index: &dyn 
     let second = Opened { copy: 2, expires_at: UnixMillis::MAX, ..first.clone() };
     assert_eq!(index.open(&second).await.unwrap(), entry);
     assert_eq!(index.entry(&app(), &first.message_id).await.unwrap(), Some(entry));
+}
+
+pub(crate) async fn a_plan_known_from_the_start_needs_no_step_of_its_own(index: &dyn Index) {
+    let planned = || Opened { plan: Some(strands(1)), ..opened() };
+    let (opened, recalled) = (planned(), planned());
+    assert_eq!(index.open(&opened).await.unwrap().plan, Some(strands(1)));
+    assert_eq!(index.plan(&opened.message_id, &strands(5)).await.unwrap(), strands(1));
+    index.settle(&opened.message_id, &sent(0, 0, u64::MAX, 5)).await.unwrap();
+    let entry = index.entry(&app(), &opened.message_id).await.unwrap().unwrap();
+    assert_eq!(entry.state(), State::Done);
+
+    let ahead = Ahead { accepted_at: recalled.accepted_at, keep_until: recalled.keep_until };
+    let early = Recall { at: recalled.accepted_at, ahead: Some(ahead) };
+    index.recall(&app(), &recalled.message_id, &early).await.unwrap();
+    assert_eq!(index.open(&recalled).await.unwrap().plan, Some(strands(1)));
 }
 
 pub(crate) async fn the_first_plan_stays_in_force(index: &dyn Index) {

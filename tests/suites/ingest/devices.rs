@@ -94,6 +94,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         expires_at: now.plus_seconds(60),
         copy: 0,
         keep_until: now.plus_seconds(3600),
+        plan: None,
     };
     service.index.open(&opened).await.unwrap();
     let slices = vec![Slice { shard: 0, from: 0, to: 100 }];

@@ -138,6 +138,10 @@ fn read_plan(json: &str) -> Result<Plan, IndexError> {
     serde_json::from_str(json).map_err(|error| IndexError::Corrupt(format!("a plan: {error}")))
 }
 
+fn plan_text(plan: &Plan) -> Result<String, IndexError> {
+    serde_json::to_string(plan).map_err(|error| IndexError::Corrupt(error.to_string()))
+}
+
 fn failed(reason: FailReason) -> String {
     format!("failed:{}", reason.name())
 }
@@ -170,15 +174,16 @@ impl Ledger for RedisIndex {
         open.arg("accepted_at").arg(opened.accepted_at.0);
         open.arg("expires_at").arg(opened.expires_at.0);
         open.arg("copy").arg(opened.copy);
+        if let Some(plan) = &opened.plan {
+            open.arg("plan").arg(plan_text(plan)?).arg("strands").arg(plan.strands.len());
+        }
         let entry = read(&opened.message_id, open.run(&self.quick).await?)?;
         entry.ok_or_else(|| unknown(&opened.message_id))
     }
 
     async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Plan, IndexError> {
-        let json =
-            serde_json::to_string(plan).map_err(|error| IndexError::Corrupt(error.to_string()))?;
         let mut store = self.scripts.plan.call(&[&self.keys.message(message)]);
-        match store.arg(json).arg(plan.strands.len()).run(&self.quick).await? {
+        match store.arg(plan_text(plan)?).arg(plan.strands.len()).run(&self.quick).await? {
             Value::Nil => Err(unknown(message)),
             json => read_plan(&reply::text(json)?),
         }

@@ -71,8 +71,8 @@ impl Book<'_> {
             // In place of one that is over, or of that recall.
             let begin = "INSERT OR REPLACE INTO message
                 (namespace, id, app, accepted_at, expires_at, copy, keep_until, recalled_at,
-                    outcomes)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+                    outcomes, plan)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
             let with = params![
                 self.namespace,
                 self.message.as_uuid().as_bytes(),
@@ -83,6 +83,7 @@ impl Book<'_> {
                 bits(keep_until.0),
                 recalled_at.map(|at| bits(at.0)),
                 json(&Outcomes::default())?,
+                opened.plan.as_ref().map(json).transpose()?,
             ];
             execute(self.sql, begin, with)?;
         }

@@ -165,6 +165,7 @@ fn opened(message: MessageId, keep_until: UnixMillis) -> Opened {
         expires_at: UnixMillis(5_000),
         copy: u64::MAX,
         keep_until,
+        plan: None,
     }
 }
 
