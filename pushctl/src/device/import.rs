@@ -1,17 +1,21 @@
 //! Bulk import: NDJSON in, devices into the index.
 //!
-//! A reader thread cuts the input into chunks of lines and parses them while the chunk before is
-//! being stored. Chunks are stored one after another, so that of two lines for one device the
-//! later wins, also across chunks.
+//! A reader thread parses the lines and deals them out to [`PARTS`], by client id. The chunks of a
+//! part are stored one after another, so that of two lines for one device the later wins; the
+//! parts are stored side by side, so that the index has work while a chunk is made ready for it.
 
 use std::{
     fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
     io::{self, BufRead, BufReader, Read},
     path::Path,
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
+use futures::future;
+use indicatif::ProgressBar;
 use push_shared::{
     device::{Device, DeviceDraft},
     ids::{AppId, ClientId},
@@ -23,9 +27,11 @@ use tokio::sync::mpsc;
 
 use crate::output::Output;
 
+/// Parts that are stored side by side: one is made ready while the index works on the other.
+const PARTS: usize = 2;
 /// Lines that are stored together.
-const CHUNK_LINES: usize = 32_768;
-/// Parsed chunks that may wait to be stored.
+const CHUNK_LINES: usize = 16_384;
+/// Parsed chunks of a part that may wait to be stored.
 const CHUNKS_AHEAD: usize = 2;
 /// The longest line, in bytes: a device with the longest token fits twice.
 const MAX_LINE: u64 = 16 * 1024;
@@ -78,23 +84,60 @@ pub async fn run(app: &AppId, file: &Path, index: &dyn Index, out: Output) -> an
     bar.enable_steady_tick(TICK);
     let started = Instant::now();
 
-    let (sender, mut chunks) = mpsc::channel(CHUNKS_AHEAD);
-    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &sender));
+    let (senders, parts): (Vec<_>, Vec<_>) =
+        (0..PARTS).map(|_| mpsc::channel(CHUNKS_AHEAD)).unzip();
+    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &senders));
+    let progress = Progress { bar, devices: AtomicU64::new(0) };
+    let stored = parts.into_iter().map(|part| store_part(app, index, part, &progress));
+    let stored = future::try_join_all(stored).await?;
+    reader.await?.context("cannot read the input to its end")?;
+    progress.bar.finish_and_clear();
+    report(&stored.into_iter().fold(Totals::default(), Totals::and), started.elapsed(), out)
+}
+
+/// What a person sees meanwhile, of all parts together.
+struct Progress {
+    bar: ProgressBar,
+    devices: AtomicU64,
+}
+
+async fn store_part(
+    app: &AppId,
+    index: &dyn Index,
+    mut chunks: mpsc::Receiver<Chunk>,
+    progress: &Progress,
+) -> anyhow::Result<Totals> {
     let mut totals = Totals::default();
     while let Some(chunk) = chunks.recv().await {
+        let before = totals.devices();
         store(app, index, &chunk, &mut totals).await?;
         for bad in chunk.bad {
             totals.bad(bad);
         }
-        bar.inc(chunk.bytes);
-        bar.set_message(format!("{} devices", totals.created + totals.updated));
+        let new = totals.devices() - before;
+        let devices = progress.devices.fetch_add(new, Ordering::Relaxed) + new;
+        progress.bar.inc(chunk.bytes);
+        progress.bar.set_message(format!("{devices} devices"));
     }
-    reader.await?.context("cannot read the input to its end")?;
-    bar.finish_and_clear();
-    report(&totals, started.elapsed(), out)
+    Ok(totals)
 }
 
 impl Totals {
+    fn devices(&self) -> u64 {
+        self.created + self.updated
+    }
+
+    /// Both together, with the first of the bad lines.
+    fn and(mut self, other: Self) -> Self {
+        self.created += other.created;
+        self.updated += other.updated;
+        self.bad += other.bad;
+        self.reported.extend(other.reported);
+        self.reported.sort_unstable_by_key(|bad| bad.line);
+        self.reported.truncate(MAX_REPORTED);
+        self
+    }
+
     fn bad(&mut self, bad: BadLine) {
         self.bad += 1;
         if self.reported.len() < MAX_REPORTED {
@@ -128,7 +171,7 @@ fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
     if unreported > 0 {
         out.note(format_args!("… and {unreported} more bad lines"));
     }
-    let imported = totals.created + totals.updated;
+    let imported = totals.devices();
     let rate = imported as f64 / took.as_secs_f64().max(0.001);
     let text = format!(
         "{imported} devices imported ({} new, {} replaced), {} bad lines, {:.1} s, {rate:.0} devices/s",
@@ -153,10 +196,11 @@ fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read_chunks(input: impl Read, chunks: &mpsc::Sender<Chunk>) -> io::Result<()> {
+/// Reads the input into chunks of each part. Lines that are no devices go with the first.
+fn read_chunks(input: impl Read, parts: &[mpsc::Sender<Chunk>]) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut line = Vec::new();
-    let mut chunk = Chunk::default();
+    let mut chunks: Vec<Chunk> = parts.iter().map(|_| Chunk::default()).collect();
     let mut number = 0;
     loop {
         line.clear();
@@ -165,29 +209,46 @@ fn read_chunks(input: impl Read, chunks: &mpsc::Sender<Chunk>) -> io::Result<()>
             break;
         }
         number += 1;
-        chunk.bytes += read;
-        if read == MAX_LINE && line.last() != Some(&b'\n') {
-            chunk.bytes += skip_line(&mut input)?;
+        let (device, bytes) = if read == MAX_LINE && line.last() != Some(&b'\n') {
             let reason = format!("longer than {MAX_LINE} bytes");
-            chunk.bad.push(BadLine { line: number, reason });
-        } else if !line.trim_ascii().is_empty() {
-            match parse(&line) {
-                Ok(device) => {
-                    chunk.devices.push(device);
-                    chunk.lines.push(number);
-                }
-                Err(reason) => chunk.bad.push(BadLine { line: number, reason }),
+            (Some(Err(reason)), read + skip_line(&mut input)?)
+        } else if line.trim_ascii().is_empty() {
+            (None, read)
+        } else {
+            (Some(parse(&line)), read)
+        };
+        let place = match &device {
+            Some(Ok(device)) => part_of(&device.client_id, parts.len()),
+            _ => 0,
+        };
+        let (Some(part), Some(chunk)) = (parts.get(place), chunks.get_mut(place)) else { continue };
+        chunk.bytes += bytes;
+        match device {
+            Some(Ok(device)) => {
+                chunk.devices.push(device);
+                chunk.lines.push(number);
             }
+            Some(Err(reason)) => chunk.bad.push(BadLine { line: number, reason }),
+            None => {}
         }
         if chunk.devices.len() + chunk.bad.len() >= CHUNK_LINES
-            && chunks.blocking_send(std::mem::take(&mut chunk)).is_err()
+            && part.blocking_send(std::mem::take(chunk)).is_err()
         {
             return Ok(()); // the import was given up
         }
     }
-    // The receiver is gone only if the import was given up.
-    let _ = chunks.blocking_send(chunk);
+    for (part, chunk) in parts.iter().zip(chunks) {
+        // The receiver is gone only if the import was given up.
+        let _ = part.blocking_send(chunk);
+    }
     Ok(())
+}
+
+/// The part that all lines of this device are in.
+fn part_of(client: &ClientId, parts: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    client.as_str().hash(&mut hasher);
+    (hasher.finish() % parts as u64) as usize
 }
 
 /// Reads up to the end of a line without keeping it; returns how many bytes that were.
@@ -220,10 +281,36 @@ fn parse(line: &[u8]) -> Result<Device, String> {
 mod tests {
     use super::*;
 
+    /// The chunks of so many parts.
+    fn read_into(parts: usize, input: &str) -> Vec<Vec<Chunk>> {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..parts).map(|_| mpsc::channel(4)).unzip();
+        read_chunks(input.as_bytes(), &senders).unwrap();
+        let chunks = |mut part: mpsc::Receiver<_>| std::iter::from_fn(move || part.try_recv().ok());
+        receivers.into_iter().map(|part| chunks(part).collect()).collect()
+    }
+
     fn read(input: &str) -> Chunk {
-        let (sender, mut receiver) = mpsc::channel(4);
-        read_chunks(input.as_bytes(), &sender).unwrap();
-        receiver.try_recv().unwrap()
+        read_into(1, input).pop().unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn the_lines_of_a_device_stay_together_and_in_order() {
+        let line = |n: usize| format!("{{\"client_id\":\"{}\",\"token\":\"{n}\"}}\n", n % 10);
+        let input: String = (0..100).map(line).collect();
+        let parts = read_into(PARTS, &input);
+        assert!(parts.iter().all(|part| !part[0].devices.is_empty()), "both have something to do");
+        for client in (0..10).map(|id| id.to_string()) {
+            let lines_in = |part: &Vec<Chunk>| -> Vec<u64> {
+                let chunk = &part[0];
+                let devices = chunk.devices.iter().zip(&chunk.lines);
+                let of_client = devices.filter(|(device, _)| device.client_id.as_str() == client);
+                of_client.map(|(_, line)| *line).collect()
+            };
+            let mut lines: Vec<_> = parts.iter().map(lines_in).collect();
+            lines.retain(|lines| !lines.is_empty());
+            assert_eq!(lines.len(), 1, "{client} is in one part");
+            assert!(lines[0].len() == 10 && lines[0].is_sorted(), "{lines:?}");
+        }
     }
 
     #[test]
