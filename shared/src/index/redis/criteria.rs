@@ -25,22 +25,24 @@ pub(super) struct Criteria {
     registered_by: UnixMillis,
 }
 
-/// One criterion: for each possible code, whether a device with it is meant.
+/// One criterion: for each code in the dictionary, whether a device with it is meant. Made for
+/// every page, so no larger than it must be.
 #[derive(Debug)]
 struct Table {
     attribute: Attribute,
-    verdicts: Box<[u8; 1 << 16]>,
+    verdicts: Vec<u8>,
 }
 
 impl Table {
     fn new(attribute: Attribute, wanted: &[Box<str>], dictionaries: &Dictionaries) -> Self {
-        let mut verdicts = Box::new([NOT_KNOWN; 1 << 16]);
-        dictionaries.with(attribute, |known| {
-            let count = known.values().count();
-            for verdict in verdicts.iter_mut().take(count + 1) {
-                *verdict = NO;
-            }
-            let mut yes = |code: u16| verdicts[usize::from(code)] = YES;
+        let verdicts = dictionaries.with(attribute, |known| {
+            // Code 0 is that of no value.
+            let mut verdicts = vec![NO; known.values().len() + 1];
+            let mut yes = |code: u16| {
+                if let Some(verdict) = verdicts.get_mut(usize::from(code)) {
+                    *verdict = YES;
+                }
+            };
             if attribute == Attribute::Language {
                 (1..=u16::MAX)
                     .zip(known.values())
@@ -49,12 +51,13 @@ impl Table {
             } else {
                 wanted.iter().filter_map(|value| known.code(value)).for_each(yes);
             }
+            verdicts
         });
         Self { attribute, verdicts }
     }
 
     fn verdict(&self, code: u16) -> u8 {
-        self.verdicts[usize::from(code)]
+        self.verdicts.get(usize::from(code)).copied().unwrap_or(NOT_KNOWN)
     }
 }
 

@@ -69,7 +69,7 @@ impl Dictionary {
     }
 
     /// Every known value, that of code 1 first.
-    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn values(&self) -> impl ExactSizeIterator<Item = &str> {
         self.values.iter().map(|value| &**value)
     }
 }
