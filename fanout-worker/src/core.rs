@@ -7,7 +7,7 @@ use push_shared::{index::Index, queue::Queue, time::UnixMillis};
 use tokio::sync::Semaphore;
 
 use crate::{
-    metrics::Metrics, patience::Patience, strand::TurnLimits, transports::Transports,
+    metrics::Metrics, paces::Paces, patience::Patience, strand::TurnLimits, transports::Transports,
     verdict::Backoff,
 };
 
@@ -43,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) patience: Patience,
     /// How long a ledger entry is kept after its message was accepted.
     pub(crate) keep: std::time::Duration,
+    pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

@@ -50,7 +50,11 @@ pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &Cancellat
 }
 
 async fn handle_job(core: &Core, job: &Job, stopping: &CancellationToken) -> Result<(), Undecided> {
-    let (entry, plan) = match prepare(core, job, stopping).await {
+    // Side by side, so that a small push does not wait for one answer after the other. The turn
+    // finds the app's pace known; if it could not be read, it asks again.
+    let pace = core.pace(&job.head.app_id, stopping);
+    let (prepared, _) = tokio::join!(prepare(core, job, stopping), pace);
+    let (entry, plan) = match prepared {
         Ok(Some(prepared)) => prepared,
         Ok(None) => return Ok(()),
         Err(GaveUp::Interrupted) => return Err(Undecided),

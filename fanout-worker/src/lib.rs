@@ -10,6 +10,7 @@ mod core;
 mod in_work;
 mod jobs;
 mod metrics;
+mod paces;
 mod patience;
 pub mod plan;
 pub mod progress;
@@ -45,7 +46,7 @@ pub use crate::{
     strand::TurnLimits,
     transports::Transports,
 };
-use crate::{core::Core, in_work::InWork};
+use crate::{core::Core, in_work::InWork, paces::Paces};
 
 /// Why a worker ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,7 @@ pub async fn run(
         retry_attempts: settings.retry_attempts,
         patience: settings.patience,
         keep: settings.ledger_retention,
+        paces: Paces::default(),
         metrics: parts.metrics,
         clock: parts.clock,
         random: parts.random,

@@ -31,7 +31,8 @@ pub(crate) async fn settle_turn(
 ) -> Result<(), Undecided> {
     let head = &task.job.head;
     let jitter = core.jitter();
-    let verdict = decide(end, task.attempt, &core.backoff, core.now(), head.expires_at, jitter);
+    let deadline = core.limits.deadline(head);
+    let verdict = decide(end, task.attempt, &core.backoff, core.now(), deadline, jitter);
     debug!(message_id = %head.message_id, strand = %task.strand, ?verdict, "turn ended");
     core.metrics.turn(&verdict);
     let message_id = head.message_id;
@@ -43,6 +44,7 @@ pub(crate) async fn settle_turn(
             let more = task.attempt.saturating_add(1);
             (Task { attempt: attempt_after(&task, more), ..task }, Some(delay))
         }
+        Verdict::Pace(delay) => (Task { attempt: attempt_after(&task, 0), ..task }, Some(delay)),
         Verdict::StandBy(delay, overtaken_at) => (Task { overtaken_at, ..task }, Some(delay)),
         Verdict::Dead(reason) => {
             warn!(%message_id, reason, "strand put aside as a dead letter");

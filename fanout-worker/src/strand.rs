@@ -8,6 +8,8 @@
 //! - Devices to be tried later are handed on before the batch is saved, as a retry that the save
 //!   opens; see [`crate::retry`].
 //! - What is left when a message expires or is recalled is counted, not sent.
+//! - A batch of an app with a pace is taken off the pace before it is sent. When the pace is used
+//!   up the turn ends ([`TurnEnd::Paced`]): waiting is the queue's part, not a task slot's.
 //!
 //! A turn is bounded in time, so that broadcasts of all sizes take turns and no queue message
 //! stays undecided for long.
@@ -15,7 +17,7 @@
 use std::time::Duration;
 
 use push_shared::{
-    envelope::{BatchId, Job},
+    envelope::{BatchId, Head, Job},
     index::Slice,
     ledger::{
         Entry, FailReason, Outcomes, Position, Retried, RetryReason, Settled, Settlement, StrandId,
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::Core,
+    paces::{Allowance, taker},
     patience::GaveUp,
     plan,
     retry::Later,
@@ -45,6 +48,17 @@ pub struct TurnLimits {
     pub time: Duration,
     /// How long after acceptance a push with time to live 0 ("now or never") is still "now".
     pub now_window: Duration,
+}
+
+impl TurnLimits {
+    /// The last instant at which something of a message may be sent.
+    pub(crate) fn deadline(&self, head: &Head) -> UnixMillis {
+        if head.expires_at == head.accepted_at {
+            head.accepted_at.plus(self.now_window)
+        } else {
+            head.expires_at
+        }
+    }
 }
 
 /// A part of a message's audience with a checkpoint of its own.
@@ -96,16 +110,23 @@ impl Strand<'_> {
             payload: self.job.payload.clone(),
             expires_at: self.job.head.expires_at,
         };
+        let pace = match core.pace(&self.job.head.app_id, stopping).await {
+            Ok(pace) => pace,
+            Err(gave_up) => return gave_up.into(),
+        };
+        let mut allowance = Allowance::new(pace, taker(&self.job.audience, self.id));
         let ends_at = tokio::time::Instant::now() + core.limits.time;
         while position != Position::END {
             let step = if recalled || core.now() > self.deadline(core) {
                 self.write_off(core, position, recalled, stopping).await
             } else if stopping.is_cancelled() {
                 return TurnEnd::Interrupted;
+            } else if core.now() < allowance.next_at {
+                return TurnEnd::Paced(allowance.next_at);
             } else if tokio::time::Instant::now() >= ends_at {
                 return TurnEnd::Yielded;
             } else {
-                self.send_batch(core, &outgoing, position, stopping).await
+                self.send_batch(core, &outgoing, &mut allowance, position, stopping).await
             };
             (position, recalled) = match step {
                 Ok(saved) => saved,
@@ -117,30 +138,31 @@ impl Strand<'_> {
 
     /// The last instant at which something may be sent.
     fn deadline(&self, core: &Core) -> UnixMillis {
-        let head = &self.job.head;
-        if head.expires_at == head.accepted_at {
-            head.accepted_at.plus(core.limits.now_window)
-        } else {
-            head.expires_at
-        }
+        core.limits.deadline(&self.job.head)
     }
 
     async fn send_batch(
         &self,
         core: &Core,
         outgoing: &Outgoing,
+        allowance: &mut Allowance,
         position: Position,
         stopping: &CancellationToken,
     ) -> Result<(Position, bool), TurnEnd> {
-        let batch = self.next_batch(core, position, stopping).await?;
-        if core.now() > self.deadline(core) {
-            // It expired while the index was read; what is left is counted next.
+        let most = allowance.most(core.limits.batch);
+        let batch = self.next_batch(core, position, most, stopping).await?;
+        let in_time = || core.now() <= self.deadline(core);
+        let devices = batch.targets.len();
+        let granted =
+            in_time() && allowance.take(core, &outgoing.app_id, devices, stopping).await?;
+        if !granted || !in_time() {
+            // The turn ends next, or what is left is counted: it expired while the index was asked.
             return Ok((position, false));
         }
         let started = tokio::time::Instant::now();
         let sent = core.transports.deliver(outgoing, &batch.targets, || core.now()).await;
         let Some(results) = sent else {
-            return Err(self.put_off(core, position, batch.targets.len(), stopping).await);
+            return Err(self.put_off(core, position, devices, stopping).await);
         };
         core.metrics.batch_took(started.elapsed());
         let mut outcomes = Outcomes::default();
@@ -241,6 +263,7 @@ impl Strand<'_> {
         &self,
         core: &Core,
         position: Position,
+        most: usize,
         stopping: &CancellationToken,
     ) -> Result<Batch, TurnEnd> {
         // The semaphore is never closed.
@@ -251,7 +274,7 @@ impl Strand<'_> {
         match &*self.job.audience {
             Audience::Clients(clients) => {
                 let from = usize::try_from(position.0).unwrap_or(usize::MAX).min(clients.len());
-                let to = from.saturating_add(core.limits.batch).min(clients.len());
+                let to = from.saturating_add(most).min(clients.len());
                 let head = &self.job.head;
                 let part = &clients[from..to];
                 let read = || core.index.targets(&head.app_id, part, head.accepted_at);
@@ -260,8 +283,12 @@ impl Strand<'_> {
                 let next = if to == clients.len() { Position::END } else { Position(to as u64) };
                 Ok(Batch { unknown: (part.len() - targets.len()) as u64, targets, next })
             }
-            Audience::All => self.scan(core, position, &Targeting::everyone(), stopping).await,
-            Audience::Targeting(targeting) => self.scan(core, position, targeting, stopping).await,
+            Audience::All => {
+                self.scan(core, position, &Targeting::everyone(), most, stopping).await
+            }
+            Audience::Targeting(targeting) => {
+                self.scan(core, position, targeting, most, stopping).await
+            }
         }
     }
 
@@ -270,13 +297,14 @@ impl Strand<'_> {
         core: &Core,
         position: Position,
         targeting: &Targeting,
+        most: usize,
         stopping: &CancellationToken,
     ) -> Result<Batch, TurnEnd> {
         let Some((part, _)) = plan::rest(self.slices, position) else {
             return Ok(Batch { targets: Vec::new(), unknown: 0, next: Position::END });
         };
         let (app, by) = (&self.job.head.app_id, self.job.head.accepted_at);
-        let scan = || core.index.scan(app, part, targeting, by, core.limits.batch);
+        let scan = || core.index.scan(app, part, targeting, by, most);
         let page = core.patience.try_until(stopping, scan).await?.value;
         let next = plan::advance(self.slices, position, page.next);
         Ok(Batch { targets: page.items, unknown: 0, next })

@@ -17,6 +17,8 @@ pub enum TurnEnd {
     Yielded,
     /// A transport is away; nothing was decided since the checkpoint.
     TransportAway,
+    /// The app's pace is used up until then.
+    Paced(UnixMillis),
     /// The worker is stopping, or could not publish what it had to.
     Interrupted,
     /// It can never be worked off, and why.
@@ -32,6 +34,8 @@ pub enum Verdict {
     Continue,
     /// Publish the rest of the strand to come back after this time, then acknowledge.
     PutOff(Duration),
+    /// The same, and nothing has failed.
+    Pace(Duration),
     /// The same, and take over then only if the checkpoint has stayed here.
     StandBy(Duration, Option<Position>),
     /// Put it aside with this reason, then acknowledge.
@@ -45,6 +49,7 @@ impl Verdict {
             Self::Ack => "ack",
             Self::Continue => "continue",
             Self::PutOff(_) => "put_off",
+            Self::Pace(_) => "pace",
             Self::StandBy(..) => "stand_by",
             Self::Dead(_) => "dead",
         }
@@ -76,13 +81,14 @@ impl Backoff {
     }
 }
 
-/// Decides. A message is never put off past its expiry, so that what expired is counted soon.
+/// Decides. A message is never put off past its deadline, after which nothing of it is sent, so
+/// that what expired is counted soon.
 pub fn decide(
     end: TurnEnd,
     attempt: u32,
     backoff: &Backoff,
     now: UnixMillis,
-    expires_at: UnixMillis,
+    deadline: UnixMillis,
     jitter: f64,
 ) -> Verdict {
     match end {
@@ -92,8 +98,9 @@ pub fn decide(
         // would count as a failed delivery, and many restarts would make it a dead letter.
         TurnEnd::Yielded | TurnEnd::Interrupted => Verdict::Continue,
         TurnEnd::TransportAway => {
-            Verdict::PutOff(backoff.delay(attempt, jitter).min(expires_at.since(now)))
+            Verdict::PutOff(backoff.delay(attempt, jitter).min(deadline.since(now)))
         }
+        TurnEnd::Paced(until) => Verdict::Pace(until.min(deadline).since(now)),
         TurnEnd::Broken(reason) => Verdict::Dead(reason),
     }
 }
@@ -117,13 +124,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_off_past_its_expiry() {
-        let decide = |expires| {
-            decide(TurnEnd::TransportAway, 9, &BACKOFF, UnixMillis(1000), UnixMillis(expires), 1.0)
-        };
-        assert_eq!(decide(3000), Verdict::PutOff(Duration::from_secs(2)));
-        assert_eq!(decide(500), Verdict::PutOff(Duration::ZERO));
-        assert_eq!(decide(u64::MAX), Verdict::PutOff(Duration::from_secs(60)));
+    fn nothing_is_put_off_past_its_deadline() {
+        let decide =
+            |end, deadline| decide(end, 9, &BACKOFF, UnixMillis(1000), UnixMillis(deadline), 1.0);
+        let away = |deadline| decide(TurnEnd::TransportAway, deadline);
+        assert_eq!(away(3000), Verdict::PutOff(Duration::from_secs(2)));
+        assert_eq!(away(500), Verdict::PutOff(Duration::ZERO));
+        assert_eq!(away(u64::MAX), Verdict::PutOff(Duration::from_secs(60)));
+        let paced = |deadline| decide(TurnEnd::Paced(UnixMillis(2500)), deadline);
+        assert_eq!(paced(3000), Verdict::Pace(Duration::from_millis(1500)));
+        assert_eq!(paced(2000), Verdict::Pace(Duration::from_secs(1)));
+        assert_eq!(paced(500), Verdict::Pace(Duration::ZERO));
     }
 
     #[test]

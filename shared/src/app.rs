@@ -28,6 +28,9 @@ pub struct App {
     /// Pushes per second; none means no limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_limit: Option<NonZeroU32>,
+    /// Devices a second that all workers together send to ([`crate::pace`]); none means no pace.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pace: Option<NonZeroU32>,
 }
 
 /// A secret that was replaced and is still valid for a while.
@@ -40,7 +43,7 @@ pub struct PreviousSecret {
 }
 
 impl App {
-    /// A new, enabled app without a rate limit.
+    /// A new, enabled app without a rate limit and without a pace.
     pub fn new(app_id: AppId, secret: &Secret, now: UnixMillis) -> Self {
         Self {
             app_id,
@@ -49,6 +52,7 @@ impl App {
             previous: None,
             disabled: false,
             rate_limit: None,
+            pace: None,
         }
     }
 

@@ -14,6 +14,7 @@ pub mod ids;
 pub mod index;
 pub mod ledger;
 pub mod message;
+pub mod pace;
 pub mod queue;
 pub mod report;
 pub mod secret;

@@ -13,8 +13,11 @@ use push_shared::{
     app::App,
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
-    index::{Apps, Devices, Finding, Index, IndexError, Ledger, Page, Put, PutRefused, Slice},
+    index::{
+        Apps, Devices, Finding, Index, IndexError, Ledger, Pacing, Page, Put, PutRefused, Slice,
+    },
     ledger::{Entry, Opened, Plan, Position, Recall, RecallOutcome, Settled, Settlement, StrandId},
+    pace::{PaidUntil, Take, Taken},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -32,6 +35,9 @@ type Slot = Option<(Device, UnixMillis)>;
 pub(crate) struct Store {
     shards: Mutex<Vec<Vec<Slot>>>,
     ledger: Mutex<BTreeMap<MessageId, Entry>>,
+    /// The only app there is, if it has a pace, and what it has taken.
+    app: Mutex<Option<App>>,
+    paid: Mutex<PaidUntil>,
 }
 
 impl Store {
@@ -42,6 +48,11 @@ impl Store {
         for (n, device) in devices.into_iter().enumerate() {
             shards[n % SHARDS as usize].push(Some((device, now)));
         }
+    }
+
+    /// Gives the app this record.
+    pub(crate) fn keep_app(&self, app: App) {
+        *lock(&self.app) = Some(app);
     }
 
     /// The ledger of a message.
@@ -144,7 +155,7 @@ impl Apps for SimIndex {
     }
 
     async fn app(&self, _: &AppId) -> Result<Option<App>, IndexError> {
-        Ok(None)
+        self.step(|store| lock(&store.app).clone()).await
     }
 
     async fn apps(&self) -> Result<Vec<App>, IndexError> {
@@ -307,6 +318,19 @@ impl Ledger for SimIndex {
                 place.get_mut().recalled_at.get_or_insert(recall.at);
                 RecallOutcome::Recalled(place.get().clone())
             }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Pacing for SimIndex {
+    async fn take_pace(&self, _: &AppId, take: &Take) -> Result<Taken, IndexError> {
+        self.step(|store| {
+            let mut paid = lock(&store.paid);
+            let (after, taken) = paid.take(take);
+            *paid = after;
+            taken
         })
         .await
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,6 +15,7 @@ use push_fanout_worker::{
     verdict::Backoff,
 };
 use push_shared::{
+    app::App,
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     envelope::{encode_batch, encode_job},
@@ -21,7 +23,9 @@ use push_shared::{
     index::Ledger as _,
     ledger::{Ahead, Recall},
     message::{Audience, Payload},
+    pace::{NAMED_AHEAD, SAVED_UP, most_at_once},
     queue::Lane,
+    secret::Secret,
     targeting::Targeting,
 };
 use rand::RngExt;
@@ -44,8 +48,13 @@ const PEACE: Duration = Duration::from_secs(600);
 /// How long the broker takes to notice that a process is gone, at most, in milliseconds.
 const NOTICE: u64 = 200;
 
+/// The longest that a step takes before its effect and after it, in milliseconds.
+const LONGEST_STEP: u64 = 6;
 /// At one look in so many a worker is told to stop, and replaced.
 const STOPS: u32 = 60;
+
+/// One schedule in so many is of an app with a pace.
+const PACED: u32 = 20;
 
 /// A message as the producer knows it.
 struct Sent {
@@ -93,7 +102,7 @@ pub(crate) fn run(seed: u64) -> Result<u64, String> {
 }
 
 async fn simulate(seed: u64) -> Result<u64, String> {
-    let faults = Faults { crash: 15, lost: 15, cut_off: 20, longest_step: 6 };
+    let faults = Faults { crash: 15, lost: 15, cut_off: 20, longest_step: LONGEST_STEP };
     let world = World::new(seed, faults);
     let simulation = Simulation {
         store: Arc::default(),
@@ -105,6 +114,7 @@ async fn simulate(seed: u64) -> Result<u64, String> {
     };
     let devices = simulation.devices();
     simulation.store.register(devices.clone(), simulation.world.now());
+    let pace = simulation.pace()?;
     tokio::time::sleep(Duration::from_millis(1)).await;
 
     let mut fleet =
@@ -132,6 +142,7 @@ async fn simulate(seed: u64) -> Result<u64, String> {
         return Err(broken);
     }
     sent.iter().try_for_each(|message| simulation.judge(message))?;
+    pace.map_or(Ok(()), |pace| simulation.judge_pace(pace))?;
     Ok(simulation.world.trace())
 }
 
@@ -151,6 +162,18 @@ impl Simulation {
             Some(Device { client_id, attributes, transport: TransportKind::Mqtt, token: None })
         };
         (0..count).filter_map(device).collect()
+    }
+
+    /// Gives the app a pace, now and then: one that its messages do not fit into.
+    fn pace(&self) -> Result<Option<NonZeroU32>, String> {
+        if !self.chance(1, PACED) {
+            return Ok(None);
+        }
+        let pace = NonZeroU32::new(self.world.random(|r| r.random_range(1..=8)));
+        let secret = Secret::new(&"x".repeat(Secret::MIN_LEN)).map_err(|e| e.to_string())?;
+        let app = App::new(self.app.clone(), &secret, self.world.now());
+        self.store.keep_app(App { pace, ..app });
+        Ok(pace)
     }
 
     /// Starts a worker process.
@@ -317,7 +340,30 @@ impl Simulation {
         }
         Ok(())
     }
+
+    /// The oracle of the pace: in no window of time the transport saw more devices than the bound
+    /// in [`push_shared::pace`].
+    fn judge_pace(&self, pace: NonZeroU32) -> Result<(), String> {
+        let batches = self.inbox.batches();
+        for (first, (from, _)) in batches.iter().enumerate() {
+            let mut devices = 0;
+            for (until, count) in batches.iter().skip(first) {
+                devices += count;
+                let time = until.since(*from) + TAKE_TO_SEND + SAVED_UP + NAMED_AHEAD;
+                let most = time.as_millis() * u128::from(pace.get())
+                    + 1000 * u128::from(most_at_once(pace));
+                if 1000 * devices as u128 > most {
+                    return Err(format!("{devices} devices at a pace of {pace}: {batches:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
+
+/// From the time at which a batch is taken to the one at which it is sent: two steps of which the
+/// first is whole.
+const TAKE_TO_SEND: Duration = Duration::from_millis(3 * LONGEST_STEP);
 
 /// A fault can cut off a worker with this many strands in work, each with a batch in flight.
 const REPEATERS: u64 = 4;

@@ -22,6 +22,8 @@ use crate::world::{Life, lock};
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     received: Mutex<BTreeMap<(MessageId, ClientId), u32>>,
+    /// When how many devices were sent to, whatever became of them.
+    batches: Mutex<Vec<(UnixMillis, usize)>>,
 }
 
 impl Inbox {
@@ -30,6 +32,11 @@ impl Inbox {
         let received = lock(&self.received);
         let mine = received.iter().filter(|((id, _), _)| id == message);
         mine.map(|((_, client), &times)| (client.clone(), times)).collect()
+    }
+
+    /// When how many devices were sent to, in order.
+    pub(crate) fn batches(&self) -> Vec<(UnixMillis, usize)> {
+        lock(&self.batches).clone()
     }
 }
 
@@ -75,7 +82,10 @@ impl Transport for SimTransport {
         if self.life.world().random(|r| r.random_ratio(1, 40)) {
             return away("the broker is away");
         }
-        let effect = || targets.iter().map(|target| self.deliver_one(message, target)).collect();
+        let effect = || {
+            lock(&self.inbox.batches).push((self.life.world().now(), targets.len()));
+            targets.iter().map(|target| self.deliver_one(message, target)).collect()
+        };
         match self.life.step(effect).await {
             Some(outcomes) => Ok(outcomes),
             None => away("the answer was lost"),

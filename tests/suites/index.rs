@@ -15,6 +15,8 @@ mod engines;
 mod ledger;
 #[path = "index/model.rs"]
 mod model;
+#[path = "index/pacing.rs"]
+mod pacing;
 #[path = "index/scanning.rs"]
 mod scanning;
 
@@ -73,6 +75,10 @@ suite! {
         an_early_recall_counts_in_its_own_app_only,
         an_entry_belongs_to_its_app,
         a_step_for_a_message_without_entry_is_an_error_and_leaves_none;
+    pacing:
+        every_engine_grants_what_the_definition_grants,
+        workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,
+        the_pace_of_one_app_is_not_used_up_by_another;
     model:
         every_engine_answers_like_the_model;
 }

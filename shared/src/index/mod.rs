@@ -1,6 +1,6 @@
 //! The index: apps, their devices, and the ledger of their messages.
 //!
-//! Three small traits, one engine for all three, because a checkpoint and the counts it belongs
+//! A few small traits, one engine for all of them, because a checkpoint and the counts it belongs
 //! to must be one atomic step. Constraints every engine lives under:
 //! - A fan-out reads a device list that others change while it reads. A device that stays
 //!   registered and matching from start to end is seen exactly once; a message never reaches a
@@ -23,6 +23,7 @@ use crate::{
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{Entry, Opened, Plan, Recall, RecallOutcome, Settled, Settlement},
+    pace::{Take, Taken},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -260,9 +261,20 @@ pub trait Ledger: Send + Sync {
     ) -> Result<RecallOutcome, IndexError>;
 }
 
+/// How fast the devices of an app are sent to, by all workers together.
+#[async_trait]
+pub trait Pacing: Send + Sync {
+    /// Takes a batch's devices off what the app's pace allows, or nothing at all, in one step
+    /// ([`crate::pace`]). Of an app that does not exist nothing need be remembered.
+    ///
+    /// # Errors
+    /// If the index did not answer; the devices may have been taken all the same.
+    async fn take_pace(&self, app: &AppId, take: &Take) -> Result<Taken, IndexError>;
+}
+
 /// An index engine.
 #[async_trait]
-pub trait Index: Apps + Devices + Ledger + fmt::Debug {
+pub trait Index: Apps + Devices + Ledger + Pacing + fmt::Debug {
     /// Whether the server answers now.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! | `push:apps` | hash: app id → the app as JSON |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
+//! | `push:{app}:p` | string: until when what the app sent is paid for, if it has a pace |
 //! | `push:{app/7}` | hash: `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, two bytes a slot |
 //! | `push:{app/7}:r5` | string: the records of chunk 5 |
@@ -52,6 +53,10 @@ impl Keys {
 
     pub(super) fn dictionary_set(&self, app: &AppId, attribute: Attribute) -> String {
         format!("{}:{{{app}}}:s{}", self.namespace, attribute.index())
+    }
+
+    pub(super) fn paid_until(&self, app: &AppId) -> String {
+        format!("{}:{{{app}}}:p", self.namespace)
     }
 
     pub(super) fn shard(&self, app: &AppId, shard: u32) -> ShardKeys {

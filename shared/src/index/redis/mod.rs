@@ -18,6 +18,7 @@ mod keys;
 mod layout;
 mod ledger;
 mod link;
+mod pacing;
 mod record;
 mod reply;
 mod scan;

@@ -101,4 +101,5 @@ scripts! {
     plan: new("scripts/plan.lua"),
     settle: new("scripts/settle.lua"),
     recall: new("scripts/recall.lua"),
+    take_pace: new("scripts/take_pace.lua"),
 }

@@ -18,6 +18,7 @@ mod criteria;
 mod devices;
 mod inspect;
 mod ledger;
+mod pacing;
 mod register;
 mod scan;
 mod schema;

@@ -110,6 +110,8 @@ pub(super) const SCHEMA: Schema = Schema {
         ALTER TABLE message_2 RENAME TO message;
         CREATE INDEX message_keep_until ON message (keep_until);
     ",
+        // Microseconds since 1970.
+        "ALTER TABLE app ADD COLUMN paid_until INTEGER NOT NULL DEFAULT 0;",
     ],
 };
 

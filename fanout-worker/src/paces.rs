@@ -1,0 +1,128 @@
+//! The paces of apps, kept for a moment, so that a turn costs no round trip to learn that its app
+//! has none.
+//!
+//! Who does not find one here asks the index, several at a time if they come together: the answer
+//! is small, and asked for once in [`FRESH`]. How a pace is kept is [`push_shared::pace`].
+
+use std::{num::NonZeroU32, time::Duration};
+
+use moka::future::Cache;
+use push_shared::{
+    ids::AppId,
+    ledger::StrandId,
+    message::Audience,
+    pace::{Take, Taker, most_at_once},
+    time::UnixMillis,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{core::Core, patience::GaveUp};
+
+/// How long an app's pace is used before it is asked for again.
+const FRESH: Duration = Duration::from_secs(5);
+/// How many apps are remembered.
+const MOST_APPS: u64 = 10_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    pace: Option<NonZeroU32>,
+    until: Instant,
+}
+
+/// The paces that this worker knows.
+#[derive(Debug)]
+pub(crate) struct Paces(Cache<AppId, Known>);
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self(Cache::new(MOST_APPS))
+    }
+}
+
+impl Core {
+    /// The app's pace; none if it has none, or is not there any more.
+    pub(crate) async fn pace(
+        &self,
+        app: &AppId,
+        stopping: &CancellationToken,
+    ) -> Result<Option<NonZeroU32>, GaveUp> {
+        let Paces(known) = &self.paces;
+        match known.get(app).await {
+            Some(known) if Instant::now() < known.until => return Ok(known.pace),
+            _ => {}
+        }
+        let record = || self.index.app(app);
+        let record = self.patience.try_until(stopping, record).await?.value;
+        let pace = record.and_then(|app| app.pace);
+        known.insert(app.clone(), Known { pace, until: Instant::now() + FRESH }).await;
+        Ok(pace)
+    }
+}
+
+/// Whose devices these are. Those of a retry may come from a broadcast.
+pub(crate) fn taker(audience: &Audience, strand: StrandId) -> Taker {
+    match (audience, strand) {
+        (Audience::Clients(_), StrandId::Planned(_)) => Taker::Named,
+        _ => Taker::Broadcast,
+    }
+}
+
+/// What its app's pace leaves to a strand during one turn.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    pace: Option<NonZeroU32>,
+    taker: Taker,
+    /// When the next batch can be granted, as of the last that was asked for.
+    pub(crate) next_at: UnixMillis,
+}
+
+impl Allowance {
+    pub(crate) fn new(pace: Option<NonZeroU32>, taker: Taker) -> Self {
+        Self { pace, taker, next_at: UnixMillis::default() }
+    }
+
+    /// The most devices of a batch that is `usual` without a pace.
+    pub(crate) fn most(&self, usual: usize) -> usize {
+        self.pace.map_or(usual, |pace| usual.min(most_at_once(pace) as usize))
+    }
+
+    /// Takes the devices of a batch off the pace. False if they must wait.
+    pub(crate) async fn take(
+        &mut self,
+        core: &Core,
+        app: &AppId,
+        devices: usize,
+        stopping: &CancellationToken,
+    ) -> Result<bool, GaveUp> {
+        let (Some(pace), 1..) = (self.pace, devices) else { return Ok(true) };
+        let devices = u32::try_from(devices).unwrap_or(u32::MAX);
+        // A try whose answer was lost may have taken them; then they are paid for twice.
+        let take = || {
+            let take = Take { devices, pace, taker: self.taker, now: core.now() };
+            async move { core.index.take_pace(app, &take).await }
+        };
+        let taken = core.patience.try_until(stopping, take).await?.value;
+        self.next_at = taken.next_at;
+        Ok(taken.granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_try_of_a_push_to_named_devices_goes_ahead_of_broadcasts() {
+        let named = Audience::Clients(Vec::new());
+        assert_eq!(taker(&named, StrandId::Planned(0)), Taker::Named);
+        assert_eq!(taker(&named, StrandId::Retry(7)), Taker::Broadcast);
+        assert_eq!(taker(&Audience::All, StrandId::Planned(0)), Taker::Broadcast);
+    }
+
+    #[test]
+    fn a_batch_is_no_larger_than_half_a_seconds_worth() {
+        let most = |pace| Allowance::new(NonZeroU32::new(pace), Taker::Broadcast).most(1000);
+        assert_eq!([most(0), most(1), most(500), most(1_000_000)], [1000, 1, 250, 1000]);
+    }
+}

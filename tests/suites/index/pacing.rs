@@ -1,0 +1,92 @@
+//! Paces. What may be taken when is defined, and tested, in [`push_shared::pace`]; the engines
+//! answer like the definition, in one step whoever else takes.
+
+use std::num::NonZeroU32;
+
+use push_shared::{
+    app::App,
+    ids::AppId,
+    index::{Index, Pacing as _, redis::RedisIndex},
+    pace::{PaidUntil, Take, Taken, Taker, most_at_once},
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_tests::{namespace, redis_url};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+use crate::devices::NOW;
+
+/// Random sequences for each engine, each in an app of its own.
+const SEQUENCES: u64 = 12;
+/// Takes of a sequence.
+const TAKES: usize = 60;
+
+async fn app(index: &dyn Index, id: &str) -> AppId {
+    let app = App::new(id.parse().unwrap(), &Secret::generate(), NOW);
+    assert!(index.create_app(&app).await.unwrap());
+    app.app_id
+}
+
+fn broadcast(devices: u32, pace: u32) -> Take {
+    let pace = NonZeroU32::new(pace).unwrap();
+    Take { devices, pace, taker: Taker::Broadcast, now: NOW }
+}
+
+pub(crate) async fn every_engine_grants_what_the_definition_grants(index: &dyn Index) {
+    for seed in 0..SEQUENCES {
+        let random = &mut SmallRng::seed_from_u64(seed);
+        let app = app(index, &format!("a{seed}")).await;
+        let pace = [1, 2, 3, 7, 1000, 1_000_000, u32::MAX][random.random_range(0..7)];
+        let (mut paid, mut at, mut taken) = (PaidUntil::default(), NOW, Vec::new());
+        for _ in 0..TAKES {
+            at.0 += [0, 1, 30, 400, 2500][random.random_range(0..5)];
+            // Some clocks are behind, and once in a while one is wrong.
+            let now = match random.random_range(0..30) {
+                0 => at.plus_seconds(3600),
+                1..5 => UnixMillis(at.0 - random.random_range(0..5000)),
+                _ => at,
+            };
+            let devices = random.random_range(1..=most_at_once(NonZeroU32::new(pace).unwrap()));
+            let taker = if random.random_bool(0.3) { Taker::Named } else { Taker::Broadcast };
+            let take = Take { now, taker, ..broadcast(devices, pace) };
+            taken.push(take);
+            let expected;
+            (paid, expected) = paid.take(&take);
+            let answer = index.take_pace(&app, &take).await.unwrap();
+            assert_eq!(answer, expected, "seed {seed}: {taken:#?}");
+        }
+    }
+}
+
+pub(crate) async fn workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another(
+    index: &dyn Index,
+) {
+    let app = app(index, "a").await;
+    let take = broadcast(50, 100);
+    let answers = (0..40).map(|_| index.take_pace(&app, &take));
+    let answers = futures::future::join_all(answers).await;
+    // Two seconds' worth was saved up, and the last batch may leave a debt.
+    let granted = answers.iter().filter(|taken| taken.as_ref().unwrap().granted).count();
+    assert_eq!(granted, 5, "{answers:?}");
+}
+
+pub(crate) async fn the_pace_of_one_app_is_not_used_up_by_another(index: &dyn Index) {
+    let (one, other) = (app(index, "a").await, app(index, "b").await);
+    let take = broadcast(50, 100);
+    while index.take_pace(&one, &take).await.unwrap().granted {}
+    let taken = index.take_pace(&other, &take).await.unwrap();
+    assert_eq!(taken, Taken { granted: true, next_at: UnixMillis(NOW.0 - 1500) });
+}
+
+#[tokio::test]
+async fn redis_forgets_by_itself_what_an_app_has_taken() {
+    let namespace = namespace();
+    let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let app = app(&index, "a").await;
+    assert!(index.take_pace(&app, &broadcast(50, 100)).await.unwrap().granted);
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let key = format!("{namespace}:{{a}}:p");
+    let left: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
+    assert!((1..=14_000).contains(&left), "{key} expires in {left} ms");
+}
