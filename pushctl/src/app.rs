@@ -3,9 +3,14 @@
 use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::{Context as _, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use push_shared::{
-    app::App, ids::AppId, index::Index, secret::Secret, settings::duration, time::UnixMillis,
+    app::App,
+    ids::AppId,
+    index::Index,
+    secret::Secret,
+    settings::{count, duration},
+    time::UnixMillis,
 };
 use serde_json::json;
 
@@ -24,6 +29,18 @@ pub enum AppCommand {
         /// The most pushes per second; no limit if not given
         #[arg(long, value_name = "N")]
         rate_limit: Option<NonZeroU32>,
+        /// The most devices per second that all workers together send to; no limit if not given
+        #[arg(long, value_name = "N")]
+        pace: Option<NonZeroU32>,
+    },
+    /// Change how often the app may push and how fast its devices are sent to (takes effect within
+    /// 5 s, also for what is being sent)
+    Set {
+        /// The app
+        app_id: AppId,
+        /// What becomes different
+        #[command(flatten)]
+        changes: Changes,
     },
     /// List all apps
     List,
@@ -60,16 +77,42 @@ pub enum AppCommand {
     },
 }
 
+/// What `app set` changes.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Changes {
+    /// The most pushes per second, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    rate_limit: Option<Limit>,
+    /// The most devices per second that all workers together send to, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    pace: Option<Limit>,
+}
+
+/// A limit that is given, or given up.
+#[derive(Debug, Clone, Copy)]
+struct Limit(Option<NonZeroU32>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    if text == "none" {
+        return Ok(Limit(None));
+    }
+    count(NonZeroU32::MIN, NonZeroU32::MAX)(text)
+        .map(|limit| Limit(Some(limit)))
+        .map_err(|wrong| format!("{wrong}, or none"))
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// If the app is not as the command needs it, or the index did not answer.
 pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match command {
-        AppCommand::Create { app_id, secret_file, rate_limit } => {
+        AppCommand::Create { app_id, secret_file, rate_limit, pace } => {
             let secret = read_or_generate(secret_file)?;
             let mut app = App::new(app_id, &secret, UnixMillis::now());
             app.rate_limit = rate_limit;
+            app.pace = pace;
             if !index.create_app(&app).await? {
                 bail!("there is an app {} already", app.app_id);
             }
@@ -77,7 +120,7 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
         }
         AppCommand::List => {
             let apps = index.apps().await?;
-            let mut table = Table::new(&["APP", "STATE", "RATE LIMIT", "DEVICES", "CREATED"]);
+            let mut table = Table::new(&COLUMNS);
             let mut rows = Vec::new();
             for app in &apps {
                 let devices = index.count_devices(&app.app_id).await?;
@@ -89,12 +132,17 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
                 &rows,
             )
         }
-        AppCommand::Show { app_id } => {
-            let app = find(index, &app_id).await?;
-            let devices = index.count_devices(&app_id).await?;
-            let mut table = Table::new(&["APP", "STATE", "RATE LIMIT", "DEVICES", "CREATED"]);
-            table.row(cells(&app, devices));
-            out.result(table, &describe(&app, devices))
+        AppCommand::Show { app_id } => show(index, &find(index, &app_id).await?, out).await,
+        AppCommand::Set { app_id, changes } => {
+            let mut app = find(index, &app_id).await?;
+            if let Some(Limit(rate_limit)) = changes.rate_limit {
+                app.rate_limit = rate_limit;
+            }
+            if let Some(Limit(pace)) = changes.pace {
+                app.pace = pace;
+            }
+            store(index, &app).await?;
+            show(index, &app, out).await
         }
         AppCommand::Disable { app_id } => set_disabled(index, &app_id, true, out).await,
         AppCommand::Enable { app_id } => set_disabled(index, &app_id, false, out).await,
@@ -108,9 +156,7 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             let mut app = find(index, &app_id).await?;
             let secret = read_or_generate(secret_file)?;
             app.rotate(&secret, UnixMillis::now().plus(overlap));
-            if !index.update_app(&app).await? {
-                bail!("there is no app {app_id} any more");
-            }
+            store(index, &app).await?;
             show_secret(&app, &secret, out)
         }
     }
@@ -118,6 +164,21 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
 
 async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
     index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))
+}
+
+/// Replaces the record of an app that was there just now.
+async fn store(index: &dyn Index, app: &App) -> anyhow::Result<()> {
+    if !index.update_app(app).await? {
+        bail!("there is no app {} any more", app.app_id);
+    }
+    Ok(())
+}
+
+async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::Result<()> {
+    let devices = index.count_devices(&app.app_id).await?;
+    let mut table = Table::new(&COLUMNS);
+    table.row(cells(app, devices));
+    out.result(table, &describe(app, devices))
 }
 
 async fn set_disabled(
@@ -128,9 +189,7 @@ async fn set_disabled(
 ) -> anyhow::Result<()> {
     let mut app = find(index, app_id).await?;
     app.disabled = disabled;
-    if !index.update_app(&app).await? {
-        bail!("there is no app {app_id} any more");
-    }
+    store(index, &app).await?;
     out.result(
         format!("{app_id} is {}", state(&app)),
         &json!({ "app_id": app_id, "disabled": disabled }),
@@ -165,11 +224,16 @@ fn state(app: &App) -> &'static str {
     if app.disabled { "disabled" } else { "enabled" }
 }
 
-fn cells(app: &App, devices: u64) -> [String; 5] {
+const COLUMNS: [&str; 6] = ["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "CREATED"];
+
+fn cells(app: &App, devices: u64) -> [String; 6] {
+    let a_second =
+        |limit: Option<NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |n| format!("{n}/s"));
     [
         app.app_id.to_string(),
         state(app).to_owned(),
-        app.rate_limit.map_or_else(|| "none".to_owned(), |limit| format!("{limit}/s")),
+        a_second(app.rate_limit),
+        a_second(app.pace),
         devices.to_string(),
         app.created_at.to_string(),
     ]
@@ -180,6 +244,7 @@ fn describe(app: &App, devices: u64) -> serde_json::Value {
         "app_id": app.app_id,
         "disabled": app.disabled,
         "rate_limit": app.rate_limit,
+        "pace": app.pace,
         "devices": devices,
         "created_at": app.created_at,
         "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),

@@ -100,6 +100,25 @@ async fn an_app_is_made_once_shown_without_its_secret_and_removed() {
 }
 
 #[tokio::test]
+async fn the_limits_of_an_app_are_changed_one_by_one_and_given_up() {
+    let store = Store::new();
+    store.run(&["app", "create", "news", "--rate-limit", "5", "--pace", "1000"]).await;
+    let set = store.run(&["app", "set", "news", "--pace", "2000", "--json"]).await.json();
+    assert_eq!((&set["rate_limit"], &set["pace"]), (&json!(5), &json!(2000)));
+    let set = store.run(&["app", "set", "news", "--rate-limit", "none", "--json"]).await.json();
+    assert_eq!((&set["rate_limit"], &set["pace"]), (&json!(null), &json!(2000)));
+    let shown = store.run(&["app", "show", "news"]).await.out;
+    assert!(shown.contains("PACE") && shown.contains("2000/s"), "{shown}");
+
+    let nothing = store.run(&["app", "set", "news"]).await;
+    assert!(!nothing.ok && nothing.err.contains("--pace"), "{}", nothing.err);
+    let wrong = store.run(&["app", "set", "news", "--pace", "0"]).await;
+    assert!(!wrong.ok && wrong.err.contains("from 1 to 4294967295, or none"), "{}", wrong.err);
+    let unknown = store.run(&["app", "set", "old", "--pace", "5"]).await;
+    assert!(unknown.refused().contains("no app old"), "{}", unknown.err);
+}
+
+#[tokio::test]
 async fn a_secret_of_ones_own_must_not_be_guessable() {
     let store = Store::new();
     let weak = store.file("weak", "hunter2\n");

@@ -1,16 +1,16 @@
 //! `pushctl message`: what became of a message.
 
-mod pace;
+mod speed;
 mod watch;
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_shared::{
     ids::{AppId, MessageId},
-    index::Index,
-    ledger::{Outcomes, Recall, RecallOutcome},
+    index::{Index, IndexError},
+    ledger::{Outcomes, Recall, RecallOutcome, State},
     report::Report,
     time::UnixMillis,
 };
@@ -59,7 +59,14 @@ pub async fn run(
                 None => Report::of_waiting(&app_id, &message_id, now, retention),
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
-            out.result(text(&report), &report)
+            let mut text = text(&report);
+            // Why it takes its time, while it does.
+            if matches!(report.state, State::Accepted | State::Sending)
+                && let Some(pace) = pace(index, &app_id).await?
+            {
+                text.push_str(&format!("\npace      {pace} devices a second, the app's"));
+            }
+            out.result(text, &report)
         }
         MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
@@ -76,6 +83,11 @@ pub async fn run(
             out.result(text(&report), &report)
         }
     }
+}
+
+/// The pace of an app, if it has one.
+async fn pace(index: &dyn Index, app_id: &AppId) -> Result<Option<NonZeroU32>, IndexError> {
+    Ok(index.app(app_id).await?.and_then(|app| app.pace))
 }
 
 fn text(report: &Report) -> String {

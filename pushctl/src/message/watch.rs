@@ -4,7 +4,7 @@
 //! without an end (a worker, the end of the message) is bounded by `--timeout`, if it is given;
 //! an index that does not answer is waited for [`PATIENCE`] at a time.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    pace::{Look, Pace},
+    pace,
+    speed::{Look, Speed},
     text,
 };
 use crate::output::Output;
@@ -73,7 +74,8 @@ pub(super) async fn run(
     }
     let stop = shutdown::on_signal();
     let bar = out.progress(None, "{spinner} {wide_msg}");
-    let mut watch = Watch { app_id, message_id, interval, index, out, bar, last: None };
+    let pace = pace(index, &app_id).await?;
+    let mut watch = Watch { app_id, message_id, interval, index, pace, out, bar, last: None };
     let over = tokio::select! {
         closed = watch.until_closed() => Ok(closed),
         () = stop.cancelled() => Err("stopped by a signal".to_owned()),
@@ -120,6 +122,8 @@ struct Watch<'a> {
     message_id: MessageId,
     interval: Duration,
     index: &'a dyn Index,
+    /// The app's, as it was at the beginning.
+    pace: Option<NonZeroU32>,
     out: Output,
     /// Hidden if nobody is looking; then every change is a line of its own.
     bar: ProgressBar,
@@ -129,7 +133,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     async fn until_closed(&mut self) -> anyhow::Result<Entry> {
-        let (started, mut pace) = (Instant::now(), Pace::default());
+        let (started, mut speed) = (Instant::now(), Speed::of_app_with(self.pace));
         self.wait_until_begun().await?;
         loop {
             let Some(entry) = self.look().await? else {
@@ -139,12 +143,12 @@ impl Watch<'_> {
                 return Ok(entry);
             }
             let progress = Progress::of(&entry);
-            pace.saw(Look {
+            speed.saw(Look {
                 at: started.elapsed(),
                 settled: entry.outcomes.total(),
                 share: progress.map(Progress::share),
             });
-            self.show(&entry, progress, &pace)?;
+            self.show(&entry, progress, &speed)?;
             self.last = Some(entry);
             sleep(self.interval).await;
         }
@@ -197,12 +201,12 @@ impl Watch<'_> {
         self.bar.suspend(|| self.out.note(text));
     }
 
-    fn show(&self, entry: &Entry, progress: Option<Progress>, pace: &Pace) -> anyhow::Result<()> {
+    fn show(&self, entry: &Entry, progress: Option<Progress>, speed: &Speed) -> anyhow::Result<()> {
         if self.bar.is_hidden() {
             if self.last.as_ref() == Some(entry) {
                 return Ok(());
             }
-            return self.out.result(line(entry, progress, pace), &update(entry, progress, pace));
+            return self.out.result(line(entry, progress, speed), &update(entry, progress, speed));
         }
         if let Some(Progress { done, total }) = progress {
             if self.bar.length().is_none()
@@ -213,7 +217,7 @@ impl Watch<'_> {
             self.bar.set_length(total);
             self.bar.set_position(done);
         }
-        self.bar.set_message(line(entry, progress, pace));
+        self.bar.set_message(line(entry, progress, speed));
         self.bar.tick();
         Ok(())
     }
@@ -226,7 +230,7 @@ fn is_over(entry: &Entry) -> bool {
 }
 
 /// How it goes, in one line.
-fn line(entry: &Entry, progress: Option<Progress>, pace: &Pace) -> String {
+fn line(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> String {
     let outcomes = &entry.outcomes;
     let mut parts = vec![entry.state().name().to_owned()];
     if let Some(progress) = progress {
@@ -243,24 +247,27 @@ fn line(entry: &Entry, progress: Option<Progress>, pace: &Pace) -> String {
             .filter(|(_, count)| *count > 0)
             .map(|(what, count)| format!("{what} {count}")),
     );
-    if let Some(rate) = pace.devices_per_second() {
-        parts.push(format!("{rate:.0}/s"));
+    if let Some(rate) = speed.devices_per_second() {
+        let allowed = speed.allowed();
+        let allowed = allowed.map_or_else(String::new, |pace| format!(" (pace {pace}/s)"));
+        parts.push(format!("{rate:.0}/s{allowed}"));
     }
-    if let Some(left) = pace.time_left() {
+    if let Some(left) = speed.time_left() {
         parts.push(format!("{} left", indicatif::HumanDuration(left)));
     }
     parts.join("  ")
 }
 
 /// The ledger as `show` describes it, and how it goes.
-fn update(entry: &Entry, progress: Option<Progress>, pace: &Pace) -> Value {
+fn update(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> Value {
     let mut update = json!(Report::of(entry));
     if let Some(fields) = update.as_object_mut() {
         fields.insert("progress".to_owned(), json!(progress.map(Progress::share)));
-        fields.insert("devices_per_second".to_owned(), json!(pace.devices_per_second()));
+        fields.insert("devices_per_second".to_owned(), json!(speed.devices_per_second()));
+        fields.insert("pace".to_owned(), json!(speed.allowed()));
         fields.insert(
             "seconds_left".to_owned(),
-            json!(pace.time_left().map(|left| left.as_secs_f64())),
+            json!(speed.time_left().map(|left| left.as_secs_f64())),
         );
     }
     update
@@ -299,19 +306,34 @@ mod tests {
 
     #[test]
     fn a_line_tells_state_share_counts_rate_and_time_left() {
-        let (mut entry, mut pace) = (entry(), Pace::default());
+        let (mut entry, mut speed) = (entry(), Speed::default());
         for slots in [100, 599] {
-            pace.saw(worked_off(&mut entry, slots));
+            speed.saw(worked_off(&mut entry, slots));
         }
         let progress = Progress::of(&entry);
         assert_eq!(
-            line(&entry, progress, &pace),
+            line(&entry, progress, &speed),
             "sending  59%  settled 599 of 599 targeted  failed 1  1000/s  0 seconds left"
         );
-        let update = update(&entry, progress, &pace);
+        let update = update(&entry, progress, &speed);
         assert_eq!((&update["progress"], &update["sent"]), (&json!(0.599), &json!(598)));
-        assert_eq!(update["devices_per_second"], 1000.0);
+        assert_eq!(
+            (&update["devices_per_second"], &update["pace"]),
+            (&json!(1000.0), &json!(null))
+        );
         assert!(update["seconds_left"].as_f64().unwrap() < 0.5);
+    }
+
+    #[test]
+    fn a_line_tells_the_pace_of_the_app_beside_the_rate() {
+        let (mut entry, mut speed) = (entry(), Speed::of_app_with(NonZeroU32::new(1200)));
+        for slots in [100, 599] {
+            speed.saw(worked_off(&mut entry, slots));
+        }
+        let progress = Progress::of(&entry);
+        let paced = line(&entry, progress, &speed);
+        assert!(paced.contains("  1000/s (pace 1200/s)  "), "{paced}");
+        assert_eq!(update(&entry, progress, &speed)["pace"], 1200);
     }
 
     #[test]
