@@ -8,7 +8,8 @@
 //! columns whether they are read before or after an update of it.
 //!
 //! Whoever asks for the next page knows no more than a slot, so each page starts with a window
-//! that suits dense matches and doubles it while it finds too little.
+//! that suits dense matches and doubles it while it finds too little. How far a shard reaches is
+//! only asked when nothing was found: a page that is full needs no other question.
 
 use futures::{StreamExt, TryStreamExt, future, stream};
 
@@ -128,7 +129,7 @@ impl RedisIndex {
         let keys = self.keys.shard(scope.app, slice.shard);
         let criteria = self.criteria(scope).await?;
         let limit = limit.clamp(1, MAX_PAGE);
-        let to = slice.to.min(self.height(&keys).await?);
+        let (mut to, mut asked) = (slice.to, false);
         let mut page = Page { items: Vec::new(), next: Some(slice.from) };
         let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
         for _ in 0..MAX_WINDOWS {
@@ -139,6 +140,11 @@ impl RedisIndex {
             let end = to.min(from.saturating_add(width));
             let window = self.window(scope, &keys, &criteria, from, end, room).await?;
             let chunks = self.chunks(&keys, &window.slots).await?;
+            if !asked && chunks.iter().all(|(_, chunk)| chunk.is_empty()) {
+                // The app may have been removed: then there is nothing to walk through.
+                to = to.min(self.height(&keys).await?);
+                asked = true;
+            }
             let found = self.decide(scope, &criteria, |criteria| {
                 let mut found = Vec::new();
                 for_each(&window.slots, &chunks, |record| {
@@ -167,7 +173,9 @@ impl RedisIndex {
         let scope = Scope { app, targeting, registered_by };
         let keys = self.keys.shard(app, slice.shard);
         let criteria = self.criteria(scope).await?;
-        let to = slice.to.min(self.height(&keys).await?);
+        // Columns end where the shard does; records would be asked for one by one.
+        let restricted = criteria.attributes().next().is_some();
+        let to = if restricted { slice.to } else { slice.to.min(self.height(&keys).await?) };
         let counts = parts(slice.from, to).map(|(from, to)| {
             let (keys, criteria) = (&keys, &criteria);
             async move { self.count_part(scope, keys, criteria, from, to).await }
