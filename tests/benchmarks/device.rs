@@ -46,11 +46,18 @@ impl Device {
         let mut session = Session::open(url, topic).await?;
         let (sender, messages) = mpsc::channel(AHEAD);
         let task = tokio::spawn(async move {
-            while let Ok(packet) = session.packet_or_ping().await {
-                if let Packet::Publish(message) = packet
-                    && sender.send(message.payload).await.is_err()
-                {
-                    return;
+            // Also while messages come: nothing else is sent that would tell the broker of us.
+            let mut pings = tokio::time::interval(session.terms.ping_after);
+            loop {
+                tokio::select! {
+                    packet = session.packet() => match packet {
+                        Ok(Packet::Publish(message)) => {
+                            if sender.send(message.payload).await.is_err() { return }
+                        }
+                        Ok(_) => {}
+                        Err(_) => return,
+                    },
+                    _ = pings.tick() => if session.send(Packet::PingRequest).await.is_err() { return },
                 }
             }
         });
@@ -102,15 +109,6 @@ impl Session {
         };
         timeout(CONNECT, acknowledged).await.context("no answer to SUBSCRIBE")??;
         Ok(session)
-    }
-
-    async fn packet_or_ping(&mut self) -> anyhow::Result<Packet> {
-        loop {
-            if let Ok(packet) = timeout(self.terms.ping_after, self.packet()).await {
-                return packet;
-            }
-            self.send(Packet::PingRequest).await?;
-        }
     }
 
     async fn packet(&mut self) -> anyhow::Result<Packet> {
