@@ -266,9 +266,13 @@ impl Strand<'_> {
         most: usize,
         stopping: &CancellationToken,
     ) -> Result<Batch, TurnEnd> {
-        // The semaphore is never closed.
+        // While the index is away, one strand asks and the others wait here: they must not each wait
+        // for its time-out in turn when the worker stops.
         let _permit = match self.lane {
-            Lane::Tasks => core.bulk_reads.acquire().await.ok(),
+            Lane::Tasks => {
+                let permit = stopping.run_until_cancelled(core.bulk_reads.acquire()).await;
+                Some(permit.ok_or(TurnEnd::Interrupted)?)
+            }
             Lane::Jobs => None,
         };
         match &*self.job.audience {

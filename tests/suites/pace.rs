@@ -120,6 +120,7 @@ async fn two_workers_together_keep_the_pace_of_an_app_and_hold_up_nobody_else() 
     while looks.last().is_none_or(|last| last.settled < 8 * PACE) {
         looks.push(look(&service, &ids).await);
         assert!(began.elapsed() < PATIENCE, "only {} are sent", looks.last().unwrap().settled);
+        // How often is looked, not a wait for anything.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(service.settled(&named).await["sent"], NAMED);
