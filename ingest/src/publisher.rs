@@ -1,27 +1,35 @@
 //! Group commit: what is waiting goes to the queue as one message, and one confirm answers all
 //! of its requests.
 //!
-//! A confirm of a durable queue costs a disk flush on several servers, however much it confirms.
-//! So while a bounded window of messages waits for confirms, the next batch grows; a push that
-//! comes alone finds the window open and goes at once.
+//! A confirm of a durable queue costs a disk flush on several servers, and a message costs the
+//! broker forty times what a push in it does, so batches want to be large. But nobody should wait
+//! for company that may not come. So a batch goes as soon as it is as large as all that waits for
+//! a confirm: a push that comes alone goes at once, and under load two batches take turns, each
+//! with about half of the pushes that are in work. No timer is needed, because a confirm makes
+//! what is wanted smaller. (Measured on two cores against batches that go as soon as fewer than
+//! four are on their way: 22 pushes a message in place of 10 at 64 connections, 87 in place of 36
+//! at 256.)
 //!
 //! Work that gets stuck: what cannot wait is refused at once, what has waited too long is
 //! answered with an error, and a failed publish answers its whole batch with an error. An error
 //! means "not known to be stored": the caller tries again.
 
+mod waiting;
+
 use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use push_shared::{
     envelope::encode_batch,
     queue::{Lane, Queue},
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, oneshot},
     task::JoinHandle,
     time::Instant,
 };
-use tokio_util::sync::CancellationToken;
 
+use self::waiting::{Waiting, WaitingRoom};
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
 /// Why a push is not known to be stored.
@@ -41,40 +49,24 @@ pub(crate) enum NotPublished {
     Stopping,
 }
 
-/// A push on its way.
-struct Waiting {
-    job: Vec<u8>,
-    since: Instant,
-    /// The share of the body memory that this push holds until it is answered.
-    _memory: OwnedSemaphorePermit,
-    answer: oneshot::Sender<Result<(), NotPublished>>,
-}
-
-impl Waiting {
-    fn answer(self, outcome: Result<(), NotPublished>) {
-        // The request may be gone: its client hung up. The push stands all the same.
-        let _ = self.answer.send(outcome);
-    }
-}
-
 /// Hands pushes to the publisher's task.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    waiting: mpsc::Sender<Waiting>,
+    room: Arc<WaitingRoom>,
 }
 
 /// The publisher's task, to be finished when no more pushes come.
 #[derive(Debug)]
 pub(crate) struct PublisherTask {
     task: JoinHandle<()>,
-    stop: CancellationToken,
+    room: Arc<WaitingRoom>,
 }
 
 impl PublisherTask {
     /// Publishes what waits and ends, by `deadline`. What comes later is refused. What is left
     /// then was answered to nobody, so it may be dropped.
     pub(crate) async fn finish(mut self, deadline: Instant) {
-        self.stop.cancel();
+        self.room.close();
         match tokio::time::timeout_at(deadline, &mut self.task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the publisher ended badly"),
@@ -93,18 +85,17 @@ impl Publisher {
         settings: PublisherSettings,
         metrics: Arc<Metrics>,
     ) -> (Self, PublisherTask) {
-        let (sender, receiver) = mpsc::channel(settings.waiting);
-        let stop = CancellationToken::new();
+        let room = Arc::new(WaitingRoom::new(settings.clone()));
         let group = Group {
             queue,
-            window: Arc::new(Semaphore::new(settings.window)),
             settings,
             metrics,
-            receiver,
-            left_over: None,
+            room: Arc::clone(&room),
+            in_flight: FuturesUnordered::new(),
+            pushes_in_flight: 0,
         };
-        let task = tokio::spawn(group.run(stop.clone()));
-        (Self { waiting: sender }, PublisherTask { task, stop })
+        let task = tokio::spawn(group.run());
+        (Self { room: Arc::clone(&room) }, PublisherTask { task, room })
     }
 
     /// Publishes one job. Once it waits, it is published even if this future is dropped.
@@ -114,11 +105,7 @@ impl Publisher {
         memory: OwnedSemaphorePermit,
     ) -> Result<(), NotPublished> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { job, since: Instant::now(), _memory: memory, answer };
-        self.waiting.try_send(waiting).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => NotPublished::Full,
-            mpsc::error::TrySendError::Closed(_) => NotPublished::Stopping,
-        })?;
+        self.room.enter(Waiting { job, since: Instant::now(), _memory: memory, answer })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
     }
 }
@@ -128,70 +115,49 @@ struct Group {
     queue: Arc<dyn Queue>,
     settings: PublisherSettings,
     metrics: Arc<Metrics>,
-    receiver: mpsc::Receiver<Waiting>,
-    /// Received, but too large for the batch that was being gathered.
-    left_over: Option<Waiting>,
-    window: Arc<Semaphore>,
+    room: Arc<WaitingRoom>,
+    /// Batches that wait for their confirms; each gives how many pushes it had.
+    in_flight: FuturesUnordered<BoxFuture<'static, usize>>,
+    pushes_in_flight: usize,
 }
 
 impl Group {
-    async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self) {
+        let mut open = true;
         loop {
-            // The place in the window comes first: while there is none, the next batch grows.
-            let Ok(place) = Arc::clone(&self.window).acquire_owned().await else { return };
-            let first = match self.left_over.take() {
-                Some(waiting) => Some(waiting),
-                None => tokio::select! {
-                    biased;
-                    waiting = self.receiver.recv() => waiting,
-                    () = stop.cancelled() => {
-                        // Closed to new pushes; those that wait are still received.
-                        self.receiver.close();
-                        self.receiver.recv().await
-                    }
-                },
-            };
-            let Some(first) = first else { break };
-            let batch = self.gather(first);
-            if !batch.is_empty() {
-                let publish = publish(
-                    Arc::clone(&self.queue),
-                    batch,
-                    self.settings.timeout,
-                    Arc::clone(&self.metrics),
-                );
-                tokio::spawn(async move {
-                    publish.await;
-                    drop(place);
-                });
+            let wanted = self.pushes_in_flight.max(1);
+            let has_place = self.in_flight.len() < self.settings.window;
+            tokio::select! {
+                biased;
+                Some(pushes) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    self.pushes_in_flight -= pushes;
+                }
+                more = self.room.wait_for(wanted), if open && has_place => {
+                    open = more;
+                    self.send();
+                }
+                else => return,
             }
         }
-        // Every place back: every batch is answered. The window has at most 1024 places.
-        let places = u32::try_from(self.settings.window).unwrap_or(u32::MAX);
-        let _ = self.window.acquire_many(places).await;
     }
 
-    /// Takes what waits besides `first`, within the bounds of a batch.
-    fn gather(&mut self, first: Waiting) -> Vec<Waiting> {
-        let mut batch = Vec::with_capacity(self.receiver.len().min(self.settings.batch_jobs) + 1);
-        let mut bytes = 0;
-        let mut next = Some(first);
-        while let Some(waiting) = next {
-            if waiting.since.elapsed() >= self.settings.timeout {
-                waiting.answer(Err(NotPublished::Late));
-            } else if !batch.is_empty() && bytes + waiting.job.len() > self.settings.batch_bytes {
-                self.left_over = Some(waiting);
-                break;
-            } else {
-                bytes += waiting.job.len();
-                batch.push(waiting);
-                if batch.len() >= self.settings.batch_jobs {
-                    break;
-                }
-            }
-            next = self.receiver.try_recv().ok();
+    fn send(&mut self) {
+        let batch = self.room.batch();
+        let pushes = batch.len();
+        if pushes == 0 {
+            return;
         }
-        batch
+        let (queue, metrics) = (Arc::clone(&self.queue), Arc::clone(&self.metrics));
+        let publish = publish(queue, batch, self.settings.timeout, metrics);
+        self.in_flight.push(publish.map(move |()| pushes).boxed());
+        self.pushes_in_flight += pushes;
+    }
+}
+
+impl Drop for Group {
+    /// Nobody waits for a publisher that is gone.
+    fn drop(&mut self) {
+        self.room.dissolve();
     }
 }
 
