@@ -34,9 +34,10 @@ pub(crate) struct Core {
     pub(crate) transports: Transports,
     pub(crate) limits: TurnLimits,
     pub(crate) plan: PlanLimits,
-    /// A permit for each page of the task lane that is read at once. The index serves one request
-    /// after the other, so what others ask for waits behind as many pages as there are permits.
-    pub(crate) bulk_reads: Semaphore,
+    /// A permit for each request to the index that the task lane has in work at once. The index
+    /// serves one after the other, so what others ask for waits behind as many as there are
+    /// permits; and on a machine that is full, a worker leaves the processor to others meanwhile.
+    pub(crate) bulk_requests: Semaphore,
     pub(crate) backoff: Backoff,
     /// Tries of a device, the first included.
     pub(crate) retry_attempts: u32,

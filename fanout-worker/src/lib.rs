@@ -118,7 +118,7 @@ pub async fn run(
         transports: parts.transports,
         limits: settings.limits,
         plan: settings.plan,
-        bulk_reads: Semaphore::new(settings.bulk_reads),
+        bulk_requests: Semaphore::new(settings.bulk_requests),
         backoff: settings.backoff,
         retry_attempts: settings.retry_attempts,
         patience: settings.patience,

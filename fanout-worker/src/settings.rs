@@ -25,10 +25,10 @@ pub struct WorkerArgs {
     /// Devices between two checkpoints: the most that a crash repeats, for each slice in work
     #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
     batch: String,
-    /// Reads of the device list for slices of broadcasts that are in work at once: pushes to few
+    /// Requests to the index for slices of broadcasts that are in work at once: pushes to few
     /// devices wait behind no more
-    #[arg(long, env = "PUSH_BULK_READS", value_name = "N", default_value = "1")]
-    bulk_reads: String,
+    #[arg(long, env = "PUSH_BULK_REQUESTS", value_name = "N", default_value = "1")]
+    bulk_requests: String,
     /// How long a slice is worked on before others have their turn
     #[arg(long, env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
     turn: String,
@@ -114,8 +114,8 @@ pub struct WorkerSettings {
     pub job_prefetch: u16,
     /// Tasks in work at once.
     pub task_prefetch: u16,
-    /// Pages of the task lane that are read at once.
-    pub bulk_reads: usize,
+    /// Requests to the index for the task lane that are in work at once.
+    pub bulk_requests: usize,
     /// Bounds of a turn.
     pub limits: TurnLimits,
     /// How broadcasts are cut.
@@ -152,7 +152,7 @@ impl WorkerArgs {
         let m = mistakes;
         let job_prefetch = m.take("--job-prefetch", &self.job_prefetch, count(1, 1000));
         let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
-        let bulk_reads = m.take("--bulk-reads", &self.bulk_reads, count(1, 1000));
+        let bulk_requests = m.take("--bulk-requests", &self.bulk_requests, count(1, 1000));
         let batch = m.take("--batch", &self.batch, count(1, 100_000));
         let strands = m.take("--strands", &self.strands, count(1, 4096));
         let min_slots =
@@ -173,7 +173,7 @@ impl WorkerArgs {
         Some(WorkerSettings {
             job_prefetch: job_prefetch?,
             task_prefetch: task_prefetch?,
-            bulk_reads: bulk_reads?,
+            bulk_requests: bulk_requests?,
             limits: TurnLimits { batch: batch?, time: turn?, now_window: now_window? },
             plan: PlanLimits { strands: strands?, min_slots: min_slots? },
             backoff: Backoff { stand_by: stand_by?, first: retry_first, longest: retry_longest },

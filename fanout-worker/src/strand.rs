@@ -27,6 +27,7 @@ use push_shared::{
     targeting::Targeting,
     time::UnixMillis,
 };
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -253,10 +254,25 @@ impl Strand<'_> {
         let Some((part, _)) = plan::rest(self.slices, position) else {
             return Ok((0, Position::END));
         };
+        let _place = self.place_at_index(core, stopping).await;
         let head = &self.job.head;
         let count = || core.index.count_matching(&head.app_id, part, targeting, head.accepted_at);
         let count = core.patience.try_until(stopping, count).await?.value;
         Ok((count, plan::advance(self.slices, position, None)))
+    }
+
+    /// A place among the requests of the task lane that the index works on at once. Without one
+    /// when the worker stops: while the index is away, strands must not each wait for its time-out
+    /// in turn.
+    async fn place_at_index<'c>(
+        &self,
+        core: &'c Core,
+        stopping: &CancellationToken,
+    ) -> Option<SemaphorePermit<'c>> {
+        match self.lane {
+            Lane::Tasks => stopping.run_until_cancelled(core.bulk_requests.acquire()).await?.ok(),
+            Lane::Jobs => None,
+        }
     }
 
     async fn next_batch(
@@ -266,15 +282,10 @@ impl Strand<'_> {
         most: usize,
         stopping: &CancellationToken,
     ) -> Result<Batch, TurnEnd> {
-        // While the index is away, one strand asks and the others wait here: they must not each wait
-        // for its time-out in turn when the worker stops.
-        let _permit = match self.lane {
-            Lane::Tasks => {
-                let permit = stopping.run_until_cancelled(core.bulk_reads.acquire()).await;
-                Some(permit.ok_or(TurnEnd::Interrupted)?)
-            }
-            Lane::Jobs => None,
-        };
+        let _place = self.place_at_index(core, stopping).await;
+        if stopping.is_cancelled() {
+            return Err(TurnEnd::Interrupted);
+        }
         match &*self.job.audience {
             Audience::Clients(clients) => {
                 let from = usize::try_from(position.0).unwrap_or(usize::MAX).min(clients.len());
@@ -332,6 +343,7 @@ impl Strand<'_> {
         let targeted = if matches!(self.id, StrandId::Retry(_)) { 0 } else { found };
         let settlement =
             Settlement { strand: self.id, from, to, targeted, outcomes, opens, retried };
+        let _place = self.place_at_index(core, stopping).await;
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let settle = || core.index.settle(&head.message_id, &settlement);
         let answer = core.patience.try_until(stopping, settle).await?;

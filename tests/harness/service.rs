@@ -151,12 +151,28 @@ impl Program {
     ///
     /// # Panics
     /// If it does not end.
-    pub async fn stop(mut self) -> ExitStatus {
+    pub async fn stop(mut self) -> Stopped {
         self.process.signal_all(Signal::TERM);
-        eventually(&format!("{} has stopped", self.name), PATIENCE, async || {
+        let status = eventually(&format!("{} has stopped", self.name), PATIENCE, async || {
             self.process.ended().ok().flatten().ok_or_else(|| self.log())
         })
-        .await
+        .await;
+        Stopped { status, log: self.log() }
+    }
+}
+
+/// A program that was told to stop, and did.
+#[derive(Debug)]
+pub struct Stopped {
+    status: ExitStatus,
+    /// Everything it logged.
+    pub log: String,
+}
+
+impl Stopped {
+    /// Whether it says that all went well.
+    pub fn success(&self) -> bool {
+        self.status.success()
     }
 }
 

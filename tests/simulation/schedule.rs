@@ -373,7 +373,7 @@ fn settings() -> WorkerSettings {
     WorkerSettings {
         job_prefetch: 2,
         task_prefetch: 2,
-        bulk_reads: 1,
+        bulk_requests: 1,
         limits: TurnLimits { batch: BATCH, time: ms(25), now_window: ms(5_000) },
         plan: PlanLimits { strands: 3, min_slots: 4 },
         backoff: Backoff { stand_by: ms(150), first: ms(20), longest: ms(500) },

@@ -245,6 +245,35 @@ async fn a_killed_redis_pauses_a_broadcast_and_nobody_has_to_be_restarted() {
     world.stack.settled(&meanwhile).await;
 }
 
+/// Many slices in work at once, with an index that is waited for shortly.
+const MANY_SLICES: [&str; 12] = [
+    "--batch",
+    "50",
+    "--strand-min-slots",
+    "1000",
+    "--strands",
+    "16",
+    "--task-prefetch",
+    "16",
+    "--index-response-timeout",
+    "2s",
+    "--drain-deadline",
+    "8s",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_while_redis_is_frozen_waits_for_one_time_out_and_not_for_one_a_slice() {
+    let world = World::start().await;
+    let worker = world.stack.worker(&MANY_SLICES).await;
+    let id = world.stack.begin_broadcast().await;
+    world.redis.freeze().unwrap();
+    let stopped = worker.stop().await;
+    assert!(stopped.success() && stopped.log.contains("drained"), "{}", stopped.log);
+    world.redis.thaw().unwrap();
+    let _other = world.stack.worker(&STEPS).await;
+    world.judge(&id, 16 + 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_mqtt_broker_puts_devices_off_until_it_thaws() {
     let world = World::start().await;
