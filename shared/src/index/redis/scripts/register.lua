@@ -181,9 +181,8 @@ while shard.live > LOAD * shard.buckets do
   local source = target - span / 2
   local text, stay, move = load_bucket(source), {}, {}
   for at = 1, #text, ENTRY do
-    local entry = sub(text, at, at + ENTRY - 1)
-    local list = be(entry, 1, 4) % span == target and move or stay
-    list[#list + 1] = entry
+    local list = hash_of(text, at) % span == target and move or stay
+    list[#list + 1] = sub(text, at, at + ENTRY - 1)
   end
   buckets[source], buckets[target] = table.concat(stay), table.concat(move)
   dirty_buckets[source], dirty_buckets[target] = true, true

@@ -27,9 +27,14 @@ local function span_of(buckets)
   return span
 end
 
+-- The part of a tag that names its bucket.
+local function hash_of(text, at)
+  local a, b, c, d = byte(text, at, at + 3)
+  return ((a * 256 + b) * 256 + c) * 256 + d
+end
+
 local function bucket_of(tag, buckets, span)
-  local a, b, c, d = byte(tag, 1, 4)
-  local bucket = (((a * 256 + b) * 256 + c) * 256 + d) % span
+  local bucket = hash_of(tag, 1) % span
   if bucket >= buckets then bucket = bucket - span / 2 end
   return bucket
 end
