@@ -76,21 +76,28 @@ impl Criteria {
         self.tables.iter().map(|table| table.attribute)
     }
 
-    /// Which slots can be meant, one byte each, 1 for yes, by the columns of the attributes that
-    /// restrict. What a column does not reach is not meant.
-    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u8>, Outdated> {
+    /// Which slots can be meant, in order and counted from where the columns begin, by the columns
+    /// of the attributes that restrict. What a column does not reach is not meant.
+    ///
+    /// Each criterion looks only at what those before it left. The loop has no branch on what it
+    /// finds: a processor cannot foresee who is meant.
+    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u32>, Outdated> {
         let slots = columns.iter().map(|column| column.len() / CODE_LEN).min().unwrap_or(0);
-        let mut mask = vec![YES; slots];
+        let mut left: Vec<u32> = (0..u32::try_from(slots).unwrap_or(u32::MAX)).collect();
         let mut seen = 0;
         for (table, column) in self.tables.iter().zip(columns) {
-            for (verdict, code) in mask.iter_mut().zip(column.chunks_exact(CODE_LEN)) {
-                let code = u16::from_be_bytes([code[0], code[1]]);
-                let this = table.verdict(code);
-                seen |= this;
-                *verdict &= this;
+            let (codes, _) = column.as_chunks::<CODE_LEN>();
+            let mut kept = 0;
+            for at in 0..left.len() {
+                let slot = left[at];
+                let verdict = table.verdict(u16::from_be_bytes(codes[slot as usize]));
+                seen |= verdict;
+                left[kept] = slot;
+                kept += usize::from(verdict == YES);
             }
+            left.truncate(kept);
         }
-        if seen & NOT_KNOWN == 0 { Ok(mask) } else { Err(Outdated) }
+        if seen & NOT_KNOWN == 0 { Ok(left) } else { Err(Outdated) }
     }
 
     /// Whether the device with this record is meant.
@@ -126,9 +133,27 @@ mod tests {
         let mut targeting = Targeting::everyone();
         targeting.set(Attribute::Country, vec!["CN".into()]);
         let criteria = Criteria::new(&targeting, UnixMillis(0), &Dictionaries::default());
-        assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![NO, NO]));
+        assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![]));
         assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(Outdated));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(Outdated));
         assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
+    }
+
+    #[test]
+    fn a_slot_is_meant_if_every_criterion_says_so_and_one_no_needs_no_other_answer() {
+        let table = |attribute, verdicts: &[u8]| Table { attribute, verdicts: verdicts.to_vec() };
+        let tables = vec![
+            table(Attribute::Country, &[NO, YES, NO]),
+            table(Attribute::Brand, &[NO, NO, YES]),
+        ];
+        let criteria = Criteria { tables, registered_by: UnixMillis(0) };
+        let candidates = |countries: &[u16], brands: &[u16]| {
+            criteria.candidates(&[column(countries), column(brands)])
+        };
+        assert_eq!(candidates(&[1, 0, 2, 1, 1], &[2, 2, 2, 1, 2]), Ok(vec![0, 4]));
+        assert_eq!(candidates(&[1, 1, 1], &[2]), Ok(vec![0]), "a short column is a no");
+        assert_eq!(candidates(&[0, 2], &[3, 3]), Ok(vec![]), "what is not known decides nothing");
+        assert_eq!(candidates(&[0, 1], &[2, 3]), Err(Outdated));
+        assert_eq!(candidates(&[3, 0], &[0, 0]), Err(Outdated));
     }
 }

@@ -205,11 +205,11 @@ impl RedisIndex {
         let slots: Vec<u32> = if columns.is_empty() {
             (from..to).collect()
         } else {
-            let mask = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
             if read_time(&newest) <= scope.registered_by {
-                return Ok(mask.into_iter().map(u64::from).sum());
+                return Ok(candidates.len() as u64);
             }
-            (from..to).zip(mask).filter_map(|(slot, is)| (is != 0).then_some(slot)).collect()
+            candidates.into_iter().map(|at| from + at).collect()
         };
         let mut count = 0;
         for slots in slots.chunks(MAX_PAGE) {
@@ -250,10 +250,10 @@ impl RedisIndex {
             }
         }
         let mut answers = byte_strings(self.bulk.read_all(&pipe).await?)?.into_iter();
-        for (from, to) in parts(from, to) {
+        for (from, _) in parts(from, to) {
             let columns: Vec<_> = answers.by_ref().take(criteria.attributes().count()).collect();
-            let mask = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
-            for (slot, _) in (from..to).zip(mask).filter(|(_, is)| *is != 0) {
+            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            for slot in candidates.into_iter().map(|at| from + at) {
                 if window.slots.len() == room {
                     window.next = slot;
                     return Ok(window);
