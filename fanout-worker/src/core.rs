@@ -4,11 +4,10 @@
 use std::{fmt, sync::Arc};
 
 use push_shared::{index::Index, queue::Queue, time::UnixMillis};
-use tokio::sync::Semaphore;
 
 use crate::{
-    metrics::Metrics, paces::Paces, patience::Patience, strand::TurnLimits, transports::Transports,
-    verdict::Backoff,
+    metrics::Metrics, paces::Paces, patience::Patience, right_of_way::RightOfWay,
+    strand::TurnLimits, transports::Transports, verdict::Backoff,
 };
 
 /// Where the time comes from.
@@ -34,10 +33,7 @@ pub(crate) struct Core {
     pub(crate) transports: Transports,
     pub(crate) limits: TurnLimits,
     pub(crate) plan: PlanLimits,
-    /// A permit for each request to the index that the task lane has in work at once. The index
-    /// serves one after the other, so what others ask for waits behind as many as there are
-    /// permits; and on a machine that is full, a worker leaves the processor to others meanwhile.
-    pub(crate) bulk_requests: Semaphore,
+    pub(crate) right_of_way: RightOfWay,
     pub(crate) backoff: Backoff,
     /// Tries of a device, the first included.
     pub(crate) retry_attempts: u32,

@@ -28,6 +28,7 @@ const JOBS_AT_ONCE: usize = 32;
 
 /// Works off one envelope and settles it.
 pub(crate) async fn handle(core: &Core, delivery: Delivery, stopping: &CancellationToken) {
+    let _first = core.right_of_way.small();
     let decided = match decode_batch(&delivery.payload) {
         Err(error) => {
             put_aside(core, Lane::Jobs, delivery.payload.clone(), &error.to_string(), stopping)

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod progress;
 pub mod ready;
 mod retry;
+mod right_of_way;
 mod settings;
 mod settle;
 mod strand;
@@ -31,7 +32,7 @@ use push_shared::{
     queue::{Lane, Queue, QueueError},
     time::UnixMillis,
 };
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -40,13 +41,14 @@ pub use crate::{
     core::{Clock, PlanLimits, Random},
     metrics::Metrics,
     patience::Patience,
+    right_of_way::BulkLimits,
     settings::{
         MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
     },
     strand::TurnLimits,
     transports::Transports,
 };
-use crate::{core::Core, in_work::InWork, paces::Paces};
+use crate::{core::Core, in_work::InWork, paces::Paces, right_of_way::RightOfWay};
 
 /// Why a worker ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +120,7 @@ pub async fn run(
         transports: parts.transports,
         limits: settings.limits,
         plan: settings.plan,
-        bulk_requests: Semaphore::new(settings.bulk_requests),
+        right_of_way: RightOfWay::new(settings.bulk),
         backoff: settings.backoff,
         retry_attempts: settings.retry_attempts,
         patience: settings.patience,

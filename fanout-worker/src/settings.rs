@@ -7,6 +7,7 @@ use push_shared::settings::{Mistakes, address, count, duration};
 use crate::{
     core::PlanLimits,
     patience::Patience,
+    right_of_way::BulkLimits,
     strand::TurnLimits,
     transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
     verdict::Backoff,
@@ -29,6 +30,9 @@ pub struct WorkerArgs {
     /// devices wait behind no more
     #[arg(long, env = "PUSH_BULK_REQUESTS", value_name = "N", default_value = "1")]
     bulk_requests: String,
+    /// How long each of these requests waits for pushes that are sent at once, at most
+    #[arg(long, env = "PUSH_BULK_YIELDS", value_name = "TIME", default_value = "5ms")]
+    bulk_yields: String,
     /// How long a slice is worked on before others have their turn
     #[arg(long, env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
     turn: String,
@@ -114,8 +118,8 @@ pub struct WorkerSettings {
     pub job_prefetch: u16,
     /// Tasks in work at once.
     pub task_prefetch: u16,
-    /// Requests to the index for the task lane that are in work at once.
-    pub bulk_requests: usize,
+    /// The task lane's use of the index.
+    pub bulk: BulkLimits,
     /// Bounds of a turn.
     pub limits: TurnLimits,
     /// How broadcasts are cut.
@@ -159,6 +163,7 @@ impl WorkerArgs {
             m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
         let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
         let mut time = |flag, text| m.take(flag, text, duration);
+        let bulk_yields = time("--bulk-yields", &self.bulk_yields);
         let turn = time("--turn", &self.turn);
         let now_window = time("--now-window", &self.now_window);
         let retry_first = time("--retry-first", &self.retry_first);
@@ -173,7 +178,7 @@ impl WorkerArgs {
         Some(WorkerSettings {
             job_prefetch: job_prefetch?,
             task_prefetch: task_prefetch?,
-            bulk_requests: bulk_requests?,
+            bulk: BulkLimits { requests: bulk_requests?, yields: bulk_yields? },
             limits: TurnLimits { batch: batch?, time: turn?, now_window: now_window? },
             plan: PlanLimits { strands: strands?, min_slots: min_slots? },
             backoff: Backoff { stand_by: stand_by?, first: retry_first, longest: retry_longest },

@@ -261,16 +261,14 @@ impl Strand<'_> {
         Ok((count, plan::advance(self.slices, position, None)))
     }
 
-    /// A place among the requests of the task lane that the index works on at once. Without one
-    /// when the worker stops: while the index is away, strands must not each wait for its time-out
-    /// in turn.
+    /// Waits until this strand may ask the index.
     async fn place_at_index<'c>(
         &self,
         core: &'c Core,
         stopping: &CancellationToken,
     ) -> Option<SemaphorePermit<'c>> {
         match self.lane {
-            Lane::Tasks => stopping.run_until_cancelled(core.bulk_requests.acquire()).await?.ok(),
+            Lane::Tasks => core.right_of_way.bulk(stopping).await,
             Lane::Jobs => None,
         }
     }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use push_fanout_worker::{
-    Consuming, Metrics, Parts, Patience, PlanLimits, Transports, TurnLimits, WorkerSettings,
-    verdict::Backoff,
+    BulkLimits, Consuming, Metrics, Parts, Patience, PlanLimits, Transports, TurnLimits,
+    WorkerSettings, verdict::Backoff,
 };
 use push_shared::{
     app::App,
@@ -373,7 +373,7 @@ fn settings() -> WorkerSettings {
     WorkerSettings {
         job_prefetch: 2,
         task_prefetch: 2,
-        bulk_requests: 1,
+        bulk: BulkLimits { requests: 1, yields: ms(5) },
         limits: TurnLimits { batch: BATCH, time: ms(25), now_window: ms(5_000) },
         plan: PlanLimits { strands: 3, min_slots: 4 },
         backoff: Backoff { stand_by: ms(150), first: ms(20), longest: ms(500) },
