@@ -97,7 +97,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Device(DeviceCommand::Listen(args)) => device::listen::run(args, out).await,
         Command::App(command) => app::run(command, &*index(&urls, &cli.data_dir).await?, out).await,
         Command::Device(command) => {
-            device::run(command, &*index(&urls, &cli.data_dir).await?, out).await
+            device::run(command, &index(&urls, &cli.data_dir).await?, out).await
         }
         Command::Message(command) => {
             let index = index(&urls, &cli.data_dir).await?;

@@ -49,6 +49,7 @@ suite! {
         a_device_comes_back_as_it_was_registered,
         registering_again_replaces_the_device_and_keeps_its_time_of_registration,
         of_two_entries_for_one_client_in_one_call_the_later_wins,
+        two_clients_that_the_map_cannot_tell_apart_are_two_devices,
         a_removed_device_is_gone_and_can_come_back,
         many_devices_are_registered_and_found_by_their_ids,
         long_ids_and_tokens_of_any_length_are_kept_exactly,

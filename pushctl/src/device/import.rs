@@ -1,20 +1,23 @@
 //! Bulk import: NDJSON in, devices into the index.
 //!
-//! A reader thread parses the lines and deals them out to [`PARTS`], by client id. The chunks of a
-//! part are stored one after another, so that of two lines for one device the later wins; the
-//! parts are stored side by side, so that the index has work while a chunk is made ready for it.
+//! A reader thread parses the lines and deals them out to [`PARTS`], by the neighbourhood of the
+//! device in the index. The chunks of a part are stored one after another, so that of two lines for
+//! one device the later wins; the parts are stored side by side, so that the index has work while
+//! a chunk is made ready for it. Chunks are large because neighbours share work in the index: among
+//! a million devices in Redis, a chunk has three for each bucket of the map that it changes.
 
 use std::{
     fs::File,
-    hash::{DefaultHasher, Hash, Hasher},
     io::{self, BufRead, BufReader, Read},
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
-use futures::future;
 use indicatif::ProgressBar;
 use push_shared::{
     device::{Device, DeviceDraft},
@@ -23,16 +26,18 @@ use push_shared::{
     time::UnixMillis,
 };
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::output::Output;
 
 /// Parts that are stored side by side: one is made ready while the index works on the other.
 const PARTS: usize = 2;
-/// Lines that are stored together.
-const CHUNK_LINES: usize = 16_384;
+/// Lines that are stored together: about 25 MB of devices.
+const CHUNK_LINES: usize = 65_536;
+/// The same for the first chunk; they grow, so that the index soon has work.
+const FIRST_CHUNK_LINES: usize = 4096;
 /// Parsed chunks of a part that may wait to be stored.
-const CHUNKS_AHEAD: usize = 2;
+const CHUNKS_AHEAD: usize = 1;
 /// The longest line, in bytes: a device with the longest token fits twice.
 const MAX_LINE: u64 = 16 * 1024;
 /// Bad lines that are reported one by one; the others are counted.
@@ -69,7 +74,12 @@ struct Totals {
 /// # Errors
 /// If the file cannot be read, the index does not answer, or any line was bad. Good lines are
 /// imported in the last case.
-pub async fn run(app: &AppId, file: &Path, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+pub async fn run(
+    app: &AppId,
+    file: &Path,
+    index: &Arc<dyn Index>,
+    out: Output,
+) -> anyhow::Result<()> {
     let (input, size): (Box<dyn Read + Send>, _) = if file == Path::new("-") {
         (Box::new(io::stdin()), None)
     } else {
@@ -84,15 +94,24 @@ pub async fn run(app: &AppId, file: &Path, index: &dyn Index, out: Output) -> an
     bar.enable_steady_tick(TICK);
     let started = Instant::now();
 
-    let (senders, parts): (Vec<_>, Vec<_>) =
-        (0..PARTS).map(|_| mpsc::channel(CHUNKS_AHEAD)).unzip();
-    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &senders));
-    let progress = Progress { bar, devices: AtomicU64::new(0) };
-    let stored = parts.into_iter().map(|part| store_part(app, index, part, &progress));
-    let stored = future::try_join_all(stored).await?;
+    let progress = Arc::new(Progress { bar, devices: AtomicU64::new(0) });
+    let mut parts = JoinSet::new();
+    let mut senders = Vec::with_capacity(PARTS);
+    for _ in 0..PARTS {
+        let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+        senders.push(sender);
+        parts.spawn(store_part(app.clone(), index.clone(), chunks, progress.clone()));
+    }
+    let neighbourhoods = index.clone();
+    let part_of = move |client: &ClientId| neighbourhoods.neighbourhood(client) as usize % PARTS;
+    let reader = tokio::task::spawn_blocking(move || read_chunks(input, &senders, part_of));
+    let mut totals = Totals::default();
+    while let Some(stored) = parts.join_next().await {
+        totals = totals.and(stored??);
+    }
     reader.await?.context("cannot read the input to its end")?;
     progress.bar.finish_and_clear();
-    report(&stored.into_iter().fold(Totals::default(), Totals::and), started.elapsed(), out)
+    report(&totals, started.elapsed(), out)
 }
 
 /// What a person sees meanwhile, of all parts together.
@@ -102,15 +121,15 @@ struct Progress {
 }
 
 async fn store_part(
-    app: &AppId,
-    index: &dyn Index,
+    app: AppId,
+    index: Arc<dyn Index>,
     mut chunks: mpsc::Receiver<Chunk>,
-    progress: &Progress,
+    progress: Arc<Progress>,
 ) -> anyhow::Result<Totals> {
     let mut totals = Totals::default();
     while let Some(chunk) = chunks.recv().await {
         let before = totals.devices();
-        store(app, index, &chunk, &mut totals).await?;
+        store(&app, &*index, &chunk, &mut totals).await?;
         for bad in chunk.bad {
             totals.bad(bad);
         }
@@ -197,10 +216,15 @@ fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
 }
 
 /// Reads the input into chunks of each part. Lines that are no devices go with the first.
-fn read_chunks(input: impl Read, parts: &[mpsc::Sender<Chunk>]) -> io::Result<()> {
+fn read_chunks(
+    input: impl Read,
+    parts: &[mpsc::Sender<Chunk>],
+    part_of: impl Fn(&ClientId) -> usize,
+) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut line = Vec::new();
     let mut chunks: Vec<Chunk> = parts.iter().map(|_| Chunk::default()).collect();
+    let mut full = FIRST_CHUNK_LINES;
     let mut number = 0;
     loop {
         line.clear();
@@ -218,7 +242,7 @@ fn read_chunks(input: impl Read, parts: &[mpsc::Sender<Chunk>]) -> io::Result<()
             (Some(parse(&line)), read)
         };
         let place = match &device {
-            Some(Ok(device)) => part_of(&device.client_id, parts.len()),
+            Some(Ok(device)) => part_of(&device.client_id),
             _ => 0,
         };
         let (Some(part), Some(chunk)) = (parts.get(place), chunks.get_mut(place)) else { continue };
@@ -231,10 +255,11 @@ fn read_chunks(input: impl Read, parts: &[mpsc::Sender<Chunk>]) -> io::Result<()
             Some(Err(reason)) => chunk.bad.push(BadLine { line: number, reason }),
             None => {}
         }
-        if chunk.devices.len() + chunk.bad.len() >= CHUNK_LINES
-            && part.blocking_send(std::mem::take(chunk)).is_err()
-        {
-            return Ok(()); // the import was given up
+        if chunk.devices.len() + chunk.bad.len() >= full {
+            if part.blocking_send(std::mem::take(chunk)).is_err() {
+                return Ok(()); // the import was given up
+            }
+            full = CHUNK_LINES.min(full * 2);
         }
     }
     for (part, chunk) in parts.iter().zip(chunks) {
@@ -242,13 +267,6 @@ fn read_chunks(input: impl Read, parts: &[mpsc::Sender<Chunk>]) -> io::Result<()
         let _ = part.blocking_send(chunk);
     }
     Ok(())
-}
-
-/// The part that all lines of this device are in.
-fn part_of(client: &ClientId, parts: usize) -> usize {
-    let mut hasher = DefaultHasher::new();
-    client.as_str().hash(&mut hasher);
-    (hasher.finish() % parts as u64) as usize
 }
 
 /// Reads up to the end of a line without keeping it; returns how many bytes that were.
@@ -284,7 +302,8 @@ mod tests {
     /// The chunks of so many parts.
     fn read_into(parts: usize, input: &str) -> Vec<Vec<Chunk>> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..parts).map(|_| mpsc::channel(4)).unzip();
-        read_chunks(input.as_bytes(), &senders).unwrap();
+        let part_of = |client: &ClientId| usize::from(client.as_str().as_bytes()[0]) % parts;
+        read_chunks(input.as_bytes(), &senders, part_of).unwrap();
         let chunks = |mut part: mpsc::Receiver<_>| std::iter::from_fn(move || part.try_recv().ok());
         receivers.into_iter().map(|part| chunks(part).collect()).collect()
     }

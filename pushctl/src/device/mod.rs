@@ -5,7 +5,7 @@ pub mod import;
 pub mod listen;
 pub mod subscriber;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -102,7 +102,11 @@ impl PutArgs {
 ///
 /// # Errors
 /// If the command cannot be carried out, wholly or in part.
-pub async fn run(command: DeviceCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+pub async fn run(
+    command: DeviceCommand,
+    index: &Arc<dyn Index>,
+    out: Output,
+) -> anyhow::Result<()> {
     match command {
         DeviceCommand::Import { app_id, file } => {
             require_app(index, &app_id).await?;
@@ -110,7 +114,7 @@ pub async fn run(command: DeviceCommand, index: &dyn Index, out: Output) -> anyh
         }
         DeviceCommand::Export { app_id } => {
             require_app(index, &app_id).await?;
-            export::run(&app_id, index, out).await
+            export::run(&app_id, &**index, out).await
         }
         DeviceCommand::Put(args) => {
             require_app(index, &args.app_id).await?;
@@ -140,7 +144,7 @@ pub async fn run(command: DeviceCommand, index: &dyn Index, out: Output) -> anyh
     }
 }
 
-async fn require_app(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<()> {
     index.app(app_id).await?.map(drop).with_context(|| {
         format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
     })

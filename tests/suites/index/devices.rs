@@ -73,6 +73,27 @@ pub(crate) async fn a_device_comes_back_as_it_was_registered(index: &dyn Index) 
     assert_eq!(index.device(&app(), &client("nobody")).await.unwrap(), None);
 }
 
+/// The 46 bits of their SHA-256 that the Redis engine keeps in its map are the same.
+const ALIKE: [&str; 2] = ["c6007198", "c8086181"];
+
+pub(crate) async fn two_clients_that_the_map_cannot_tell_apart_are_two_devices(index: &dyn Index) {
+    let of = |country| ALIKE.map(|id| device(id, &[("country", country)]));
+    let [first, second] = of("CN");
+    let put = index.put_devices(&app(), &[first.clone(), second.clone()], NOW).await.unwrap();
+    assert_eq!(put, [Ok(Put::Created); 2], "in one call");
+    let [_, moved] = of("SG");
+    let put = index.put_devices(&app(), &[first.clone(), moved.clone()], NOW).await.unwrap();
+    assert_eq!(put, [Ok(Put::Updated); 2]);
+    assert_eq!(index.device(&app(), &first.client_id).await.unwrap(), Some(first.clone()));
+    assert_eq!(index.device(&app(), &moved.client_id).await.unwrap(), Some(moved.clone()));
+    assert!(index.remove_device(&app(), &first.client_id).await.unwrap());
+    assert_eq!(index.device(&app(), &first.client_id).await.unwrap(), None);
+    assert_eq!(index.device(&app(), &moved.client_id).await.unwrap(), Some(moved));
+    let put = index.put_devices(&app(), &[first], NOW).await.unwrap();
+    assert_eq!(put, [Ok(Put::Created)], "beside the one that is there");
+    assert_eq!(index.count_devices(&app()).await.unwrap(), 2);
+}
+
 pub(crate) async fn registering_again_replaces_the_device_and_keeps_its_time_of_registration(
     index: &dyn Index,
 ) {

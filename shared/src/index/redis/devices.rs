@@ -30,11 +30,18 @@ const PUT_IN_FLIGHT: usize = 32;
 /// The most clients that one script call looks up.
 const FIND_CLIENTS: usize = 256;
 
+/// A device that is to be registered.
+struct Entry<'a> {
+    /// Which of the caller's devices it is.
+    number: usize,
+    place: Place,
+    device: &'a Device,
+    codes: Codes,
+}
+
 /// Devices of one shard, encoded for the script.
 #[derive(Default)]
 struct Batch {
-    /// Which of the caller's devices they are.
-    places: Vec<usize>,
     tags: Vec<u8>,
     columns: [Vec<u8>; Attribute::COUNT],
     records: Vec<Vec<u8>>,
@@ -42,22 +49,42 @@ struct Batch {
 }
 
 impl Batch {
-    fn push(&mut self, place: usize, tag: &[u8], codes: &Codes, record: Vec<u8>) {
-        self.places.push(place);
-        self.tags.extend_from_slice(tag);
-        for (column, code) in self.columns.iter_mut().zip(codes) {
-            column.extend_from_slice(&code.to_be_bytes());
+    /// As many of the entries as one call takes, from the first on.
+    fn of(entries: &[Entry<'_>], now: UnixMillis) -> Result<Self, IndexError> {
+        let mut batch = Self::default();
+        for Entry { place, device, codes, .. } in entries {
+            if batch.records.len() == PUT_DEVICES || batch.bytes >= PUT_BYTES {
+                break;
+            }
+            let record = Record::of(device, *codes, now).encode()?;
+            batch.tags.extend_from_slice(&place.tag);
+            for (column, code) in batch.columns.iter_mut().zip(codes) {
+                column.extend_from_slice(&code.to_be_bytes());
+            }
+            batch.bytes += record.len();
+            batch.records.push(record);
         }
-        self.bytes += record.len();
-        self.records.push(record);
-    }
-
-    fn is_full(&self) -> bool {
-        self.places.len() >= PUT_DEVICES || self.bytes >= PUT_BYTES
+        Ok(batch)
     }
 }
 
 impl RedisIndex {
+    /// Registers devices of one shard; gives them back with a letter for each. A batch is encoded
+    /// when its turn comes, so that Redis works on one shard while the next is made ready.
+    async fn put_in_shard<'a>(
+        &self,
+        app: &AppId,
+        entries: &'a [Entry<'a>],
+        now: UnixMillis,
+    ) -> Result<(&'a [Entry<'a>], Vec<u8>), IndexError> {
+        let mut answers = Vec::with_capacity(entries.len());
+        while let Some((first, _)) = entries[answers.len()..].split_first() {
+            let batch = Batch::of(&entries[answers.len()..], now)?;
+            answers.extend(self.put_batch(app, first.place.shard, &batch, now).await?);
+        }
+        Ok((entries, answers))
+    }
+
     async fn put_batch(
         &self,
         app: &AppId,
@@ -74,9 +101,9 @@ impl RedisIndex {
         for record in &batch.records {
             call.arg(record);
         }
-        let link = if batch.places.len() == 1 { &self.quick } else { &self.bulk };
+        let link = if batch.records.len() == 1 { &self.quick } else { &self.bulk };
         let answers = reply::bytes(call.run(link).await?)?.unwrap_or_default();
-        if answers.len() == batch.places.len() {
+        if answers.len() == batch.records.len() {
             Ok(answers)
         } else {
             Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
@@ -146,6 +173,10 @@ impl RedisIndex {
 
 #[async_trait]
 impl Devices for RedisIndex {
+    fn neighbourhood(&self, client: &ClientId) -> u32 {
+        Place::of(client).shard
+    }
+
     async fn put_devices(
         &self,
         app: &AppId,
@@ -154,34 +185,26 @@ impl Devices for RedisIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
         let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
-        // Calls for one shard stand in one queue: of two entries for one client the later must
-        // win.
-        let mut shards: BTreeMap<u32, Vec<Batch>> = BTreeMap::new();
-        for (place, (device, codes)) in devices.iter().zip(&codes).enumerate() {
+        let mut entries = Vec::with_capacity(devices.len());
+        for (number, (device, codes)) in devices.iter().zip(codes).enumerate() {
             results.push(codes.map(|_| Put::Created));
-            let Ok(codes) = codes else { continue };
-            let record = Record::of(device, *codes, now).encode()?;
-            let Place { shard, tag } = Place::of(&device.client_id);
-            let batches = shards.entry(shard).or_default();
-            if batches.last().is_none_or(Batch::is_full) {
-                batches.push(Batch::default());
-            }
-            if let Some(batch) = batches.last_mut() {
-                batch.push(place, &tag, codes, record);
+            if let Ok(codes) = codes {
+                let place = Place::of(&device.client_id);
+                entries.push(Entry { number, place, device, codes });
             }
         }
-        let puts = shards.into_iter().map(|(shard, batches)| async move {
-            let mut done = Vec::with_capacity(batches.len());
-            for batch in batches {
-                let answers = self.put_batch(app, shard, &batch, now).await?;
-                done.push((batch.places, answers));
-            }
-            Ok::<_, IndexError>(done)
-        });
+        // Neighbours in the map share a call, and with it the reading and writing of a bucket. The
+        // sort is stable and calls for one shard follow each other: of two entries for one client
+        // the later must win.
+        entries.sort_by_key(|entry| (entry.place.shard, entry.place.in_map_order()));
+        let mut puts = Vec::new();
+        for entries in entries.chunk_by(|a, b| a.place.shard == b.place.shard) {
+            puts.push(self.put_in_shard(app, entries, now));
+        }
         let done: Vec<_> = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT).try_collect().await?;
-        for (places, answers) in done.into_iter().flatten() {
-            for (place, answer) in places.into_iter().zip(answers) {
-                if let Some(result) = results.get_mut(place) {
+        for (entries, answers) in done {
+            for (entry, answer) in entries.iter().zip(answers) {
+                if let Some(result) = results.get_mut(entry.number) {
                     *result = match answer {
                         b'c' => Ok(Put::Created),
                         b'u' => Ok(Put::Updated),

@@ -173,6 +173,10 @@ impl RedisIndex {
         devices: impl Iterator<Item = &'a Attributes> + Clone,
     ) -> Result<Vec<Result<Codes, PutRefused>>, IndexError> {
         let dictionaries = self.dictionaries(app).await?;
+        let known = || devices.clone().map(|device| dictionaries.codes(device));
+        if let Some(codes) = known().map(|codes| codes.ok().map(Ok)).collect() {
+            return Ok(codes);
+        }
         for attribute in Attribute::ALL {
             let mut unknown: Vec<&str> = dictionaries.with(attribute, |known| {
                 devices
@@ -195,7 +199,7 @@ impl RedisIndex {
             self.read_rest_of(app, &dictionaries, attribute).await?;
         }
         let refused = |attribute| PutRefused::DictionaryFull(attribute);
-        Ok(devices.map(|device| dictionaries.codes(device).map_err(refused)).collect())
+        Ok(known().map(|codes| codes.map_err(refused)).collect())
     }
 
     /// The attributes that codes stand for.

@@ -56,6 +56,13 @@ impl Place {
         place.tag.copy_from_slice(&tag[..TAG_LEN]);
         place
     }
+
+    /// An order in which the clients of a bucket stand together, however many buckets there are:
+    /// a bucket's number is the low bits of the hash, as many as it takes.
+    pub(super) fn in_map_order(&self) -> u32 {
+        let [a, b, c, d, _] = self.tag;
+        u32::from_be_bytes([a, b, c, d]).reverse_bits()
+    }
 }
 
 /// The constants, for scripts.
@@ -78,7 +85,34 @@ mod tests {
     }
 
     #[test]
+    fn in_map_order_the_clients_of_a_bucket_stand_together_however_many_buckets_there_are() {
+        let place = |n| Place::of(&format!("c{n}").parse().unwrap());
+        let mut places: Vec<_> = (0..2000).map(place).collect();
+        places.sort_by_key(Place::in_map_order);
+        for buckets in [1_u32, 2, 3, 8, 11, 100] {
+            let span = buckets.next_power_of_two();
+            let mut runs: Vec<u32> = Vec::new();
+            for place in &places {
+                let [a, b, c, d, _] = place.tag;
+                let low = u32::from_be_bytes([a, b, c, d]) % span;
+                runs.push(if low < buckets { low } else { low - span / 2 });
+            }
+            runs.dedup();
+            let mut each = runs.clone();
+            each.sort_unstable();
+            each.dedup();
+            assert_eq!(runs.len(), each.len(), "a bucket of {buckets} is not in one run");
+            assert_eq!(each.len(), buckets as usize, "every bucket has somebody");
+        }
+    }
+
+    #[test]
     fn a_segment_holds_whole_chunks() {
         assert_eq!(SEGMENT_SLOTS % CHUNK_SLOTS, 0);
+    }
+
+    #[test]
+    fn two_bytes_name_a_slot_of_a_segment() {
+        assert!(u16::try_from(SEGMENT_SLOTS).is_ok());
     }
 }

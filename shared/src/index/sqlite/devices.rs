@@ -1,4 +1,5 @@
-//! The devices of an app: each call is one transaction on the file.
+//! The devices of an app: a call is one transaction on the file, or one for every
+//! [`PUT_DEVICES`] that it registers.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -17,6 +18,10 @@ use crate::{
     targeting::Targeting,
     time::UnixMillis,
 };
+
+/// The most devices that one transaction registers: other writers wait for it, about a fifth of a
+/// second.
+const PUT_DEVICES: usize = 16_384;
 
 /// Finds one device and reads of it what is needed.
 fn find<T>(
@@ -55,10 +60,15 @@ impl Devices for SqliteIndex {
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        let (namespace, app, devices) = (self.namespace(), app.clone(), devices.to_vec());
-        let most = self.most_slots;
-        let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, now, most);
-        Ok(self.database.write(put).await?)
+        let mut results = Vec::with_capacity(devices.len());
+        for devices in devices.chunks(PUT_DEVICES) {
+            let (namespace, app, devices) = (self.namespace(), app.clone(), devices.to_vec());
+            let most = self.most_slots;
+            let put =
+                move |sql: &Connection| register::put(sql, &namespace, &app, &devices, now, most);
+            results.extend(self.database.write(put).await?);
+        }
+        Ok(results)
     }
 
     async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError> {

@@ -32,13 +32,34 @@ do
   for i, text in ipairs(redis.call('MGET', unpack(keys))) do buckets[order[i]] = text or '' end
 end
 
+-- What a bucket gains, and the tags of all that is gained, stand apart until the bucket is needed
+-- as a whole: Lua hashes every byte of a string that it makes, and would hash the bucket again for
+-- each new device.
+local gains, gained_tags = {}, {}
+
 local function load_bucket(bucket)
   if not buckets[bucket] then buckets[bucket] = redis.call('GET', bucket_key(bucket)) or '' end
+  if gains[bucket] then
+    buckets[bucket] = buckets[bucket] .. table.concat(gains[bucket])
+    gains[bucket] = nil
+  end
   return buckets[bucket]
 end
 
+local function add_entry(bucket, tag, slot)
+  local gain = gains[bucket]
+  if gain then
+    gain[#gain + 1] = tag .. pack('>I4', slot)
+  else
+    gains[bucket] = { tag .. pack('>I4', slot) }
+    dirty_buckets[bucket] = true
+  end
+  gained_tags[tag] = true
+end
+
 -- Chunks that were read or changed; what is appended to one waits in `tails` to be joined once.
-local chunks, tails, dirty_chunks = {}, {}, {}
+-- Segments with a new device are noted in `newest`.
+local chunks, tails, dirty_chunks, newest = {}, {}, {}, {}
 
 local function load_chunk(chunk)
   if not chunks[chunk] then chunks[chunk] = redis.call('GET', chunk_key(chunk)) or '' end
@@ -60,35 +81,38 @@ end
 local function append_record(slot, record)
   local chunk = floor(slot / CHUNK)
   local tail = tails[chunk]
-  if not tail then
-    tail = {}
-    tails[chunk] = tail
+  if tail then
+    tail[#tail + 1] = record
+  else
+    tails[chunk] = { record }
     dirty_chunks[chunk] = true
+    newest[floor(slot / SEGMENT)] = true
   end
-  tail[#tail + 1] = record
 end
 
 -- The slot of the client of a record, and where its present record lies in which chunk, if it
--- is registered.
+-- is registered. Few are, and of those that are not hardly one shares its tag with another.
 local function find_client(bucket, tag, record)
-  local at, slot = next_entry(bucket, tag, 1)
+  if not find(buckets[bucket], tag, 1, true) and not gained_tags[tag] then return nil end
+  local entries = load_bucket(bucket)
+  local at, slot = next_entry(entries, tag, 1)
   if not at then return nil end
   local id = client_id(record, (bounds(record, 1)))
   while at do
     local text = load_chunk(floor(slot / CHUNK))
     local first, body, last = locate(text, slot)
     if client_id(text, body) == id then return slot, text, body, last end
-    at, slot = next_entry(bucket, tag, at + 1)
+    at, slot = next_entry(entries, tag, at + 1)
   end
 end
 
 local free = redis.call('LLEN', free_key())
-local slots, answers, newest = {}, {}, {}
+local slots, answers = {}, {}
 
 for i = 1, count do
   local record = ARGV[FIXED + i]
   local tag, bucket = tag_of[i], bucket_at[i]
-  local slot, text, body, last = find_client(buckets[bucket], tag, record)
+  local slot, text, body, last = find_client(bucket, tag, record)
   if slot then
     local record_body, record_last = bounds(record, 1)
     -- The time of registration stays; it has the same length in both.
@@ -105,30 +129,26 @@ for i = 1, count do
       slot = tonumber(redis.call('RPOP', free_key()))
       free = free - 1
       replace_record(slot, record)
+      newest[floor(slot / SEGMENT)] = true
     else
       slot = shard.height
       shard.height = slot + 1
       append_record(slot, record)
     end
-    buckets[bucket] = buckets[bucket] .. tag .. be32(slot)
-    dirty_buckets[bucket] = true
+    add_entry(bucket, tag, slot)
     shard.live = shard.live + 1
     slots[i] = slot
-    newest[floor(slot / SEGMENT)] = true
     answers[i] = 'c'
   end
 end
 
--- A column grows to the next size class of the allocator, of which there are four from one
--- power of two to the next, less the longest header of a string: SETRANGE alone would double it.
+-- A column grows to the next size class of the allocator of which there are two from one power of
+-- two to the next, less the longest header of a string.
 local function capacity(needed)
   local class = 64
   while class - 10 < needed do class = class * 2 end
-  for eighths = 5, 7 do
-    local smaller = class * eighths / 8 - 10
-    if smaller >= needed then return smaller end
-  end
-  return class - 10
+  local smaller = class * 3 / 4 - 10
+  return smaller >= needed and smaller or class - 10
 end
 
 local lengths = {}
@@ -145,12 +165,14 @@ local function write_codes(slot, from, to)
     local key = column_key(attribute, segment)
     local codes = sub(ARGV[3 + attribute], from * 2 - 1, to * 2)
     if grown > len then
-      local text = sub(redis.call('GET', key) or '', 1, at)
-      text = text .. string.rep('\0', at - #text) .. codes
-      redis.call('SET', key, text .. string.rep('\0', grown - #text))
-    else
-      redis.call('SETRANGE', key, at, codes)
+      -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
+      -- the room.
+      local old = redis.call('GET', key)
+      redis.call('DEL', key)
+      redis.call('SETRANGE', key, grown - 1, '\0')
+      if old then redis.call('SETRANGE', key, 0, old) end
     end
+    redis.call('SETRANGE', key, at, codes)
   end
 end
 
@@ -158,8 +180,10 @@ local i = 1
 while i <= count do
   local slot, last = slots[i], i
   if slot then
-    while last < count and slots[last + 1] == slot + last + 1 - i
-      and slots[last + 1] % SEGMENT ~= 0 do last = last + 1 end
+    local following = slot + 1
+    while slots[last + 1] == following and following % SEGMENT ~= 0 do
+      last, following = last + 1, following + 1
+    end
     write_codes(slot, i, last)
   end
   i = last + 1
@@ -174,17 +198,25 @@ for segment in pairs(newest) do
 end
 
 -- Splits buckets until their mean load is back in bounds: at most one for every LOAD devices
--- that are new, and each moves the entries of one bucket.
+-- that are new. The bit of the hash that is new in the bucket's number says what moves.
 while shard.live > LOAD * shard.buckets do
   local target = shard.buckets
-  span = span_of(target + 1)
-  local source = target - span / 2
-  local text, stay, move = load_bucket(source), {}, {}
+  local half = span_of(target + 1) / 2
+  local source = target - half
+  local place, bit = HASH - 1, half
+  while bit >= 256 do place, bit = place - 1, bit / 256 end
+  local text, parts = load_bucket(source), { [false] = {}, [true] = {} }
+  local from, moves = 1, false
   for at = 1, #text, ENTRY do
-    local list = hash_of(text, at) % span == target and move or stay
-    list[#list + 1] = sub(text, at, at + ENTRY - 1)
+    if (byte(text, at + place) % (2 * bit) >= bit) ~= moves then
+      local part = parts[moves]
+      part[#part + 1] = sub(text, from, at - 1)
+      from, moves = at, not moves
+    end
   end
-  buckets[source], buckets[target] = table.concat(stay), table.concat(move)
+  local part = parts[moves]
+  part[#part + 1] = sub(text, from)
+  buckets[source], buckets[target] = table.concat(parts[false]), table.concat(parts[true])
   dirty_buckets[source], dirty_buckets[target] = true, true
   shard.buckets = target + 1
 end
@@ -192,7 +224,7 @@ end
 local writes = {}
 for bucket in pairs(dirty_buckets) do
   writes[#writes + 1] = bucket_keys[bucket] or bucket_key(bucket)
-  writes[#writes + 1] = buckets[bucket]
+  writes[#writes + 1] = load_bucket(bucket)
 end
 for chunk in pairs(dirty_chunks) do
   writes[#writes + 1] = chunk_key(chunk)

@@ -1,17 +1,14 @@
 -- What the scripts of a shard share. KEYS[1] is the shard; the layout is described in layout.rs,
 -- record.rs and keys.rs, and constants and key names come from there.
 
-local byte, sub, find, char, floor = string.byte, string.sub, string.find, string.char, math.floor
+local byte, sub, find, floor = string.byte, string.sub, string.find, math.floor
+local pack, unpack_number = struct.pack, struct.unpack
 local ENTRY = TAG + 4
 
 local function be(text, at, len)
   local n = 0
   for i = at, at + len - 1 do n = n * 256 + byte(text, i) end
   return n
-end
-
-local function be32(n)
-  return char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
 end
 
 local function read_shard()
@@ -27,14 +24,13 @@ local function span_of(buckets)
   return span
 end
 
--- The part of a tag that names its bucket.
-local function hash_of(text, at)
-  local a, b, c, d = byte(text, at, at + 3)
-  return ((a * 256 + b) * 256 + c) * 256 + d
-end
+-- The part of a tag that names its bucket, a big-endian number of so many bytes.
+local HASH = 4
+
+local function hash_of(tag) return (unpack_number('>I4', tag)) end
 
 local function bucket_of(tag, buckets, span)
-  local bucket = hash_of(tag, 1) % span
+  local bucket = hash_of(tag) % span
   if bucket >= buckets then bucket = bucket - span / 2 end
   return bucket
 end
