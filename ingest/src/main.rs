@@ -5,9 +5,10 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_ingest::{IngestArgs, IngestProbe, Metrics, run_with_metrics};
+use push_ingest::{IngestArgs, IngestProbe, Metrics, Settings, run_with_metrics};
 use push_shared::{
-    engines::{EngineArgs, open_index, open_queue},
+    engines::{EngineArgs, EngineUrls, open_index, open_queue},
+    runtime::{self, RuntimeArgs},
     settings::Mistakes,
     shutdown,
     telemetry::{self, LogArgs},
@@ -25,26 +26,32 @@ struct Cli {
     #[command(flatten)]
     engines: EngineArgs,
     #[command(flatten)]
+    runtime: RuntimeArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match start(Cli::parse()).await {
+fn main() -> ExitCode {
+    match start(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => telemetry::failed(&format!("{error:#}")),
     }
 }
 
-async fn start(cli: Cli) -> anyhow::Result<()> {
+fn start(cli: &Cli) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
     let log = cli.log.check(telemetry::USUAL, &mut mistakes);
     let engines = cli.engines.check(&mut mistakes);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut mistakes);
-    let (settings, engines) = mistakes.finish(settings.zip(engines))?;
+    let threads = cli.runtime.check(&mut mistakes);
+    let ((settings, engines), threads) = mistakes.finish(settings.zip(engines).zip(threads))?;
     telemetry::init(log);
+    let runtime = runtime::start(threads).context("cannot start threads")?;
+    runtime.block_on(run(settings, engines))
+}
 
+async fn run(settings: Settings, engines: EngineUrls) -> anyhow::Result<()> {
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;

@@ -17,6 +17,7 @@ pub mod message;
 pub mod pace;
 pub mod queue;
 pub mod report;
+pub mod runtime;
 pub mod secret;
 pub mod settings;
 pub mod shutdown;

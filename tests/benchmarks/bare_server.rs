@@ -3,13 +3,14 @@
 //!
 //! It runs as a process of its own, with the runtime and the socket options of `ingest`.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{convert::Infallible, net::SocketAddr, process::ExitCode};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use push_shared::runtime;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
@@ -45,7 +46,11 @@ struct Notification {
 }
 
 /// Serves until the process is ended.
-pub(crate) async fn serve(address: SocketAddr) -> anyhow::Result<()> {
+pub(crate) fn run(address: SocketAddr) -> anyhow::Result<ExitCode> {
+    runtime::start(runtime::usual_threads())?.block_on(serve(address))
+}
+
+async fn serve(address: SocketAddr) -> anyhow::Result<ExitCode> {
     let listener = TcpListener::bind(address).await?;
     loop {
         let (stream, _) = listener.accept().await?;

@@ -1,7 +1,7 @@
 //! One connection: the time of one push after the other, over the time of one confirmed publish
 //! after the other.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
 use anyhow::ensure;
 use lapin::{
@@ -9,12 +9,13 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
+use push_shared::runtime;
 use push_tests::namespace;
 use tokio::time::Instant;
 
 use crate::{
     crowd, ingest,
-    load::{self, Rounds, ordinary_push, quantile},
+    load::{self, Producer, Rounds, ordinary_push, quantile},
     report::{Figure, Row, Target},
     world::World,
 };
@@ -26,21 +27,37 @@ const ENVELOPE: usize = 150;
 
 pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
     let service = world.empty().await?;
-    let mut pushes = service.producer().connect().await?;
-    let raw = Raw::open(&world.amqp().await?).await?;
+    let (producer, amqp) = (service.producer(), world.amqp().await?);
+    let (turns, count) = (world.sizes.rounds * 2, world.sizes.sequential);
+    // On a thread of their own: on several, one would notice an answer and another take it.
+    let rows = tokio::task::spawn_blocking(move || {
+        runtime::start(NonZeroUsize::MIN)?.block_on(in_turn(&producer, &amqp, turns, count))
+    });
+    let rows = rows.await??;
+    ingest::forget_jobs(&world.amqp().await?, &service.stack).await?;
+    Ok(rows)
+}
+
+async fn in_turn(
+    producer: &Producer,
+    amqp: &str,
+    turns: usize,
+    count: usize,
+) -> anyhow::Result<Vec<Row>> {
+    let mut pushes = producer.connect().await?;
+    let raw = Raw::open(amqp).await?;
     let payload = vec![b'x'; ordinary_push(&crowd::client_id(1)).to_string().len() + ENVELOPE];
     // Warm: the app's record, both queues, the broker's log.
     round_of_pushes(&mut pushes, 20).await?;
     raw.round(&payload, 20).await?;
     let (mut rounds, mut tails) = (Rounds::default(), Rounds::default());
-    for _ in 0..world.sizes.rounds * 2 {
-        let mut ours = round_of_pushes(&mut pushes, world.sizes.sequential).await?;
-        let mut theirs = raw.round(&payload, world.sizes.sequential).await?;
+    for _ in 0..turns {
+        let mut ours = round_of_pushes(&mut pushes, count).await?;
+        let mut theirs = raw.round(&payload, count).await?;
         rounds.add(quantile(&mut ours, 0.5), quantile(&mut theirs, 0.5));
         tails.add(quantile(&mut ours, 0.99), quantile(&mut theirs, 0.99));
     }
     raw.close().await?;
-    ingest::forget_jobs(&world.amqp().await?, &service.stack).await?;
     let row = |what: &str, rounds: &Rounds, target| {
         let (figure, ceiling, ratio) = rounds.medians();
         Row {
@@ -50,10 +67,9 @@ pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
             ratio: Some(ratio),
             target,
             how: format!(
-                "{} x {} pushes one after the other. Ceiling, in turn: a persistent, mandatory \
-                 publish of {} bytes to a quorum queue and its confirm, by lapin",
-                world.sizes.rounds * 2,
-                world.sizes.sequential,
+                "{turns} x {count} pushes one after the other. Ceiling, in turn: a persistent, \
+                 mandatory publish of {} bytes to a quorum queue and its confirm, by lapin; both \
+                 from one thread",
                 payload.len()
             ),
         }

@@ -33,6 +33,7 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use futures::FutureExt;
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use crate::{
     report::{Report, Row, print_table},
@@ -131,12 +132,13 @@ impl Benchmark {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.bare_server {
-        Some(address) => bare_server::serve(address).await.map(|()| ExitCode::SUCCESS),
-        None => measure(cli).await,
+        Some(address) => bare_server::run(address),
+        None => {
+            Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))
+        }
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("tests/bench: {error:#}");
