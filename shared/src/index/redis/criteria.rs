@@ -3,7 +3,7 @@
 
 use super::{
     dictionary::Dictionaries,
-    layout::CODE_LEN,
+    layout::{CODE_LEN, SEGMENT_SLOTS},
     record::{Codes, Record},
 };
 use crate::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
@@ -77,20 +77,32 @@ impl Criteria {
     }
 
     /// Which slots can be meant, in order and counted from where the columns begin, by the columns
-    /// of the attributes that restrict. What a column does not reach is not meant.
+    /// of the attributes that restrict, of one segment at most. What a column does not reach is
+    /// not meant.
     ///
-    /// Each criterion looks only at what those before it left. The loop has no branch on what it
-    /// finds: a processor cannot foresee who is meant.
-    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u32>, Outdated> {
+    /// Each criterion looks only at what those before it left. The loops have no branch on what
+    /// they find: a processor cannot foresee who is meant.
+    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u16>, Outdated> {
         let slots = columns.iter().map(|column| column.len() / CODE_LEN).min().unwrap_or(0);
-        let mut left: Vec<u32> = (0..u32::try_from(slots).unwrap_or(u32::MAX)).collect();
+        let mut left = vec![0_u16; slots.min(SEGMENT_SLOTS as usize)];
         let mut seen = 0;
-        for (table, column) in self.tables.iter().zip(columns) {
-            let (codes, _) = column.as_chunks::<CODE_LEN>();
+        let columns = columns.iter().map(|column| column.as_chunks::<CODE_LEN>().0);
+        let mut criteria = self.tables.iter().zip(columns);
+        if let Some((table, codes)) = criteria.next() {
+            let mut kept = 0;
+            for (slot, code) in (0..).zip(&codes[..left.len()]) {
+                let verdict = table.verdict(u16::from_be_bytes(*code));
+                seen |= verdict;
+                left[kept] = slot;
+                kept += usize::from(verdict == YES);
+            }
+            left.truncate(kept);
+        }
+        for (table, codes) in criteria {
             let mut kept = 0;
             for at in 0..left.len() {
                 let slot = left[at];
-                let verdict = table.verdict(u16::from_be_bytes(codes[slot as usize]));
+                let verdict = table.verdict(u16::from_be_bytes(codes[usize::from(slot)]));
                 seen |= verdict;
                 left[kept] = slot;
                 kept += usize::from(verdict == YES);

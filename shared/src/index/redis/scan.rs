@@ -209,7 +209,7 @@ impl RedisIndex {
             if read_time(&newest) <= scope.registered_by {
                 return Ok(candidates.len() as u64);
             }
-            candidates.into_iter().map(|at| from + at).collect()
+            candidates.into_iter().map(|at| from + u32::from(at)).collect()
         };
         let mut count = 0;
         for slots in slots.chunks(MAX_PAGE) {
@@ -253,7 +253,7 @@ impl RedisIndex {
         for (from, _) in parts(from, to) {
             let columns: Vec<_> = answers.by_ref().take(criteria.attributes().count()).collect();
             let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
-            for slot in candidates.into_iter().map(|at| from + at) {
+            for slot in candidates.into_iter().map(|at| from + u32::from(at)) {
                 if window.slots.len() == room {
                     window.next = slot;
                     return Ok(window);
