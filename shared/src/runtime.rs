@@ -4,8 +4,8 @@
 //! network, the queue client's own thread, on a small machine the broker. And with more threads
 //! than there is work for, each wake from outside costs two: the thread that finds something to do
 //! wakes another to look for more. (Measured on two cores with RabbitMQ and the load beside it, one
-//! thread against two: as many pushes a second or more, with a tenth less processor time each, and
-//! a push that comes alone takes 1.6 times a raw publish in place of 1.7 times.)
+//! thread against two, in turn: 62 k/s in place of 57 k/s over 256 connections, and a push that comes
+//! alone takes about 1.5 times a raw publish in place of 1.7 times.)
 
 use std::{io, num::NonZeroUsize, thread::available_parallelism};
 
