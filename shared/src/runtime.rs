@@ -3,9 +3,9 @@
 //! It has one thread for every two cores. The other half is for what works beside it: the kernel's
 //! network, the queue client's own thread, on a small machine the broker. And with more threads
 //! than there is work for, each wake from outside costs two: the thread that finds something to do
-//! wakes another to look for more. (Measured on two cores with RabbitMQ and the load beside it, one
-//! thread against two, in turn: 62 k/s in place of 57 k/s over 256 connections, and a push that comes
-//! alone takes about 1.5 times a raw publish in place of 1.7 times.)
+//! wakes another to look for more. (Measured on two cores with RabbitMQ and wrk beside it, one
+//! thread and two in turn, medians of five: 62 k/s in place of 57 k/s over 256 connections, 0.31 ms
+//! in place of 0.40 ms for a push that comes alone.)
 
 use std::{io, num::NonZeroUsize, thread::available_parallelism};
 

@@ -19,8 +19,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// The most devices that one transaction registers: other writers wait for it, about a fifth of a
-/// second.
+/// The most devices that one transaction registers: other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
 
 /// Finds one device and reads of it what is needed.
