@@ -4,6 +4,8 @@
 //! service. From there on equality of bytes is equality of values, and the index can replace
 //! values by codes. Only language is more than equality (RFC 4647, basic filtering).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// Something a device may have and a push may ask for.
@@ -92,7 +94,10 @@ impl Attribute {
             Self::Country => country(text)?,
             Self::Language => language_tag(text)?,
             Self::Brand | Self::Model => {
-                text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_uppercase).collect()
+                let mut upper = String::with_capacity(text.len());
+                let visible = text.chars().filter(|c| !c.is_whitespace());
+                upper.extend(visible.flat_map(char::to_uppercase));
+                upper
             }
             Self::OsVersion => api_level(text)?,
             Self::AppVersion => text.trim().to_owned(),
@@ -144,7 +149,10 @@ fn country(text: &str) -> Result<String, BadValue> {
 
 /// The syntax of RFC 4647 section 2.1 without `*`, with `_` read as `-`.
 fn language_tag(text: &str) -> Result<String, BadValue> {
-    let tag = text.trim().replace('_', "-").to_ascii_lowercase();
+    let mut tag = text.trim().to_ascii_lowercase();
+    if tag.contains('_') {
+        tag = tag.replace('_', "-");
+    }
     if tag.is_empty() {
         return Err(BadValue::Empty);
     }
@@ -173,25 +181,26 @@ fn api_level(text: &str) -> Result<String, BadValue> {
     Ok(if digits.is_empty() { "0" } else { digits }.to_owned())
 }
 
-/// The normalised attribute values of one device.
+/// The normalised attribute values of one device. Devices can share them: an app has few values and
+/// many devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Attributes {
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    country: Option<Box<str>>,
+    country: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    language: Option<Box<str>>,
+    language: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    brand: Option<Box<str>>,
+    brand: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    model: Option<Box<str>>,
+    model: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    os_version: Option<Box<str>>,
+    os_version: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    app_version: Option<Box<str>>,
+    app_version: Option<Arc<str>>,
 }
 
 impl Attributes {
-    fn slot(&mut self, attribute: Attribute) -> &mut Option<Box<str>> {
+    fn slot(&mut self, attribute: Attribute) -> &mut Option<Arc<str>> {
         match attribute {
             Attribute::Country => &mut self.country,
             Attribute::Language => &mut self.language,
@@ -219,13 +228,13 @@ impl Attributes {
     /// # Errors
     /// If the text is no value of this attribute; nothing is changed then.
     pub fn set(&mut self, attribute: Attribute, text: &str) -> Result<(), BadValue> {
-        *self.slot(attribute) = Some(attribute.normalise(text)?);
+        *self.slot(attribute) = Some(attribute.normalise(text)?.into());
         Ok(())
     }
 
     /// Sets a value that was normalised before, as an engine does with what it has stored.
-    pub fn set_normalised(&mut self, attribute: Attribute, value: Option<Box<str>>) {
-        *self.slot(attribute) = value;
+    pub fn set_normalised(&mut self, attribute: Attribute, value: Arc<str>) {
+        *self.slot(attribute) = Some(value);
     }
 }
 

@@ -1,10 +1,13 @@
 //! A device record, and the JSON in which people and backends write one.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attributes::{Attribute, Attributes},
+    attributes::{Attribute, Attributes, BadValue},
     ids::ClientId,
+    text::Text,
 };
 
 /// How a device is reached. The codes are stored: they are never reused.
@@ -90,25 +93,34 @@ pub struct Device {
 /// A device as somebody wrote it: not checked yet. Unknown fields are ignored, `null` is absent.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct DeviceDraft {
+pub struct DeviceDraft<'a> {
     /// Required in an import; in a request the path names the device.
-    pub client_id: Option<String>,
+    #[serde(borrow)]
+    pub client_id: Option<Text<'a>>,
     /// ISO 3166-1 alpha-2.
-    pub country: Option<String>,
+    #[serde(borrow)]
+    pub country: Option<Text<'a>>,
     /// A language tag.
-    pub language: Option<String>,
+    #[serde(borrow)]
+    pub language: Option<Text<'a>>,
     /// Any text.
-    pub brand: Option<String>,
+    #[serde(borrow)]
+    pub brand: Option<Text<'a>>,
     /// Any text.
-    pub model: Option<String>,
+    #[serde(borrow)]
+    pub model: Option<Text<'a>>,
     /// Digits.
-    pub os_version: Option<String>,
+    #[serde(borrow)]
+    pub os_version: Option<Text<'a>>,
     /// Any text.
-    pub app_version: Option<String>,
+    #[serde(borrow)]
+    pub app_version: Option<Text<'a>>,
     /// A name of [`TransportKind`]; MQTT if absent.
-    pub transport: Option<String>,
+    #[serde(borrow)]
+    pub transport: Option<Text<'a>>,
     /// The address at the transport's provider.
-    pub token: Option<String>,
+    #[serde(borrow)]
+    pub token: Option<Text<'a>>,
 }
 
 /// What is wrong with a device, for the person who sent it.
@@ -124,12 +136,25 @@ pub struct BadDevice {
 /// The longest token, in bytes: several times what providers issue.
 pub const MAX_TOKEN_LEN: usize = 4096;
 
-impl DeviceDraft {
+impl DeviceDraft<'_> {
     /// Checks and normalises everything.
     ///
     /// # Errors
     /// The first field that is not valid.
     pub fn check(self, client_id: ClientId) -> Result<Device, BadDevice> {
+        self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
+    }
+
+    /// The same with the caller's own way to [`Attribute::normalise`], which may remember values
+    /// for the many devices that share them.
+    ///
+    /// # Errors
+    /// The first field that is not valid.
+    pub fn check_with(
+        self,
+        client_id: ClientId,
+        mut normalise: impl FnMut(Attribute, &str) -> Result<Arc<str>, BadValue>,
+    ) -> Result<Device, BadDevice> {
         let mut attributes = Attributes::default();
         let values = [
             (Attribute::Country, &self.country),
@@ -141,10 +166,11 @@ impl DeviceDraft {
         ];
         for (attribute, value) in values {
             if let Some(text) = value {
-                attributes.set(attribute, text).map_err(|problem| BadDevice {
+                let value = normalise(attribute, text).map_err(|problem| BadDevice {
                     field: attribute.name(),
                     problem: problem.to_string(),
                 })?;
+                attributes.set_normalised(attribute, value);
             }
         }
         let transport = match self.transport.as_deref() {
@@ -167,7 +193,12 @@ impl DeviceDraft {
                 problem: format!("must be 1 to {MAX_TOKEN_LEN} bytes without control characters"),
             });
         }
-        Ok(Device { client_id, attributes, transport, token: self.token.map(Into::into) })
+        Ok(Device {
+            client_id,
+            attributes,
+            transport,
+            token: self.token.as_deref().map(Into::into),
+        })
     }
 }
 
@@ -176,7 +207,7 @@ mod tests {
     use super::*;
 
     fn check(json: &str) -> Result<Device, BadDevice> {
-        let draft: DeviceDraft = serde_json::from_str(json).unwrap();
+        let draft: DeviceDraft<'_> = serde_json::from_str(json).unwrap();
         draft.check("c1".parse().unwrap())
     }
 

@@ -24,4 +24,5 @@ pub mod shutdown;
 pub mod sqlite;
 pub mod targeting;
 pub mod telemetry;
+pub mod text;
 pub mod time;

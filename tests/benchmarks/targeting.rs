@@ -15,13 +15,13 @@ use crate::{
 
 /// Slices that are evaluated at once, and pipelines of the raw reader.
 const AT_ONCE: usize = 8;
-/// A slot of one column, in bytes.
-const CODE: usize = 2;
+/// A slot of one column, in bytes: none of these attributes has more than 255 values.
+const CODE: usize = 1;
 /// The target is for apps from this size on; in a smaller one most of the time is that of asking
 /// each of the shards at all.
 const LARGE: usize = 1_000_000;
 /// Slots of one string of a column.
-const SEGMENT: u32 = 1022 * 16;
+const SEGMENT: u32 = 2046 * 16;
 
 pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
     let small = measure(world, world.small().await?).await?;

@@ -45,8 +45,8 @@ impl Calls {
             NoBody::Late => Rejection::BodyTimeout,
             NoBody::Broken => Rejection::Illegal("the body ends early".into()),
         })?;
-        let draft: DeviceDraft = read_fields(&body.bytes).map_err(Rejection::Illegal)?;
-        if draft.client_id.as_ref().is_some_and(|id| id != client.as_str()) {
+        let draft: DeviceDraft<'_> = read_fields(&body.bytes).map_err(Rejection::Illegal)?;
+        if draft.client_id.as_ref().is_some_and(|id| **id != *client.as_str()) {
             let problem = "client_id must be the one in the path, or absent";
             return Err(Rejection::Illegal(problem.into()));
         }

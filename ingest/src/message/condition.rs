@@ -1,9 +1,9 @@
 //! Whom a push is for. Unknown fields are mistakes here: a misspelt name would widen the
 //! audience.
 
-use std::borrow::Cow;
-
-use push_shared::{attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting};
+use push_shared::{
+    attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting, text::Text,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,10 +24,6 @@ struct Condition<'a> {
     #[serde(borrow)]
     targeting: Option<&'a RawValue>,
 }
-
-/// A text that is borrowed from the body where it has no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,7 +75,7 @@ fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
     let mut targeting = Targeting::everyone();
     for (attribute, list) in lists {
         let mut wanted = Vec::new();
-        for (i, Text(text)) in list.unwrap_or_default().into_iter().enumerate() {
+        for (i, text) in list.unwrap_or_default().into_iter().enumerate() {
             let value = attribute.normalise_wanted(&text).map_err(|problem| {
                 illegal(format!("condition.targeting.{}[{i}] {problem}", attribute.name()))
             })?;

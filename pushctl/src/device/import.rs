@@ -7,6 +7,7 @@
 //! a million devices in Redis, a chunk has three for each bucket of the map that it changes.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -20,6 +21,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
 use push_shared::{
+    attributes::{Attribute, BadValue},
     device::{Device, DeviceDraft},
     ids::{AppId, ClientId},
     index::{Index, Put},
@@ -42,6 +44,8 @@ const CHUNKS_AHEAD: usize = 1;
 const MAX_LINE: u64 = 16 * 1024;
 /// Bad lines that are reported one by one; the others are counted.
 const MAX_REPORTED: usize = 1000;
+/// Values of one attribute that are remembered; an app with more has the rest normalised again.
+const MAX_REMEMBERED: usize = 8192;
 /// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -50,6 +54,24 @@ const TICK: Duration = Duration::from_millis(100);
 struct BadLine {
     line: u64,
     reason: String,
+}
+
+/// Values that came up: as they were written, and as many devices share them.
+#[derive(Debug, Default)]
+struct Values([HashMap<Box<str>, Arc<str>>; Attribute::COUNT]);
+
+impl Values {
+    fn normalise(&mut self, attribute: Attribute, text: &str) -> Result<Arc<str>, BadValue> {
+        let known = &mut self.0[attribute.index()];
+        if let Some(value) = known.get(text) {
+            return Ok(Arc::clone(value));
+        }
+        let value: Arc<str> = attribute.normalise(text)?.into();
+        if known.len() < MAX_REMEMBERED {
+            known.insert(text.into(), Arc::clone(&value));
+        }
+        Ok(value)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -223,6 +245,7 @@ fn read_chunks(
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut line = Vec::new();
+    let mut values = Values::default();
     let mut chunks: Vec<Chunk> = parts.iter().map(|_| Chunk::default()).collect();
     let mut full = FIRST_CHUNK_LINES;
     let mut number = 0;
@@ -239,7 +262,7 @@ fn read_chunks(
         } else if line.trim_ascii().is_empty() {
             (None, read)
         } else {
-            (Some(parse(&line)), read)
+            (Some(parse(&line, &mut values)), read)
         };
         let place = match &device {
             Some(Ok(device)) => part_of(&device.client_id),
@@ -286,13 +309,14 @@ fn skip_line(input: &mut impl BufRead) -> io::Result<u64> {
     }
 }
 
-fn parse(line: &[u8]) -> Result<Device, String> {
-    let mut draft: DeviceDraft =
+fn parse(line: &[u8], values: &mut Values) -> Result<Device, String> {
+    let mut draft: DeviceDraft<'_> =
         serde_json::from_slice(line).map_err(|error| format!("not a device: {error}"))?;
     let client_id = draft.client_id.take().ok_or("client_id is missing")?;
     let client_id: ClientId =
         client_id.parse().map_err(|problem| format!("client_id {problem}"))?;
-    draft.check(client_id).map_err(|bad| bad.to_string())
+    let normalise = |attribute, text: &str| values.normalise(attribute, text);
+    draft.check_with(client_id, normalise).map_err(|bad| bad.to_string())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use push_shared::{
     device::DeviceDraft,
     ids::{AppId, ClientId},
     index::{Index, Put},
+    text::Text,
     time::UnixMillis,
 };
 use serde_json::json;
@@ -83,17 +84,20 @@ pub struct PutArgs {
 }
 
 impl PutArgs {
-    fn draft(&self) -> DeviceDraft {
+    fn draft(&self) -> DeviceDraft<'_> {
+        fn text(option: &Option<String>) -> Option<Text<'_>> {
+            option.as_deref().map(Into::into)
+        }
         DeviceDraft {
             client_id: None,
-            country: self.country.clone(),
-            language: self.language.clone(),
-            brand: self.brand.clone(),
-            model: self.model.clone(),
-            os_version: self.os_version.clone(),
-            app_version: self.app_version.clone(),
-            transport: self.transport.clone(),
-            token: self.token.clone(),
+            country: text(&self.country),
+            language: text(&self.language),
+            brand: text(&self.brand),
+            model: text(&self.model),
+            os_version: text(&self.os_version),
+            app_version: text(&self.app_version),
+            transport: text(&self.transport),
+            token: text(&self.token),
         }
     }
 }

@@ -124,14 +124,13 @@ fn write_for_owner(file: &Path, text: &str) -> std::io::Result<()> {
 
 async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>> {
     let device = |[id, country, language, brand, model, os, version]: [&str; 7]| {
-        let text = |text: &str| Some(text.to_owned());
         let draft = DeviceDraft {
-            country: text(country),
-            language: text(language),
-            brand: text(brand),
-            model: text(model),
-            os_version: text(os),
-            app_version: text(version),
+            country: Some(country.into()),
+            language: Some(language.into()),
+            brand: Some(brand.into()),
+            model: Some(model.into()),
+            os_version: Some(os.into()),
+            app_version: Some(version.into()),
             ..DeviceDraft::default()
         };
         anyhow::Ok(draft.check(id.parse()?)?)

@@ -23,7 +23,8 @@ pub(crate) fn client(id: &str) -> ClientId {
 pub(crate) fn device(id: &str, fields: &[(&str, &str)]) -> Device {
     let json: serde_json::Map<_, _> =
         fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-    let draft: DeviceDraft = serde_json::from_value(json.into()).unwrap();
+    let json = serde_json::to_string(&json).unwrap();
+    let draft: DeviceDraft<'_> = serde_json::from_str(&json).unwrap();
     draft.check(client(id)).unwrap()
 }
 

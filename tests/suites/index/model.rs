@@ -20,7 +20,7 @@ use push_shared::{
     time::UnixMillis,
 };
 
-use crate::devices::{NOW, scan_all};
+use crate::devices::{NOW, device, scan_all};
 
 /// Random sequences for each engine, each in an app of its own.
 const SEQUENCES: usize = 12;
@@ -140,12 +140,35 @@ pub(crate) async fn every_engine_answers_like_the_model(index: &dyn Index) {
         let actions = sequence.new_tree(&mut runner).unwrap().current();
         let app: AppId = format!("app{number}").parse().unwrap();
         let mut model = Model::default();
+        if number % 2 == 1 {
+            crowd_dictionaries(index, &app).await;
+        }
         for (step, action) in actions.iter().enumerate() {
             let at = format!("sequence {number}, step {step}: {action:?}");
             run(index, &app, &mut model, action, &at).await;
         }
         compare_all(index, &app, &model).await;
     }
+}
+
+/// Takes so many values in that those of the actions stand around the 256th: for the engine in
+/// Redis that is where one byte ends.
+async fn crowd_dictionaries(index: &dyn Index, app: &AppId) {
+    let number = |n: usize| {
+        let (text, level) = (format!("other{n}"), (1000 + n).to_string());
+        let fields = [
+            ("brand", &*text),
+            ("model", &*text),
+            ("app_version", &*text),
+            ("os_version", &*level),
+        ];
+        device("other", &fields)
+    };
+    let others: Vec<_> = (0..253).map(number).collect();
+    for put in index.put_devices(app, &others, UnixMillis(0)).await.unwrap() {
+        put.unwrap();
+    }
+    assert!(index.remove_device(app, &others[0].client_id).await.unwrap());
 }
 
 async fn run(index: &dyn Index, app: &AppId, model: &mut Model, action: &Action, at: &str) {

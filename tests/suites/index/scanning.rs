@@ -112,6 +112,65 @@ pub(crate) async fn an_update_moves_a_device_from_one_audience_to_another(index:
     assert_eq!(scan_all(index, &app(), &wanted(Attribute::Brand, &["b"]), NOW, 9).await.len(), 0);
 }
 
+/// Of a value's number one byte says less than both, and a change of both bytes is one change.
+pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_they_change(
+    index: &dyn Index,
+) {
+    let of = |id: usize, model: usize| {
+        device(&format!("c{id}"), &[("model", &format!("m{model}")), ("country", "CN")])
+    };
+    let devices: Vec<_> = (0..600).map(|n| of(n, n)).collect();
+    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    let models = |models: &[usize]| {
+        let names: Vec<_> = models.iter().map(|n| format!("m{n}")).collect();
+        let mut targeting =
+            wanted(Attribute::Model, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        targeting.set(Attribute::Country, vec!["CN".into()]);
+        targeting
+    };
+    for model in [0, 1, 254, 255, 256, 511, 512, 599] {
+        let targeting = models(&[model]);
+        let own = [format!("c{model}")];
+        assert_eq!(scan_all(index, &app(), &targeting, NOW, 9).await, own);
+        assert_eq!(count_all(index, &targeting, NOW).await, 1);
+    }
+
+    // Everybody goes to and fro between two values that have no byte in common.
+    let (low, high) = (4, 300);
+    let both = models(&[low, high]);
+    let all_with = |model| (0..600).map(|n| of(n, model)).collect::<Vec<_>>();
+    index.put_devices(&app(), &all_with(low), NOW).await.unwrap();
+    assert_eq!(count_all(index, &models(&[high]), NOW).await, 0);
+    let changes = async {
+        for turn in 0_usize.. {
+            let model = if turn % 2 == 0 { high } else { low };
+            index.put_devices(&app(), &all_with(model), NOW).await.unwrap();
+        }
+    };
+    let looks = async {
+        for _ in 0..20 {
+            assert_eq!(count_all(index, &both, NOW).await, 600);
+            assert_eq!(scan_all(index, &app(), &both, NOW, 50).await.len(), 600);
+        }
+    };
+    tokio::select! {
+        () = changes => {}
+        () = looks => {}
+    }
+
+    // What a removed device leaves behind is not found on whoever takes its place.
+    index.put_devices(&app(), &all_with(high), NOW).await.unwrap();
+    for device in &devices {
+        assert!(index.remove_device(&app(), &device.client_id).await.unwrap());
+    }
+    let new: Vec<_> = (600..900).map(|n| of(n, low)).collect();
+    index.put_devices(&app(), &new, NOW).await.unwrap();
+    let counts = [(low, 300), (high, 0), (high - low, 0)];
+    for (model, count) in counts {
+        assert_eq!(count_all(index, &models(&[model]), NOW).await, count, "m{model}");
+    }
+}
+
 pub(crate) async fn a_range_of_languages_reaches_values_that_came_later(index: &dyn Index) {
     let zh = wanted(Attribute::Language, &["zh"]);
     for (i, tag) in ["zh", "zh-CN", "zha", "zh-Hans-CN", "en"].into_iter().enumerate() {

@@ -3,7 +3,6 @@
 
 use super::{
     dictionary::Dictionaries,
-    layout::{CODE_LEN, SEGMENT_SLOTS},
     record::{Codes, Record},
 };
 use crate::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
@@ -26,11 +25,26 @@ pub(super) struct Criteria {
 }
 
 /// One criterion: for each code in the dictionary, whether a device with it is meant. Made for
-/// every page, so no larger than it must be.
+/// every page, so no larger than it must be; but each code of one byte has a verdict.
 #[derive(Debug)]
 struct Table {
     attribute: Attribute,
     verdicts: Vec<u8>,
+}
+
+/// Codes of one byte.
+const NARROW: usize = 1 << 8;
+
+/// Slots through which all criteria go before the next ones are looked at: what is left of them
+/// stays in the processor's nearest cache.
+const BLOCK: usize = 4096;
+
+/// A part of a column: the bytes of the codes, slot by slot.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Column {
+    pub(super) low: Vec<u8>,
+    /// Where it ends the high bytes are 0.
+    pub(super) high: Vec<u8>,
 }
 
 impl Table {
@@ -53,11 +67,61 @@ impl Table {
             }
             verdicts
         });
+        Self::of(attribute, verdicts)
+    }
+
+    fn of(attribute: Attribute, mut verdicts: Vec<u8>) -> Self {
+        verdicts.resize(verdicts.len().max(NARROW), NOT_KNOWN);
         Self { attribute, verdicts }
     }
 
     fn verdict(&self, code: u16) -> u8 {
         self.verdicts.get(usize::from(code)).copied().unwrap_or(NOT_KNOWN)
+    }
+
+    /// Keeps the slots that are meant.
+    fn thin(&self, column: &Column, slots: &mut Slots) {
+        let Column { low, high } = column;
+        match self.verdicts.first_chunk::<NARROW>() {
+            Some(narrow) if high.is_empty() => slots.keep(|slot| narrow[usize::from(low[slot])]),
+            _ => slots.keep(|slot| {
+                let high = high.get(slot).copied().unwrap_or(0);
+                self.verdict(u16::from_be_bytes([high, low[slot]]))
+            }),
+        }
+    }
+}
+
+/// The slots of a block that are left.
+struct Slots {
+    /// All from the first to before the second, if nobody has looked yet.
+    all: Option<(u16, u16)>,
+    /// Otherwise so many of these, in order.
+    left: [u16; BLOCK],
+    count: usize,
+    /// What was said of those that were looked at.
+    seen: u8,
+}
+
+impl Slots {
+    /// The loops have no branch on what they find: a processor cannot foresee who is meant.
+    fn keep(&mut self, verdict: impl Fn(usize) -> u8) {
+        let mut kept = 0;
+        let mut look = |left: &mut [u16; BLOCK], slot: u16| {
+            let verdict = verdict(usize::from(slot));
+            self.seen |= verdict;
+            left[kept] = slot;
+            kept += usize::from(verdict == YES);
+        };
+        if let Some((from, to)) = self.all.take() {
+            (from..to).for_each(|slot| look(&mut self.left, slot));
+        } else {
+            for at in 0..self.count {
+                let slot = self.left[at];
+                look(&mut self.left, slot);
+            }
+        }
+        self.count = kept;
     }
 }
 
@@ -76,40 +140,29 @@ impl Criteria {
         self.tables.iter().map(|table| table.attribute)
     }
 
+    /// Whether one of these attributes has more values than one byte tells apart.
+    pub(super) fn expect_high_bytes(&self) -> bool {
+        self.tables.iter().any(|table| table.verdicts.len() > NARROW)
+    }
+
     /// Which slots can be meant, in order and counted from where the columns begin, by the columns
     /// of the attributes that restrict, of one segment at most. What a column does not reach is
     /// not meant.
     ///
-    /// Each criterion looks only at what those before it left. The loops have no branch on what
-    /// they find: a processor cannot foresee who is meant.
-    pub(super) fn candidates(&self, columns: &[Vec<u8>]) -> Result<Vec<u16>, Outdated> {
-        let slots = columns.iter().map(|column| column.len() / CODE_LEN).min().unwrap_or(0);
-        let mut left = vec![0_u16; slots.min(SEGMENT_SLOTS as usize)];
-        let mut seen = 0;
-        let columns = columns.iter().map(|column| column.as_chunks::<CODE_LEN>().0);
-        let mut criteria = self.tables.iter().zip(columns);
-        if let Some((table, codes)) = criteria.next() {
-            let mut kept = 0;
-            for (slot, code) in (0..).zip(&codes[..left.len()]) {
-                let verdict = table.verdict(u16::from_be_bytes(*code));
-                seen |= verdict;
-                left[kept] = slot;
-                kept += usize::from(verdict == YES);
+    /// Each criterion looks only at what those before it left.
+    pub(super) fn candidates(&self, columns: &[Column]) -> Result<Vec<u16>, Outdated> {
+        let reach = columns.iter().map(|column| column.low.len()).min().unwrap_or(0);
+        let reach = u16::try_from(reach).unwrap_or(u16::MAX);
+        let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
+        let mut meant = Vec::new();
+        for from in (0..reach).step_by(BLOCK) {
+            slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
+            for (table, column) in self.tables.iter().zip(columns) {
+                table.thin(column, &mut slots);
             }
-            left.truncate(kept);
+            meant.extend_from_slice(&slots.left[..slots.count]);
         }
-        for (table, codes) in criteria {
-            let mut kept = 0;
-            for at in 0..left.len() {
-                let slot = left[at];
-                let verdict = table.verdict(u16::from_be_bytes(codes[usize::from(slot)]));
-                seen |= verdict;
-                left[kept] = slot;
-                kept += usize::from(verdict == YES);
-            }
-            left.truncate(kept);
-        }
-        if seen & NOT_KNOWN == 0 { Ok(left) } else { Err(Outdated) }
+        if slots.seen & NOT_KNOWN == 0 { Ok(meant) } else { Err(Outdated) }
     }
 
     /// Whether the device with this record is meant.
@@ -136,8 +189,11 @@ impl Criteria {
 mod tests {
     use super::*;
 
-    fn column(codes: &[u16]) -> Vec<u8> {
-        codes.iter().flat_map(|code| code.to_be_bytes()).collect()
+    fn column(codes: &[u16]) -> Column {
+        let plane = |byte: usize| codes.iter().map(|code| code.to_be_bytes()[byte]).collect();
+        let (mut high, low): (Vec<u8>, _) = (plane(0), plane(1));
+        high.truncate(high.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        Column { low, high }
     }
 
     #[test]
@@ -153,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_meant_if_every_criterion_says_so_and_one_no_needs_no_other_answer() {
-        let table = |attribute, verdicts: &[u8]| Table { attribute, verdicts: verdicts.to_vec() };
+        let table = |attribute, verdicts: &[u8]| Table::of(attribute, verdicts.to_vec());
         let tables = vec![
             table(Attribute::Country, &[NO, YES, NO]),
             table(Attribute::Brand, &[NO, NO, YES]),

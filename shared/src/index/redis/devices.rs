@@ -43,26 +43,34 @@ struct Entry<'a> {
 #[derive(Default)]
 struct Batch {
     tags: Vec<u8>,
-    columns: [Vec<u8>; Attribute::COUNT],
-    records: Vec<Vec<u8>>,
-    bytes: usize,
+    records: Vec<u8>,
+    /// The low bytes of the codes, then the high bytes.
+    planes: [[Vec<u8>; Attribute::COUNT]; 2],
+    devices: usize,
 }
 
 impl Batch {
     /// As many of the entries as one call takes, from the first on.
     fn of(entries: &[Entry<'_>], now: UnixMillis) -> Result<Self, IndexError> {
         let mut batch = Self::default();
+        let [low, high] = &mut batch.planes;
         for Entry { place, device, codes, .. } in entries {
-            if batch.records.len() == PUT_DEVICES || batch.bytes >= PUT_BYTES {
+            if batch.devices == PUT_DEVICES || batch.records.len() >= PUT_BYTES {
                 break;
             }
-            let record = Record::of(device, *codes, now).encode()?;
+            batch.devices += 1;
             batch.tags.extend_from_slice(&place.tag);
-            for (column, code) in batch.columns.iter_mut().zip(codes) {
-                column.extend_from_slice(&code.to_be_bytes());
+            Record::of(device, *codes, now).encode(&mut batch.records)?;
+            for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
+                let [high_byte, low_byte] = code.to_be_bytes();
+                low.push(low_byte);
+                high.push(high_byte);
             }
-            batch.bytes += record.len();
-            batch.records.push(record);
+        }
+        for plane in high {
+            if plane.iter().all(|byte| *byte == 0) {
+                plane.clear();
+            }
         }
         Ok(batch)
     }
@@ -94,16 +102,13 @@ impl RedisIndex {
     ) -> Result<Vec<u8>, IndexError> {
         let keys = self.keys.shard(app, shard);
         let mut call = self.scripts.register.call(&[keys.base()]);
-        call.arg(&time_bytes(now)[..]).arg(&batch.tags);
-        for column in &batch.columns {
-            call.arg(column);
+        call.arg(&time_bytes(now)[..]).arg(&batch.tags).arg(&batch.records);
+        for plane in batch.planes.iter().flatten() {
+            call.arg(plane);
         }
-        for record in &batch.records {
-            call.arg(record);
-        }
-        let link = if batch.records.len() == 1 { &self.quick } else { &self.bulk };
+        let link = if batch.devices == 1 { &self.quick } else { &self.bulk };
         let answers = reply::bytes(call.run(link).await?)?.unwrap_or_default();
-        if answers.len() == batch.records.len() {
+        if answers.len() == batch.devices {
             Ok(answers)
         } else {
             Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))

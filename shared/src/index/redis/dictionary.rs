@@ -111,10 +111,9 @@ impl Dictionaries {
         let mut attributes = Attributes::default();
         for (attribute, code) in Attribute::ALL.into_iter().zip(codes) {
             if let Some(place) = code.checked_sub(1) {
-                let value = self.with(attribute, |known| {
-                    known.values.get(usize::from(place)).map(|value| Box::from(&**value))
-                })?;
-                attributes.set_normalised(attribute, Some(value));
+                let value =
+                    self.with(attribute, |known| known.values.get(usize::from(place)).cloned())?;
+                attributes.set_normalised(attribute, value);
             }
         }
         Some(attributes)

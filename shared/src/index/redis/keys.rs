@@ -8,7 +8,8 @@
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: until when what the app sent is paid for, if it has a pace |
 //! | `push:{app/7}` | hash: `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
-//! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, two bytes a slot |
+//! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
+//! | `push:{app/7}:h2.0` | string: the high bytes, as far as one of them was not 0 |
 //! | `push:{app/7}:r5` | string: the records of chunk 5 |
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
@@ -25,7 +26,8 @@ use crate::{
 
 /// The functions with which a script names the keys of its shard, `KEYS[1]`.
 pub(super) const SHARD_KEYS_LUA: &str = r"
-local function column_key(attribute, segment) return KEYS[1] .. ':' .. attribute .. '.' .. segment end
+local function low_key(attribute, segment) return KEYS[1] .. ':' .. attribute .. '.' .. segment end
+local function high_key(attribute, segment) return KEYS[1] .. ':h' .. attribute .. '.' .. segment end
 local function chunk_key(chunk) return KEYS[1] .. ':r' .. chunk end
 local function bucket_key(bucket) return KEYS[1] .. ':m' .. bucket end
 local function newest_key() return KEYS[1] .. ':n' end
@@ -80,8 +82,12 @@ impl ShardKeys {
         &self.base
     }
 
-    pub(super) fn column(&self, attribute: Attribute, segment: u32) -> String {
+    pub(super) fn low(&self, attribute: Attribute, segment: u32) -> String {
         format!("{}:{}.{segment}", self.base, attribute.index())
+    }
+
+    pub(super) fn high(&self, attribute: Attribute, segment: u32) -> String {
+        format!("{}:h{}.{segment}", self.base, attribute.index())
     }
 
     pub(super) fn chunk(&self, chunk: u32) -> String {
@@ -101,10 +107,11 @@ mod tests {
     fn all_keys_of_a_shard_share_one_hash_tag_and_shards_do_not() {
         let keys = Keys::new("push");
         let shard = keys.shard(&"a.b".parse().unwrap(), 7);
-        for key in [shard.base(), &shard.column(Attribute::Brand, 0), &shard.chunk(5)] {
+        let (low, high) = (shard.low(Attribute::Brand, 1), shard.high(Attribute::Brand, 1));
+        for key in [shard.base(), &low, &high, &shard.chunk(5), &shard.newest()] {
             assert!(key.starts_with("push:{a.b/7}"), "{key}");
         }
-        assert_eq!(shard.column(Attribute::Brand, 1), "push:{a.b/7}:2.1");
+        assert_eq!([low, high], ["push:{a.b/7}:2.1", "push:{a.b/7}:h2.1"]);
         assert_ne!(keys.shard(&"a".parse().unwrap(), 1).base(), shard.base());
     }
 }

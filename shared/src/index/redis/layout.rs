@@ -5,6 +5,9 @@
 //! are kept of it: its *record* in a chunk, which is the truth, and its attribute codes in
 //! columns, which say quickly where to look. A reader finds candidates in the columns and
 //! decides on the record, so that it is never wrong however columns and records are read apart.
+//!
+//! A column is two planes of one byte a slot, of which most have only the first: few attributes
+//! have more than 255 values, and reading the columns is nearly all that targeting costs.
 
 use sha2::{Digest, Sha256};
 
@@ -18,12 +21,9 @@ pub(super) const SHARDS: u32 = 64;
 /// Lua hashes every byte of every string it is handed.
 pub(super) const CHUNK_SLOTS: u32 = 16;
 
-/// Slots whose codes of one attribute share one string, a multiple of [`CHUNK_SLOTS`]. With the
-/// headers of Redis a full one is just below 32 KiB, a size class of its allocator.
-pub(super) const SEGMENT_SLOTS: u32 = 1022 * CHUNK_SLOTS;
-
-/// Bytes of one slot in a column: a code, big-endian, 0 for none.
-pub(super) const CODE_LEN: usize = 2;
+/// Slots whose codes of one attribute share one string a plane, a multiple of [`CHUNK_SLOTS`].
+/// With the headers of Redis a full one is just below 32 KiB, a size class of its allocator.
+pub(super) const SEGMENT_SLOTS: u32 = 2046 * CHUNK_SLOTS;
 
 /// Bytes of a time: Unix milliseconds, big-endian.
 pub(super) const TIME_LEN: usize = 6;
@@ -58,10 +58,11 @@ impl Place {
     }
 
     /// An order in which the clients of a bucket stand together, however many buckets there are:
-    /// a bucket's number is the low bits of the hash, as many as it takes.
-    pub(super) fn in_map_order(&self) -> u32 {
-        let [a, b, c, d, _] = self.tag;
-        u32::from_be_bytes([a, b, c, d]).reverse_bits()
+    /// a bucket's number is the low bits of the hash, as many as it takes. Those with the same tag
+    /// stand next to each other.
+    pub(super) fn in_map_order(&self) -> u64 {
+        let [a, b, c, d, rest] = self.tag;
+        u64::from(u32::from_be_bytes([a, b, c, d]).reverse_bits()) << 8 | u64::from(rest)
     }
 }
 

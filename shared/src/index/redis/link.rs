@@ -130,14 +130,23 @@ impl Connection {
         let answer = match (self, request) {
             (Self::Single(c), Request::Command(cmd)) => c.req_packed_command(cmd).await,
             (Self::Cluster(c), Request::Command(cmd)) => c.req_packed_command(cmd).await,
-            (Self::Single(c), Request::Pipeline(pipe)) => {
-                c.req_packed_commands(pipe, 0, pipe.len()).await.map(Value::Array)
-            }
-            (Self::Cluster(c), Request::Pipeline(pipe)) => {
-                c.req_packed_commands(pipe, 0, pipe.len()).await.map(Value::Array)
-            }
+            (Self::Single(c), Request::Pipeline(pipe)) => execute_pipeline(c, pipe).await,
+            (Self::Cluster(c), Request::Pipeline(pipe)) => execute_pipeline(c, pipe).await,
         };
         answer?.extract_error()
+    }
+}
+
+async fn execute_pipeline(
+    connection: &mut impl ConnectionLike,
+    pipe: &Pipeline,
+) -> Result<Value, RedisError> {
+    if pipe.is_transaction() {
+        // The answers stand together in that of EXEC, the last one.
+        let mut exec = connection.req_packed_commands(pipe, pipe.len() + 1, 1).await?;
+        Ok(exec.pop().unwrap_or_default())
+    } else {
+        connection.req_packed_commands(pipe, 0, pipe.len()).await.map(Value::Array)
     }
 }
 
@@ -167,7 +176,8 @@ impl Link {
         self.execute_again(Request::Command(cmd)).await.map_err(index_error)
     }
 
-    /// Sends commands that only read, on keys of one hash tag, in this order.
+    /// Sends commands that only read, on keys of one hash tag, in this order; as one step if the
+    /// pipeline is atomic.
     pub(super) async fn read_all(&self, pipe: &Pipeline) -> Result<Vec<Value>, IndexError> {
         match self.execute_again(Request::Pipeline(pipe)).await.map_err(index_error)? {
             Value::Array(answers) if answers.len() == pipe.len() => Ok(answers),

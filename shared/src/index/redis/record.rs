@@ -51,24 +51,27 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The record as it is stored.
-    pub(super) fn encode(&self) -> Result<Vec<u8>, IndexError> {
-        let id_len = u8::try_from(self.client_id.len()).map_err(|_| too_long(self.client_id))?;
+    /// Appends the record as it is stored.
+    pub(super) fn encode(&self, chunk: &mut Vec<u8>) -> Result<(), IndexError> {
+        let too_long = || too_long(self.client_id);
+        let id_len = u8::try_from(self.client_id.len()).map_err(|_| too_long())?;
         let token = self.token.unwrap_or_default();
-        let mut body = Vec::with_capacity(32 + self.client_id.len() + token.len());
-        body.extend_from_slice(&time_bytes(self.born));
-        body.push(self.transport.code() | if self.token.is_some() { HAS_TOKEN } else { 0 });
-        body.push(id_len);
-        body.extend_from_slice(self.client_id.as_bytes());
-        for code in self.codes {
-            push_leb128(&mut body, code);
+        let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
+        let len = TIME_LEN + 2 + self.client_id.len() + codes + token.len();
+        let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
+        match len.ok_or_else(too_long)?.to_be_bytes() {
+            [0, low] if low < LONG => chunk.push(low),
+            [high, low] => chunk.extend_from_slice(&[high | LONG, low]),
         }
-        body.extend_from_slice(token.as_bytes());
-        let len = u16::try_from(body.len()).ok().filter(|len| usize::from(*len) <= MAX_BODY);
-        let [high, low] = len.ok_or_else(|| too_long(self.client_id))?.to_be_bytes();
-        let prefix: &[u8] = if high == 0 && low < LONG { &[low] } else { &[high | LONG, low] };
-        body.splice(0..0, prefix.iter().copied());
-        Ok(body)
+        chunk.extend_from_slice(&time_bytes(self.born));
+        chunk.push(self.transport.code() | if self.token.is_some() { HAS_TOKEN } else { 0 });
+        chunk.push(id_len);
+        chunk.extend_from_slice(self.client_id.as_bytes());
+        for code in self.codes {
+            push_leb128(chunk, code);
+        }
+        chunk.extend_from_slice(token.as_bytes());
+        Ok(())
     }
 
     fn decode(mut body: &'a [u8]) -> Option<Self> {
@@ -162,6 +165,14 @@ pub(super) fn read_time(bytes: &[u8]) -> UnixMillis {
     UnixMillis(bytes.iter().fold(0, |time, byte| time << 8 | u64::from(*byte)))
 }
 
+const fn leb128_len(value: u16) -> usize {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000.. => 3,
+    }
+}
+
 fn push_leb128(out: &mut Vec<u8>, mut value: u16) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
@@ -240,7 +251,7 @@ mod tests {
                 match device {
                     None => chunk.push(0),
                     Some((device, codes, born)) => {
-                        chunk.extend(Record::of(device, *codes, *born).encode().unwrap());
+                        Record::of(device, *codes, *born).encode(&mut chunk).unwrap();
                     }
                 }
             }

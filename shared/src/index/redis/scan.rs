@@ -15,10 +15,10 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 
 use super::{
     RedisIndex,
-    criteria::{Criteria, Outdated},
+    criteria::{Column, Criteria, Outdated},
     dictionary::unknown_code,
     keys::ShardKeys,
-    layout::{CHUNK_SLOTS, CODE_LEN, SEGMENT_SLOTS, TIME_LEN},
+    layout::{CHUNK_SLOTS, SEGMENT_SLOTS, TIME_LEN},
     record::{Codes, Record, read_time, records},
     reply,
 };
@@ -195,13 +195,14 @@ impl RedisIndex {
         from: u32,
         to: u32,
     ) -> Result<u64, IndexError> {
-        let mut pipe = columns(keys, criteria, from, to);
+        let mut pipe = redis::Pipeline::new();
+        add_columns(&mut pipe, keys, criteria, from, to);
         let time = (from / SEGMENT_SLOTS) as usize * TIME_LEN;
         // The last command: what it does not see registered after the columns were read.
         pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
-        let mut answers = self.bulk.read_all(&pipe).await?;
-        let newest = reply::bytes(answers.pop().unwrap_or_default())?.unwrap_or_default();
-        let columns: Vec<_> = byte_strings(answers)?;
+        let mut answers = self.read_columns(pipe, criteria).await?;
+        let newest = answers.pop().unwrap_or_default();
+        let columns = columns(answers);
         let slots: Vec<u32> = if columns.is_empty() {
             (from..to).collect()
         } else {
@@ -245,13 +246,11 @@ impl RedisIndex {
         let mut window = Window { slots: Vec::new(), next: to };
         let mut pipe = redis::Pipeline::new();
         for (from, to) in parts(from, to) {
-            for cmd in columns(keys, criteria, from, to).cmd_iter() {
-                pipe.add_command(cmd.clone());
-            }
+            add_columns(&mut pipe, keys, criteria, from, to);
         }
-        let mut answers = byte_strings(self.bulk.read_all(&pipe).await?)?.into_iter();
+        let mut columns = columns(self.read_columns(pipe, criteria).await?).into_iter();
         for (from, _) in parts(from, to) {
-            let columns: Vec<_> = answers.by_ref().take(criteria.attributes().count()).collect();
+            let columns: Vec<_> = columns.by_ref().take(criteria.attributes().count()).collect();
             let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
             for slot in candidates.into_iter().map(|at| from + u32::from(at)) {
                 if window.slots.len() == room {
@@ -262,6 +261,25 @@ impl RedisIndex {
             }
         }
         Ok(window)
+    }
+
+    /// Reads what [`add_columns`] asked for, and what was asked after it.
+    ///
+    /// Low bytes are right by themselves if no high bytes are found *after* them, because these
+    /// come and never go. Otherwise a device may have changed in between, and half of what it was
+    /// with half of what it is would be a third value: so both are read in one step then.
+    async fn read_columns(
+        &self,
+        mut pipe: redis::Pipeline,
+        criteria: &Criteria,
+    ) -> Result<Vec<Vec<u8>>, IndexError> {
+        if !criteria.expect_high_bytes() {
+            let answers = byte_strings(self.bulk.read_all(&pipe).await?)?;
+            if answers.chunks_exact(2).all(|planes| planes[1].is_empty()) {
+                return Ok(answers);
+            }
+        }
+        byte_strings(self.bulk.read_all(pipe.atomic()).await?)
     }
 
     /// The chunks of these slots.
@@ -327,16 +345,28 @@ fn parts(from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// Reads a part of one segment of each column that restricts.
-fn columns(keys: &ShardKeys, criteria: &Criteria, from: u32, to: u32) -> redis::Pipeline {
-    let mut pipe = redis::Pipeline::new();
+/// Asks for a part of one segment of each column that restricts: the low bytes, then the high ones.
+fn add_columns(
+    pipe: &mut redis::Pipeline,
+    keys: &ShardKeys,
+    criteria: &Criteria,
+    from: u32,
+    to: u32,
+) {
     let segment = from / SEGMENT_SLOTS;
-    let first = (from % SEGMENT_SLOTS) as usize * CODE_LEN;
-    let last = first + (to - from) as usize * CODE_LEN - 1;
+    let first = from % SEGMENT_SLOTS;
+    let last = first + (to - from) - 1;
     for attribute in criteria.attributes() {
-        pipe.cmd("GETRANGE").arg(keys.column(attribute, segment)).arg(first).arg(last);
+        for plane in [keys.low(attribute, segment), keys.high(attribute, segment)] {
+            pipe.cmd("GETRANGE").arg(plane).arg(first).arg(last);
+        }
     }
-    pipe
+}
+
+/// The columns of these planes.
+fn columns(planes: Vec<Vec<u8>>) -> Vec<Column> {
+    let mut planes = planes.into_iter();
+    std::iter::from_fn(|| Some(Column { low: planes.next()?, high: planes.next()? })).collect()
 }
 
 fn byte_strings(values: Vec<redis::Value>) -> Result<Vec<Vec<u8>>, IndexError> {

@@ -4,7 +4,7 @@
 //! remembers. So nothing has to be loaded beforehand, also not after a restart, a failover or on
 //! a node that joined a cluster.
 
-use redis::{Cmd, ErrorKind, Script as Hashed, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ErrorKind, Script as Hashed, ServerErrorKind, ToRedisArgs, Value};
 
 use super::{
     keys::SHARD_KEYS_LUA,
@@ -34,12 +34,10 @@ impl Script {
     }
 
     /// A call with these keys, to be completed with arguments.
-    pub(super) fn call<'a>(&'a self, keys: &[&str]) -> Call<'a> {
-        Call {
-            script: self,
-            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-            args: Vec::new(),
-        }
+    pub(super) fn call(&self, keys: &[&str]) -> Call<'_> {
+        let mut by_hash = redis::cmd("EVALSHA");
+        by_hash.arg(&self.hash).arg(keys.len()).arg(keys);
+        Call { script: self, by_hash }
     }
 }
 
@@ -47,30 +45,35 @@ impl Script {
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     script: &'a Script,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
+    by_hash: Cmd,
 }
 
 impl Call<'_> {
     pub(super) fn arg(&mut self, value: impl ToRedisArgs) -> &mut Self {
-        value.write_redis_args(&mut self.args);
+        self.by_hash.arg(value);
         self
     }
 
     pub(super) async fn run(&self, link: &Link) -> Result<Value, IndexError> {
-        match link.command(&self.command("EVALSHA", &self.script.hash)).await {
+        match link.command(&self.by_hash).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.command(&self.command("EVAL", &self.script.text)).await
+                link.command(&self.with_text()).await
             }
             answer => answer,
         }
         .map_err(index_error)
     }
 
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut cmd = redis::cmd(verb);
-        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        cmd
+    /// The same call for a server that does not know the script.
+    fn with_text(&self) -> Cmd {
+        let mut with_text = redis::cmd("EVAL");
+        with_text.arg(&self.script.text);
+        for arg in self.by_hash.args_iter().skip(2) {
+            if let Arg::Simple(arg) = arg {
+                with_text.arg(arg);
+            }
+        }
+        with_text
     }
 }
 

@@ -1,6 +1,6 @@
 //! The dictionaries: attribute values and their codes.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -84,7 +84,7 @@ impl<'a> Coder<'a> {
 pub(super) struct Decoder<'a> {
     sql: &'a Connection,
     app: i64,
-    known: HashMap<(Attribute, i64), Box<str>>,
+    known: HashMap<(Attribute, i64), Arc<str>>,
 }
 
 impl<'a> Decoder<'a> {
@@ -97,18 +97,18 @@ impl<'a> Decoder<'a> {
         let mut attributes = Attributes::default();
         for (attribute, code) in Attribute::ALL.into_iter().zip(codes) {
             if let Some(code) = code {
-                attributes.set_normalised(attribute, Some(self.value(attribute, *code)?));
+                attributes.set_normalised(attribute, self.value(attribute, *code)?);
             }
         }
         Ok(attributes)
     }
 
-    fn value(&mut self, attribute: Attribute, code: i64) -> Result<Box<str>, StoreError> {
+    fn value(&mut self, attribute: Attribute, code: i64) -> Result<Arc<str>, StoreError> {
         if let Some(value) = self.known.get(&(attribute, code)) {
             return Ok(value.clone());
         }
         let find = "SELECT value FROM word WHERE app = ?1 AND attribute = ?2 AND code = ?3";
-        let value: Option<Box<str>> = self
+        let value: Option<Arc<str>> = self
             .sql
             .prepare_cached(find)?
             .query_row([self.app, attribute.index() as i64, code], |row| row.get(0))

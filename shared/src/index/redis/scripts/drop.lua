@@ -14,7 +14,7 @@ for _ = 1, step do
   height = chunk * CHUNK
   if height % SEGMENT == 0 then
     for attribute = 0, ATTRIBUTES - 1 do
-      redis.call('UNLINK', column_key(attribute, height / SEGMENT))
+      redis.call('UNLINK', low_key(attribute, height / SEGMENT), high_key(attribute, height / SEGMENT))
     end
   end
 end

@@ -1,13 +1,17 @@
 -- Registers or updates devices of one shard.
--- ARGV: the time; all tags; six columns with the codes of all devices; then the record of each,
--- complete, as if it were new. Answers one letter a device: c(reated), u(pdated), f(ull).
+-- ARGV: the time; all tags; the records of all devices, complete, as if they were new; then of each
+-- attribute the low bytes of their codes, and of each the high bytes, empty if all of them are 0.
+-- Devices with the same tag stand next to each other. Answers one letter a device: c(reated),
+-- u(pdated), f(ull).
 --
 -- A device that is as it was costs no write. New slots are taken in order, so a batch of new
--- devices is one SETRANGE a column, one SET a chunk and one SET a bucket.
+-- devices is one SETRANGE a column, one SET a chunk and one SET a bucket. What Lua costs here is
+-- above all the strings that it makes, because it hashes them: hence few and long arguments, of
+-- which pieces are cut as long as they can be.
 
-local FIXED = 2 + ATTRIBUTES
-local count = #ARGV - FIXED
-local now, tags = ARGV[1], ARGV[2]
+local now, tags, records = ARGV[1], ARGV[2], ARGV[3]
+local LOW, HIGH = 4, 4 + ATTRIBUTES
+local count = #tags / TAG
 local shard = read_shard()
 if shard.gone then return redis.error_reply('GONE the app is being removed') end
 local span = span_of(shard.buckets)
@@ -32,10 +36,8 @@ do
   for i, text in ipairs(redis.call('MGET', unpack(keys))) do buckets[order[i]] = text or '' end
 end
 
--- What a bucket gains, and the tags of all that is gained, stand apart until the bucket is needed
--- as a whole: Lua hashes every byte of a string that it makes, and would hash the bucket again for
--- each new device.
-local gains, gained_tags = {}, {}
+-- What a bucket gains stands apart until the bucket is needed as a whole.
+local gains = {}
 
 local function load_bucket(bucket)
   if not buckets[bucket] then buckets[bucket] = redis.call('GET', bucket_key(bucket)) or '' end
@@ -47,24 +49,27 @@ local function load_bucket(bucket)
 end
 
 local function add_entry(bucket, tag, slot)
-  local gain = gains[bucket]
+  local entry, gain = pack(ENTRY_FORMAT, tag, slot), gains[bucket]
   if gain then
-    gain[#gain + 1] = tag .. pack('>I4', slot)
+    gain[#gain + 1] = entry
   else
-    gains[bucket] = { tag .. pack('>I4', slot) }
+    gains[bucket] = { entry }
     dirty_buckets[bucket] = true
   end
-  gained_tags[tag] = true
 end
 
--- Chunks that were read or changed; what is appended to one waits in `tails` to be joined once.
+-- Chunks that were read or changed. Of what is appended to one, the last run of records stands in
+-- `tails` as where it lies in the argument, and what came before it in front of that.
 -- Segments with a new device are noted in `newest`.
 local chunks, tails, dirty_chunks, newest = {}, {}, {}, {}
 
 local function load_chunk(chunk)
   if not chunks[chunk] then chunks[chunk] = redis.call('GET', chunk_key(chunk)) or '' end
-  if tails[chunk] then
-    chunks[chunk] = chunks[chunk] .. table.concat(tails[chunk])
+  local tail = tails[chunk]
+  if tail then
+    tail[#tail + 1] = sub(records, tail.from, tail.to)
+    local added = #tail == 1 and tail[1] or table.concat(tail)
+    chunks[chunk] = #chunks[chunk] == 0 and added or chunks[chunk] .. added
     tails[chunk] = nil
   end
   return chunks[chunk]
@@ -78,26 +83,31 @@ local function replace_record(slot, record)
   dirty_chunks[chunk] = true
 end
 
-local function append_record(slot, record)
+local function append_record(slot, from, to)
   local chunk = floor(slot / CHUNK)
   local tail = tails[chunk]
-  if tail then
-    tail[#tail + 1] = record
-  else
-    tails[chunk] = { record }
+  if not tail then
+    tails[chunk] = { from = from, to = to }
+    if slot % CHUNK == 0 then chunks[chunk] = '' end
     dirty_chunks[chunk] = true
     newest[floor(slot / SEGMENT)] = true
+  elseif tail.to + 1 == from then
+    tail.to = to
+  else
+    tail[#tail + 1] = sub(records, tail.from, tail.to)
+    tail.from, tail.to = from, to
   end
 end
 
 -- The slot of the client of a record, and where its present record lies in which chunk, if it
 -- is registered. Few are, and of those that are not hardly one shares its tag with another.
-local function find_client(bucket, tag, record)
-  if not find(buckets[bucket], tag, 1, true) and not gained_tags[tag] then return nil end
+-- `gained`: whether this call may have added an entry with this tag.
+local function find_client(bucket, tag, record_body, gained)
+  if not find(buckets[bucket], tag, 1, true) and not gained then return nil end
   local entries = load_bucket(bucket)
   local at, slot = next_entry(entries, tag, 1)
   if not at then return nil end
-  local id = client_id(record, (bounds(record, 1)))
+  local id = client_id(records, record_body)
   while at do
     local text = load_chunk(floor(slot / CHUNK))
     local first, body, last = locate(text, slot)
@@ -108,17 +118,17 @@ end
 
 local free = redis.call('LLEN', free_key())
 local slots, answers = {}, {}
+local from = 1
 
 for i = 1, count do
-  local record = ARGV[FIXED + i]
+  local record_body, to = bounds(records, from)
   local tag, bucket = tag_of[i], bucket_at[i]
-  local slot, text, body, last = find_client(bucket, tag, record)
+  local slot, text, body, last = find_client(bucket, tag, record_body, tag == tag_of[i - 1])
   if slot then
-    local record_body, record_last = bounds(record, 1)
     -- The time of registration stays; it has the same length in both.
-    if sub(text, body + TIME, last) ~= sub(record, record_body + TIME, record_last) then
-      replace_record(slot, sub(record, 1, record_body - 1) .. sub(text, body, body + TIME - 1)
-        .. sub(record, record_body + TIME))
+    if sub(text, body + TIME, last) ~= sub(records, record_body + TIME, to) then
+      replace_record(slot, sub(records, from, record_body - 1) .. sub(text, body, body + TIME - 1)
+        .. sub(records, record_body + TIME, to))
       slots[i] = slot
     end
     answers[i] = 'u'
@@ -128,18 +138,19 @@ for i = 1, count do
     if free > 0 then
       slot = tonumber(redis.call('RPOP', free_key()))
       free = free - 1
-      replace_record(slot, record)
+      replace_record(slot, sub(records, from, to))
       newest[floor(slot / SEGMENT)] = true
     else
       slot = shard.height
       shard.height = slot + 1
-      append_record(slot, record)
+      append_record(slot, from, to)
     end
     add_entry(bucket, tag, slot)
     shard.live = shard.live + 1
     slots[i] = slot
     answers[i] = 'c'
   end
+  from = to + 1
 end
 
 -- A column grows to the next size class of the allocator of which there are two from one power of
@@ -153,26 +164,42 @@ end
 
 local lengths = {}
 
-local function write_codes(slot, from, to)
-  local segment = floor(slot / SEGMENT)
-  local at = (slot % SEGMENT) * 2
-  local needed = at + (to - from + 1) * 2
-  local len = lengths[segment] or redis.call('STRLEN', column_key(0, segment))
-  local grown = len
-  if needed > len then grown = capacity(needed) end
-  lengths[segment] = grown
+local function length_of(key)
+  local len = lengths[key]
+  if not len then
+    len = redis.call('STRLEN', key)
+    lengths[key] = len
+  end
+  return len
+end
+
+local function write_codes(key, at, codes)
+  local needed = at + #codes
+  if needed > length_of(key) then
+    -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
+    -- the room.
+    local old, grown = redis.call('GET', key), capacity(needed)
+    redis.call('DEL', key)
+    redis.call('SETRANGE', key, grown - 1, '\0')
+    if old then redis.call('SETRANGE', key, 0, old) end
+    lengths[key] = grown
+  end
+  redis.call('SETRANGE', key, at, codes)
+end
+
+-- The codes of devices that have slots in a row.
+local function write_run(slot, first, last)
+  local segment, at = floor(slot / SEGMENT), slot % SEGMENT
   for attribute = 0, ATTRIBUTES - 1 do
-    local key = column_key(attribute, segment)
-    local codes = sub(ARGV[3 + attribute], from * 2 - 1, to * 2)
-    if grown > len then
-      -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
-      -- the room.
-      local old = redis.call('GET', key)
-      redis.call('DEL', key)
-      redis.call('SETRANGE', key, grown - 1, '\0')
-      if old then redis.call('SETRANGE', key, 0, old) end
+    write_codes(low_key(attribute, segment), at, sub(ARGV[LOW + attribute], first, last))
+    local key, high = high_key(attribute, segment), sub(ARGV[HIGH + attribute], first, last)
+    if find(high, '[^%z]') then
+      write_codes(key, at, high)
+    else
+      -- What stands there may be of a device that had another value.
+      local over = length_of(key) - at
+      if over > 0 then redis.call('SETRANGE', key, at, rep('\0', math.min(over, last - first + 1))) end
     end
-    redis.call('SETRANGE', key, at, codes)
   end
 end
 
@@ -184,7 +211,7 @@ while i <= count do
     while slots[last + 1] == following and following % SEGMENT ~= 0 do
       last, following = last + 1, following + 1
     end
-    write_codes(slot, i, last)
+    write_run(slot, i, last)
   end
   i = last + 1
 end

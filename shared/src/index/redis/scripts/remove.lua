@@ -14,8 +14,11 @@ while at do
   if client_id(text, body) == id then
     redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
     redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
+    local segment, place = floor(slot / SEGMENT), slot % SEGMENT
     for attribute = 0, ATTRIBUTES - 1 do
-      redis.call('SETRANGE', column_key(attribute, floor(slot / SEGMENT)), (slot % SEGMENT) * 2, '\0\0')
+      redis.call('SETRANGE', low_key(attribute, segment), place, '\0')
+      local high = high_key(attribute, segment)
+      if redis.call('STRLEN', high) > place then redis.call('SETRANGE', high, place, '\0') end
     end
     redis.call('RPUSH', free_key(), slot)
     redis.call('HSET', KEYS[1], 'live', shard.live - 1)

@@ -1,9 +1,9 @@
 -- What the scripts of a shard share. KEYS[1] is the shard; the layout is described in layout.rs,
 -- record.rs and keys.rs, and constants and key names come from there.
 
-local byte, sub, find, floor = string.byte, string.sub, string.find, math.floor
+local byte, sub, find, rep, floor = string.byte, string.sub, string.find, string.rep, math.floor
 local pack, unpack_number = struct.pack, struct.unpack
-local ENTRY = TAG + 4
+local ENTRY, ENTRY_FORMAT = TAG + 4, '>c' .. TAG .. 'I4'
 
 local function be(text, at, len)
   local n = 0
