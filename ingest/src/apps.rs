@@ -91,8 +91,9 @@ impl AppCache {
     pub(crate) async fn get(&self, id: &AppId) -> Result<Option<Arc<KnownApp>>, Away> {
         if let Some(slot) = self.known.get(id).await {
             let held = slot.held();
-            if Instant::now() < held.ask_again {
-                return self.usable(held).map(Some);
+            let now = Instant::now();
+            if now < held.ask_again {
+                return self.usable(held, now).map(Some);
             }
             return self.refresh(id, &slot).await;
         }
@@ -126,9 +127,9 @@ impl AppCache {
     /// Asks again for an app that is known; those who waited use the answer.
     async fn refresh(&self, id: &AppId, slot: &Slot) -> Result<Option<Arc<KnownApp>>, Away> {
         let _asking = slot.asking.lock().await;
-        let held = slot.held();
-        if Instant::now() < held.ask_again {
-            return self.usable(held).map(Some);
+        let (held, now) = (slot.held(), Instant::now());
+        if now < held.ask_again {
+            return self.usable(held, now).map(Some);
         }
         match self.ask(id).await {
             Ok(Some(app)) => {
@@ -143,9 +144,10 @@ impl AppCache {
                 Ok(None)
             }
             Err(Away) => {
-                let held = Held { ask_again: Instant::now() + RETRY_PAUSE, ..held };
+                let now = Instant::now();
+                let held = Held { ask_again: now + RETRY_PAUSE, ..held };
                 slot.hold(held.clone());
-                self.usable(held).map(Some)
+                self.usable(held, now).map(Some)
             }
         }
     }
@@ -175,8 +177,9 @@ impl AppCache {
         Held { app, fetched: now, ask_again: now + self.settings.fresh }
     }
 
-    fn usable(&self, held: Held) -> Result<Arc<KnownApp>, Away> {
-        if held.fetched.elapsed() <= self.settings.stale { Ok(held.app) } else { Err(Away) }
+    fn usable(&self, held: Held, now: Instant) -> Result<Arc<KnownApp>, Away> {
+        let age = now.saturating_duration_since(held.fetched);
+        if age <= self.settings.stale { Ok(held.app) } else { Err(Away) }
     }
 }
 

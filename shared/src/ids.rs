@@ -5,10 +5,10 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-use crate::time::UnixMillis;
+use crate::{text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the text is for the person who sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,8 +27,7 @@ fn check(text: &str, max: usize, alphabet: &'static str, extra: &[u8]) -> Result
 }
 
 /// An app: 1–64 of `A-Z a-z 0-9 _ . -`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct AppId(Arc<str>);
 
 impl AppId {
@@ -51,8 +50,7 @@ impl FromStr for AppId {
 }
 
 /// A device within its app: 1–128 of `A-Z a-z 0-9 _ . : -`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ClientId(Box<str>);
 
 impl ClientId {
@@ -76,11 +74,9 @@ impl FromStr for ClientId {
 
 macro_rules! text_id {
     ($name:ident) => {
-        impl TryFrom<String> for $name {
-            type Error = BadId;
-
-            fn try_from(text: String) -> Result<Self, BadId> {
-                text.parse()
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Text::deserialize(deserializer)?.parse().map_err(D::Error::custom)
             }
         }
 

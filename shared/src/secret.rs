@@ -28,7 +28,7 @@ impl Secret {
 
     /// A new secret of 256 random bits, as 64 hexadecimal digits.
     pub fn generate() -> Self {
-        Self(hex(&random::<32>()).into())
+        Self(hex::encode(random::<32>()).into())
     }
 
     /// Takes a secret that somebody brought.
@@ -60,21 +60,21 @@ impl fmt::Debug for Secret {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretHash {
     salt: String,
-    sha256: String,
+    #[serde(with = "hex")]
+    sha256: [u8; 32],
 }
 
 impl SecretHash {
     /// Hashes a secret with a new salt.
     pub fn of(secret: &Secret) -> Self {
-        let salt = hex(&random::<16>());
-        let sha256 = hex(&digest(&salt, secret.expose().as_bytes()));
+        let salt = hex::encode(random::<16>());
+        let sha256 = digest(&salt, secret.expose().as_bytes());
         Self { salt, sha256 }
     }
 
     /// Whether these bytes are the secret. Takes the same time wherever they differ.
     pub fn verify(&self, presented: &[u8]) -> bool {
-        let presented = hex(&digest(&self.salt, presented));
-        presented.as_bytes().ct_eq(self.sha256.as_bytes()).into()
+        digest(&self.salt, presented).ct_eq(&self.sha256).into()
     }
 }
 
@@ -97,16 +97,6 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +116,16 @@ mod tests {
         let secret = Secret::generate();
         let shown = format!("{secret:?} {:?}", SecretHash::of(&secret));
         assert_eq!(shown, "Secret(…) SecretHash(…)");
+    }
+
+    #[test]
+    fn a_hash_that_was_stored_is_read_again_and_a_damaged_one_is_an_error() {
+        let stored = r#"{"salt":"ab","sha256":"f6fcc9b22b0b6bd9f6a0d1e3f4f1e1d1f6fcc9b22b0b6bd9f6a0d1e3f4f1e1d1"}"#;
+        let hash: SecretHash = serde_json::from_str(stored).unwrap();
+        assert_eq!(serde_json::to_string(&hash).unwrap(), stored);
+        for damaged in [stored.replace("f6fc", "f6f"), stored.replace("f6fc", "f6f?")] {
+            assert!(serde_json::from_str::<SecretHash>(&damaged).is_err());
+        }
     }
 
     #[test]
