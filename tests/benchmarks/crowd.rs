@@ -28,6 +28,11 @@ pub(crate) const WANTED: [(Attribute, &[&str]); 3] = [
     (Attribute::Brand, &["XIAOMI", "HUAWEI"]),
 ];
 
+/// The same with two models in place of the brands: of models there are more than one byte tells
+/// apart.
+pub(crate) const WANTED_MODELS: [(Attribute, &[&str]); 3] =
+    [WANTED[0], WANTED[1], (Attribute::Model, &["M1", "M299"])];
+
 /// A device of a crowd.
 #[derive(Debug, Clone, Copy)]
 struct Member {
@@ -63,17 +68,26 @@ impl Member {
         self.of(2, &BRANDS)
     }
 
-    /// Whether [`WANTED`] means it; the rules are written here a second time.
-    fn is_wanted(self) -> bool {
-        ["CN", "SG"].contains(&self.country())
-            && ["zh-CN", "zh-Hans-SG", "en-US", "de-DE"].contains(&self.language())
-            && ["XIAOMI", "HUAWEI"].contains(&self.brand())
+    /// The number in the name of its model.
+    fn model(self) -> u64 {
+        self.pick(3, MODELS)
+    }
+
+    /// Whether [`WANTED`] means it, and whether [`WANTED_MODELS`] does; the rules are written here
+    /// a second time.
+    fn is_wanted(self) -> [bool; 2] {
+        let both = ["CN", "SG"].contains(&self.country())
+            && ["zh-CN", "zh-Hans-SG", "en-US", "de-DE"].contains(&self.language());
+        let brand = ["XIAOMI", "HUAWEI"].contains(&self.brand());
+        [both && brand, both && [1, 299].contains(&self.model())]
     }
 }
 
-/// How many of the first `size` devices [`WANTED`] means.
-pub(crate) fn wanted(size: usize) -> u64 {
-    (0..size).filter(|&number| Member::new(number).is_wanted()).count() as u64
+/// How many of the first `size` devices [`WANTED`] means, and how many [`WANTED_MODELS`].
+pub(crate) fn wanted(size: usize) -> [u64; 2] {
+    (0..size).map(|number| Member::new(number).is_wanted()).fold([0; 2], |count, is_wanted| {
+        [count[0] + u64::from(is_wanted[0]), count[1] + u64::from(is_wanted[1])]
+    })
 }
 
 /// The id of a device.
@@ -97,7 +111,7 @@ pub(crate) fn write(path: &Path, size: usize, transport: &str) -> std::io::Resul
             member.country(),
             member.language(),
             member.brand(),
-            member.pick(3, MODELS),
+            member.model(),
             26 + member.pick(4, OS_VERSIONS),
             member.pick(5, APP_VERSIONS),
         );
