@@ -1,10 +1,16 @@
 //! A Redis Cluster of three masters that share the 16384 slots evenly, with a replica each if
 //! wanted.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use redis::{RedisResult, aio::MultiplexedConnection};
-use tokio::time::sleep;
+use tokio::{
+    process::Command,
+    time::{sleep, timeout},
+};
 
 use super::{Redis, ServerError};
 
@@ -65,6 +71,35 @@ impl RedisCluster {
     /// The nodes, to kill, freeze and restart them.
     pub fn nodes(&mut self) -> &mut [Redis] {
         &mut self.nodes
+    }
+
+    /// Moves so many hash slots, with what is in them, from the first master to the second.
+    ///
+    /// # Errors
+    /// When `redis-cli` cannot do it in time, or the nodes do not agree about it.
+    pub async fn move_slots(&self, count: u16) -> Result<(), ServerError> {
+        let [from, to, ..] = self.nodes.as_slice() else { return Ok(()) };
+        let id = async |node: &Redis| -> RedisResult<String> {
+            let mut connection = connect(node).await?;
+            redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await
+        };
+        let ids = async { RedisResult::Ok((id(from).await?, id(to).await?)) };
+        let (from_id, to_id) = ids.await.map_err(|error| self.failure(error.to_string()))?;
+        let reshard = Command::new("redis-cli")
+            .args(["--cluster", "reshard", &from.address(), "--cluster-yes"])
+            .args(["--cluster-from", &from_id, "--cluster-to", &to_id])
+            .args(["--cluster-slots", &count.to_string()])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        match timeout(AGREEMENT_DEADLINE, reshard).await {
+            Ok(Ok(output)) if output.status.success() => self.wait_until_whole().await,
+            Ok(Ok(output)) => {
+                Err(self.failure(String::from_utf8_lossy(&output.stdout).into_owned()))
+            }
+            Ok(Err(error)) => Err(self.failure(error.to_string())),
+            Err(_) => Err(self.failure("redis-cli does not end".to_owned())),
+        }
     }
 
     /// Waits until every node says that all slots are served and all nodes are known.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use push_shared::{
+    attributes::Attribute,
     index::{
         Devices, Index, IndexError, Level,
         redis::{RedisIndex, RedisSettings},
@@ -14,7 +15,10 @@ use push_tests::{
     servers::{Redis, RedisCluster},
 };
 
-use crate::devices::{NOW, app, client, device, scan_all};
+use crate::{
+    devices::{NOW, app, client, device, scan_all},
+    scanning::wanted,
+};
 
 const SETTINGS: RedisSettings = RedisSettings {
     connect_timeout: Duration::from_millis(500),
@@ -107,6 +111,28 @@ async fn a_cluster_whose_nodes_were_all_killed_works_again_after_their_restart()
     cluster.wait_until_whole().await.unwrap();
     comes_back(&index).await;
     works(&index).await;
+}
+
+#[tokio::test]
+async fn what_moved_to_another_node_of_a_cluster_is_found_there_at_once() {
+    let cluster = RedisCluster::start().await.unwrap();
+    let index = RedisIndex::connect(&cluster.url(), &namespace(), SETTINGS).await.unwrap();
+    // So many models that their column is read in one step with its high bytes.
+    let devices: Vec<_> =
+        (0..600).map(|n| device(&format!("c{n}"), &[("model", &format!("m{n}"))])).collect();
+    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    let extent = index.extent(&app()).await.unwrap();
+    let some = wanted(Attribute::Model, &["m0", "m254", "m255", "m256", "m599"]);
+    let count = async || {
+        let mut count = 0;
+        for slice in &extent {
+            count += index.count_matching(&app(), *slice, &some, NOW).await.unwrap();
+        }
+        count
+    };
+    assert_eq!(count().await, 5);
+    cluster.move_slots(2000).await.unwrap();
+    assert_eq!(count().await, 5);
 }
 
 #[tokio::test]

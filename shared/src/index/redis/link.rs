@@ -278,11 +278,18 @@ fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
-/// Whether a new connection could do better: also one to the node that is master now.
+/// Whether a new connection could do better: also one to the node that is master now, or that has
+/// what moved in a cluster. The cluster connection follows a redirection by itself, but not that of
+/// a step of several commands: it only says that the step was not carried out.
 fn blames_connection(error: &RedisError) -> bool {
+    let elsewhere = [ServerErrorKind::ReadOnly, ServerErrorKind::ExecAbort];
     error.is_timeout()
         || error.is_unrecoverable_error()
-        || matches!(error.kind(), ErrorKind::Io | ErrorKind::Server(ServerErrorKind::ReadOnly))
+        || match error.kind() {
+            ErrorKind::Io => true,
+            ErrorKind::Server(kind) => elsewhere.contains(&kind),
+            _ => false,
+        }
 }
 
 /// What the index says of an error: nearly all of them may pass. What can't is data that is not
