@@ -88,7 +88,7 @@ local function append_record(slot, from, to)
   local tail = tails[chunk]
   if not tail then
     tails[chunk] = { from = from, to = to }
-    if slot % CHUNK == 0 then chunks[chunk] = '' end
+    if slot % CHUNK == 0 then chunks[chunk] = '' end -- a new chunk: nothing to read
     dirty_chunks[chunk] = true
     newest[floor(slot / SEGMENT)] = true
   elseif tail.to + 1 == from then
