@@ -40,7 +40,7 @@ const NARROW: usize = 1 << 8;
 const BLOCK: usize = 4096;
 
 /// A part of a column: the bytes of the codes, slot by slot.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct Column {
     pub(super) low: Vec<u8>,
     /// Where it ends the high bytes are 0.
