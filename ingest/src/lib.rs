@@ -78,7 +78,7 @@ pub async fn run_with_metrics(
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
     let calls = Arc::new(Calls::new(settings, index, publisher, Arc::clone(&metrics)));
-    let server = Server::new(calls, http, metrics, shutdown);
+    let mut server = Server::new(calls, http, metrics, shutdown);
 
     server.accept(listener).await;
     let deadline = Instant::now() + drain_deadline;

@@ -65,7 +65,7 @@ impl Activity {
     }
 
     fn enter(&self, phase: u8, now: Instant) {
-        let since = now.saturating_duration_since(self.accepted).as_millis();
+        let since = self.age(now).as_millis();
         self.since.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.phase.store(phase, Ordering::Relaxed);
     }
@@ -94,6 +94,11 @@ impl Activity {
         self.in_work.fetch_add(1, Ordering::Relaxed);
         self.phase.store(BUSY, Ordering::Relaxed);
         InWork(Arc::clone(self))
+    }
+
+    /// How long the connection is open.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.accepted)
     }
 
     /// Whether a head was begun and not answered.

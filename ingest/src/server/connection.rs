@@ -6,6 +6,7 @@
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
@@ -19,7 +20,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    activity::{Activity, Watch},
+    activity::Activity,
+    interruption::{Interruption, interruption},
     wire::{Opening, Wire},
 };
 use crate::{calls::Calls, rejection::Rejection, reply, settings::HttpSettings};
@@ -103,8 +105,9 @@ async fn serve_http1(
         .writev(false)
         .serve_connection(io, service);
 
-    let mut stopping = false;
-    let mut timer = std::pin::pin!(tokio::time::sleep(http.header_timeout));
+    let first_look = Instant::now() + http.header_timeout;
+    let mut interruptions = FuturesUnordered::new();
+    interruptions.push(interruption(activity, http, Some(stop), first_look));
     let end = loop {
         tokio::select! {
             biased;
@@ -120,15 +123,14 @@ async fn serve_http1(
                 }
                 Ok(()) => End::Over,
             },
-            () = timer.as_mut() => match activity.watch(Instant::now(), http) {
-                Watch::Until(then) => timer.as_mut().reset(then),
-                Watch::HeadOverdue => break End::Owed(Rejection::HeadTimeout),
-                Watch::IdleTooLong => break End::Idle,
+            Some(interrupted) = interruptions.next() => match interrupted {
+                Interruption::Stop => {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                    interruptions.push(interruption(activity, http, None, Instant::now()));
+                }
+                Interruption::HeadOverdue => break End::Owed(Rejection::HeadTimeout),
+                Interruption::IdleTooLong => break End::Idle,
             },
-            () = stop.cancelled(), if !stopping => {
-                stopping = true;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-            }
         }
     };
     let (stream, answered) = connection.into_parts().io.into_inner().into_stream();
@@ -169,7 +171,9 @@ async fn serve_http2(
     );
 
     let mut stopping = false;
-    let mut timer = std::pin::pin!(tokio::time::sleep(http.idle_timeout));
+    let first_look = Instant::now() + http.idle_timeout;
+    let mut interruptions = FuturesUnordered::new();
+    interruptions.push(interruption(activity, http, Some(stop), first_look));
     loop {
         tokio::select! {
             biased;
@@ -179,19 +183,18 @@ async fn serve_http2(
                 }
                 return;
             }
-            () = timer.as_mut() => match activity.watch(Instant::now(), http) {
-                Watch::Until(then) => timer.as_mut().reset(then),
-                // Told to go, and did not within another idle time.
-                Watch::HeadOverdue | Watch::IdleTooLong if stopping => return,
-                Watch::HeadOverdue | Watch::IdleTooLong => {
-                    stopping = true;
-                    connection.as_mut().graceful_shutdown();
-                    timer.as_mut().reset(Instant::now() + LINGER);
-                }
-            },
-            () = stop.cancelled(), if !stopping => {
+            Some(interrupted) = interruptions.next() => {
+                let next_look = match interrupted {
+                    Interruption::Stop => Instant::now(),
+                    // Told to go, and did not within another idle time.
+                    Interruption::HeadOverdue | Interruption::IdleTooLong if stopping => return,
+                    Interruption::HeadOverdue | Interruption::IdleTooLong => {
+                        Instant::now() + LINGER
+                    }
+                };
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
+                interruptions.push(interruption(activity, http, None, next_look));
             }
         }
     }

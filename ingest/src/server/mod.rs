@@ -2,16 +2,18 @@
 
 mod activity;
 mod connection;
+mod interruption;
 mod wire;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::{JoinError, JoinSet},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use self::activity::Activity;
 use crate::{calls::Calls, metrics::Metrics, settings::HttpSettings};
@@ -21,17 +23,15 @@ const TURNING_AWAY: usize = 64;
 /// How long after a failed accept (no file descriptors left) the next is tried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A running server.
+/// The connections of a server.
 #[derive(Debug)]
 pub(crate) struct Server {
     calls: Arc<Calls>,
     http: HttpSettings,
     metrics: Arc<Metrics>,
-    connections: TaskTracker,
+    connections: JoinSet<()>,
     /// Take nothing new and finish.
     stop: CancellationToken,
-    /// Whatever is still running then is cut off.
-    abort: CancellationToken,
 }
 
 impl Server {
@@ -41,18 +41,18 @@ impl Server {
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Self {
-        let (connections, abort) = (TaskTracker::new(), CancellationToken::new());
-        Self { calls, http, metrics, connections, stop, abort }
+        Self { calls, http, metrics, connections: JoinSet::new(), stop }
     }
 
     /// Takes connections until the service stops; the listener is closed then.
-    pub(crate) async fn accept(&self, listener: TcpListener) {
+    pub(crate) async fn accept(&mut self, listener: TcpListener) {
         let places = Arc::new(Semaphore::new(self.http.max_connections));
         let turning_away = Arc::new(Semaphore::new(TURNING_AWAY));
+        let stop = self.stop.clone();
         let accept = async {
             // Neither semaphore is ever closed: the loop ends with `stop` alone.
             while let Ok(turn) = Arc::clone(&turning_away).acquire_owned().await {
-                let stream = match listener.accept().await {
+                let stream = match self.next(&listener).await {
                     Ok((stream, _)) => stream,
                     Err(error) => {
                         accept_failed(&error).await;
@@ -74,41 +74,71 @@ impl Server {
                 }
             }
         };
-        self.stop.run_until_cancelled(accept).await;
+        stop.run_until_cancelled(accept).await;
     }
 
-    fn serve(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    /// The next connection; meanwhile those that end are forgotten.
+    async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => return accepted,
+                Some(ended) = self.connections.join_next() => report(ended),
+            }
+        }
+    }
+
+    fn serve(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection is gone before it was served");
             return;
         }
-        let accepted = Instant::now();
-        let activity = Arc::new(Activity::new(accepted));
+        let activity = Arc::new(Activity::new(Instant::now()));
         let (calls, http) = (Arc::clone(&self.calls), self.http.clone());
-        let (stop, abort) = (self.stop.clone(), self.abort.clone());
-        let open = self.metrics.open_connection();
+        let (stop, open) = (self.stop.clone(), self.metrics.open_connection());
         self.connections.spawn(async move {
-            let serve = connection::serve(stream, calls, Arc::clone(&activity), &http, &stop);
-            if abort.run_until_cancelled(serve).await.is_none() {
-                let (doing, open_for) = (activity.describe(), accepted.elapsed());
-                tracing::warn!(doing, ?open_for, "a connection is cut off at the drain deadline");
-            }
+            let mut served = Served { activity: Arc::clone(&activity), ended: false };
+            connection::serve(stream, calls, activity, &http, &stop).await;
+            served.ended = true;
             drop((place, open));
         });
     }
 
     /// Waits until every connection has ended. What has not by `deadline` is cut off, and
     /// counted.
-    pub(crate) async fn drain(&self, deadline: Instant) -> usize {
-        self.connections.close();
+    pub(crate) async fn drain(mut self, deadline: Instant) -> usize {
         tracing::info!(connections = self.connections.len(), "finishing what is in work");
-        if tokio::time::timeout_at(deadline, self.connections.wait()).await.is_ok() {
+        let finish = async {
+            while let Some(ended) = self.connections.join_next().await {
+                report(ended);
+            }
+        };
+        if tokio::time::timeout_at(deadline, finish).await.is_ok() {
             return 0;
         }
         let left = self.connections.len();
-        self.abort.cancel();
-        self.connections.wait().await;
+        self.connections.shutdown().await;
         left
+    }
+}
+
+/// Says what a connection was doing if its task ends before it does.
+struct Served {
+    activity: Arc<Activity>,
+    ended: bool,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if !self.ended {
+            let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
+            tracing::warn!(doing, ?open_for, "a connection is cut off");
+        }
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection ended badly");
     }
 }
 
