@@ -81,7 +81,7 @@ impl<'a> JobOut<'a> {
 
 #[derive(Serialize)]
 struct NewJobOut<'a> {
-    payload: &'a Payload,
+    payload: &'a Payload<'a>,
     audience: &'a Audience,
     copy: u64,
 }
@@ -100,7 +100,7 @@ struct JobIn<'a> {
 /// # Errors
 /// Never in practice: the types have no form that JSON lacks.
 pub fn encode_job(
-    payload: &Payload,
+    payload: &Payload<'_>,
     audience: &Audience,
     copy: u64,
 ) -> Result<Vec<u8>, serde_json::Error> {
@@ -282,7 +282,7 @@ mod tests {
         let again: Vec<Vec<u8>> = jobs
             .iter()
             .map(|job| {
-                let payload: Payload = serde_json::from_slice(&job.payload).unwrap();
+                let payload: Payload<'_> = serde_json::from_slice(&job.payload).unwrap();
                 encode_job(&payload, &job.audience, job.copy).unwrap()
             })
             .collect();

@@ -1,7 +1,8 @@
 //! An accepted push: what is sent, to whom, and until when.
 //!
 //! The bytes a device receives are made once, at ingest ([`Payload`]); from there to the
-//! transport they are copied, never parsed and written again.
+//! transport they are copied, never parsed and written again. The texts of a notification are
+//! those of the request, to the byte.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{AppId, ClientId, MessageId},
     targeting::Targeting,
+    text::{Literal, Text},
     time::UnixMillis,
 };
 
 /// What a device receives, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Payload {
+pub struct Payload<'a> {
     /// For the device to drop repeats.
     pub message_id: MessageId,
     /// The app it belongs to.
@@ -24,11 +26,11 @@ pub struct Payload {
     #[serde(rename = "type")]
     pub kind: u8,
     /// With type 1.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub notification: Option<Notification>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub notification: Option<Notification<'a>>,
     /// With type 2.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub data: Option<BTreeMap<String, String>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub data: Option<BTreeMap<Text<'a>, Text<'a>>>,
     /// Unix milliseconds.
     pub accepted_at: UnixMillis,
     /// Unix milliseconds; nothing is sent after it.
@@ -37,33 +39,33 @@ pub struct Payload {
 
 /// The fields of a notification that have an effect; one that has none is not delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Notification {
+pub struct Notification<'a> {
     /// 1 system, 3 button.
     pub notification_type: u8,
     /// The first line.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub title: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub title: Option<Literal<'a>>,
     /// The text.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub desc: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub desc: Option<Literal<'a>>,
     /// Button only: the picture.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub icon: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub icon: Option<Literal<'a>>,
     /// Button only: what the button says.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub button_text: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub button_text: Option<Literal<'a>>,
     /// System only: the picture in the status bar.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub small_icon: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub small_icon: Option<Literal<'a>>,
     /// System only: `#RRGGBB`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub small_icon_color: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub small_icon_color: Option<Literal<'a>>,
     /// 1 open the app, 2 open a link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub open_type: Option<u8>,
     /// The link, with open type 2.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub open_content: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
+    pub open_content: Option<Literal<'a>>,
 }
 
 /// Whom a push is for.

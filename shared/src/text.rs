@@ -1,12 +1,14 @@
-//! A text in JSON that is read without being copied.
+//! Texts in JSON that are not copied: [`Text`] is read, [`Literal`] is passed on.
 
-use std::{borrow::Cow, ops::Deref};
+use std::{borrow::Cow, fmt, ops::Deref};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::value::RawValue;
 
 /// A text that is borrowed from the JSON where it has no escapes. A bare `Cow` would not do: serde
 /// borrows one only where it is the type of a field itself, not inside an `Option` or a `Vec`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Deref for Text<'_> {
@@ -23,6 +25,55 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+}
+
+/// A string as it stands in a JSON document, quotes and escapes included. It is valid, and is
+/// written as it was read: nothing looks for characters that need an escape a second time.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+pub struct Literal<'a>(&'a RawValue);
+
+impl<'a> Literal<'a> {
+    /// What it says.
+    pub fn text(&self) -> Cow<'a, str> {
+        // Anything else was refused when it was read.
+        serde_json::from_str(self.0.get()).map(|Text(text)| text).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Literal<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw: &'a RawValue = Deserialize::deserialize(deserializer)?;
+        let json = raw.get();
+        // Raw JSON may be any value, and half of a surrogate pair passes as an escape.
+        if !json.starts_with('"') || json.contains('\\') {
+            serde_json::from_str::<Text<'_>>(json).map_err(|error| {
+                let text = error.to_string();
+                D::Error::custom(text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text))
+            })?;
+        }
+        Ok(Self(raw))
+    }
+}
+
+impl PartialEq for Literal<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl Eq for Literal<'_> {}
+
+impl fmt::Debug for Literal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.get())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +85,31 @@ mod tests {
         assert_eq!(texts, [Some("ab".into()), None, Some("ab".into())]);
         let borrowed = |text: &Option<Text<'_>>| matches!(text, Some(Text(Cow::Borrowed(_))));
         assert_eq!([borrowed(&texts[0]), borrowed(&texts[2])], [true, false]);
+    }
+
+    #[test]
+    fn a_literal_is_written_as_it_was_read() {
+        let json = r#"["","aé","a\u00e9\/\"\ud83d\ude00\u0000"]"#;
+        let literals: Vec<Literal<'_>> = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&literals).unwrap(), json);
+        let texts: Vec<_> = literals.iter().map(Literal::text).collect();
+        assert_eq!(texts, ["", "aé", "aé/\"😀\0"]);
+    }
+
+    #[test]
+    fn a_literal_is_a_string_that_means_something() {
+        for (json, problem) in [
+            ("5", "invalid type: integer `5`, expected a string"),
+            ("[\"a\"]", "invalid type: sequence, expected a string"),
+            ("null", "invalid type: null, expected a string"),
+            (r#""\ud83d""#, "unexpected end of hex escape"),
+            (r#""\ude00""#, "lone leading surrogate in hex escape"),
+        ] {
+            let error = serde_json::from_str::<Literal<'_>>(json).unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{json}: {error}");
+        }
+        for json in [r#""\x""#, "\"\n\"", "\"a", "a"] {
+            assert!(serde_json::from_str::<Literal<'_>>(json).is_err(), "{json}");
+        }
     }
 }

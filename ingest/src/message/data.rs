@@ -5,6 +5,7 @@ use std::{
     fmt,
 };
 
+use push_shared::text::Text;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
@@ -14,26 +15,26 @@ use crate::rejection::Rejection;
 /// The most UTF-8 bytes of all keys and values together.
 const MAX_BYTES: usize = 2048;
 
-struct Pairs(BTreeMap<String, String>);
+struct Pairs<'a>(BTreeMap<Text<'a>, Text<'a>>);
 
-impl<'de> Deserialize<'de> for Pairs {
+impl<'de> Deserialize<'de> for Pairs<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Pairs;
+            type Value = Pairs<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of strings")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
                 let mut pairs = BTreeMap::new();
-                while let Some(key) = map.next_key::<String>()? {
+                while let Some(key) = map.next_key::<Text<'de>>()? {
                     match pairs.entry(key) {
                         Entry::Vacant(place) => place.insert(map.next_value()?),
                         Entry::Occupied(there) => {
-                            let text = format_args!("has the key `{}` twice", there.key());
+                            let text = format_args!("has the key `{}` twice", &**there.key());
                             return Err(de::Error::custom(text));
                         }
                     };
@@ -46,7 +47,7 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-pub(super) fn read_data(raw: Option<&RawValue>) -> Result<BTreeMap<String, String>, Rejection> {
+pub(super) fn read_data(raw: Option<&RawValue>) -> Result<BTreeMap<Text<'_>, Text<'_>>, Rejection> {
     let Some(raw) = raw else { return Ok(BTreeMap::new()) };
     let Pairs(pairs) = read(raw.get(), "data")?;
     let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();

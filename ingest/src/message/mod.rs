@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use push_shared::{
     ids::{AppId, MessageId},
     message::{Audience, Notification, Payload},
+    text::Text,
     time::UnixMillis,
 };
 use serde::Deserialize;
@@ -25,20 +26,20 @@ use crate::{rejection::Rejection, settings::Rules};
 
 /// A push that is allowed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Push {
+pub(crate) struct Push<'a> {
     /// Everything is checked, nothing is sent.
     pub(crate) dry_run: bool,
     /// Seconds.
     pub(crate) time_to_live: u64,
     /// Whom it is for.
     pub(crate) audience: Audience,
-    content: Content,
+    content: Content<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Content {
-    Notification(Notification),
-    Data(BTreeMap<String, String>),
+enum Content<'a> {
+    Notification(Notification<'a>),
+    Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
 #[derive(Deserialize)]
@@ -55,9 +56,9 @@ struct Body<'a> {
     data: Option<&'a RawValue>,
 }
 
-impl Push {
+impl<'a> Push<'a> {
     /// Reads and checks a body.
-    pub(crate) fn read(body: &[u8], rules: Rules) -> Result<Self, Rejection> {
+    pub(crate) fn read(body: &'a [u8], rules: Rules) -> Result<Self, Rejection> {
         let text = read::utf8(body)?;
         let body: Body<'_> = read(text, "")?;
         let kind = body.kind.ok_or_else(|| required("type"))?;
@@ -78,7 +79,7 @@ impl Push {
         message_id: MessageId,
         app_id: AppId,
         accepted_at: UnixMillis,
-    ) -> (Payload, Audience) {
+    ) -> (Payload<'a>, Audience) {
         let (kind, notification, data) = match self.content {
             Content::Notification(notification) => (1, Some(notification), None),
             Content::Data(data) => (2, None, Some(data)),

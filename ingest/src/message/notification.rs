@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use push_shared::message::Notification;
+use push_shared::{message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
@@ -19,8 +19,10 @@ const BUTTON: u8 = 3;
 #[derive(Default, Deserialize)]
 struct Fields<'a> {
     notification_type: Option<Whole>,
-    title: Option<String>,
-    desc: Option<String>,
+    #[serde(borrow)]
+    title: Option<Literal<'a>>,
+    #[serde(borrow)]
+    desc: Option<Literal<'a>>,
     #[serde(borrow)]
     icon: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -30,7 +32,8 @@ struct Fields<'a> {
     #[serde(borrow)]
     small_icon_color: Option<&'a RawValue>,
     open_type: Option<OpenType>,
-    open_content: Option<String>,
+    #[serde(borrow)]
+    open_content: Option<Literal<'a>>,
 }
 
 /// 1 or 2, as a number or as a string.
@@ -69,7 +72,7 @@ impl<'de> Deserialize<'de> for OpenType {
     }
 }
 
-pub(super) fn read_notification(raw: Option<&RawValue>) -> Result<Notification, Rejection> {
+pub(super) fn read_notification(raw: Option<&RawValue>) -> Result<Notification<'_>, Rejection> {
     let fields: Fields<'_> = match raw {
         Some(raw) => read(raw.get(), "notification")?,
         None => Fields::default(),
@@ -99,19 +102,20 @@ pub(super) fn read_notification(raw: Option<&RawValue>) -> Result<Notification, 
     Ok(notification)
 }
 
-fn text(raw: Option<&RawValue>, at: &str) -> Result<Option<String>, Rejection> {
+fn text<'a>(raw: Option<&'a RawValue>, at: &str) -> Result<Option<Literal<'a>>, Rejection> {
     raw.map(|raw| read_value(raw.get(), at)).transpose()
 }
 
-fn colour(raw: Option<&RawValue>) -> Result<Option<String>, Rejection> {
+fn colour(raw: Option<&RawValue>) -> Result<Option<Literal<'_>>, Rejection> {
     const AT: &str = "notification.small_icon_color";
     let colour = text(raw, AT)?;
-    let valid = |text: &String| {
-        text.strip_prefix('#')
-            .is_some_and(|hex| hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    let valid = |literal: Literal<'_>| {
+        let text = literal.text();
+        let hex = text.strip_prefix('#').unwrap_or_default();
+        hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit())
     };
     match colour {
-        Some(text) if !valid(&text) => Err(illegal(format!("{AT} must be like #RRGGBB"))),
+        Some(literal) if !valid(literal) => Err(illegal(format!("{AT} must be like #RRGGBB"))),
         colour => Ok(colour),
     }
 }

@@ -110,7 +110,7 @@ fn job(bytes: usize) -> Vec<u8> {
         app_id: "a".parse().unwrap(),
         kind: 2,
         notification: None,
-        data: Some([("k".to_owned(), "x".repeat(bytes))].into()),
+        data: Some([("k".into(), "x".repeat(bytes).into())].into()),
         accepted_at: UnixMillis(0),
         expires_at: UnixMillis(1),
     };

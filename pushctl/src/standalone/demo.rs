@@ -4,9 +4,10 @@
 //! HTTP endpoint like any backend's would, and the ledger tells when it is done. Afterwards the
 //! devices keep listening, so that a `curl` from another terminal shows up here.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
+use bytes::Bytes;
 use push_fanout_worker::transport::mqtt::MqttUrl;
 use push_shared::{
     app::App,
@@ -15,6 +16,7 @@ use push_shared::{
     index::Index,
     message::Payload,
     secret::Secret,
+    text::Literal,
     time::UnixMillis,
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -142,7 +144,7 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
     Ok(devices)
 }
 
-type Received = mpsc::Receiver<(String, Payload)>;
+type Received = mpsc::Receiver<(String, Bytes)>;
 
 /// Connects every device; what they receive comes out of one channel.
 async fn listen(broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
@@ -154,7 +156,6 @@ async fn listen(broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Re
         let (sender, name) = (sender.clone(), device.client_id.to_string());
         tokio::spawn(async move {
             while let Ok(payload) = listener.next().await {
-                let Ok(payload) = serde_json::from_slice(&payload) else { continue };
                 if sender.send((name.clone(), payload)).await.is_err() {
                     return;
                 }
@@ -198,7 +199,7 @@ async fn wait(
     id: &MessageId,
     received: &mut Received,
     shutdown: &CancellationToken,
-) -> anyhow::Result<Option<Vec<(String, Payload)>>> {
+) -> anyhow::Result<Option<Vec<(String, Bytes)>>> {
     let until = Instant::now() + PATIENCE;
     let mut got = Vec::new();
     loop {
@@ -220,7 +221,7 @@ async fn wait(
     }
 }
 
-fn show(devices: &[Device], got: &[(String, Payload)], out: Output) -> anyhow::Result<()> {
+fn show(devices: &[Device], got: &[(String, Bytes)], out: Output) -> anyhow::Result<()> {
     use push_shared::{attributes::Attribute, targeting::Targeting};
 
     let targeting: Targeting = serde_json::from_str(TARGETING)?;
@@ -247,14 +248,16 @@ fn show(devices: &[Device], got: &[(String, Payload)], out: Output) -> anyhow::R
     Ok(())
 }
 
-fn describe(payload: &Payload) -> String {
-    match (&payload.notification, &payload.data) {
-        (Some(n), _) => format!(
-            "{} · {}",
-            n.title.as_deref().unwrap_or_default(),
-            n.desc.as_deref().unwrap_or_default()
-        ),
-        (None, Some(data)) => format!("{data:?}"),
-        (None, None) => "an empty message".to_owned(),
+fn describe(payload: &[u8]) -> String {
+    fn text(literal: Option<Literal<'_>>) -> Cow<'_, str> {
+        literal.map(|literal| literal.text()).unwrap_or_default()
+    }
+    match serde_json::from_slice(payload) {
+        Ok(Payload { notification: Some(n), .. }) => {
+            format!("{} · {}", text(n.title), text(n.desc))
+        }
+        Ok(Payload { data: Some(data), .. }) => format!("{data:?}"),
+        Ok(_) => "an empty message".to_owned(),
+        Err(error) => format!("what is no push: {error}"),
     }
 }
