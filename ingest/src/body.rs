@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
@@ -34,14 +35,21 @@ pub(crate) async fn read(
     limit: usize,
     timeout: Duration,
 ) -> Result<Bytes, NoBody> {
-    // The timer is only set up when the body is not there yet.
-    tokio::time::timeout(timeout, collect(body, limit)).await.unwrap_or(Err(NoBody::Late))
+    let mut whole = std::pin::pin!(collect(body, limit));
+    // A small body is there with its head, and needs no timer.
+    if let Some(whole) = whole.as_mut().now_or_never() {
+        return whole;
+    }
+    tokio::time::timeout(timeout, whole).await.unwrap_or(Err(NoBody::Late))
 }
 
 async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, NoBody> {
     let mut whole: Option<BytesMut> = None;
     let mut first = Bytes::new();
-    while let Some(frame) = body.frame().await {
+    // A body of known length has ended with its last byte; to be told so costs hyper another turn.
+    while !body.is_end_stream()
+        && let Some(frame) = body.frame().await
+    {
         let Ok(data) = frame.map_err(|_| NoBody::Broken)?.into_data() else { continue };
         let so_far = whole.as_ref().map_or(first.len(), BytesMut::len);
         if so_far + data.len() > limit {

@@ -116,6 +116,7 @@ impl WaitingRoom {
     /// The next batch, within its bounds. Those who waited too long are answered instead.
     pub(super) fn batch(&self) -> Vec<Waiting> {
         let PublisherSettings { batch_jobs, batch_bytes, timeout, .. } = self.settings;
+        let now = Instant::now();
         let mut line = self.line();
         let mut batch = Vec::with_capacity(line.pushes.len().min(batch_jobs));
         let mut bytes = 0;
@@ -123,7 +124,7 @@ impl WaitingRoom {
             && let Some(push) = line.pushes.pop_front()
         {
             let size = push.job.len();
-            if push.since.elapsed() >= timeout {
+            if now.saturating_duration_since(push.since) >= timeout {
                 push.answer(Err(NotPublished::Late));
             } else if !batch.is_empty() && bytes + size > batch_bytes {
                 line.pushes.push_front(push);
