@@ -60,12 +60,12 @@ impl World {
 
     /// The URL of RabbitMQ.
     pub(crate) async fn amqp(&self) -> Result<String, ServerError> {
-        Ok(self.rabbitmq.get_or_try_init(RabbitMq::start).await?.url())
+        Ok(self.rabbitmq.get_or_try_init(RabbitMq::start_to_measure).await?.url())
     }
 
     /// The process id of RabbitMQ.
     pub(crate) async fn rabbitmq(&self) -> Result<u32, ServerError> {
-        Ok(self.rabbitmq.get_or_try_init(RabbitMq::start).await?.id())
+        Ok(self.rabbitmq.get_or_try_init(RabbitMq::start_to_measure).await?.id())
     }
 
     /// The URL of Mosquitto.

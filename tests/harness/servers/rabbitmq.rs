@@ -39,6 +39,16 @@ pub struct RabbitMqKind {
     mapper: Arc<Mapper>,
     /// The nodes of its cluster, itself among them; empty if it is alone.
     peers: Vec<String>,
+    log: Log,
+}
+
+/// How large a log of quorum queues becomes before what is still queued is written a second time.
+#[derive(Debug)]
+enum Log {
+    /// 64 MB: many servers at once fit on a small disk.
+    Small,
+    /// As RabbitMQ has it by itself: 512 MB.
+    Ordinary,
 }
 
 /// What nodes that are to find each other share: a port mapper and a cookie.
@@ -79,6 +89,15 @@ impl Server<RabbitMqKind> {
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let kind = RabbitMqKind::new(&Mapper::start()?)?;
+        Self::start_kind(kind).await
+    }
+
+    /// Starts one whose settings cost it nothing, to be measured with.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_to_measure() -> Result<Self, ServerError> {
+        let kind = RabbitMqKind { log: Log::Ordinary, ..RabbitMqKind::new(&Mapper::start()?)? };
         Self::start_kind(kind).await
     }
 
@@ -167,7 +186,8 @@ impl RabbitMqKind {
     fn new(mapper: &Arc<Mapper>) -> Result<Self, ServerError> {
         let port = || free_port().map_err(system::<Self>);
         let (port, distribution) = (port()?, port()?);
-        Ok(Self { port, distribution, mapper: mapper.clone(), peers: Vec::new() })
+        let (peers, log) = (Vec::new(), Log::Small);
+        Ok(Self { port, distribution, mapper: mapper.clone(), peers, log })
     }
 
     /// The settings files, written anew for every start.
@@ -177,10 +197,12 @@ impl RabbitMqKind {
              log.console = true\n\
              log.console.level = warning\n\
              log.file = false\n\
-             disk_free_limit.absolute = 50MB\n\
-             raft.wal_max_size_bytes = 67108864\n",
+             disk_free_limit.absolute = 50MB\n",
             self.port.number(),
         );
+        if let Log::Small = self.log {
+            settings.push_str("raft.wal_max_size_bytes = 67108864\n");
+        }
         if !self.peers.is_empty() {
             settings.push_str("cluster_formation.peer_discovery_backend = classic_config\n");
         }
