@@ -11,6 +11,8 @@ mod away;
 mod devices;
 #[path = "index/engines.rs"]
 mod engines;
+#[path = "index/layout.rs"]
+mod layout;
 #[path = "index/ledger.rs"]
 mod ledger;
 #[path = "index/model.rs"]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, future, stream};
-use redis::Value;
 
 use super::{
     RedisIndex,
-    layout::{Place, SHARDS},
+    keys::ShardKeys,
+    layout::{self, Place, SHARDS},
     record::{Codes, Record, records, time_bytes},
     reply,
 };
@@ -29,6 +29,15 @@ const PUT_BYTES: usize = 256 * 1024;
 const PUT_IN_FLIGHT: usize = 32;
 /// The most clients that one script call looks up.
 const FIND_CLIENTS: usize = 256;
+
+/// What a shard says of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shard {
+    /// Slots that were ever taken.
+    pub(super) height: u32,
+    /// Devices.
+    live: u64,
+}
 
 /// A device that is to be registered.
 struct Entry<'a> {
@@ -162,17 +171,26 @@ impl RedisIndex {
         Ok(())
     }
 
-    /// One field of every shard's own hash; 0 for a shard without devices.
-    async fn shard_field(&self, app: &AppId, field: &str) -> Result<Vec<u64>, IndexError> {
-        let read = |shard| async move {
-            let mut get = redis::cmd("HMGET");
-            get.arg(self.keys.shard(app, shard).base()).arg(field).arg("gone");
-            let mut values = reply::list(self.quick.read(&get).await?)?.into_iter();
-            let value = reply::number(values.next().unwrap_or_default())?.unwrap_or(0);
-            let gone = !matches!(values.next(), None | Some(Value::Nil));
-            Ok(if gone { 0 } else { value })
-        };
-        future::try_join_all((0..SHARDS).map(read)).await
+    /// What every shard says of itself.
+    async fn shards(&self, app: &AppId) -> Result<Vec<Shard>, IndexError> {
+        let keys = (0..SHARDS).map(|shard| self.keys.shard(app, shard));
+        future::try_join_all(keys.map(async |keys| self.shard(&keys).await)).await
+    }
+
+    /// What a shard says of itself; one that is being removed is empty for readers.
+    pub(super) async fn shard(&self, keys: &ShardKeys) -> Result<Shard, IndexError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(keys.base()).arg(&["height", "live", "layout", "gone"]);
+        let values = reply::list(self.quick.read(&get).await?)?;
+        let mut values = values.into_iter().map(reply::number);
+        let mut next = || values.next().unwrap_or(Ok(None));
+        let (height, live, layout, gone) = (next()?, next()?, next()?, next()?);
+        if gone.is_some() {
+            return Ok(Shard::default());
+        }
+        let (height, live) = (height.unwrap_or(0), live.unwrap_or(0));
+        layout::check(height, layout)?;
+        Ok(Shard { height: u32::try_from(height).unwrap_or(u32::MAX), live })
     }
 }
 
@@ -243,16 +261,13 @@ impl Devices for RedisIndex {
     }
 
     async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError> {
-        Ok(self.shard_field(app, "live").await?.into_iter().sum())
+        Ok(self.shards(app).await?.iter().map(|shard| shard.live).sum())
     }
 
     async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError> {
-        let heights = self.shard_field(app, "height").await?;
-        let slice = |(shard, height)| {
-            let to = u32::try_from(height).unwrap_or(u32::MAX);
-            Slice { shard, from: 0, to }
-        };
-        Ok((0..SHARDS).zip(heights).map(slice).filter(|slice| slice.to > 0).collect())
+        let shards = self.shards(app).await?;
+        let slice = |(shard, Shard { height, .. })| Slice { shard, from: 0, to: height };
+        Ok((0..SHARDS).zip(shards).map(slice).filter(|slice| slice.to > 0).collect())
     }
 
     async fn targets(

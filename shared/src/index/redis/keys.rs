@@ -7,7 +7,7 @@
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: until when what the app sent is paid for, if it has a pace |
-//! | `push:{app/7}` | hash: `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
+//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
 //! | `push:{app/7}:h2.0` | string: the high bytes, as far as one of them was not 0 |
 //! | `push:{app/7}:r5` | string: the records of chunk 5 |

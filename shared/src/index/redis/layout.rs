@@ -11,7 +11,24 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::ids::ClientId;
+use crate::{ids::ClientId, index::IndexError};
+
+/// The number of this layout, which every shard carries: what lies otherwise would be misread
+/// without a word. 1, which carried no number, was columns of two bytes a slot.
+pub(super) const LAYOUT: u64 = 2;
+
+/// What is said of a shard with another layout; its number, and that of this one, come after it.
+const OTHER_LAYOUT: &str = "the app's devices were written by another version of this program; \
+                            remove the app and register them again (theirs and this layout: ";
+
+/// Refuses a shard that has devices in another layout than this one.
+pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> {
+    match layout.unwrap_or(1) {
+        _ if height == 0 => Ok(()),
+        LAYOUT => Ok(()),
+        other => Err(IndexError::Corrupt(format!("{OTHER_LAYOUT}{other}, {LAYOUT})"))),
+    }
+}
 
 /// The shards of an app. Every stored device depends on it: it cannot change.
 pub(super) const SHARDS: u32 = 64;
@@ -70,7 +87,8 @@ impl Place {
 pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
-         {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n",
+         {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
+         local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n",
         crate::attributes::Attribute::COUNT
     )
 }

@@ -142,7 +142,7 @@ impl RedisIndex {
             let chunks = self.chunks(&keys, &window.slots).await?;
             if !asked && chunks.iter().all(|(_, chunk)| chunk.is_empty()) {
                 // The app may have been removed: then there is nothing to walk through.
-                to = to.min(self.height(&keys).await?);
+                to = to.min(self.shard(&keys).await?.height);
                 asked = true;
             }
             let found = self.decide(scope, &criteria, |criteria| {
@@ -175,7 +175,7 @@ impl RedisIndex {
         let criteria = self.criteria(scope).await?;
         // Columns end where the shard does; records would be asked for one by one.
         let restricted = criteria.attributes().next().is_some();
-        let to = if restricted { slice.to } else { slice.to.min(self.height(&keys).await?) };
+        let to = if restricted { slice.to } else { slice.to.min(self.shard(&keys).await?.height) };
         let counts = parts(slice.from, to).map(|(from, to)| {
             let (keys, criteria) = (&keys, &criteria);
             async move { self.count_part(scope, keys, criteria, from, to).await }
@@ -322,16 +322,6 @@ impl RedisIndex {
             Err(Undecided::Failed(error)) => Err(error),
             Err(Undecided::Outdated) => Err(unknown_code()),
         }
-    }
-
-    /// The slots that a shard uses, from 0.
-    async fn height(&self, keys: &ShardKeys) -> Result<u32, IndexError> {
-        let mut get = redis::cmd("HMGET");
-        get.arg(keys.base()).arg("height").arg("gone");
-        let mut values = reply::list(self.quick.read(&get).await?)?.into_iter();
-        let height = reply::number(values.next().unwrap_or_default())?.unwrap_or(0);
-        let gone = reply::number(values.next().unwrap_or_default())?.is_some();
-        Ok(if gone { 0 } else { u32::try_from(height).unwrap_or(u32::MAX) })
     }
 }
 

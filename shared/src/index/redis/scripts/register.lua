@@ -259,6 +259,7 @@ for chunk in pairs(dirty_chunks) do
 end
 if #writes > 0 then
   redis.call('MSET', unpack(writes))
-  redis.call('HSET', KEYS[1], 'height', shard.height, 'buckets', shard.buckets, 'live', shard.live)
+  redis.call('HSET', KEYS[1], 'height', shard.height, 'buckets', shard.buckets, 'live', shard.live,
+    'layout', LAYOUT)
 end
 return table.concat(answers)

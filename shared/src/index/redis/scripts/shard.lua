@@ -12,8 +12,11 @@ local function be(text, at, len)
 end
 
 local function read_shard()
-  local got = redis.call('HMGET', KEYS[1], 'height', 'buckets', 'live', 'gone')
+  local got = redis.call('HMGET', KEYS[1], 'height', 'buckets', 'live', 'gone', 'layout')
   if got[4] then return { height = 0, buckets = 1, live = 0, gone = true } end
+  if got[1] and got[5] ~= LAYOUT then
+    error(OTHER_LAYOUT .. (got[5] or '1') .. ', ' .. LAYOUT .. ')')
+  end
   return { height = tonumber(got[1] or 0), buckets = tonumber(got[2] or 1), live = tonumber(got[3] or 0) }
 end
 

@@ -1,0 +1,55 @@
+//! Devices that another version of the program wrote: refused, never misread.
+
+use push_shared::{
+    app::App,
+    index::{Apps, Devices, IndexError, redis::RedisIndex},
+    secret::Secret,
+    targeting::Targeting,
+};
+use push_tests::{namespace, redis_url};
+
+use crate::devices::{NOW, app, client, device, scan_all};
+
+fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, IndexError>) {
+    match answer {
+        Err(IndexError::Corrupt(why)) if why.contains("another version") => {}
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_comes_back() {
+    let namespace = namespace();
+    let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let record = App::new(app(), &Secret::generate(), NOW);
+    let one = || [device("c", &[("country", "CN")])];
+    let server = redis::Client::open(redis_url()).unwrap();
+    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+
+    // An earlier one, which said nothing of itself, and a later one.
+    for layout in [None, Some("3")] {
+        assert!(index.create_app(&record).await.unwrap());
+        index.put_devices(&app(), &one(), NOW).await.unwrap();
+        assert!(index.device(&app(), &client("c")).await.unwrap().is_some());
+
+        let shard = format!("{namespace}:{{{}/{}}}", app(), index.neighbourhood(&client("c")));
+        let mut set = match layout {
+            None => redis::cmd("HDEL"),
+            Some(_) => redis::cmd("HSET"),
+        };
+        set.arg(&shard).arg("layout").arg(layout);
+        assert_eq!(set.query_async::<u32>(&mut connection).await.unwrap(), layout.map_or(1, |_| 0));
+        refused("registering", index.put_devices(&app(), &one(), NOW).await);
+        refused("finding", index.targets(&app(), &[client("c")], NOW).await);
+        refused("reading", index.device(&app(), &client("c")).await);
+        refused("removing", index.remove_device(&app(), &client("c")).await);
+        refused("planning a broadcast", index.extent(&app()).await);
+        refused("counting", index.count_devices(&app()).await);
+
+        assert!(index.remove_app(&app()).await.unwrap());
+        assert!(index.create_app(&record).await.unwrap());
+        index.put_devices(&app(), &one(), NOW).await.unwrap();
+        assert_eq!(scan_all(&index, &app(), &Targeting::everyone(), NOW, 10).await, ["c"]);
+        assert!(index.remove_app(&app()).await.unwrap());
+    }
+}
