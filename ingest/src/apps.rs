@@ -87,7 +87,8 @@ impl AppCache {
         Self { index, known: Cache::new(settings.max_apps), unknown, settings }
     }
 
-    /// The app, if there is one.
+    /// The app, if there is one. Asking the index is boxed: it is rare, and its three kilobytes
+    /// would lie in every connection.
     pub(crate) async fn get(&self, id: &AppId) -> Result<Option<Arc<KnownApp>>, Away> {
         if let Some(slot) = self.known.get(id).await {
             let held = slot.held();
@@ -95,12 +96,12 @@ impl AppCache {
             if now < held.ask_again {
                 return self.usable(held, now).map(Some);
             }
-            return self.refresh(id, &slot).await;
+            return Box::pin(self.refresh(id, &slot)).await;
         }
         if self.unknown.get(id).await.is_some() {
             return Ok(None);
         }
-        match self.known.try_get_with_by_ref(id, self.load(id)).await {
+        match Box::pin(self.known.try_get_with_by_ref(id, self.load(id))).await {
             Ok(slot) => Ok(Some(slot.held().app)),
             Err(error) => match *error {
                 NotLoaded::Unknown => Ok(None),
