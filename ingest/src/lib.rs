@@ -45,12 +45,16 @@ pub enum RunError {
         /// How many.
         connections: usize,
     },
+    /// The task that publishes ended, by a fault of this program. What waited was answered with
+    /// an error; the service stopped so that it is started anew.
+    #[error("the publisher failed")]
+    Publisher,
 }
 
 /// Serves until `shutdown`, then finishes what is in work, within the drain deadline.
 ///
 /// # Errors
-/// If something had to be cut off.
+/// If something had to be cut off, or could not go on.
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
@@ -64,7 +68,7 @@ pub async fn run(
 /// As [`run`], with metrics that somebody can see.
 ///
 /// # Errors
-/// If something had to be cut off.
+/// If something had to be cut off, or could not go on.
 pub async fn run_with_metrics(
     settings: Settings,
     listener: TcpListener,
@@ -73,18 +77,24 @@ pub async fn run_with_metrics(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    let (publisher, publisher_task) =
+    let (publisher, mut publisher_task) =
         Publisher::start(queue, settings.publisher.clone(), Arc::clone(&metrics));
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
     let calls = Arc::new(Calls::new(settings, index, publisher, Arc::clone(&metrics)));
-    let mut server = Server::new(calls, http, metrics, shutdown);
+    let stop = shutdown.child_token();
+    let mut server = Server::new(calls, http, metrics, stop.clone());
 
-    server.accept(listener).await;
+    tokio::select! {
+        () = server.accept(listener) => {}
+        () = publisher_task.failed() => stop.cancel(),
+    }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed over by then is published, even if nobody waits for it any more.
-    publisher_task.finish(deadline).await;
+    if !publisher_task.finish(deadline).await {
+        return Err(RunError::Publisher);
+    }
     match cut_off {
         0 => Ok(()),
         connections => Err(RunError::CutOff { connections }),

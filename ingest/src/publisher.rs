@@ -58,21 +58,40 @@ pub(crate) struct Publisher {
 /// The publisher's task, to be finished when no more pushes come.
 #[derive(Debug)]
 pub(crate) struct PublisherTask {
-    task: JoinHandle<()>,
+    /// None once it was seen to have ended.
+    task: Option<JoinHandle<()>>,
     room: Arc<WaitingRoom>,
 }
 
 impl PublisherTask {
+    /// Waits until the task ends by itself, which it never should: nothing is published then, and
+    /// every push is refused.
+    pub(crate) async fn failed(&mut self) {
+        if let Some(task) = &mut self.task {
+            let ended = task.await;
+            self.task = None;
+            tracing::error!(
+                error = ended.err().map(tracing::field::display),
+                "the publisher ended"
+            );
+        }
+    }
+
     /// Publishes what waits and ends, by `deadline`. What comes later is refused. What is left
-    /// then was answered to nobody, so it may be dropped.
-    pub(crate) async fn finish(mut self, deadline: Instant) {
+    /// then was answered to nobody, so it may be dropped. False if the task had failed.
+    pub(crate) async fn finish(mut self, deadline: Instant) -> bool {
         self.room.close();
-        match tokio::time::timeout_at(deadline, &mut self.task).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the publisher ended badly"),
+        let Some(task) = &mut self.task else { return false };
+        match tokio::time::timeout_at(deadline, &mut *task).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the publisher ended");
+                false
+            }
             Err(_) => {
                 tracing::warn!("pushes that nobody waits for were dropped at the drain deadline");
-                self.task.abort();
+                task.abort();
+                true
             }
         }
     }
@@ -95,7 +114,7 @@ impl Publisher {
             pushes_in_flight: 0,
         };
         let task = tokio::spawn(group.run());
-        (Self { room: Arc::clone(&room) }, PublisherTask { task, room })
+        (Self { room: Arc::clone(&room) }, PublisherTask { task: Some(task), room })
     }
 
     /// Publishes one job. Once it waits, it is published even if this future is dropped.

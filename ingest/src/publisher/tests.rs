@@ -4,18 +4,31 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use clap::Parser;
 use push_shared::{
+    app::App,
     envelope::encode_job,
     ids::MessageId,
+    index::{Index, sqlite::SqliteIndex},
     message::{Audience, Payload},
     queue::{Consumer, DeadLetter, QueueError, SampleSize},
+    secret::Secret,
+    settings::Mistakes,
     time::UnixMillis,
 };
-use tokio::sync::Semaphore;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::{RunError, settings::IngestArgs};
 
-/// Keeps what is published; confirms while `confirms` has permits, or refuses everything.
+/// Keeps what is published; confirms while `confirms` has permits, or refuses everything, or
+/// panics once `confirms` is closed.
 #[derive(Debug)]
 struct Scripted {
     published: Mutex<Vec<Bytes>>,
@@ -270,4 +283,41 @@ async fn a_stopping_publisher_does_not_wait_for_a_queue_beyond_its_deadline() {
     task.finish(begun + Duration::from_secs(1)).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     assert_eq!(waiting.await.unwrap(), Err(NotPublished::Stopping));
+}
+
+#[tokio::test]
+async fn a_publisher_that_fails_ends_the_service_after_everybody_is_answered() {
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: IngestArgs,
+    }
+    let settings = Cli::parse_from(["ingest"])
+        .args
+        .check(Some(Duration::from_secs(60)), &mut Mistakes::default())
+        .unwrap();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("index");
+    let index = SqliteIndex::open(&file, "test", Default::default()).await.unwrap();
+    let index: Arc<dyn Index> = Arc::new(index);
+    let secret = Secret::generate();
+    index.create_app(&App::new("a".parse().unwrap(), &secret, UnixMillis(0))).await.unwrap();
+    let queue = Scripted::new(0, false);
+    queue.confirms.close();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let running = crate::run(settings, listener, queue, index, CancellationToken::new());
+    let running = tokio::spawn(running);
+
+    let body = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
+    let (length, secret) = (body.len(), secret.expose());
+    let request = format!(
+        "POST /v1/message/push/a HTTP/1.1\r\nhost: a\r\nauthorization: {secret}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(running.await.unwrap(), Err(RunError::Publisher));
 }

@@ -146,6 +146,7 @@ impl Queue for AmqpQueue {
     }
 
     async fn ping(&self) -> Result<(), QueueError> {
+        self.publisher.is_there()?;
         Ok(self.control.ping().await?)
     }
 

@@ -82,6 +82,12 @@ impl Publisher {
         Ok((publisher, task.run(first)))
     }
 
+    /// Whether the task that publishes is there: it ends when the queue is closed, and should it
+    /// fail, whoever asks how the queue is must hear of it.
+    pub(super) fn is_there(&self) -> Result<(), QueueError> {
+        if self.requests.is_closed() { Err(QueueError::Closed) } else { Ok(()) }
+    }
+
     /// Publishes, and waits until the message is confirmed. Giving up does not take it back.
     pub(super) async fn publish(
         &self,
