@@ -162,42 +162,45 @@ local function capacity(needed)
   return smaller >= needed and smaller or class - 10
 end
 
-local lengths = {}
-
-local function length_of(key)
-  local len = lengths[key]
-  if not len then
-    len = redis.call('STRLEN', key)
-    lengths[key] = len
-  end
-  return len
-end
-
-local function write_codes(key, at, codes)
+-- Writes codes into a plane of this length, and answers how long it is then.
+local function write_codes(key, length, at, codes)
   local needed = at + #codes
-  if needed > length_of(key) then
+  if needed > length then
     -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
     -- the room.
-    local old, grown = redis.call('GET', key), capacity(needed)
+    local old = redis.call('GET', key)
+    length = capacity(needed)
     redis.call('DEL', key)
-    redis.call('SETRANGE', key, grown - 1, '\0')
+    redis.call('SETRANGE', key, length - 1, '\0')
     if old then redis.call('SETRANGE', key, 0, old) end
-    lengths[key] = grown
   end
   redis.call('SETRANGE', key, at, codes)
+  return length
 end
 
--- The codes of devices that have slots in a row.
-local function write_run(slot, first, last)
+-- Of the low planes by segment, which are all written and grow together, and of high planes by key.
+local low_lengths, high_lengths = {}, {}
+
+local function length_of_high(key)
+  local length = high_lengths[key] or redis.call('STRLEN', key)
+  high_lengths[key] = length
+  return length
+end
+
+-- The codes of devices that have slots in a row. `created`: none of them had its slot before, and
+-- a slot that nobody has holds no high bytes.
+local function write_run(slot, first, last, created)
   local segment, at = floor(slot / SEGMENT), slot % SEGMENT
+  local length = low_lengths[segment] or redis.call('STRLEN', low_key(0, segment))
   for attribute = 0, ATTRIBUTES - 1 do
-    write_codes(low_key(attribute, segment), at, sub(ARGV[LOW + attribute], first, last))
-    local key, high = high_key(attribute, segment), sub(ARGV[HIGH + attribute], first, last)
+    local low, high = sub(ARGV[LOW + attribute], first, last), sub(ARGV[HIGH + attribute], first, last)
+    low_lengths[segment] = write_codes(low_key(attribute, segment), length, at, low)
     if find(high, '[^%z]') then
-      write_codes(key, at, high)
-    else
-      -- What stands there may be of a device that had another value.
-      local over = length_of(key) - at
+      local key = high_key(attribute, segment)
+      high_lengths[key] = write_codes(key, length_of_high(key), at, high)
+    elseif not created then
+      local key = high_key(attribute, segment)
+      local over = length_of_high(key) - at
       if over > 0 then redis.call('SETRANGE', key, at, rep('\0', math.min(over, last - first + 1))) end
     end
   end
@@ -207,11 +210,12 @@ local i = 1
 while i <= count do
   local slot, last = slots[i], i
   if slot then
-    local following = slot + 1
+    local following, created = slot + 1, answers[i] == 'c'
     while slots[last + 1] == following and following % SEGMENT ~= 0 do
       last, following = last + 1, following + 1
+      created = created and answers[last] == 'c'
     end
-    write_run(slot, i, last)
+    write_run(slot, i, last, created)
   end
   i = last + 1
 end
