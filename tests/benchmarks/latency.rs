@@ -81,12 +81,14 @@ async fn round_of_pushes(
     pushes: &mut load::Connection,
     count: usize,
 ) -> anyhow::Result<Vec<Duration>> {
-    let body = ordinary_push(&crowd::client_id(1));
+    // As for the raw publish, what is sent was written before, and what is answered is read after.
+    let request = pushes.push_request(&ordinary_push(&crowd::client_id(1)));
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let started = Instant::now();
-        pushes.push(&body).await?;
+        let answer = pushes.exchange(&request).await?;
         times.push(started.elapsed());
+        load::message_id(&answer)?;
     }
     Ok(times)
 }

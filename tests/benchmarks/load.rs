@@ -1,7 +1,7 @@
 //! Load and what to make of its measurements: wrk for many connections, a connection of our own
 //! for one, and medians of figures that were measured in turn.
 
-use std::{fmt::Write as _, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -125,10 +125,13 @@ pub(crate) struct Connection {
 impl Connection {
     /// Pushes and gives the message id.
     pub(crate) async fn push(&mut self, body: &Value) -> anyhow::Result<String> {
-        let (path, body) = (self.producer.push_path(), body.to_string());
-        let answer = self.call("POST", &path, &body).await?;
-        let id = answer["result"]["message_id"].as_str();
-        Ok(id.with_context(|| format!("a push was answered {answer}"))?.to_owned())
+        let request = self.push_request(body);
+        message_id(&self.exchange(&request).await?)
+    }
+
+    /// The bytes of a push, to be sent as often as wanted.
+    pub(crate) fn push_request(&self, body: &Value) -> Vec<u8> {
+        self.request("POST", &self.producer.push_path(), &body.to_string())
     }
 
     /// The ledger of a message; null while there is none.
@@ -158,21 +161,28 @@ impl Connection {
         timeout(deadline, wait).await.context("a message is not settled in time")?
     }
 
-    async fn call(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<Value> {
+    fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let Producer { address, secret, .. } = &self.producer;
-        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n");
-        let _ = write!(
-            request,
-            "authorization: {secret}\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let length = body.len();
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: {secret}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+
+    async fn call(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<Value> {
+        let request = self.request(method, path, body);
+        Ok(serde_json::from_slice(&self.exchange(&request).await?)?)
+    }
+
+    /// Sends a request, and gives the body of its answer.
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Vec<u8>> {
         let exchange = async {
-            self.stream.write_all(request.as_bytes()).await?;
+            self.stream.write_all(request).await?;
             self.answer().await
         };
-        let body = timeout(ANSWER, exchange).await.context("no answer")??;
-        Ok(serde_json::from_slice(&body)?)
+        timeout(ANSWER, exchange).await.context("no answer")?
     }
 
     /// The body of the next answer.
@@ -194,6 +204,13 @@ impl Connection {
             ensure!(read > 0, "the connection was closed in place of an answer");
         }
     }
+}
+
+/// The id in the answer to a push.
+pub(crate) fn message_id(answer: &[u8]) -> anyhow::Result<String> {
+    let answer: Value = serde_json::from_slice(answer)?;
+    let id = answer["result"]["message_id"].as_str();
+    Ok(id.with_context(|| format!("a push was answered {answer}"))?.to_owned())
 }
 
 /// What was measured in turn with its ceiling.
