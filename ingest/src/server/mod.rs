@@ -96,8 +96,11 @@ impl Server {
         let (calls, http) = (Arc::clone(&self.calls), self.http.clone());
         let (stop, open) = (self.stop.clone(), self.metrics.open_connection());
         self.connections.spawn(async move {
-            let mut served = Served { activity: Arc::clone(&activity), ended: false };
-            connection::serve(stream, calls, activity, &http, &stop).await;
+            let serve = connection::serve(stream, calls, Arc::clone(&activity), &http, &stop);
+            let serve = std::pin::pin!(serve);
+            // Dropped before what it speaks of.
+            let mut served = Served { activity, ended: false };
+            serve.await;
             served.ended = true;
             drop((place, open));
         });
