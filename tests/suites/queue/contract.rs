@@ -423,6 +423,8 @@ pub(crate) async fn a_closed_queue_says_so(queue: Engine) {
     assert!(matches!(refused, Err(QueueError::Closed)), "{refused:?}");
     let refused = queue.consume(Lane::Jobs, 1).await;
     assert!(matches!(refused, Err(QueueError::Closed)));
+    let unwell = queue.ping().await;
+    assert!(matches!(unwell, Err(QueueError::Closed)), "{unwell:?}");
 }
 
 pub(crate) async fn the_server_answers_and_says_what_it_is(queue: Engine) {

@@ -23,11 +23,11 @@ const OTHER_LAYOUT: &str = "the app's devices were written by another version of
 
 /// Refuses a shard that has devices in another layout than this one.
 pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> {
-    match layout.unwrap_or(1) {
-        _ if height == 0 => Ok(()),
-        LAYOUT => Ok(()),
-        other => Err(IndexError::Corrupt(format!("{OTHER_LAYOUT}{other}, {LAYOUT})"))),
+    let layout = layout.unwrap_or(1);
+    if height == 0 || layout == LAYOUT {
+        return Ok(());
     }
+    Err(IndexError::Corrupt(format!("{OTHER_LAYOUT}{layout}, {LAYOUT})")))
 }
 
 /// The shards of an app. Every stored device depends on it: it cannot change.
