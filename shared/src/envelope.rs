@@ -5,25 +5,25 @@
 //! A job travels as the bytes that ingest made: it is written once, batches are put together by
 //! joining such bytes, and the device payload inside is sent on as it is.
 
+mod job;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::job::encode_job;
 use crate::{
     ids::{AppId, MessageId},
     index::Slice,
     ledger::{Position, StrandId},
-    message::{Audience, Payload},
+    message::Audience,
     time::UnixMillis,
 };
 
 /// The version that is written.
 pub const VERSION: u32 = 1;
-
-/// A job to one device has fewer bytes, and is written without moving it on the way.
-const ORDINARY_JOB: usize = 512;
 
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum BadEnvelope {
 pub struct Job {
     /// What routing and bookkeeping need of the payload.
     pub head: Head,
-    /// The bytes a device receives: the JSON of a [`Payload`].
+    /// The bytes a device receives: the JSON of a [`crate::message::Payload`].
     pub payload: Bytes,
     /// Whom it is for.
     pub audience: Arc<Audience>,
@@ -79,13 +79,6 @@ impl<'a> JobOut<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct NewJobOut<'a> {
-    payload: &'a Payload<'a>,
-    audience: &'a Audience,
-    copy: u64,
-}
-
 #[derive(Deserialize)]
 struct JobIn<'a> {
     #[serde(borrow)]
@@ -93,20 +86,6 @@ struct JobIn<'a> {
     audience: Audience,
     #[serde(default)]
     copy: u64,
-}
-
-/// Writes a new job, to be put into a batch.
-///
-/// # Errors
-/// Never in practice: the types have no form that JSON lacks.
-pub fn encode_job(
-    payload: &Payload<'_>,
-    audience: &Audience,
-    copy: u64,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let mut out = Vec::with_capacity(ORDINARY_JOB);
-    serde_json::to_writer(&mut out, &NewJobOut { payload, audience, copy })?;
-    Ok(out)
 }
 
 fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
@@ -282,7 +261,8 @@ mod tests {
         let again: Vec<Vec<u8>> = jobs
             .iter()
             .map(|job| {
-                let payload: Payload<'_> = serde_json::from_slice(&job.payload).unwrap();
+                let payload: crate::message::Payload<'_> =
+                    serde_json::from_slice(&job.payload).unwrap();
                 encode_job(&payload, &job.audience, job.copy).unwrap()
             })
             .collect();
