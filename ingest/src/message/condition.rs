@@ -16,7 +16,7 @@ use crate::{rejection::Rejection, settings::Rules};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Condition<'a> {
+pub(super) struct Condition<'a> {
     #[serde(rename = "type")]
     kind: Option<Whole>,
     #[serde(borrow)]
@@ -42,23 +42,24 @@ struct Lists<'a> {
     app_version: Option<Vec<Text<'a>>>,
 }
 
-pub(super) fn read_condition(raw: &RawValue, rules: Rules) -> Result<Audience, Rejection> {
-    let condition: Condition<'_> = read(raw.get(), "condition")?;
-    match condition.kind.ok_or_else(|| required("condition.type"))? {
-        Whole(0) => Ok(Audience::All),
-        Whole(1) => {
-            let raw = condition.targeting.ok_or_else(|| {
-                illegal("condition.targeting is required with condition.type 1 (targeting)")
-            })?;
-            read_targeting(raw).map(Audience::Targeting)
+impl Condition<'_> {
+    pub(super) fn check(self, rules: Rules) -> Result<Audience, Rejection> {
+        match self.kind.ok_or_else(|| required("condition.type"))? {
+            Whole(0) => Ok(Audience::All),
+            Whole(1) => {
+                let raw = self.targeting.ok_or_else(|| {
+                    illegal("condition.targeting is required with condition.type 1 (targeting)")
+                })?;
+                read_targeting(raw).map(Audience::Targeting)
+            }
+            Whole(2) => {
+                let raw = self.client_ids.ok_or_else(|| {
+                    illegal("condition.client_ids is required with condition.type 2 (users)")
+                })?;
+                read_clients(raw, rules).map(Audience::Clients)
+            }
+            _ => Err(illegal("condition.type must be 0 (all), 1 (targeting) or 2 (users)")),
         }
-        Whole(2) => {
-            let raw = condition.client_ids.ok_or_else(|| {
-                illegal("condition.client_ids is required with condition.type 2 (users)")
-            })?;
-            read_clients(raw, rules).map(Audience::Clients)
-        }
-        _ => Err(illegal("condition.type must be 0 (all), 1 (targeting) or 2 (users)")),
     }
 }
 

@@ -7,15 +7,15 @@ use std::{
 
 use push_shared::text::Text;
 use serde::{Deserialize, Deserializer, de};
-use serde_json::value::RawValue;
 
-use super::{illegal, read::read};
+use super::illegal;
 use crate::rejection::Rejection;
 
 /// The most UTF-8 bytes of all keys and values together.
 const MAX_BYTES: usize = 2048;
 
-struct Pairs<'a>(BTreeMap<Text<'a>, Text<'a>>);
+#[derive(Default)]
+pub(super) struct Pairs<'a>(BTreeMap<Text<'a>, Text<'a>>);
 
 impl<'de> Deserialize<'de> for Pairs<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -47,14 +47,15 @@ impl<'de> Deserialize<'de> for Pairs<'de> {
     }
 }
 
-pub(super) fn read_data(raw: Option<&RawValue>) -> Result<BTreeMap<Text<'_>, Text<'_>>, Rejection> {
-    let Some(raw) = raw else { return Ok(BTreeMap::new()) };
-    let Pairs(pairs) = read(raw.get(), "data")?;
-    let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if bytes > MAX_BYTES {
-        return Err(illegal(format!(
-            "data has {bytes} bytes of keys and values together, at most {MAX_BYTES} are allowed"
-        )));
+impl<'a> Pairs<'a> {
+    pub(super) fn check(self) -> Result<BTreeMap<Text<'a>, Text<'a>>, Rejection> {
+        let Self(pairs) = self;
+        let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > MAX_BYTES {
+            return Err(illegal(format!(
+                "data has {bytes} bytes of keys and values together, at most {MAX_BYTES} are allowed"
+            )));
+        }
+        Ok(pairs)
     }
-    Ok(pairs)
 }

@@ -1,8 +1,9 @@
 //! The body of a push: read, checked, and turned into what travels.
 //!
-//! What a push's types do not use has no effect, whatever it is. So the parts are first taken as
-//! raw JSON and only read when they are used. The usual, valid push is read without knowing
-//! where in the document one is; only a mistake is read a second time to name its place.
+//! What a push's types do not use has no effect, whatever it is: only once the types are known can
+//! one say what a mistake is. But the usual push has none anywhere, so it is read in one go, every
+//! part as what it should be. Only if that fails is it read again, with the parts as raw JSON of
+//! which those that are used are read, and a mistake a last time, to name its place.
 
 mod condition;
 mod data;
@@ -21,7 +22,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(crate) use self::read::read_fields;
-use self::read::{Whole, read};
+use self::{
+    condition::Condition,
+    data::Pairs,
+    notification::Fields,
+    read::{Object, Part, Whole, read},
+};
 use crate::{rejection::Rejection, settings::Rules};
 
 /// A push that is allowed.
@@ -42,34 +48,54 @@ enum Content<'a> {
     Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
+/// The body of a push. Its parts are read with it, or are JSON that is still to be read.
 #[derive(Deserialize)]
-struct Body<'a> {
+struct Body<C, N, D> {
     dry_run: Option<bool>,
     #[serde(rename = "type")]
     kind: Option<Whole>,
     time_to_live: Option<Whole>,
-    #[serde(borrow)]
-    condition: Option<&'a RawValue>,
-    #[serde(borrow)]
-    notification: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
+    condition: Option<C>,
+    notification: Option<N>,
+    data: Option<D>,
 }
+
+type UsualBody<'a> = Body<Object<Condition<'a>>, Object<Fields<'a>>, Object<Pairs<'a>>>;
+type AnyBody<'a> = Body<&'a RawValue, &'a RawValue, &'a RawValue>;
 
 impl<'a> Push<'a> {
     /// Reads and checks a body.
     pub(crate) fn read(body: &'a [u8], rules: Rules) -> Result<Self, Rejection> {
         let text = read::utf8(body)?;
-        let body: Body<'_> = read(text, "")?;
+        match serde_json::from_str::<Object<UsualBody<'_>>>(text) {
+            Ok(Object(body)) => Self::check(body, rules),
+            Err(_) => Self::read_what_is_used(text, rules),
+        }
+    }
+
+    fn read_what_is_used(text: &'a str, rules: Rules) -> Result<Self, Rejection> {
+        Self::check(read::<AnyBody<'_>>(text, "")?, rules)
+    }
+
+    fn check(
+        body: Body<impl Part<Condition<'a>>, impl Part<Fields<'a>>, impl Part<Pairs<'a>>>,
+        rules: Rules,
+    ) -> Result<Self, Rejection> {
         let kind = body.kind.ok_or_else(|| required("type"))?;
         let Whole(time_to_live) = body.time_to_live.ok_or_else(|| required("time_to_live"))?;
         let condition = body.condition.ok_or_else(|| required("condition"))?;
         let content = match kind {
-            Whole(1) => Content::Notification(notification::read_notification(body.notification)?),
-            Whole(2) => Content::Data(data::read_data(body.data)?),
+            Whole(1) => {
+                let fields = body.notification.map(|part| part.read("notification")).transpose()?;
+                Content::Notification(fields.unwrap_or_default().check()?)
+            }
+            Whole(2) => {
+                let pairs = body.data.map(|part| part.read("data")).transpose()?;
+                Content::Data(pairs.unwrap_or_default().check()?)
+            }
             _ => return Err(illegal("type must be 1 (notification) or 2 (data)")),
         };
-        let audience = condition::read_condition(condition, rules)?;
+        let audience = condition.read("condition")?.check(rules)?;
         Ok(Self { dry_run: body.dry_run.unwrap_or(false), time_to_live, audience, content })
     }
 

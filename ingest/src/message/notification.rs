@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{
     illegal,
-    read::{Whole, read, read_value},
+    read::{Whole, read_value},
 };
 use crate::rejection::Rejection;
 
@@ -17,7 +17,7 @@ const SYSTEM: u8 = 1;
 const BUTTON: u8 = 3;
 
 #[derive(Default, Deserialize)]
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     notification_type: Option<Whole>,
     #[serde(borrow)]
     title: Option<Literal<'a>>,
@@ -72,34 +72,34 @@ impl<'de> Deserialize<'de> for OpenType {
     }
 }
 
-pub(super) fn read_notification(raw: Option<&RawValue>) -> Result<Notification<'_>, Rejection> {
-    let fields: Fields<'_> = match raw {
-        Some(raw) => read(raw.get(), "notification")?,
-        None => Fields::default(),
-    };
-    let mut notification = Notification {
-        title: fields.title,
-        desc: fields.desc,
-        open_type: fields.open_type.map(|OpenType(number)| number),
-        open_content: fields.open_content,
-        ..Notification::default()
-    };
-    match fields.notification_type {
-        None | Some(Whole(1)) => {
-            notification.notification_type = SYSTEM;
-            notification.small_icon = text(fields.small_icon, "notification.small_icon")?;
-            notification.small_icon_color = colour(fields.small_icon_color)?;
+impl<'a> Fields<'a> {
+    pub(super) fn check(self) -> Result<Notification<'a>, Rejection> {
+        let mut notification = Notification {
+            title: self.title,
+            desc: self.desc,
+            open_type: self.open_type.map(|OpenType(number)| number),
+            open_content: self.open_content,
+            ..Notification::default()
+        };
+        match self.notification_type {
+            None | Some(Whole(1)) => {
+                notification.notification_type = SYSTEM;
+                notification.small_icon = text(self.small_icon, "notification.small_icon")?;
+                notification.small_icon_color = colour(self.small_icon_color)?;
+            }
+            Some(Whole(3)) => {
+                notification.notification_type = BUTTON;
+                notification.icon = text(self.icon, "notification.icon")?;
+                notification.button_text = text(self.button_text, "notification.button_text")?;
+            }
+            Some(_) => {
+                return Err(illegal(
+                    "notification.notification_type must be 1 (system) or 3 (button)",
+                ));
+            }
         }
-        Some(Whole(3)) => {
-            notification.notification_type = BUTTON;
-            notification.icon = text(fields.icon, "notification.icon")?;
-            notification.button_text = text(fields.button_text, "notification.button_text")?;
-        }
-        Some(_) => {
-            return Err(illegal("notification.notification_type must be 1 (system) or 3 (button)"));
-        }
+        Ok(notification)
     }
-    Ok(notification)
 }
 
 fn text<'a>(raw: Option<&'a RawValue>, at: &str) -> Result<Option<Literal<'a>>, Rejection> {

@@ -1,9 +1,9 @@
 //! Reading JSON so that a mistake is named by its place.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use serde::{Deserialize, Deserializer, de};
-use serde_json::error::Category;
+use serde_json::{error::Category, value::RawValue};
 
 use super::illegal;
 use crate::rejection::Rejection;
@@ -36,6 +36,47 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
+/// A JSON object. Without this, a derived struct would also take an array with its fields in order.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Visitor(PhantomData))
+    }
+}
+
+/// A part of a push that was read with it, or is JSON to be read if it is used.
+pub(super) trait Part<T> {
+    /// What it is; `at` is its place.
+    fn read(self, at: &str) -> Result<T, Rejection>;
+}
+
+impl<T> Part<T> for Object<T> {
+    fn read(self, _: &str) -> Result<T, Rejection> {
+        Ok(self.0)
+    }
+}
+
+impl<'a, T: Deserialize<'a>> Part<T> for &'a RawValue {
+    fn read(self, at: &str) -> Result<T, Rejection> {
+        read(self.get(), at)
+    }
+}
+
 /// The body as text.
 pub(super) fn utf8(body: &[u8]) -> Result<&str, Rejection> {
     std::str::from_utf8(body).map_err(|error| {
@@ -45,7 +86,6 @@ pub(super) fn utf8(body: &[u8]) -> Result<&str, Rejection> {
 
 /// Reads an object of a push; `at` is its place, empty for the whole body.
 pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a str, at: &str) -> Result<T, Rejection> {
-    // A derived struct would also take an array with its fields in order.
     if !json.trim_ascii_start().starts_with('{') {
         let what = if at.is_empty() { "the body" } else { at };
         return Err(illegal(format!("{what} must be a JSON object")));

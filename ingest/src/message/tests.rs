@@ -10,7 +10,14 @@ const RULES: Rules = Rules { max_client_ids: 3 };
 
 /// The push borrows from its body, which therefore stays until the tests end.
 fn read(body: &Value) -> Result<Push<'static>, Rejection> {
-    Push::read(body.to_string().leak().as_bytes(), RULES)
+    read_text(body.to_string().leak())
+}
+
+/// Reading everything at once gives what reading no more than what is used gives.
+fn read_text(body: &str) -> Result<Push<'_>, Rejection> {
+    let push = Push::read(body.as_bytes(), RULES);
+    assert_eq!(push, Push::read_what_is_used(body, RULES), "{body}");
+    push
 }
 
 /// A valid push of type 1 to everyone.
@@ -83,7 +90,7 @@ fn numbers_have_their_values_and_no_others() {
 fn a_number_that_is_too_large_is_illegal_and_not_rounded() {
     for number in ["18446744073709551616", "1e3", "1e400", "-0.0", "9".repeat(400).as_str()] {
         let body = format!(r#"{{"type":1,"time_to_live":{number},"condition":{{"type":0}}}}"#);
-        let problem = problem(Push::read(body.as_bytes(), RULES));
+        let problem = problem(read_text(&body));
         assert!(problem.contains("time_to_live"), "{number}: {problem}");
     }
 }
@@ -110,7 +117,7 @@ fn a_repeated_key_is_illegal() {
         r#"{"type":1,"time_to_live":1,"condition":{"type":0},"notification":{"title":"a","title":"b"}}"#,
         r#"{"type":2,"time_to_live":1,"condition":{"type":0},"data":{"a":"1","a":"2"}}"#,
     ] {
-        let problem = problem(Push::read(body.as_bytes(), RULES));
+        let problem = problem(read_text(body));
         assert!(problem.contains("duplicate field") || problem.contains("twice"), "{problem}");
     }
 }
@@ -118,7 +125,7 @@ fn a_repeated_key_is_illegal() {
 #[test]
 fn objects_are_objects() {
     for body in ["", " ", "null", "[]", "7", "\"x\"", r#"[false,1,60,{"type":0},null,null]"#] {
-        assert_eq!(problem(Push::read(body.as_bytes(), RULES)), "the body must be a JSON object");
+        assert_eq!(problem(read_text(body)), "the body must be a JSON object");
     }
     for value in [json!([0]), json!("0"), json!(0), json!(true)] {
         let text = problem(read(&with("condition", value.clone())));
@@ -139,7 +146,7 @@ fn what_is_not_json_is_said_with_line_and_column() {
     for body in
         ["{", "{\"type\":1,}", "{\"type\":1} x", "{'type':1}", "{\"type\":01}", "{\"a\":\"\u{1}\"}"]
     {
-        let text = problem(Push::read(body.as_bytes(), RULES));
+        let text = problem(read_text(body));
         assert!(
             text.starts_with("the body is not valid JSON") && text.contains("line 1"),
             "{text}"
@@ -151,16 +158,16 @@ fn what_is_not_json_is_said_with_line_and_column() {
     );
     let lone_surrogate =
         r#"{"type":1,"time_to_live":1,"condition":{"type":0},"notification":{"title":"\ud800"}}"#;
-    assert!(problem(Push::read(lone_surrogate.as_bytes(), RULES)).contains("notification.title"));
+    assert!(problem(read_text(lone_surrogate)).contains("notification.title"));
 }
 
 #[test]
 fn deep_nesting_is_answered_and_not_followed() {
     for open in ["[", "{\"a\":"] {
         let deep = open.repeat(100_000);
-        let _ = Push::read(deep.as_bytes(), RULES);
+        let _ = read_text(&deep);
         let body = format!(r#"{{"type":1,"x":{deep}"#);
-        assert!(matches!(Push::read(body.as_bytes(), RULES), Err(Rejection::MessageIllegal(_))));
+        assert!(matches!(read_text(&body), Err(Rejection::MessageIllegal(_))));
     }
 }
 
@@ -364,6 +371,9 @@ proptest! {
         let mut body = body.to_string().into_bytes();
         let at = at % body.len();
         body[at] = byte;
-        let _ = Push::read(&body, RULES);
+        match std::str::from_utf8(&body) {
+            Ok(text) => drop(read_text(text)),
+            Err(_) => prop_assert!(Push::read(&body, RULES).is_err()),
+        }
     }
 }
