@@ -47,6 +47,13 @@ pub(crate) struct Calls {
     nobody: SecretHash,
 }
 
+/// What a call comes to.
+enum Outcome {
+    Reply(Reply),
+    /// The answer comes with the confirm.
+    Publish(push::Checked),
+}
+
 /// A body and its share of the memory for bodies.
 struct Buffered {
     bytes: Bytes,
@@ -79,6 +86,25 @@ impl Calls {
             Err(rejection) => (Call::NONE, Err(rejection)),
         };
         match outcome {
+            Ok(Outcome::Reply(reply)) => self.counted(name, Ok(reply)),
+            Ok(Outcome::Publish(push)) => {
+                // Let go while the processor still has it at hand: after the confirm it has not.
+                drop((parts, body));
+                let outcome = self.publish(push).await;
+                self.counted(name, outcome)
+            }
+            Err(rejection) => {
+                let mut reply = self.counted(name, Err(rejection));
+                if !self.can_go_on(&parts, &mut body).await {
+                    reply::put_close(&mut reply);
+                }
+                reply
+            }
+        }
+    }
+
+    fn counted(&self, name: &'static str, outcome: Result<Reply, Rejection>) -> Reply {
+        match outcome {
             Ok(reply) if name == Call::PUSH => {
                 self.metrics.pushed();
                 reply
@@ -89,11 +115,7 @@ impl Calls {
             }
             Err(rejection) => {
                 self.metrics.answered(name, rejection.number());
-                let mut reply = reply::rejected(&rejection);
-                if !self.can_go_on(&parts, &mut body).await {
-                    reply::put_close(&mut reply);
-                }
-                reply
+                reply::rejected(&rejection)
             }
         }
     }
@@ -112,15 +134,16 @@ impl Calls {
         call: Call<'_>,
         parts: &Parts,
         body: &mut Incoming,
-    ) -> Result<Reply, Rejection> {
-        match call {
-            Call::Push { app } => self.push(&app, &parts.headers, body).await,
+    ) -> Result<Outcome, Rejection> {
+        let reply = match call {
+            Call::Push { app } => return self.push(&app, &parts.headers, body).await,
             Call::PutDevice(member) => self.put_device(&member, &parts.headers, body).await,
             Call::GetDevice(member) => self.get_device(&member, &parts.headers).await,
             Call::DeleteDevice(member) => self.delete_device(&member, &parts.headers).await,
             Call::GetMessage(member) => self.get_message(&member, &parts.headers).await,
             Call::RecallMessage(member) => self.recall_message(&member, &parts.headers).await,
-        }
+        };
+        reply.map(Outcome::Reply)
     }
 
     /// Whether the connection can take another request after an answer that did not need the

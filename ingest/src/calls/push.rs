@@ -3,13 +3,14 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use push_shared::{envelope::encode_job, ids::MessageId, time::UnixMillis};
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{Calls, not_json};
+use super::{Buffered, Calls, Outcome, not_json};
 use crate::{
     body::NoBody,
     message::Push,
     publisher::NotPublished,
+    rate::Quota,
     rejection::Rejection,
     reply::{self, Reply},
 };
@@ -18,13 +19,23 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The longest `Idempotency-Key`, in characters.
 const MAX_KEY: usize = 128;
 
+/// A push that was checked and is to be published.
+pub(super) struct Checked {
+    id: MessageId,
+    job: Vec<u8>,
+    /// The body's share of the memory for bodies; the job takes its place.
+    memory: OwnedSemaphorePermit,
+    quota: Option<Quota>,
+}
+
 impl Calls {
+    /// Checks a push.
     pub(super) async fn push(
         &self,
         app: &str,
         headers: &HeaderMap,
         body: &mut Incoming,
-    ) -> Result<Reply, Rejection> {
+    ) -> Result<Outcome, Rejection> {
         let now = UnixMillis::now();
         let (app, known) = self.app(app, headers, now).await?;
         if known.app.disabled {
@@ -42,7 +53,8 @@ impl Calls {
             NoBody::Late => Rejection::BodyTimeout,
             NoBody::Broken => Rejection::MessageIllegal("the body ends early".into()),
         })?;
-        let push = Push::read(&body.bytes, self.settings.rules)?;
+        let Buffered { bytes, memory } = body;
+        let push = Push::read(&bytes, self.settings.rules)?;
         let key = idempotency_key(headers)?;
 
         // With a key, several accepted copies of the message share one id; the copy's number
@@ -53,26 +65,35 @@ impl Calls {
             None if dry_run => (MessageId::void(&app), 0),
             None => (MessageId::issue(&app), 0),
         };
+        if dry_run {
+            return Ok(Outcome::Reply(accepted(id, quota)));
+        }
         let (payload, audience) = push.into_parts(id, app, now);
         let job = encode_job(&payload, &audience, copy)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        if !dry_run {
-            self.publisher.publish(job, body.memory).await.map_err(|error| {
-                Rejection::Unavailable(match error {
-                    NotPublished::Full => "the service is full",
-                    NotPublished::Stopping => "the service is stopping",
-                    NotPublished::Refused | NotPublished::Late => {
-                        "the queue did not take the message"
-                    }
-                })
-            })?;
-        }
-        let mut reply = reply::accepted(id);
-        if let Some(quota) = quota {
-            reply::put_quota(reply.headers_mut(), quota);
-        }
-        Ok(reply)
+        Ok(Outcome::Publish(Checked { id, job, memory, quota }))
     }
+
+    /// Publishes a push.
+    pub(super) async fn publish(&self, push: Checked) -> Result<Reply, Rejection> {
+        let Checked { id, job, memory, quota } = push;
+        self.publisher.publish(job, memory).await.map_err(|error| {
+            Rejection::Unavailable(match error {
+                NotPublished::Full => "the service is full",
+                NotPublished::Stopping => "the service is stopping",
+                NotPublished::Refused | NotPublished::Late => "the queue did not take the message",
+            })
+        })?;
+        Ok(accepted(id, quota))
+    }
+}
+
+fn accepted(id: MessageId, quota: Option<Quota>) -> Reply {
+    let mut reply = reply::accepted(id);
+    if let Some(quota) = quota {
+        reply::put_quota(reply.headers_mut(), quota);
+    }
+    reply
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, Rejection> {
