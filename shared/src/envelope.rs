@@ -248,6 +248,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Payload;
 
     const BATCH_V1: &[u8] = include_bytes!("../tests/golden/jobs-v1.json");
     const RETRY_V1: &[u8] = include_bytes!("../tests/golden/retry-v1.json");
@@ -261,8 +262,7 @@ mod tests {
         let again: Vec<Vec<u8>> = jobs
             .iter()
             .map(|job| {
-                let payload: crate::message::Payload<'_> =
-                    serde_json::from_slice(&job.payload).unwrap();
+                let payload: Payload<'_> = serde_json::from_slice(&job.payload).unwrap();
                 encode_job(&payload, &job.audience, job.copy).unwrap()
             })
             .collect();
