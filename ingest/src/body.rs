@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum NoBody {
 }
 
 /// How many bytes the body may turn out to have, as far as that is known before it is read.
-pub(crate) fn announced(body: &Incoming, limit: usize) -> Result<usize, NoBody> {
+pub(crate) fn announced(body: &impl Body, limit: usize) -> Result<usize, NoBody> {
     match body.size_hint().exact() {
         None => Ok(limit),
         Some(length) => match usize::try_from(length) {
@@ -31,7 +31,7 @@ pub(crate) fn announced(body: &Incoming, limit: usize) -> Result<usize, NoBody> 
 
 /// Reads the whole body.
 pub(crate) async fn read(
-    body: &mut Incoming,
+    body: &mut (impl Body<Data = Bytes> + Unpin),
     limit: usize,
     timeout: Duration,
 ) -> Result<Bytes, NoBody> {
@@ -43,7 +43,10 @@ pub(crate) async fn read(
     tokio::time::timeout(timeout, whole).await.unwrap_or(Err(NoBody::Late))
 }
 
-async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, NoBody> {
+async fn collect(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    limit: usize,
+) -> Result<Bytes, NoBody> {
     let mut whole: Option<BytesMut> = None;
     let mut first = Bytes::new();
     // A body of known length has ended with its last byte; to be told so costs hyper another turn.
@@ -72,7 +75,11 @@ async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, NoBody> {
 
 /// Reads the body of a request that is answered without it, so that the connection can go on.
 /// False if the connection must end instead.
-pub(crate) async fn discard(body: &mut Incoming, limit: usize, timeout: Duration) -> bool {
+pub(crate) async fn discard(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    limit: usize,
+    timeout: Duration,
+) -> bool {
     if announced(body, limit).is_err() {
         return false;
     }

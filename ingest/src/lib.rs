@@ -1,10 +1,10 @@
 //! The front of the push service: takes pushes over HTTP, checks them, and answers 200 once the
 //! queue has them for good.
 //!
-//! The way of a push: [`server`] reads a request within bounds of size and time, `route` finds
-//! the call, `calls` checks it in the order of the contract, `message` reads the body, and the
-//! `publisher` puts it into a group commit. Every answer that is not a success is a
-//! `Rejection`, whose HTTP status and code are decided in one place.
+//! The way of a push: [`server`] reads a request within bounds of size and time, `head` is what
+//! of it matters, `route` finds the call, `calls` checks it in the order of the contract,
+//! `message` reads the body, and the `publisher` puts it into a group commit. Every answer that
+//! is not a success is a `Rejection`, whose HTTP status and code are decided in one place.
 //!
 //! Nothing answers 200 before a confirmed, routed publish. A client that hangs up cancels
 //! nothing that was handed to the publisher.
@@ -12,6 +12,7 @@
 mod apps;
 mod body;
 mod calls;
+mod head;
 mod message;
 mod metrics;
 mod probe;

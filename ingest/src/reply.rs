@@ -1,33 +1,111 @@
 //! Answers as HTTP: one envelope, `{"status":…,"message":…}`, with `result` on success.
 
+use std::{
+    io::Write as _,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body_util::Full;
+use httpdate::HttpDate;
 use push_shared::ids::MessageId;
 use serde::Serialize;
 
 use crate::{rate::Quota, rejection::Rejection};
 
-/// An answer on its way to the client.
-pub(crate) type Reply = Response<Full<Bytes>>;
-
 /// How long a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-fn json(status: StatusCode, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(CONTENT_TYPE, JSON);
-    reply
+/// An answer on its way to the client. Its body is JSON.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    status: StatusCode,
+    /// Those that not every answer has.
+    headers: HeaderMap,
+    body: Bytes,
+    /// Whether the connection ends with this answer (HTTP/1 only).
+    pub(crate) close: bool,
+}
+
+impl Reply {
+    fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        Self { status, headers: HeaderMap::new(), body: body.into(), close: false }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Says what is left of an app's rate limit.
+    pub(crate) fn put_quota(&mut self, quota: Quota) {
+        self.headers.insert(RATELIMIT_LIMIT, quota.limit.into());
+        self.headers.insert(RATELIMIT_REMAINING, quota.remaining.into());
+        self.headers.insert(RATELIMIT_RESET, quota.reset.into());
+    }
+
+    /// Writes the whole answer as HTTP/1.1 (RFC 9112).
+    pub(crate) fn write_http1(&self, date: &mut Date, out: &mut Vec<u8>) {
+        let reason = self.status.canonical_reason().unwrap_or_default();
+        let mut put = |text: &[u8]| out.extend_from_slice(text);
+        put(b"HTTP/1.1 ");
+        put(self.status.as_str().as_bytes());
+        put(b" ");
+        put(reason.as_bytes());
+        put(b"\r\ncontent-type: application/json\r\ndate: ");
+        put(date.now().as_bytes());
+        for (name, value) in &self.headers {
+            put(b"\r\n");
+            put(name.as_str().as_bytes());
+            put(b": ");
+            put(value.as_bytes());
+        }
+        if self.close {
+            put(b"\r\nconnection: close");
+        }
+        // Nothing keeps a vector from growing.
+        let _ = write!(out, "\r\ncontent-length: {}\r\n\r\n", self.body.len());
+        out.extend_from_slice(&self.body);
+    }
+}
+
+/// For hyper, which says by itself how long it is and when it was sent.
+impl From<Reply> for Response<Full<Bytes>> {
+    fn from(reply: Reply) -> Self {
+        let Reply { status, mut headers, body, close } = reply;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let mut response = Self::new(Full::new(body));
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        response
+    }
+}
+
+/// The time as an answer carries it (RFC 9110 section 6.6.1), written once a second.
+#[derive(Debug, Default)]
+pub(crate) struct Date {
+    second: u64,
+    text: String,
+}
+
+impl Date {
+    fn now(&mut self) -> &str {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if self.second != second || self.text.is_empty() {
+            (self.second, self.text) = (second, HttpDate::from(now).to_string());
+        }
+        &self.text
+    }
 }
 
 /// The push is accepted.
@@ -36,7 +114,7 @@ pub(crate) fn accepted(id: MessageId) -> Reply {
     const TAIL: &str = r#""}}"#;
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = id.as_uuid().as_hyphenated().encode_lower(&mut text);
-    json(StatusCode::OK, [HEAD, id, TAIL].concat())
+    Reply::new(StatusCode::OK, [HEAD, id, TAIL].concat())
 }
 
 /// Success of any other call.
@@ -48,7 +126,7 @@ pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Err
         result: &'a T,
     }
     let body = serde_json::to_vec(&Success { status: 200, message: "OK", result })?;
-    Ok(json(StatusCode::OK, body))
+    Ok(Reply::new(StatusCode::OK, body))
 }
 
 /// The envelope of an answer that is not a success.
@@ -59,77 +137,78 @@ pub(crate) fn error_body(rejection: &Rejection) -> String {
 
 /// Every answer that is not a success.
 pub(crate) fn rejected(rejection: &Rejection) -> Reply {
-    let mut reply = json(rejection.http_status(), error_body(rejection));
-    let headers = reply.headers_mut();
+    let mut reply = Reply::new(rejection.http_status(), error_body(rejection));
     match rejection {
         Rejection::NoSuchMethod(allow) => {
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
+            reply.headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         Rejection::Unavailable(_) => {
-            headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+            reply.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
         Rejection::TooFrequent(quota) => {
-            headers.insert(RETRY_AFTER, quota.retry_after.into());
-            put_quota(headers, *quota);
+            reply.headers.insert(RETRY_AFTER, quota.retry_after.into());
+            reply.put_quota(*quota);
         }
         _ => {}
     }
     reply
 }
 
-/// Says what is left of an app's rate limit.
-pub(crate) fn put_quota(headers: &mut HeaderMap, quota: Quota) {
-    headers.insert(RATELIMIT_LIMIT, quota.limit.into());
-    headers.insert(RATELIMIT_REMAINING, quota.remaining.into());
-    headers.insert(RATELIMIT_RESET, quota.reset.into());
-}
-
-/// Says that the connection ends with this answer (HTTP/1 only).
-pub(crate) fn put_close(reply: &mut Reply) {
-    reply.headers_mut().insert(CONNECTION, CLOSE);
-}
-
 /// A whole answer in HTTP/1.1, for where there is no request to answer. The connection ends
 /// with it.
-pub(crate) fn bare_http1(rejection: &Rejection) -> Vec<u8> {
-    let (status, body) = (rejection.http_status(), error_body(rejection));
-    let reason = status.canonical_reason().unwrap_or_default();
-    let retry = match rejection {
-        Rejection::Unavailable(_) => format!("retry-after: {RETRY_AFTER_SECONDS}\r\n"),
-        _ => String::new(),
-    };
-    format!(
-        "HTTP/1.1 {} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         {retry}connection: close\r\n\r\n{body}",
-        status.as_u16(),
-        body.len()
-    )
-    .into_bytes()
+pub(crate) fn last_http1(rejection: &Rejection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Reply { close: true, ..rejected(rejection) }.write_http1(&mut Date::default(), &mut bytes);
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
-
     use super::*;
 
-    async fn body(reply: Reply) -> Bytes {
-        reply.into_body().collect().await.unwrap().to_bytes()
-    }
-
-    #[tokio::test]
-    async fn an_accepted_push_is_answered_in_exactly_the_documented_bytes() {
+    #[test]
+    fn an_accepted_push_is_answered_in_exactly_the_documented_bytes() {
         let id: MessageId = "01890000-0000-7000-8000-00000000000A".parse().unwrap();
         assert_eq!(
-            body(accepted(id)).await,
+            accepted(id).body,
             r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#
         );
     }
 
-    #[tokio::test]
-    async fn what_a_caller_sent_is_escaped_when_it_is_named() {
+    #[test]
+    fn an_answer_is_written_whole_with_its_headers_its_date_and_its_length() {
+        let quota = Quota { limit: 5, remaining: 0, reset: 1, retry_after: 2 };
+        let reply = Reply { close: true, ..rejected(&Rejection::TooFrequent(quota)) };
+        let (mut date, mut bytes) = (Date::default(), Vec::new());
+        reply.write_http1(&mut date, &mut bytes);
+        let mut headers = [httparse::EMPTY_HEADER; 16];
+        let mut read = httparse::Response::new(&mut headers);
+        let head = read.parse(&bytes).unwrap().unwrap();
+        assert_eq!((read.code, read.reason), (Some(429), Some("Too Many Requests")));
+        assert_eq!(&bytes[head..], &*reply.body);
+        let length = reply.body.len().to_string();
+        for (name, value) in [
+            ("content-type", "application/json"),
+            ("content-length", length.as_str()),
+            ("date", date.text.as_str()),
+            ("connection", "close"),
+            ("retry-after", "2"),
+            ("ratelimit-limit", "5"),
+            ("ratelimit-remaining", "0"),
+            ("ratelimit-reset", "1"),
+        ] {
+            let values: Vec<_> = read.headers.iter().filter(|h| h.name == name).collect();
+            assert_eq!(values.len(), 1, "{name}");
+            assert_eq!(values[0].value, value.as_bytes(), "{name}");
+        }
+        let said = httpdate::parse_http_date(&date.text).unwrap();
+        assert!(SystemTime::now().duration_since(said).unwrap().as_secs() < 60);
+    }
+
+    #[test]
+    fn what_a_caller_sent_is_escaped_when_it_is_named() {
         let reply = rejected(&Rejection::MessageIllegal("unknown field `\"\n`".into()));
-        let json: serde_json::Value = serde_json::from_slice(&body(reply).await).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(json["status"], 21005);
         assert_eq!(json["message"], "Message illegal: unknown field `\"\n`");
     }

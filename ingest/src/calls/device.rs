@@ -2,8 +2,8 @@
 //!
 //! A disabled app cannot push; its devices may still come and go.
 
-use http::HeaderMap;
-use hyper::body::Incoming;
+use bytes::Bytes;
+use hyper::body::Body;
 use push_shared::{
     device::DeviceDraft,
     ids::{AppId, ClientId},
@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::{Calls, not_json};
 use crate::{
     body::NoBody,
+    head::Head,
     message::read_fields,
     rejection::Rejection,
     reply::{self, Reply},
@@ -32,12 +33,12 @@ impl Calls {
     pub(super) async fn put_device(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
-        body: &mut Incoming,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, client) = self.device_of(member, headers, now).await?;
-        if let Some(problem) = not_json(headers) {
+        let (app, client) = self.device_of(member, head, now).await?;
+        if let Some(problem) = not_json(head) {
             return Err(Rejection::MediaType(problem));
         }
         let body = self.body(body).await?.map_err(|no_body| match no_body {
@@ -64,9 +65,9 @@ impl Calls {
     pub(super) async fn get_device(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (app, client) = self.device_of(member, headers, UnixMillis::now()).await?;
+        let (app, client) = self.device_of(member, head, UnixMillis::now()).await?;
         let device = self.ask(self.index.device(&app, &client)).await?;
         success(&device.ok_or(Rejection::Unknown(DEVICE))?)
     }
@@ -74,9 +75,9 @@ impl Calls {
     pub(super) async fn delete_device(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (app, client) = self.device_of(member, headers, UnixMillis::now()).await?;
+        let (app, client) = self.device_of(member, head, UnixMillis::now()).await?;
         if !self.ask(self.index.remove_device(&app, &client)).await? {
             return Err(Rejection::Unknown(DEVICE));
         }
@@ -86,10 +87,10 @@ impl Calls {
     async fn device_of(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
         now: UnixMillis,
     ) -> Result<(AppId, ClientId), Rejection> {
-        let (app, _) = self.app(&member.app, headers, now).await?;
+        let (app, _) = self.app(&member.app, head, now).await?;
         let client = member.id.parse();
         Ok((app, client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?))
     }

@@ -3,7 +3,6 @@
 //! Both also serve a message that waits in the queue and has no ledger entry yet: its id shows
 //! that it was accepted, and a recall leaves an entry for the worker that will begin it.
 
-use http::HeaderMap;
 use push_shared::{
     ids::{AppId, MessageId},
     ledger::{Recall, RecallOutcome},
@@ -13,6 +12,7 @@ use push_shared::{
 
 use super::Calls;
 use crate::{
+    head::Head,
     rejection::Rejection,
     reply::{self, Reply},
     route::Member,
@@ -24,10 +24,10 @@ impl Calls {
     pub(super) async fn get_message(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message) = self.message_of(member, headers, now).await?;
+        let (app, message) = self.message_of(member, head, now).await?;
         let report = match self.ask(self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry)),
             None => Report::of_waiting(&app, &message, now, self.settings.ledger_retention),
@@ -38,10 +38,10 @@ impl Calls {
     pub(super) async fn recall_message(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message) = self.message_of(member, headers, now).await?;
+        let (app, message) = self.message_of(member, head, now).await?;
         let recall = Recall::new(&app, &message, now, self.settings.ledger_retention);
         match self.ask(self.index.recall(&app, &message, &recall)).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
@@ -54,10 +54,10 @@ impl Calls {
     async fn message_of(
         &self,
         member: &Member<'_>,
-        headers: &HeaderMap,
+        head: &Head<'_>,
         now: UnixMillis,
     ) -> Result<(AppId, MessageId), Rejection> {
-        let (app, _) = self.app(&member.app, headers, now).await?;
+        let (app, _) = self.app(&member.app, head, now).await?;
         let message = member.id.parse();
         Ok((app, message.map_err(|_| Rejection::Illegal("the message id must be a UUID".into()))?))
     }

@@ -8,12 +8,7 @@ mod push;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, Request, Version,
-    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
-    request::Parts,
-};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use push_shared::{
     ids::AppId,
     index::{Index, IndexError},
@@ -25,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     apps::{AppCache, KnownApp},
     body::{self, NoBody},
+    head::Head,
     metrics::Metrics,
     publisher::Publisher,
     rejection::Rejection,
@@ -78,26 +74,26 @@ impl Calls {
         }
     }
 
-    /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let (parts, mut body) = request.into_parts();
-        let (name, outcome) = match self.route(&parts) {
-            Ok(call) => (call.name(), self.call(call, &parts, &mut body).await),
+    /// Answers one request. Of its body, as much is read as the answer needs; unless the answer
+    /// ends the connection, what is left of it is at most what has arrived.
+    pub(crate) async fn answer(
+        &self,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
+    ) -> Reply {
+        let (name, outcome) = match self.route(head) {
+            Ok(call) => (call.name(), self.call(call, head, body).await),
             Err(rejection) => (Call::NONE, Err(rejection)),
         };
         match outcome {
             Ok(Outcome::Reply(reply)) => self.counted(name, Ok(reply)),
             Ok(Outcome::Publish(push)) => {
-                // Let go while the processor still has it at hand: after the confirm it has not.
-                drop((parts, body));
                 let outcome = self.publish(push).await;
                 self.counted(name, outcome)
             }
             Err(rejection) => {
                 let mut reply = self.counted(name, Err(rejection));
-                if !self.can_go_on(&parts, &mut body).await {
-                    reply::put_close(&mut reply);
-                }
+                reply.close = !self.can_go_on(head, body).await;
                 reply
             }
         }
@@ -120,40 +116,44 @@ impl Calls {
         }
     }
 
-    fn route<'a>(&self, parts: &'a Parts) -> Result<Call<'a>, Rejection> {
-        // HTTP/1 heads are bounded where they are read; HTTP/2's bound there is only a rough one,
-        // because what exceeds it is answered without a body.
-        if parts.version == Version::HTTP_2 && head_bytes(parts) > self.settings.http.max_header {
+    fn route<'a>(&self, head: &Head<'a>) -> Result<Call<'a>, Rejection> {
+        // Where HTTP/2 is read its bound is only a rough one, because what exceeds that is
+        // answered without a body.
+        if head.stream_head.is_some_and(|bytes| bytes > self.settings.http.max_header) {
             return Err(Rejection::HeadTooLarge);
         }
-        Call::of(&parts.method, parts.uri.path())
+        Call::of(&head.method, head.path)
     }
 
     async fn call(
         &self,
         call: Call<'_>,
-        parts: &Parts,
-        body: &mut Incoming,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Result<Outcome, Rejection> {
         let reply = match call {
-            Call::Push { app } => return self.push(&app, &parts.headers, body).await,
-            Call::PutDevice(member) => self.put_device(&member, &parts.headers, body).await,
-            Call::GetDevice(member) => self.get_device(&member, &parts.headers).await,
-            Call::DeleteDevice(member) => self.delete_device(&member, &parts.headers).await,
-            Call::GetMessage(member) => self.get_message(&member, &parts.headers).await,
-            Call::RecallMessage(member) => self.recall_message(&member, &parts.headers).await,
+            Call::Push { app } => return self.push(&app, head, body).await,
+            Call::PutDevice(member) => self.put_device(&member, head, body).await,
+            Call::GetDevice(member) => self.get_device(&member, head).await,
+            Call::DeleteDevice(member) => self.delete_device(&member, head).await,
+            Call::GetMessage(member) => self.get_message(&member, head).await,
+            Call::RecallMessage(member) => self.recall_message(&member, head).await,
         };
         reply.map(Outcome::Reply)
     }
 
     /// Whether the connection can take another request after an answer that did not need the
     /// body. HTTP/2 ends just the stream.
-    async fn can_go_on(&self, parts: &Parts, body: &mut Incoming) -> bool {
-        if parts.version == Version::HTTP_2 || body.is_end_stream() {
+    async fn can_go_on(
+        &self,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
+    ) -> bool {
+        if head.stream_head.is_some() || body.is_end_stream() {
             return true;
         }
         // Who asked before sending is not told to send.
-        if parts.headers.contains_key(EXPECT) {
+        if head.expects {
             return false;
         }
         let http = &self.settings.http;
@@ -164,17 +164,15 @@ impl Calls {
     async fn app(
         &self,
         id: &str,
-        headers: &HeaderMap,
+        head: &Head<'_>,
         now: UnixMillis,
     ) -> Result<(AppId, Arc<KnownApp>), Rejection> {
         if id.is_empty() {
             return Err(Rejection::AppIdMissing);
         }
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
-        let secret = match headers.get(AUTHORIZATION) {
-            Some(secret) if !secret.is_empty() => secret.as_bytes(),
-            _ => return Err(Rejection::SecretMissing),
-        };
+        let secret = head.authorization.filter(|secret| !secret.is_empty());
+        let secret = secret.ok_or(Rejection::SecretMissing)?;
         match self.apps.get(&id).await {
             Ok(Some(known)) if known.app.verify(secret, now) => Ok((id, known)),
             Ok(Some(_)) => Err(Rejection::SecretIllegal),
@@ -187,7 +185,10 @@ impl Calls {
     }
 
     /// The body, within the bounds of one request and of all requests together.
-    async fn body(&self, body: &mut Incoming) -> Result<Result<Buffered, NoBody>, Rejection> {
+    async fn body(
+        &self,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
+    ) -> Result<Result<Buffered, NoBody>, Rejection> {
         let http = &self.settings.http;
         let size = match body::announced(body, http.max_body) {
             Ok(size) => size,
@@ -224,40 +225,35 @@ impl Calls {
 }
 
 /// What is wrong with the media type of a body that should be JSON.
-fn not_json(headers: &HeaderMap) -> Option<&'static str> {
-    let Some(content_type) = headers.get(CONTENT_TYPE) else {
+fn not_json(head: &Head<'_>) -> Option<&'static str> {
+    let Some(content_type) = head.content_type else {
         return Some("Content-Type must be application/json, and is missing");
     };
-    let essence = content_type.as_bytes().split(|b| *b == b';').next().unwrap_or_default();
+    let essence = content_type.split(|b| *b == b';').next().unwrap_or_default();
     if !essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
         return Some("Content-Type must be application/json");
     }
-    match headers.get(CONTENT_ENCODING) {
-        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+    match head.content_encoding {
+        Some(encoding) if !encoding.eq_ignore_ascii_case(b"identity") => {
             Some("Content-Encoding is not supported: send the JSON as it is")
         }
         _ => None,
     }
 }
 
-/// The size of a head as RFC 9113 section 6.5.2 counts it.
-fn head_bytes(parts: &Parts) -> usize {
-    let headers = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
-    parts.uri.path_and_query().map_or(0, |path| path.as_str().len()) + headers.sum::<usize>()
-}
-
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderValue, Request, header::CONTENT_TYPE};
 
     use super::*;
 
     #[test]
     fn json_may_have_parameters_and_nothing_else_is_json() {
-        let of = |text: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
-            not_json(&headers)
+        let (mut parts, ()) = Request::new(()).into_parts();
+        assert!(not_json(&Head::from(&parts)).is_some());
+        let mut of = |text: &'static str| {
+            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
+            not_json(&Head::from(&parts))
         };
         for good in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x"] {
             assert_eq!(of(good), None, "{good}");
@@ -265,6 +261,5 @@ mod tests {
         for bad in ["", "text/plain", "application/jsonx", "application/problem+json", "json"] {
             assert!(of(bad).is_some(), "{bad}");
         }
-        assert!(not_json(&HeaderMap::new()).is_some());
     }
 }

@@ -1,13 +1,14 @@
 //! `POST /v1/message/push/{AppID}`.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use hyper::body::Incoming;
+use bytes::Bytes;
+use hyper::body::Body;
 use push_shared::{envelope::encode_job, ids::MessageId, time::UnixMillis};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{Buffered, Calls, Outcome, not_json};
 use crate::{
     body::NoBody,
+    head::Head,
     message::Push,
     publisher::NotPublished,
     rate::Quota,
@@ -15,7 +16,6 @@ use crate::{
     reply::{self, Reply},
 };
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The longest `Idempotency-Key`, in characters.
 const MAX_KEY: usize = 128;
 
@@ -33,11 +33,11 @@ impl Calls {
     pub(super) async fn push(
         &self,
         app: &str,
-        headers: &HeaderMap,
-        body: &mut Incoming,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Result<Outcome, Rejection> {
         let now = UnixMillis::now();
-        let (app, known) = self.app(app, headers, now).await?;
+        let (app, known) = self.app(app, head, now).await?;
         if known.app.disabled {
             return Err(Rejection::SdkDisabled);
         }
@@ -45,7 +45,7 @@ impl Calls {
             Some(limiter) => Some(limiter.take(Instant::now()).map_err(Rejection::TooFrequent)?),
             None => None,
         };
-        if let Some(problem) = not_json(headers) {
+        if let Some(problem) = not_json(head) {
             return Err(Rejection::MessageMediaType(problem));
         }
         let body = self.body(body).await?.map_err(|no_body| match no_body {
@@ -55,7 +55,7 @@ impl Calls {
         })?;
         let Buffered { bytes, memory } = body;
         let push = Push::read(&bytes, self.settings.rules)?;
-        let key = idempotency_key(headers)?;
+        let key = idempotency_key(head)?;
 
         // With a key, several accepted copies of the message share one id; the copy's number
         // tells them apart, so that one of them is sent.
@@ -91,15 +91,13 @@ impl Calls {
 fn accepted(id: MessageId, quota: Option<Quota>) -> Reply {
     let mut reply = reply::accepted(id);
     if let Some(quota) = quota {
-        reply::put_quota(reply.headers_mut(), quota);
+        reply.put_quota(quota);
     }
     reply
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, Rejection> {
-    let Some(key) = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::as_bytes) else {
-        return Ok(None);
-    };
+fn idempotency_key<'a>(head: &Head<'a>) -> Result<Option<&'a [u8]>, Rejection> {
+    let Some(key) = head.idempotency_key else { return Ok(None) };
     if (1..=MAX_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic) {
         Ok(Some(key))
     } else {

@@ -1,12 +1,6 @@
 //! What ends a connection from outside: its time is up, or the service stops.
-//!
-//! A connection's task is woken several times for each request, and neither of the two has
-//! anything to say then. So both are one future, to be kept in a [`FuturesUnordered`], which polls
-//! it only when it was woken itself.
-//!
-//! [`FuturesUnordered`]: futures::stream::FuturesUnordered
 
-use std::future::pending;
+use std::{future::pending, pin::Pin};
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -25,13 +19,49 @@ pub(super) enum Interruption {
     IdleTooLong,
 }
 
-/// Waits for `stop`, if that is still to come, or until somebody's time is up, which is looked
-/// at from `first` on.
-pub(super) async fn interruption(
+/// The interruptions of one connection.
+pub(super) struct Interruptions<'a> {
+    activity: &'a Activity,
+    http: &'a HttpSettings,
+    /// One future, made once: most work is done before it is even looked at.
+    next: Pin<Box<dyn Future<Output = Interruption> + Send + 'a>>,
+}
+
+impl<'a> Interruptions<'a> {
+    /// Those to come: `stop`, and that somebody's time is up, which is looked at from
+    /// `first_look` on.
+    pub(super) fn new(
+        activity: &'a Activity,
+        http: &'a HttpSettings,
+        stop: &'a CancellationToken,
+        first_look: Instant,
+    ) -> Self {
+        let next = Box::pin(interruption(activity, http, Some(stop), first_look));
+        Self { activity, http, next }
+    }
+
+    /// What work comes to, or what interrupts it before that. Work that is ready is not
+    /// interrupted.
+    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            interruption = &mut self.next => Err(interruption),
+        }
+    }
+
+    /// Goes on after an interruption: the connection has some time left, and `stop` is known.
+    pub(super) fn go_on(&mut self, next_look: Instant) {
+        self.next = Box::pin(interruption(self.activity, self.http, None, next_look));
+    }
+}
+
+/// Waits for `stop`, if that is still to come, or until somebody's time is up.
+async fn interruption(
     activity: &Activity,
     http: &HttpSettings,
     stop: Option<&CancellationToken>,
-    first: Instant,
+    first_look: Instant,
 ) -> Interruption {
     let stopped = async {
         match stop {
@@ -40,7 +70,7 @@ pub(super) async fn interruption(
         }
     };
     let overdue = async {
-        let mut look = first;
+        let mut look = first_look;
         loop {
             sleep_until(look).await;
             match activity.watch(Instant::now(), http) {

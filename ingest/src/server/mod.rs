@@ -2,7 +2,9 @@
 
 mod activity;
 mod connection;
+mod general;
 mod interruption;
+mod plain;
 mod wire;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! The bytes of a connection on their way to and from hyper.
 //!
 //! Three small things happen here:
-//! - the bytes that were read to recognise the protocol are read again;
+//! - what was received before hyper took over is read again;
 //! - what is received is noted for the time-outs ([`Activity`]);
 //! - hyper answers what it cannot read as HTTP/1 by itself, with a status and no body. The
 //!   contract promises a body, so that answer is replaced. It can be recognised: each of our own
@@ -15,66 +15,47 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::activity::Activity;
 use crate::{rejection::Rejection, reply};
 
 /// What an HTTP/2 connection with prior knowledge begins with (RFC 9113 section 3.4).
-pub(super) const H2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How much is read at once to recognise it, in bytes.
+const FIRST_PIECE: usize = 4096;
 
-/// The first bytes of a connection, to be read again.
-#[derive(Debug, Default)]
-pub(super) struct Opening {
-    bytes: [u8; H2_PREFACE.len()],
-    /// How many were received.
-    filled: usize,
-    /// How many were read again.
-    replayed: usize,
-}
-
-impl Opening {
-    /// Reads until it is clear whether this is HTTP/2.
-    pub(super) async fn is_http2<S: AsyncRead + Unpin>(
-        &mut self,
-        stream: &mut S,
-        activity: &Activity,
-    ) -> io::Result<bool> {
-        use tokio::io::AsyncReadExt;
-
-        while self.bytes[..self.filled] == H2_PREFACE[..self.filled] {
-            if self.filled == self.bytes.len() {
-                return Ok(true);
-            }
-            let n = stream.read(&mut self.bytes[self.filled..]).await?;
-            if n == 0 {
-                break;
-            }
-            activity.received();
-            self.filled += n;
+/// Reads, into what is `received`, until it is clear whether this is HTTP/2.
+pub(super) async fn is_http2<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    received: &mut BytesMut,
+    activity: &Activity,
+) -> io::Result<bool> {
+    while received.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(received) {
+        received.reserve(FIRST_PIECE);
+        if stream.read_buf(received).await? == 0 {
+            break;
         }
-        Ok(false)
+        activity.received();
     }
-
-    /// Whether the client sent anything.
-    pub(super) fn is_empty(&self) -> bool {
-        self.filled == 0
-    }
+    Ok(received.starts_with(H2_PREFACE))
 }
 
-/// A stream with an [`Opening`] in front, and hyper's own answers replaced.
+/// A stream with something received before in front, and hyper's own answers replaced.
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     stream: S,
-    opening: Opening,
+    /// What is to be read again.
+    received: BytesMut,
     activity: Arc<Activity>,
     /// What is written instead of hyper's answer, and how much of it is.
     instead: Option<(Vec<u8>, usize)>,
 }
 
 impl<S> Wire<S> {
-    pub(super) fn new(stream: S, opening: Opening, activity: Arc<Activity>) -> Self {
-        Self { stream, opening, activity, instead: None }
+    pub(super) fn new(stream: S, received: BytesMut, activity: Arc<Activity>) -> Self {
+        Self { stream, received, activity, instead: None }
     }
 
     /// The stream, and whether hyper's own answer went over it.
@@ -114,7 +95,7 @@ fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
         "414" | "431" => Rejection::HeadTooLarge,
         _ => Rejection::NotHttp,
     };
-    Some([before, &reply::bare_http1(&rejection)].concat())
+    Some([before, &reply::last_http1(&rejection)].concat())
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
@@ -124,11 +105,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let again = &this.opening.bytes[this.opening.replayed..this.opening.filled];
-        if !again.is_empty() {
-            let n = again.len().min(buf.remaining());
-            buf.put_slice(&again[..n]);
-            this.opening.replayed += n;
+        if !this.received.is_empty() {
+            let n = this.received.len().min(buf.remaining());
+            buf.put_slice(&this.received.split_to(n));
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();

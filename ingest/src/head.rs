@@ -1,0 +1,50 @@
+//! What the calls look at in the head of a request, whoever read it.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Version,
+    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
+    request::Parts,
+};
+
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A request without its body. Of a header that was sent several times, the first counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: Method,
+    /// As it was written, without a query.
+    pub(crate) path: &'a str,
+    pub(crate) authorization: Option<&'a [u8]>,
+    pub(crate) content_type: Option<&'a [u8]>,
+    pub(crate) content_encoding: Option<&'a [u8]>,
+    pub(crate) idempotency_key: Option<&'a [u8]>,
+    /// Whether the client asked before it sends the body (RFC 9110 section 10.1.1).
+    pub(crate) expects: bool,
+    /// In HTTP/2, where a request is one stream of several, how large the head is: HTTP/1 heads
+    /// are bounded where they are read.
+    pub(crate) stream_head: Option<usize>,
+}
+
+impl<'a> From<&'a Parts> for Head<'a> {
+    fn from(parts: &'a Parts) -> Self {
+        let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
+        Self {
+            method: parts.method.clone(),
+            path: parts.uri.path(),
+            authorization: header(AUTHORIZATION),
+            content_type: header(CONTENT_TYPE),
+            content_encoding: header(CONTENT_ENCODING),
+            idempotency_key: header(IDEMPOTENCY_KEY),
+            expects: parts.headers.contains_key(EXPECT),
+            stream_head: (parts.version == Version::HTTP_2).then(|| {
+                let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
+                path + headers_size(&parts.headers)
+            }),
+        }
+    }
+}
+
+/// The size of headers as RFC 9113 section 6.5.2 counts it.
+fn headers_size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
