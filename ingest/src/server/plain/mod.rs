@@ -91,8 +91,8 @@ pub(super) async fn serve(
         reply.write_http1(&mut date, &mut answer);
         let mut rest = answer.as_slice();
         while !rest.is_empty() {
-            match interruptions.or(stream.write_buf(&mut rest)).await {
-                Ok(Ok(_)) => {}
+            match interruptions.or(stream.write(rest)).await {
+                Ok(Ok(written)) => rest = &rest[written..],
                 Ok(Err(error)) => return Some(broken(&error)),
                 Err(Interruption::Stop) => interruptions.go_on(Instant::now()),
                 Err(Interruption::HeadOverdue | Interruption::IdleTooLong) => {
