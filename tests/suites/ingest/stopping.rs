@@ -3,12 +3,19 @@
 use std::time::{Duration, Instant};
 
 use push_ingest::RunError;
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::{
     client::{Connection, Request, VALID},
-    service::Service,
+    service::{DEADLINE, Service},
 };
+
+/// A write that takes so long waits for the other side to read.
+const STALLED: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_stopping_service_finishes_what_it_began_and_takes_nothing_new() {
@@ -34,6 +41,28 @@ async fn a_stopping_service_finishes_what_it_began_and_takes_nothing_new() {
     assert!(begun.is_ended().await);
     let jobs = service.jobs(4).await;
     assert!(jobs.iter().any(|job| job.head.message_id.to_string() == answer.message_id()));
+    service.stopped().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_reads_late_gets_its_answers_and_holds_a_stopping_service_up_no_longer() {
+    let service = Service::start(&["--idle-timeout=1h"]).await;
+    let (reader, mut writer) = TcpStream::connect(service.address).await.unwrap().into_split();
+    // Until the answers that nobody reads fill what is between, and the service can only wait.
+    let many = b"GET / HTTP/1.1\r\n\r\n".repeat(10_000);
+    let mut sent = 0;
+    while let Ok(written) = timeout(STALLED, writer.write(&many[sent % many.len()..])).await {
+        sent += written.unwrap();
+    }
+    service.shutdown.cancel();
+    let mut lines = BufReader::new(reader).lines();
+    let (mut answers, mut closes) = (0, 0);
+    while let Some(line) = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap() {
+        answers += usize::from(line.contains("HTTP/1.1 404"));
+        closes += usize::from(line == "connection: close");
+    }
+    assert!(answers > 1000, "{answers} answers to {sent} bytes");
+    assert_eq!(closes, 1, "the last answer says that it is the last");
     service.stopped().await.unwrap();
 }
 

@@ -57,15 +57,16 @@ pub(super) async fn serve(
     loop {
         let mut pieces = 0;
         let request = loop {
-            match look(received, http.max_header) {
-                Look::Plain(request) => break request,
-                Look::Other => return None,
-                Look::Unfinished if pieces == HEAD_PIECES => return None,
-                Look::Unfinished if received.is_empty() => {}
-                Look::Unfinished => {
-                    pieces += 1;
-                    activity.received();
+            if !received.is_empty() {
+                match look(received, http.max_header) {
+                    Look::Plain(request) => break request,
+                    Look::Unfinished if pieces < HEAD_PIECES => pieces += 1,
+                    Look::Unfinished | Look::Other => {
+                        activity.received();
+                        return None;
+                    }
                 }
+                activity.received();
             }
             received.reserve(PIECE);
             match interruptions.or(stream.read_buf(received)).await {
@@ -101,7 +102,8 @@ pub(super) async fn serve(
             }
         }
         received.advance(used);
-        if reply.close {
+        // The service may have begun to stop while the client took its time to read.
+        if reply.close || (received.is_empty() && stop.is_cancelled()) {
             return Some(End::Over);
         }
     }
