@@ -43,6 +43,10 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn status(&self) -> u64 {
         self.body["status"].as_u64().unwrap()
     }

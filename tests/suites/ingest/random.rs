@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use tokio::runtime::Runtime;
 
 use crate::{
-    client::{Connection, Request, VALID},
+    client::{Answer, Connection, Request, VALID},
     service::Service,
 };
 
@@ -194,6 +194,104 @@ fn random_bytes_instead_of_http_are_answered_or_ended_and_never_a_5xx() {
         // Empty lines before a request are no request; the preface of HTTP/2 is answered in it.
         let nothing = bytes.iter().all(|b| matches!(b, b'\r' | b'\n'));
         prop_assert!(answers > 0 || nothing, "no answer to {bytes:?}");
+        Ok(())
+    });
+}
+
+/// All answers to these bytes, after which the client ends its side.
+async fn answers(service: &Service, bytes: &[u8]) -> Vec<Answer> {
+    let mut connection = Connection::open(service.address).await;
+    connection.send(bytes).await;
+    connection.end().await;
+    let mut answers = Vec::new();
+    while let Some(answer) = connection.try_answer().await.unwrap() {
+        answers.push(answer);
+    }
+    answers
+}
+
+/// What two answers to the same request have in common: all but the time and the message's id.
+fn comparable(answer: &Answer) -> (u16, Vec<String>, Value) {
+    let mut body = answer.body.clone();
+    if let Some(id) = body.pointer_mut("/result/message_id") {
+        id.take();
+    }
+    let mut headers: Vec<String> = answer.header_names().map(str::to_ascii_lowercase).collect();
+    headers.sort();
+    (answer.http, headers, body)
+}
+
+#[test]
+fn requests_are_answered_alike_whether_plain_or_after_one_that_is_not() {
+    // From this request on the connection is served as one of the general kind.
+    const NOT_PLAIN: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n";
+    const DEVICE: &str = "/v1/device/app/one";
+
+    let method = prop::sample::select(&["POST", "POST", "POST", "GET", "PUT", "DELETE"][..]);
+    let path = prop::sample::select(
+        &[
+            "/v1/message/push/app",
+            "/v1/message/push/app",
+            "/v1/message/push/app",
+            "/v1/message/push/app?trace=1",
+            "/v1/message/push/a%70p",
+            "/v1/message/push/other",
+            "/v1/message/push/",
+            DEVICE,
+            "/v1/message/app/01890000-0000-7000-8000-00000000000a",
+            "//",
+        ][..],
+    );
+    let header = (
+        prop::sample::select(
+            &[
+                "Authorization",
+                "Content-Type",
+                "Content-Encoding",
+                "Content-Length",
+                "Idempotency-Key",
+                "Connection",
+                "X-Trace",
+            ][..],
+        ),
+        prop::option::of(prop_oneof![
+            prop::sample::select(&["", "identity", "keep-alive", "application/json", "0", "9"][..])
+                .prop_map(str::to_owned),
+            "[ -~]{0,12}",
+        ]),
+    );
+    let headers = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => prop::collection::vec(header, 1..3),
+    ];
+    let body = prop_oneof![
+        3 => nearly_valid().prop_map(|body| body.to_string().into_bytes()),
+        1 => Just(VALID.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..40),
+        1 => (15_000..18_000usize).prop_map(|size| vec![b' '; size]),
+    ];
+    let request = (method, path, headers, body);
+    try_many(prop::collection::vec(request, 1..4), async |service, requests| {
+        let mut bytes = Vec::new();
+        for (method, path, headers, body) in requests {
+            let mut request = Request::push(service, body).method(method).path(path);
+            for (name, value) in headers {
+                request = match value {
+                    Some(value) => request.header(name, value),
+                    None => request.without(name),
+                };
+            }
+            bytes.extend(request.bytes());
+        }
+        // Both begin without the device.
+        let remove = Request::push(service, "").method("DELETE").path(DEVICE);
+        remove.send(service).await;
+        let plain = answers(service, &bytes).await;
+        remove.send(service).await;
+        let general = answers(service, &[NOT_PLAIN, &bytes].concat()).await;
+        prop_assert_eq!(general[0].http, 404);
+        let compared = |answers: &[Answer]| answers.iter().map(comparable).collect::<Vec<_>>();
+        prop_assert_eq!(compared(&plain), compared(&general[1..]));
         Ok(())
     });
 }
