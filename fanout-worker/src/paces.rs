@@ -6,7 +6,6 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use moka::future::Cache;
 use push_shared::{
     ids::AppId,
     ledger::StrandId,
@@ -14,6 +13,7 @@ use push_shared::{
     pace::{Take, Taker, most_at_once},
     time::UnixMillis,
 };
+use quick_cache::sync::Cache;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ use crate::{core::Core, patience::GaveUp};
 /// How long an app's pace is used before it is asked for again.
 const FRESH: Duration = Duration::from_secs(5);
 /// How many apps are remembered.
-const MOST_APPS: u64 = 10_000;
+const MOST_APPS: usize = 10_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -48,14 +48,14 @@ impl Core {
         stopping: &CancellationToken,
     ) -> Result<Option<NonZeroU32>, GaveUp> {
         let Paces(known) = &self.paces;
-        match known.get(app).await {
+        match known.get(app) {
             Some(known) if Instant::now() < known.until => return Ok(known.pace),
             _ => {}
         }
         let record = || self.index.app(app);
         let record = self.patience.try_until(stopping, record).await?.value;
         let pace = record.and_then(|app| app.pace);
-        known.insert(app.clone(), Known { pace, until: Instant::now() + FRESH }).await;
+        known.insert(app.clone(), Known { pace, until: Instant::now() + FRESH });
         Ok(pace)
     }
 }

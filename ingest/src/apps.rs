@@ -9,23 +9,24 @@
 //!   names pushes nobody's record out.
 
 use std::{
+    convert::Infallible,
     fmt,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use moka::future::Cache;
 use push_shared::{
     app::App,
     ids::AppId,
     index::{Apps, IndexError},
 };
+use quick_cache::sync::Cache;
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{rate::Limiter, settings::AppSettings};
 
 /// How many names without an app are remembered.
-const MAX_UNKNOWN: u64 = 10_000;
+const MAX_UNKNOWN: usize = 10_000;
 /// How long the index is left alone after it did not answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -41,9 +42,17 @@ pub(crate) struct KnownApp {
     pub(crate) limiter: Option<Arc<Limiter>>,
 }
 
+/// What is known of a name.
+#[derive(Debug, Clone)]
+enum Known {
+    App(Arc<KnownApp>),
+    NoApp,
+    Nothing,
+}
+
 #[derive(Debug, Clone)]
 struct Held {
-    app: Arc<KnownApp>,
+    known: Known,
     /// When the index said so.
     fetched: Instant,
     /// Not before this is the index asked again.
@@ -57,6 +66,13 @@ struct Slot {
 }
 
 impl Slot {
+    /// A slot for a name that nobody has asked for.
+    fn empty() -> Self {
+        let now = Instant::now();
+        let held = Held { known: Known::Nothing, fetched: now, ask_again: now };
+        Self { held: RwLock::new(held), asking: Mutex::new(()) }
+    }
+
     fn held(&self) -> Held {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -66,91 +82,69 @@ impl Slot {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum NotLoaded {
-    Unknown,
-    Away,
-}
-
 /// The app records of this process.
 pub(crate) struct AppCache {
     index: Arc<dyn Apps>,
     settings: AppSettings,
-    known: Cache<AppId, Arc<Slot>>,
-    unknown: Cache<AppId, ()>,
+    apps: Cache<AppId, Arc<Slot>>,
+    /// Names without an app, and those that are asked for the first time.
+    strangers: Cache<AppId, Arc<Slot>>,
 }
 
 impl AppCache {
     pub(crate) fn new(index: Arc<dyn Apps>, settings: AppSettings) -> Self {
-        let unknown =
-            Cache::builder().max_capacity(MAX_UNKNOWN).time_to_live(settings.fresh).build();
-        Self { index, known: Cache::new(settings.max_apps), unknown, settings }
+        let apps = Cache::new(settings.max_apps);
+        Self { index, apps, strangers: Cache::new(MAX_UNKNOWN), settings }
     }
 
     /// The app, if there is one. Asking the index is boxed: it is rare, and its three kilobytes
     /// would lie in every connection.
     pub(crate) async fn get(&self, id: &AppId) -> Result<Option<Arc<KnownApp>>, Away> {
-        if let Some(slot) = self.known.get(id).await {
-            let held = slot.held();
-            let now = Instant::now();
-            if now < held.ask_again {
-                return self.usable(held, now).map(Some);
-            }
-            return Box::pin(self.refresh(id, &slot)).await;
-        }
-        if self.unknown.get(id).await.is_some() {
-            return Ok(None);
-        }
-        match Box::pin(self.known.try_get_with_by_ref(id, self.load(id))).await {
-            Ok(slot) => Ok(Some(slot.held().app)),
-            Err(error) => match *error {
-                NotLoaded::Unknown => Ok(None),
-                NotLoaded::Away => Err(Away),
-            },
-        }
-    }
-
-    /// Asks for an app that is not known here; concurrent requests share one question.
-    async fn load(&self, id: &AppId) -> Result<Arc<Slot>, NotLoaded> {
-        match self.ask(id).await {
-            Ok(Some(app)) => {
-                let held = RwLock::new(self.fresh(app, None));
-                Ok(Arc::new(Slot { held, asking: Mutex::new(()) }))
-            }
-            Ok(None) => {
-                self.unknown.insert(id.clone(), ()).await;
-                Err(NotLoaded::Unknown)
-            }
-            Err(Away) => Err(NotLoaded::Away),
-        }
-    }
-
-    /// Asks again for an app that is known; those who waited use the answer.
-    async fn refresh(&self, id: &AppId, slot: &Slot) -> Result<Option<Arc<KnownApp>>, Away> {
-        let _asking = slot.asking.lock().await;
+        let slot = self.apps.get(id).unwrap_or_else(|| self.stranger(id));
         let (held, now) = (slot.held(), Instant::now());
         if now < held.ask_again {
-            return self.usable(held, now).map(Some);
+            return self.usable(held, now);
         }
-        match self.ask(id).await {
-            Ok(Some(app)) => {
-                let held = self.fresh(app, held.app.limiter.as_ref());
-                let app = Arc::clone(&held.app);
-                slot.hold(held);
-                Ok(Some(app))
-            }
-            Ok(None) => {
-                self.known.invalidate(id).await;
-                self.unknown.insert(id.clone(), ()).await;
-                Ok(None)
-            }
+        Box::pin(self.ask_for(id, slot)).await
+    }
+
+    fn stranger(&self, id: &AppId) -> Arc<Slot> {
+        let Ok(slot) =
+            self.strangers.get_or_insert_with(id, || Ok::<_, Infallible>(Arc::new(Slot::empty())));
+        slot
+    }
+
+    /// Asks for an app; those who waited use the answer.
+    async fn ask_for(&self, id: &AppId, slot: Arc<Slot>) -> Result<Option<Arc<KnownApp>>, Away> {
+        let _asking = slot.asking.lock().await;
+        // Whoever asked first may have found that this is no stranger.
+        let before = self.apps.get(id).as_ref().unwrap_or(&slot).held();
+        let now = Instant::now();
+        if now < before.ask_again {
+            return self.usable(before, now);
+        }
+        let answer = self.ask(id).await;
+        let now = Instant::now();
+        let fresh = |known| Held { known, fetched: now, ask_again: now + self.settings.fresh };
+        let held = match answer {
+            Ok(Some(app)) => fresh(Known::App(known_app(app, &before.known, now))),
+            Ok(None) => fresh(Known::NoApp),
             Err(Away) => {
-                let now = Instant::now();
-                let held = Held { ask_again: now + RETRY_PAUSE, ..held };
-                slot.hold(held.clone());
-                self.usable(held, now).map(Some)
+                let known = match before.known {
+                    Known::App(app) => Known::App(app),
+                    Known::NoApp | Known::Nothing => Known::Nothing,
+                };
+                Held { known, ask_again: now + RETRY_PAUSE, ..before }
             }
-        }
+        };
+        slot.hold(held.clone());
+        let (from, to) = match held.known {
+            Known::App(_) => (&self.strangers, &self.apps),
+            Known::NoApp | Known::Nothing => (&self.apps, &self.strangers),
+        };
+        to.insert(id.clone(), Arc::clone(&slot));
+        from.remove(id);
+        self.usable(held, now)
     }
 
     async fn ask(&self, id: &AppId) -> Result<Option<App>, Away> {
@@ -168,20 +162,27 @@ impl AppCache {
         Err(Away)
     }
 
-    fn fresh(&self, app: App, before: Option<&Arc<Limiter>>) -> Held {
-        let now = Instant::now();
-        let limiter = app.rate_limit.map(|limit| match before {
-            Some(limiter) if limiter.limit() == limit => Arc::clone(limiter),
-            _ => Arc::new(Limiter::new(limit, now)),
-        });
-        let app = Arc::new(KnownApp { app, limiter });
-        Held { app, fetched: now, ask_again: now + self.settings.fresh }
-    }
-
-    fn usable(&self, held: Held, now: Instant) -> Result<Arc<KnownApp>, Away> {
+    fn usable(&self, held: Held, now: Instant) -> Result<Option<Arc<KnownApp>>, Away> {
         let age = now.saturating_duration_since(held.fetched);
-        if age <= self.settings.stale { Ok(held.app) } else { Err(Away) }
+        match held.known {
+            Known::App(app) if age <= self.settings.stale => Ok(Some(app)),
+            Known::App(_) | Known::Nothing => Err(Away),
+            Known::NoApp => Ok(None),
+        }
     }
+}
+
+/// An app's new record. It keeps what was used of its limit.
+fn known_app(app: App, before: &Known, now: Instant) -> Arc<KnownApp> {
+    let before = match before {
+        Known::App(before) => before.limiter.as_ref(),
+        Known::NoApp | Known::Nothing => None,
+    };
+    let limiter = app.rate_limit.map(|limit| match before {
+        Some(limiter) if limiter.limit() == limit => Arc::clone(limiter),
+        _ => Arc::new(Limiter::new(limit, now)),
+    });
+    Arc::new(KnownApp { app, limiter })
 }
 
 impl fmt::Debug for AppCache {
@@ -306,12 +307,17 @@ mod tests {
             assert_eq!(disabled(&cache, &id).await, Some(false));
         }
         assert_eq!(one.asked(), 2, "the index is left alone for a moment");
-        assert_eq!(cache.get(&"b".parse().unwrap()).await.unwrap_err(), Away);
+        let stranger = "b".parse().unwrap();
+        for _ in 0..5 {
+            assert_eq!(cache.get(&stranger).await.unwrap_err(), Away);
+        }
+        assert_eq!(one.asked(), 3, "also if it is asked for somebody else");
         tokio::time::advance(STALE).await;
         assert_eq!(cache.get(&id).await.unwrap_err(), Away);
         one.away(false);
         tokio::time::advance(RETRY_PAUSE).await;
         assert_eq!(disabled(&cache, &id).await, Some(false));
+        assert_eq!(disabled(&cache, &stranger).await, None);
     }
 
     #[tokio::test(start_paused = true)]

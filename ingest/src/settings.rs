@@ -64,7 +64,7 @@ pub struct AppSettings {
     /// How long a record is used while the index is away.
     pub stale: Duration,
     /// How many records are kept.
-    pub max_apps: u64,
+    pub max_apps: usize,
     /// How long the index may take for an answer.
     pub index_timeout: Duration,
 }

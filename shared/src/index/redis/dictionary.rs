@@ -9,10 +9,10 @@
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use moka::future::Cache;
+use quick_cache::sync::Cache;
 
 use super::{RedisIndex, record::Codes, reply};
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How many apps' dictionaries a process remembers.
-const REMEMBERED_APPS: u64 = 64;
+const REMEMBERED_APPS: usize = 64;
 
 /// How long a process remembers an app's dictionaries.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -40,13 +40,15 @@ const INTERN_BATCH: usize = 512;
 pub(super) type Remembered = Cache<AppId, Arc<Dictionaries>>;
 
 pub(super) fn remembered() -> Remembered {
-    Cache::builder().max_capacity(REMEMBERED_APPS).time_to_live(REMEMBERED).build()
+    Cache::new(REMEMBERED_APPS)
 }
 
 /// What is known of one app's dictionaries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Dictionaries {
     known: [RwLock<Dictionary>; Attribute::COUNT],
+    /// When they are to be forgotten.
+    until: Instant,
 }
 
 /// What is known of the dictionary of one attribute.
@@ -75,6 +77,11 @@ impl Dictionary {
 }
 
 impl Dictionaries {
+    /// Of which nothing is known yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { known: Default::default(), until: now + REMEMBERED }
+    }
+
     /// Looks at what is known of one dictionary.
     pub(super) fn with<T>(&self, attribute: Attribute, look: impl FnOnce(&Dictionary) -> T) -> T {
         look(&self.known[attribute.index()].read().unwrap_or_else(PoisonError::into_inner))
@@ -123,12 +130,16 @@ impl Dictionaries {
 impl RedisIndex {
     /// What is known of an app's dictionaries, read now if nothing was known.
     pub(super) async fn dictionaries(&self, app: &AppId) -> Result<Arc<Dictionaries>, IndexError> {
-        if let Some(known) = self.remembered.get(app).await {
+        let now = Instant::now();
+        let known = self.remembered.get(app).filter(|known| now < known.until);
+        if let Some(known) = known {
             return Ok(known);
         }
-        let read = Arc::new(Dictionaries::default());
+        let read = Dictionaries::new(now);
         self.read_rest(app, &read).await?;
-        Ok(self.remembered.entry_by_ref(app).or_insert(read).await.into_value())
+        let read = Arc::new(read);
+        self.remembered.insert(app.clone(), Arc::clone(&read));
+        Ok(read)
     }
 
     /// Reads what was added to an app's dictionaries.
@@ -227,7 +238,7 @@ mod tests {
 
     #[test]
     fn values_that_two_callers_read_at_once_are_learnt_once() {
-        let dictionaries = Dictionaries::default();
+        let dictionaries = Dictionaries::new(Instant::now());
         dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into()]);
         dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into(), "C".into()]);
         dictionaries.with(Attribute::Brand, |known| {
