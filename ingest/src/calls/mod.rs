@@ -74,8 +74,8 @@ impl Calls {
         }
     }
 
-    /// Answers one request. Of its body, as much is read as the answer needs; unless the answer
-    /// ends the connection, what is left of it is at most what has arrived.
+    /// Answers one request. Of its body as much is read as the answer needs; after a rejection the
+    /// rest of it too, unless the answer ends the connection.
     pub(crate) async fn answer(
         &self,
         head: &Head<'_>,

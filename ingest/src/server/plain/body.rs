@@ -63,7 +63,10 @@ impl Body for PlainBody<'_> {
             return Poll::Ready(None);
         }
         let size = usize::try_from(this.to_come).map_or(MAX_PIECE, |size| size.min(MAX_PIECE));
-        this.piece.reserve(size);
+        // A body that drips in fills a piece before it gets another.
+        if this.piece.capacity() == 0 {
+            this.piece.reserve(size);
+        }
         let mut piece = (&mut this.piece).limit(size);
         let n = ready!(poll_read_buf(Pin::new(&mut *this.stream), cx, &mut piece))?;
         if n == 0 {
