@@ -67,6 +67,20 @@ async fn garbage_after_a_good_request_does_not_spoil_its_answer() {
 }
 
 #[tokio::test]
+async fn empty_lines_around_requests_are_nothing_to_answer() {
+    let service = Service::start(&[]).await;
+    let push = Request::push(&service, VALID).bytes();
+    let mut connection = Connection::open(service.address).await;
+    connection.send([b"\r\n", &push[..], b"\r\n\n", &push[..]].concat()).await;
+    assert_eq!(connection.answer().await.http, 200);
+    assert_eq!(connection.answer().await.http, 200);
+    connection.send("\r\n").await;
+    connection.end().await;
+    assert!(connection.is_ended().await);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_client_that_ends_its_side_still_gets_its_answer() {
     let service = Service::start(&[]).await;
     let push = Request::push(&service, VALID).bytes();

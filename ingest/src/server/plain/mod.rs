@@ -57,6 +57,7 @@ pub(super) async fn serve(
     loop {
         let mut pieces = 0;
         let request = loop {
+            skip_empty_lines(received);
             if !received.is_empty() {
                 match look(received, http.max_header) {
                     Look::Plain(request) => break request,
@@ -106,6 +107,18 @@ pub(super) async fn serve(
         if reply.close || (received.is_empty() && stop.is_cancelled()) {
             return Some(End::Over);
         }
+    }
+}
+
+/// Some clients end a body with an empty line that belongs to nothing (RFC 9112 section 2.2).
+fn skip_empty_lines(received: &mut BytesMut) {
+    loop {
+        let line = match received[..] {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return,
+        };
+        received.advance(line);
     }
 }
 
