@@ -10,7 +10,7 @@ if shard.height == 0 then return answer end
 
 local keys = {}
 for at = 1, #tags, TAG do
-  keys[#keys + 1] = bucket_key(bucket_of(sub(tags, at, at + TAG - 1), shard.buckets, span))
+  keys[#keys + 1] = bucket_key(bucket_of(tags, at, shard.buckets, span))
 end
 for i, bucket in ipairs(redis.call('MGET', unpack(keys))) do
   local tag = sub(tags, (i - 1) * TAG + 1, i * TAG)

@@ -16,46 +16,25 @@ local shard = read_shard()
 if shard.gone then return redis.error_reply('GONE the app is being removed') end
 local span = span_of(shard.buckets)
 
--- Buckets by number, their keys, and tag and bucket of each device.
+-- Buckets by number, their keys, and groups: devices in a row that share a bucket.
 local buckets, bucket_keys, dirty_buckets = {}, {}, {}
-local tag_of, bucket_at = {}, {}
+local group_bucket, group_last = {}, {}
 do
-  local order, keys = {}, {}
+  local order, keys, groups = {}, {}, 0
   for i = 1, count do
-    local tag = sub(tags, (i - 1) * TAG + 1, i * TAG)
-    local bucket = bucket_of(tag, shard.buckets, span)
-    tag_of[i], bucket_at[i] = tag, bucket
-    if not buckets[bucket] then
-      buckets[bucket] = ''
-      local key = bucket_key(bucket)
-      bucket_keys[bucket] = key
-      order[#order + 1] = bucket
-      keys[#keys + 1] = key
+    local bucket = bucket_of(tags, (i - 1) * TAG + 1, shard.buckets, span)
+    if bucket ~= group_bucket[groups] then
+      groups = groups + 1
+      group_bucket[groups] = bucket
+      if not bucket_keys[bucket] then
+        local key = bucket_key(bucket)
+        bucket_keys[bucket] = key
+        order[#order + 1], keys[#keys + 1] = bucket, key
+      end
     end
+    group_last[groups] = i
   end
   for i, text in ipairs(redis.call('MGET', unpack(keys))) do buckets[order[i]] = text or '' end
-end
-
--- What a bucket gains stands apart until the bucket is needed as a whole.
-local gains = {}
-
-local function load_bucket(bucket)
-  if not buckets[bucket] then buckets[bucket] = redis.call('GET', bucket_key(bucket)) or '' end
-  if gains[bucket] then
-    buckets[bucket] = buckets[bucket] .. table.concat(gains[bucket])
-    gains[bucket] = nil
-  end
-  return buckets[bucket]
-end
-
-local function add_entry(bucket, tag, slot)
-  local entry, gain = pack(ENTRY_FORMAT, tag, slot), gains[bucket]
-  if gain then
-    gain[#gain + 1] = entry
-  else
-    gains[bucket] = { entry }
-    dirty_buckets[bucket] = true
-  end
 end
 
 -- Chunks that were read or changed. Of what is appended to one, the last run of records stands in
@@ -83,11 +62,13 @@ local function replace_record(slot, record)
   dirty_chunks[chunk] = true
 end
 
+-- The chunk and the tail that it went to.
 local function append_record(slot, from, to)
   local chunk = floor(slot / CHUNK)
   local tail = tails[chunk]
   if not tail then
-    tails[chunk] = { from = from, to = to }
+    tail = { from = from, to = to }
+    tails[chunk] = tail
     if slot % CHUNK == 0 then chunks[chunk] = '' end -- a new chunk: nothing to read
     dirty_chunks[chunk] = true
     newest[floor(slot / SEGMENT)] = true
@@ -97,14 +78,12 @@ local function append_record(slot, from, to)
     tail[#tail + 1] = sub(records, tail.from, tail.to)
     tail.from, tail.to = from, to
   end
+  return chunk, tail
 end
 
--- The slot of the client of a record, and where its present record lies in which chunk, if it
--- is registered. Few are, and of those that are not hardly one shares its tag with another.
--- `gained`: whether this call may have added an entry with this tag.
-local function find_client(bucket, tag, record_body, gained)
-  if not find(buckets[bucket], tag, 1, true) and not gained then return nil end
-  local entries = load_bucket(bucket)
+-- The slot of the client of a record, and where its present record lies in which chunk, if one
+-- of the entries with its tag is the client's.
+local function find_client(entries, tag, record_body)
   local at, slot = next_entry(entries, tag, 1)
   if not at then return nil end
   local id = client_id(records, record_body)
@@ -116,42 +95,91 @@ local function find_client(bucket, tag, record_body, gained)
   end
 end
 
-local free = redis.call('LLEN', free_key())
-local slots, answers = {}, {}
-local from = 1
+-- Entries with the tags and slots in a list that is this long, and its format by that length.
+local formats = {}
 
-for i = 1, count do
-  local record_body, to = bounds(records, from)
-  local tag, bucket = tag_of[i], bucket_at[i]
-  local slot, text, body, last = find_client(bucket, tag, record_body, tag == tag_of[i - 1])
-  if slot then
-    -- The time of registration stays; it has the same length in both.
-    if sub(text, body + TIME, last) ~= sub(records, record_body + TIME, to) then
-      replace_record(slot, sub(records, from, record_body - 1) .. sub(text, body, body + TIME - 1)
-        .. sub(records, record_body + TIME, to))
-      slots[i] = slot
-    end
-    answers[i] = 'u'
-  elseif free == 0 and shard.height >= MAX_SLOTS then
-    answers[i] = 'f'
-  else
-    if free > 0 then
-      slot = tonumber(redis.call('RPOP', free_key()))
-      free = free - 1
-      replace_record(slot, sub(records, from, to))
-      newest[floor(slot / SEGMENT)] = true
-    else
-      slot = shard.height
-      shard.height = slot + 1
-      append_record(slot, from, to)
-    end
-    add_entry(bucket, tag, slot)
-    shard.live = shard.live + 1
-    slots[i] = slot
-    answers[i] = 'c'
+local function pack_entries(list, length)
+  local format = formats[length]
+  if not format then
+    format = '>' .. rep(ENTRY_FORMAT, length / 2)
+    formats[length] = format
   end
-  from = to + 1
+  return pack(format, unpack(list, 1, length))
 end
+
+-- What follows is done for each device, a million times in an import, where most are new and
+-- next to each other: so it calls little and keeps in locals what the device before it used.
+local free, height, created = redis.call('LLEN', free_key()), shard.height, 0
+local answers = {}
+-- Devices whose codes are to be written: in a row, in slots in a row, all new or all not.
+local runs, run = {}, { last = 0 }
+local from, i, chunk, tail = 1, 1, nil, nil
+
+for group, bucket in ipairs(group_bucket) do
+  local entries, gained, length, previous = buckets[bucket], {}, 0, nil
+  while i <= group_last[group] do
+    local tag = sub(tags, (i - 1) * TAG + 1, i * TAG)
+    if tag == previous and length > 0 then
+      entries, length = entries .. pack_entries(gained, length), 0
+    end
+    previous = tag
+    local body, to = from + 1, byte(records, from)
+    if to < 128 then to = from + to else body, to = bounds(records, from) end
+
+    local slot, is_new, changed
+    if find(entries, tag, 1, true) then
+      local text, present, last
+      slot, text, present, last = find_client(entries, tag, body)
+      -- The time of registration stays; it has the same length in both.
+      if slot then
+        changed = sub(text, present + TIME, last) ~= sub(records, body + TIME, to)
+        if changed then
+          replace_record(slot, sub(records, from, body - 1) .. sub(text, present, present + TIME - 1)
+            .. sub(records, body + TIME, to))
+        end
+        answers[i] = 'u'
+      end
+    end
+    if not slot then
+      if free > 0 then
+        slot, is_new, changed = tonumber(redis.call('RPOP', free_key())), true, true
+        free = free - 1
+        replace_record(slot, sub(records, from, to))
+        newest[floor(slot / SEGMENT)] = true
+      elseif height < MAX_SLOTS then
+        slot, is_new, changed = height, true, true
+        height = slot + 1
+        -- A tail that was needed meanwhile stands in its chunk.
+        if slot % CHUNK > 0 and tail and tails[chunk] == tail and tail.to + 1 == from then
+          tail.to = to
+        else
+          chunk, tail = append_record(slot, from, to)
+        end
+      else
+        answers[i] = 'f'
+      end
+      if is_new then
+        gained[length + 1], gained[length + 2] = tag, slot
+        length = length + 2
+        created = created + 1
+      end
+    end
+    if changed then
+      if i == run.last + 1 and slot == run.following and is_new == run.is_new and slot % SEGMENT > 0 then
+        run.last, run.following = i, slot + 1
+      else
+        run = { slot = slot, first = i, last = i, following = slot + 1, is_new = is_new }
+        runs[#runs + 1] = run
+      end
+    end
+    from, i = to + 1, i + 1
+  end
+  if length > 0 then entries = entries .. pack_entries(gained, length) end
+  if #entries > #buckets[bucket] then
+    buckets[bucket], dirty_buckets[bucket] = entries, true
+  end
+end
+shard.height, shard.live = height, shard.live + created
 
 -- A column grows to the next size class of the allocator of which there are two from one power of
 -- two to the next, less the longest header of a string.
@@ -187,37 +215,21 @@ local function length_of_high(key)
   return length
 end
 
--- The codes of devices that have slots in a row. `created`: none of them had its slot before, and
--- a slot that nobody has holds no high bytes.
-local function write_run(slot, first, last, created)
-  local segment, at = floor(slot / SEGMENT), slot % SEGMENT
+-- A slot that nobody has holds no high bytes, so new devices without any leave them alone.
+for _, run in ipairs(runs) do
+  local segment, at = floor(run.slot / SEGMENT), run.slot % SEGMENT
   local length = low_lengths[segment] or redis.call('STRLEN', low_key(0, segment))
   for attribute = 0, ATTRIBUTES - 1 do
-    local low, high = sub(ARGV[LOW + attribute], first, last), sub(ARGV[HIGH + attribute], first, last)
+    local low = sub(ARGV[LOW + attribute], run.first, run.last)
     low_lengths[segment] = write_codes(low_key(attribute, segment), length, at, low)
+    local high, key = sub(ARGV[HIGH + attribute], run.first, run.last), high_key(attribute, segment)
     if find(high, '[^%z]') then
-      local key = high_key(attribute, segment)
       high_lengths[key] = write_codes(key, length_of_high(key), at, high)
-    elseif not created then
-      local key = high_key(attribute, segment)
+    elseif not run.is_new then
       local over = length_of_high(key) - at
-      if over > 0 then redis.call('SETRANGE', key, at, rep('\0', math.min(over, last - first + 1))) end
+      if over > 0 then redis.call('SETRANGE', key, at, rep('\0', math.min(over, #low))) end
     end
   end
-end
-
-local i = 1
-while i <= count do
-  local slot, last = slots[i], i
-  if slot then
-    local following, created = slot + 1, answers[i] == 'c'
-    while slots[last + 1] == following and following % SEGMENT ~= 0 do
-      last, following = last + 1, following + 1
-      created = created and answers[last] == 'c'
-    end
-    write_run(slot, i, last, created)
-  end
-  i = last + 1
 end
 
 for segment in pairs(newest) do
@@ -236,7 +248,8 @@ while shard.live > LOAD * shard.buckets do
   local source = target - half
   local place, bit = HASH - 1, half
   while bit >= 256 do place, bit = place - 1, bit / 256 end
-  local text, parts = load_bucket(source), { [false] = {}, [true] = {} }
+  local text = buckets[source] or redis.call('GET', bucket_key(source)) or ''
+  local parts = { [false] = {}, [true] = {} }
   local from, moves = 1, false
   for at = 1, #text, ENTRY do
     if (byte(text, at + place) % (2 * bit) >= bit) ~= moves then
@@ -255,7 +268,7 @@ end
 local writes = {}
 for bucket in pairs(dirty_buckets) do
   writes[#writes + 1] = bucket_keys[bucket] or bucket_key(bucket)
-  writes[#writes + 1] = load_bucket(bucket)
+  writes[#writes + 1] = buckets[bucket]
 end
 for chunk in pairs(dirty_chunks) do
   writes[#writes + 1] = chunk_key(chunk)
@@ -266,4 +279,6 @@ if #writes > 0 then
   redis.call('HSET', KEYS[1], 'height', shard.height, 'buckets', shard.buckets, 'live', shard.live,
     'layout', LAYOUT)
 end
+if created == count then return rep('c', count) end
+for i = 1, count do answers[i] = answers[i] or 'c' end
 return table.concat(answers)

@@ -3,7 +3,7 @@
 local tag, id = ARGV[1], ARGV[2]
 local shard = read_shard()
 if shard.height == 0 then return 0 end
-local bucket = bucket_of(tag, shard.buckets, span_of(shard.buckets))
+local bucket = bucket_of(tag, 1, shard.buckets, span_of(shard.buckets))
 local entries = redis.call('GET', bucket_key(bucket)) or ''
 
 local at, slot = next_entry(entries, tag, 1)

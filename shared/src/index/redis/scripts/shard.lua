@@ -3,7 +3,7 @@
 
 local byte, sub, find, rep, floor = string.byte, string.sub, string.find, string.rep, math.floor
 local pack, unpack_number = struct.pack, struct.unpack
-local ENTRY, ENTRY_FORMAT = TAG + 4, '>c' .. TAG .. 'I4'
+local ENTRY, ENTRY_FORMAT = TAG + 4, 'c' .. TAG .. 'I4'
 
 local function be(text, at, len)
   local n = 0
@@ -30,10 +30,9 @@ end
 -- The part of a tag that names its bucket, a big-endian number of so many bytes.
 local HASH = 4
 
-local function hash_of(tag) return (unpack_number('>I4', tag)) end
-
-local function bucket_of(tag, buckets, span)
-  local bucket = hash_of(tag) % span
+-- The bucket of the tag that begins at `at`.
+local function bucket_of(tags, at, buckets, span)
+  local bucket = unpack_number('>I4', tags, at) % span
   if bucket >= buckets then bucket = bucket - span / 2 end
   return bucket
 end
