@@ -169,6 +169,10 @@ impl Apps for SimIndex {
 
 #[async_trait]
 impl Devices for SimIndex {
+    fn storage_order(&self, _: &ClientId) -> u64 {
+        0
+    }
+
     async fn put_devices(
         &self,
         _: &AppId,

@@ -10,7 +10,7 @@
 use std::{collections::BTreeSet, process::Stdio};
 
 use push_tests::{
-    eventually,
+    eventually, redis_url,
     servers::{RabbitMq, Redis},
     service::{Program, built},
     stack::{APP, PATIENCE, Servers, Stack},
@@ -18,7 +18,7 @@ use push_tests::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, BufReader, Lines},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStderr, ChildStdout, Command},
     time::timeout,
 };
@@ -43,7 +43,7 @@ impl Running {
         let mut child = Command::new(built("pushctl"))
             .args(service.engines())
             .args(command)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -137,6 +137,28 @@ async fn watching_ends_with_an_error_when_its_time_is_over_or_somebody_stops_it(
     let mut nowhere = Running::start(&service, &["message", "watch", "nobody", &id]);
     says(&mut nowhere, "error: nobody has no message").await;
     assert!(!nowhere.succeeded().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_the_index_refuses_does_not_wait_for_a_program_that_still_writes() {
+    let service = Stack::start(Servers::shared()).await;
+    let server = redis::Client::open(redis_url()).unwrap();
+    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut other_layout = redis::pipe();
+    for shard in 0..64 {
+        let shard = format!("{}:{{{APP}/{shard}}}", service.namespace);
+        other_layout.hset_multiple(shard, &[("height", 1), ("layout", 1)]);
+    }
+    other_layout.query_async::<()>(&mut connection).await.unwrap();
+
+    let mut import = Running::start(&service, &["device", "import", APP, "-"]);
+    let mut input = import.child.stdin.take().unwrap();
+    // Enough for something to be stored before all was read.
+    let devices: String = (0..5000).map(|n| format!("{{\"client_id\":\"{n}\"}}\n")).collect();
+    input.write_all(devices.as_bytes()).await.unwrap();
+    says(&mut import, "written by another version of this program").await;
+    assert!(!import.succeeded().await);
+    drop(input);
 }
 
 #[tokio::test(flavor = "multi_thread")]

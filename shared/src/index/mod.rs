@@ -127,13 +127,10 @@ pub trait Apps: Send + Sync {
 /// The devices of an app, and who of them is meant.
 #[async_trait]
 pub trait Devices: Send + Sync {
-    /// The neighbourhood that a client's device lies in, whether it is registered or not. Many
-    /// devices are registered at the least cost if those of a neighbourhood come together; for an
-    /// engine that does not care, everything is one.
-    fn neighbourhood(&self, client: &ClientId) -> u32 {
-        let _ = client;
-        0
-    }
+    /// A client's place in the order in which the index keeps devices, whether it is registered
+    /// or not. Many devices are registered at the least cost if they come in this order, and so
+    /// much the better the nearer they are to each other.
+    fn storage_order(&self, client: &ClientId) -> u64;
 
     /// Registers or replaces devices, with `now` as the time of registration of the new ones.
     /// The answer has one entry for each device, in order. If a client id stands twice in the

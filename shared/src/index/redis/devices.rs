@@ -196,8 +196,8 @@ impl RedisIndex {
 
 #[async_trait]
 impl Devices for RedisIndex {
-    fn neighbourhood(&self, client: &ClientId) -> u32 {
-        Place::of(client).shard
+    fn storage_order(&self, client: &ClientId) -> u64 {
+        Place::of(client).storage_order()
     }
 
     async fn put_devices(
@@ -219,7 +219,7 @@ impl Devices for RedisIndex {
         // Neighbours in the map share a call, and with it the reading and writing of a bucket. The
         // sort is stable and calls for one shard follow each other: of two entries for one client
         // the later must win.
-        entries.sort_by_key(|entry| (entry.place.shard, entry.place.in_map_order()));
+        entries.sort_by_key(|entry| entry.place.storage_order());
         let mut puts = Vec::new();
         for entries in entries.chunk_by(|a, b| a.place.shard == b.place.shard) {
             puts.push(self.put_in_shard(app, entries, now));

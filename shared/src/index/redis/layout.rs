@@ -74,12 +74,13 @@ impl Place {
         place
     }
 
-    /// An order in which the clients of a bucket stand together, however many buckets there are:
-    /// a bucket's number is the low bits of the hash, as many as it takes. Those with the same tag
-    /// stand next to each other.
-    pub(super) fn in_map_order(&self) -> u64 {
+    /// An order in which the clients of a shard, and those of a bucket, stand together, however
+    /// many buckets there are: a bucket's number is the low bits of the hash, as many as it takes.
+    /// Those with the same tag stand next to each other.
+    pub(super) fn storage_order(&self) -> u64 {
         let [a, b, c, d, rest] = self.tag;
-        u64::from(u32::from_be_bytes([a, b, c, d]).reverse_bits()) << 8 | u64::from(rest)
+        let in_map = u64::from(u32::from_be_bytes([a, b, c, d]).reverse_bits()) << 8;
+        u64::from(self.shard) << 40 | in_map | u64::from(rest)
     }
 }
 
@@ -97,6 +98,10 @@ pub(super) fn constants_lua() -> String {
 mod tests {
     use super::*;
 
+    fn place(n: u32) -> Place {
+        Place::of(&format!("c{n}").parse().unwrap())
+    }
+
     #[test]
     fn where_a_client_id_belongs_never_changes() {
         let place = Place::of(&"c1".parse().unwrap());
@@ -104,10 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn in_map_order_the_clients_of_a_bucket_stand_together_however_many_buckets_there_are() {
-        let place = |n| Place::of(&format!("c{n}").parse().unwrap());
+    fn the_clients_of_a_shard_stand_together() {
         let mut places: Vec<_> = (0..2000).map(place).collect();
-        places.sort_by_key(Place::in_map_order);
+        places.sort_by_key(Place::storage_order);
+        assert!(places.is_sorted_by_key(|place| place.shard));
+        assert_eq!((places[0].shard, places[1999].shard), (0, SHARDS - 1));
+    }
+
+    #[test]
+    fn the_clients_of_a_bucket_stand_together_however_many_buckets_there_are() {
+        // All of one shard, because each shard has buckets of its own.
+        let mut places: Vec<_> = (0..2000).map(|n| Place { shard: 0, ..place(n) }).collect();
+        places.sort_by_key(Place::storage_order);
         for buckets in [1_u32, 2, 3, 8, 11, 100] {
             let span = buckets.next_power_of_two();
             let mut runs: Vec<u32> = Vec::new();

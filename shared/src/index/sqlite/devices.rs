@@ -53,6 +53,13 @@ impl SqliteIndex {
 
 #[async_trait]
 impl Devices for SqliteIndex {
+    /// That of the index of the table by client id, as far as the first bytes tell.
+    fn storage_order(&self, client: &ClientId) -> u64 {
+        let mut first = [0; 8];
+        first.iter_mut().zip(client.as_str().bytes()).for_each(|(to, from)| *to = from);
+        u64::from_be_bytes(first)
+    }
+
     async fn put_devices(
         &self,
         app: &AppId,
