@@ -172,8 +172,7 @@ impl Import<'_> {
     ) -> anyhow::Result<Totals> {
         let mut totals = Totals::default();
         for together in part.chunks(TOGETHER) {
-            let devices = together.iter().map(|device| window.unpack(device));
-            let devices: Vec<_> = devices.collect::<Result<_, _>>()?;
+            let devices = window.unpack(together)?;
             let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
             for (result, device) in results.into_iter().zip(together) {
                 match result {
@@ -248,16 +247,12 @@ mod tests {
         std::iter::from_fn(|| filled.blocking_recv()).collect()
     }
 
-    fn unpacked<'a>(window: &Window, part: impl IntoIterator<Item = &'a Packed>) -> Vec<Device> {
-        part.into_iter().map(|device| window.unpack(device).unwrap()).collect()
-    }
-
     #[test]
     fn the_lines_of_a_device_stay_together_and_in_order() {
         let line = |n: usize| format!("{{\"client_id\":\"{}\",\"token\":\"{n}\"}}\n", n % 10);
         let windows = read_all((0..100).map(line).collect());
         let [window] = &windows[..] else { panic!("{} windows", windows.len()) };
-        let parts: Vec<_> = window.parts(4).map(|part| unpacked(window, part)).collect();
+        let parts: Vec<_> = window.parts(4).map(|part| window.unpack(part).unwrap()).collect();
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [30, 30, 30, 10]);
         for client in (0..10).map(|id| id.to_string()) {
             let is_clients = |device: &&Device| device.client_id.as_str() == client;
@@ -289,7 +284,8 @@ mod tests {
             })
             .collect();
         let windows = read_all(lines.join("\n"));
-        assert_eq!(unpacked(&windows[0], windows[0].parts(1).flatten()), expected);
+        let part = windows[0].parts(1).next().unwrap();
+        assert_eq!(windows[0].unpack(part).unwrap(), expected);
     }
 
     #[test]
@@ -300,11 +296,11 @@ mod tests {
              {{\"client_id\":\"b\",\"country\":\"China\"}}\n{{\"client_id\":\"c\"}}"
         ));
         let window = &windows[0];
-        let devices: Vec<_> = window.parts(1).flatten().collect();
-        let ids: Vec<_> =
-            unpacked(window, devices.clone()).into_iter().map(|d| d.client_id).collect();
-        assert_eq!(ids.iter().map(ClientId::as_str).collect::<Vec<_>>(), ["a", "c"]);
-        let lines: Vec<_> = devices.into_iter().map(|device| window.line_of(device)).collect();
+        let part = window.parts(1).next().unwrap();
+        let devices = window.unpack(part).unwrap();
+        let ids: Vec<_> = devices.iter().map(|device| device.client_id.as_str()).collect();
+        assert_eq!(ids, ["a", "c"]);
+        let lines: Vec<_> = part.iter().map(|device| window.line_of(device)).collect();
         assert_eq!(lines, [1, 7]);
         let bad: Vec<_> = window.bad.reported.iter().map(|bad| bad.line).collect();
         assert_eq!(bad, [3, 4, 5, 6]);

@@ -6,7 +6,7 @@
 //! took 7.3 µs for a device in windows of 131 thousand lines and 4.0 µs in windows of a million. So
 //! a device is packed into 32 bytes and its texts; unpacked, it would take three times as much.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, fmt::Display, io, sync::Arc};
 
 use push_shared::{
     attributes::{Attribute, Attributes, BadValue},
@@ -142,8 +142,10 @@ impl Window {
     }
 
     fn pack(&mut self, line: &[u8], order: impl Fn(&ClientId) -> u64) -> Result<(), String> {
+        let not_a_device = |error: &dyn Display| format!("not a device: {error}");
+        let line = str::from_utf8(line).map_err(|error| not_a_device(&error))?;
         let mut draft: DeviceDraft<'_> =
-            serde_json::from_slice(line).map_err(|error| format!("not a device: {error}"))?;
+            serde_json::from_str(line).map_err(|error| not_a_device(&error))?;
         let client_id = draft.client_id.take().ok_or("client_id is missing")?;
         let client_id: ClientId =
             client_id.parse().map_err(|problem| format!("client_id {problem}"))?;
@@ -196,8 +198,12 @@ impl Window {
         self.lines_before + u64::from(device.line)
     }
 
-    /// The device itself.
-    pub(super) fn unpack(&self, device: &Packed) -> Result<Device, BadId> {
+    /// The devices themselves.
+    pub(super) fn unpack(&self, devices: &[Packed]) -> Result<Vec<Device>, BadId> {
+        devices.iter().map(|device| self.unpack_one(device)).collect()
+    }
+
+    fn unpack_one(&self, device: &Packed) -> Result<Device, BadId> {
         let text = self.texts.get(device.at as usize..).unwrap_or_default();
         let (client_id, rest) = text.split_at_checked(device.id_len.into()).unwrap_or_default();
         let token = rest.get(..device.token_len.into()).unwrap_or_default();

@@ -101,16 +101,25 @@ impl Dictionaries {
         }
     }
 
-    /// The codes of these attributes, and the first of them whose value is not known.
-    fn codes(&self, attributes: &Attributes) -> Result<Codes, Attribute> {
-        let mut codes = Codes::default();
+    /// The codes of each of these, or the first attribute whose value is not known.
+    fn codes<'a>(
+        &self,
+        devices: impl Iterator<Item = &'a Attributes> + Clone,
+    ) -> Vec<Result<Codes, Attribute>> {
+        let mut codes: Vec<_> = devices.clone().map(|_| Ok(Codes::default())).collect();
         for attribute in Attribute::ALL {
-            if let Some(value) = attributes.get(attribute) {
-                codes[attribute.index()] =
-                    self.with(attribute, |known| known.code(value)).ok_or(attribute)?;
-            }
+            self.with(attribute, |known| {
+                for (device, codes) in devices.clone().zip(&mut codes) {
+                    if let (Some(value), Ok(found)) = (device.get(attribute), &mut *codes) {
+                        match known.code(value) {
+                            Some(code) => found[attribute.index()] = code,
+                            None => *codes = Err(attribute),
+                        }
+                    }
+                }
+            });
         }
-        Ok(codes)
+        codes
     }
 
     /// The attributes that these codes stand for, if all of them are known.
@@ -183,9 +192,9 @@ impl RedisIndex {
         devices: impl Iterator<Item = &'a Attributes> + Clone,
     ) -> Result<Vec<Result<Codes, PutRefused>>, IndexError> {
         let dictionaries = self.dictionaries(app).await?;
-        let known = || devices.clone().map(|device| dictionaries.codes(device));
-        if let Some(codes) = known().map(|codes| codes.ok().map(Ok)).collect() {
-            return Ok(codes);
+        let known = dictionaries.codes(devices.clone());
+        if known.iter().all(Result::is_ok) {
+            return Ok(refusals(known));
         }
         for attribute in Attribute::ALL {
             let mut unknown: Vec<&str> = dictionaries.with(attribute, |known| {
@@ -208,8 +217,7 @@ impl RedisIndex {
             }
             self.read_rest_of(app, &dictionaries, attribute).await?;
         }
-        let refused = |attribute| PutRefused::DictionaryFull(attribute);
-        Ok(known().map(|codes| codes.map_err(refused)).collect())
+        Ok(refusals(dictionaries.codes(devices)))
     }
 
     /// The attributes that codes stand for.
@@ -225,6 +233,11 @@ impl RedisIndex {
         self.read_rest(app, &dictionaries).await?;
         dictionaries.attributes(codes).ok_or_else(unknown_code)
     }
+}
+
+/// What has no code after all values were given one found its dictionary full.
+fn refusals(codes: Vec<Result<Codes, Attribute>>) -> Vec<Result<Codes, PutRefused>> {
+    codes.into_iter().map(|codes| codes.map_err(PutRefused::DictionaryFull)).collect()
 }
 
 /// A code that no dictionary has.

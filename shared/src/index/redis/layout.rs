@@ -46,8 +46,8 @@ pub(super) const SEGMENT_SLOTS: u32 = 2046 * CHUNK_SLOTS;
 pub(super) const TIME_LEN: usize = 6;
 
 /// Mean number of devices in a bucket of the map from client id to slot; the same trade as for
-/// [`CHUNK_SLOTS`].
-pub(super) const BUCKET_LOAD: u32 = 24;
+/// [`CHUNK_SLOTS`]. With 24, an import of ten million took Redis 44.8 s in place of 39.2.
+pub(super) const BUCKET_LOAD: u32 = 48;
 
 /// The most slots of a shard; above a billion devices an app.
 pub(super) const MAX_SLOTS: u32 = 1 << 26;
