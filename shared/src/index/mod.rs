@@ -129,7 +129,8 @@ pub trait Apps: Send + Sync {
 pub trait Devices: Send + Sync {
     /// A client's place in the order in which the index keeps devices, whether it is registered
     /// or not. Many devices are registered at the least cost if they come in this order, and so
-    /// much the better the nearer they are to each other.
+    /// much the better the nearer they are to each other. Those at one place are in the order of
+    /// their ids.
     fn storage_order(&self, client: &ClientId) -> u64;
 
     /// Registers or replaces devices, with `now` as the time of registration of the new ones.

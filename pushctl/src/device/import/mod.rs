@@ -268,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn devices_at_one_place_of_the_index_are_in_the_order_of_their_ids() {
+        let line = |n: usize| format!("{{\"client_id\":\"user-{}\"}}\n", 7 * n % 100);
+        let windows = read_all((0..100).map(line).collect());
+        let parts: Vec<_> = windows[0].parts(4).collect();
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [25; 4]);
+        let devices = parts.into_iter().flat_map(|part| windows[0].unpack(part).unwrap());
+        assert!(devices.is_sorted_by(|a, b| a.client_id < b.client_id));
+    }
+
+    #[test]
     fn a_device_comes_out_of_a_window_as_it_went_in() {
         let lines = [
             r#"{"client_id":"a","country":"cn","brand":"Xiao Mi","transport":"fcm","token":"t"}"#,

@@ -72,6 +72,14 @@ pub(super) struct Packed {
     values: [u16; Attribute::COUNT],
 }
 
+impl Packed {
+    /// Its client id; nothing of the texts is looked at before that is compared.
+    fn client_id<'a>(&self, texts: &'a [u8]) -> &'a [u8] {
+        let text = texts.get(self.at as usize..).unwrap_or_default();
+        text.get(..self.id_len.into()).unwrap_or_default()
+    }
+}
+
 /// Devices, and what the lines between them were. Emptied and filled again, it keeps its memory.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -105,9 +113,15 @@ impl Window {
                 None => more = false,
             }
         }
-        // Of two lines for one device the later comes later.
-        self.devices.sort_unstable_by_key(|device| (device.order, device.line));
+        self.sort();
         Ok(more)
+    }
+
+    /// Of two lines for one device the later comes later.
+    fn sort(&mut self) {
+        let texts = self.texts.as_bytes();
+        let key = |device: &Packed| (device.order, device.client_id(texts), device.line);
+        self.devices.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     }
 
     fn clear(&mut self) {
@@ -186,7 +200,9 @@ impl Window {
         std::iter::from_fn(move || {
             let (part, others) = rest.split_at(length.min(rest.len()));
             let last = part.last()?;
-            let same = others.iter().take_while(|device| device.order == last.order).count();
+            let texts = self.texts.as_bytes();
+            let is_same = |device: &&Packed| device.client_id(texts) == last.client_id(texts);
+            let same = others.iter().take_while(is_same).count();
             let (part, others) = rest.split_at(part.len() + same);
             rest = others;
             Some(part)
