@@ -275,3 +275,32 @@ impl Values {
         self.values.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many devices of so many lines a window takes, and whether there may be more.
+    fn taken(lines: usize, line: impl Fn(usize) -> String) -> (usize, bool) {
+        let input: String = (0..lines).map(line).collect();
+        let mut window = Window::default();
+        let more = window.fill(&mut Lines::new(input.as_bytes()), 0, usize::MAX, |_| 0).unwrap();
+        (window.count(), more)
+    }
+
+    #[test]
+    fn a_window_is_full_when_its_memory_is_used_up() {
+        let token = "t".repeat(4096);
+        let line = |_| format!("{{\"client_id\":\"a\",\"token\":\"{token}\"}}\n");
+        let each = size_of::<Packed>() + 1 + token.len();
+        let fit = WINDOW_BYTES.div_ceil(each);
+        assert_eq!(taken(fit + 100, line), (fit, true));
+        assert_eq!(taken(100, line), (100, false));
+    }
+
+    #[test]
+    fn a_window_is_full_before_the_numbers_of_its_values_are_used_up() {
+        let line = |n| format!("{{\"client_id\":\"a\",\"model\":\"{n}\"}}\n");
+        assert_eq!(taken(usize::from(u16::MAX) + 100, line), (WINDOW_VALUES, true));
+    }
+}
