@@ -6,14 +6,18 @@ use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    MqttArgs, Parts, ProcessArgs, Transports, WorkerArgs,
+    MqttArgs, Parts, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
     ready::Ready,
     run,
-    transport::{Discard, mqtt::MqttTransport},
+    transport::{
+        Discard,
+        mqtt::{MqttSettings, MqttTransport, MqttUrl},
+    },
 };
 use push_shared::{
     device::TransportKind,
-    engines::{EngineArgs, open_index, open_queue},
+    engines::{EngineArgs, EngineUrls, open_index, open_queue},
+    runtime::{self, RuntimeArgs},
     settings::Mistakes,
     shutdown,
     telemetry::{self, LogArgs},
@@ -35,18 +39,19 @@ struct Cli {
     #[command(flatten)]
     worker: WorkerArgs,
     #[command(flatten)]
+    runtime: RuntimeArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match start(Cli::parse()).await {
+fn main() -> ExitCode {
+    match start(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => telemetry::failed(&format!("{error:#}")),
     }
 }
 
-async fn start(cli: Cli) -> anyhow::Result<()> {
+fn start(cli: Cli) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
     let log = cli.log.check(telemetry::USUAL, &mut mistakes);
     let process = cli.process.check(&mut mistakes);
@@ -54,10 +59,20 @@ async fn start(cli: Cli) -> anyhow::Result<()> {
     let mqtt = cli.mqtt.check(&mut mistakes);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut mistakes);
-    let all = process.zip(engines).zip(mqtt.zip(worker));
-    let ((process, engines), (mqtt, worker)) = mistakes.finish(all)?;
+    let threads = cli.runtime.check(&mut mistakes);
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
+    let (((process, engines), (mqtt, worker)), threads) = mistakes.finish(all)?;
     telemetry::init(log);
+    let runtime = runtime::start(threads).context("cannot start threads")?;
+    runtime.block_on(work(process, engines, mqtt, worker))
+}
 
+async fn work(
+    process: ProcessSettings,
+    engines: EngineUrls,
+    mqtt: Option<(MqttUrl, MqttSettings)>,
+    worker: WorkerSettings,
+) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", process.ops_listen))?;

@@ -19,6 +19,7 @@ mod isolation;
 mod latency;
 mod load;
 mod mqtt;
+mod raw_client;
 mod report;
 mod scaling;
 mod sizes;
@@ -36,6 +37,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::{
+    raw_client::RawClient,
     report::{Report, Row, print_table},
     sizes::Sizes,
     world::World,
@@ -57,6 +59,8 @@ struct Cli {
     /// Be the bare server that `ingest` is compared with
     #[arg(long, hide = true)]
     bare_server: Option<SocketAddr>,
+    #[command(flatten)]
+    raw_client: RawClient,
 }
 
 /// In the order in which they run.
@@ -134,12 +138,10 @@ impl Benchmark {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match cli.bare_server {
-        Some(address) => bare_server::run(address),
-        None => {
-            Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))
-        }
-    };
+    let other = cli.bare_server.map(bare_server::run).or_else(|| cli.raw_client.run());
+    let outcome = other.unwrap_or_else(|| {
+        Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))
+    });
     outcome.unwrap_or_else(|error| {
         eprintln!("tests/bench: {error:#}");
         ExitCode::FAILURE
