@@ -46,8 +46,8 @@ pub(crate) struct RawClient {
     #[arg(long, hide = true, requires = "raw_messages")]
     raw_client: Option<MqttUrl>,
     /// How many messages it publishes
-    #[arg(long, hide = true, default_value_t = 0)]
-    raw_messages: usize,
+    #[arg(long, hide = true)]
+    raw_messages: Option<usize>,
 }
 
 /// Starts the program and gives the messages a second that it says.
@@ -66,8 +66,8 @@ pub(crate) async fn measure(broker: &str, messages: usize) -> anyhow::Result<f64
 impl RawClient {
     /// Is the program, if it was asked for.
     pub(crate) fn run(&self) -> Option<anyhow::Result<ExitCode>> {
-        let broker = self.raw_client.as_ref()?;
-        Some(publish_all(broker, self.raw_messages))
+        let (broker, messages) = self.raw_client.as_ref().zip(self.raw_messages)?;
+        Some(publish_all(broker, messages))
     }
 }
 
