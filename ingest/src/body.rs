@@ -18,29 +18,73 @@ pub(crate) enum NoBody {
     Broken,
 }
 
-/// How many bytes the body may turn out to have, as far as that is known before it is read.
-pub(crate) fn announced(body: &impl Body, limit: usize) -> Result<usize, NoBody> {
-    match body.size_hint().exact() {
-        None => Ok(limit),
-        Some(length) => match usize::try_from(length) {
-            Ok(length) if length <= limit => Ok(length),
-            _ => Err(NoBody::TooLarge),
-        },
-    }
+/// The body of a request. Once reading it has failed it is not asked again: what is still on its
+/// way cannot be told from the next request, and who was waited for is not waited for twice.
+#[derive(Debug)]
+pub(crate) struct RequestBody<'a, B> {
+    body: &'a mut B,
+    state: State,
 }
 
-/// Reads the whole body.
-pub(crate) async fn read(
-    body: &mut (impl Body<Data = Bytes> + Unpin),
-    limit: usize,
-    timeout: Duration,
-) -> Result<Bytes, NoBody> {
-    let mut whole = std::pin::pin!(collect(body, limit));
-    // A small body is there with its head, and needs no timer.
-    if let Some(whole) = whole.as_mut().now_or_never() {
-        return whole;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unread,
+    Read,
+    Failed,
+}
+
+impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
+    pub(crate) fn new(body: &'a mut B) -> Self {
+        Self { body, state: State::Unread }
     }
-    tokio::time::timeout(timeout, whole).await.unwrap_or(Err(NoBody::Late))
+
+    /// Whether nothing of it is left.
+    pub(crate) fn is_read(&self) -> bool {
+        self.state == State::Read || self.body.is_end_stream()
+    }
+
+    /// How many bytes it may turn out to have, as far as that is known before it is read.
+    pub(crate) fn announced(&self, limit: usize) -> Result<usize, NoBody> {
+        match self.body.size_hint().exact() {
+            None => Ok(limit),
+            Some(length) => match usize::try_from(length) {
+                Ok(length) if length <= limit => Ok(length),
+                _ => Err(NoBody::TooLarge),
+            },
+        }
+    }
+
+    /// Reads the whole body.
+    pub(crate) async fn read(&mut self, limit: usize, timeout: Duration) -> Result<Bytes, NoBody> {
+        let mut whole = std::pin::pin!(collect(self.body, limit));
+        // A small body is there with its head, and needs no timer.
+        let whole = match whole.as_mut().now_or_never() {
+            Some(whole) => whole,
+            None => tokio::time::timeout(timeout, whole).await.unwrap_or(Err(NoBody::Late)),
+        };
+        self.state = if whole.is_ok() { State::Read } else { State::Failed };
+        whole
+    }
+
+    /// Reads what is left, of a request that is answered without it, so that the connection can
+    /// go on. False if the connection must end instead.
+    pub(crate) async fn discard(&mut self, limit: usize, timeout: Duration) -> bool {
+        if self.state == State::Failed || self.announced(limit).is_err() {
+            return false;
+        }
+        let skip = async {
+            let mut skipped = 0;
+            while let Some(frame) = self.body.frame().await {
+                let Ok(frame) = frame else { return false };
+                skipped += frame.data_ref().map_or(0, Bytes::len);
+                if skipped > limit {
+                    return false;
+                }
+            }
+            true
+        };
+        tokio::time::timeout(timeout, skip).await.unwrap_or(false)
+    }
 }
 
 async fn collect(
@@ -73,26 +117,35 @@ async fn collect(
     Ok(whole.map_or(first, BytesMut::freeze))
 }
 
-/// Reads the body of a request that is answered without it, so that the connection can go on.
-/// False if the connection must end instead.
-pub(crate) async fn discard(
-    body: &mut (impl Body<Data = Bytes> + Unpin),
-    limit: usize,
-    timeout: Duration,
-) -> bool {
-    if announced(body, limit).is_err() {
-        return false;
-    }
-    let skip = async {
-        let mut skipped = 0;
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return false };
-            skipped += frame.data_ref().map_or(0, Bytes::len);
-            if skipped > limit {
-                return false;
-            }
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LIMIT: usize = 5;
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_failed_is_neither_read_nor_waited_for_again() {
+        let piece = || stream::iter([Ok(Frame::data(Bytes::from_static(b"abc")))]);
+        let broken = stream::iter([Err(io::Error::other("reset"))]);
+        for (rest, why, after) in [
+            (broken.boxed(), NoBody::Broken, Duration::ZERO),
+            (stream::pending().boxed(), NoBody::Late, TIMEOUT),
+            (piece().boxed(), NoBody::TooLarge, Duration::ZERO),
+        ] {
+            let mut pieces = StreamBody::new(piece().chain(rest));
+            let mut body = RequestBody::new(&mut pieces);
+            let begun = Instant::now();
+            assert_eq!(body.read(LIMIT, TIMEOUT).await, Err(why));
+            assert!(!body.discard(LIMIT, TIMEOUT).await, "{why:?}");
+            assert_eq!(begun.elapsed(), after, "{why:?}");
         }
-        true
-    };
-    tokio::time::timeout(timeout, skip).await.unwrap_or(false)
+    }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{Calls, not_json};
 use crate::{
-    body::NoBody,
+    body::{NoBody, RequestBody},
     head::Head,
     message::read_fields,
     rejection::Rejection,
@@ -34,7 +34,7 @@ impl Calls {
         &self,
         member: &Member<'_>,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let (app, client) = self.device_of(member, head, now).await?;

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     apps::{AppCache, KnownApp},
-    body::{self, NoBody},
+    body::{NoBody, RequestBody},
     head::Head,
     metrics::Metrics,
     publisher::Publisher,
@@ -74,29 +74,30 @@ impl Calls {
         }
     }
 
-    /// Answers one request. Of its body as much is read as the answer needs; after a rejection the
-    /// rest of it too, unless the answer ends the connection.
+    /// Answers one request. All of its body is read, also where the answer does not need it,
+    /// unless the answer ends the connection.
     pub(crate) async fn answer(
         &self,
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Reply {
+        let mut body = RequestBody::new(body);
         let (name, outcome) = match self.route(head) {
-            Ok(call) => (call.name(), self.call(call, head, body).await),
+            Ok(call) => (call.name(), self.call(call, head, &mut body).await),
             Err(rejection) => (Call::NONE, Err(rejection)),
         };
-        match outcome {
-            Ok(Outcome::Reply(reply)) => self.counted(name, Ok(reply)),
+        let outcome = match outcome {
+            Ok(Outcome::Reply(reply)) => Ok(reply),
+            // Of a push that was read no body is left.
             Ok(Outcome::Publish(push)) => {
                 let outcome = self.publish(push).await;
-                self.counted(name, outcome)
+                return self.counted(name, outcome);
             }
-            Err(rejection) => {
-                let mut reply = self.counted(name, Err(rejection));
-                reply.close = !self.can_go_on(head, body).await;
-                reply
-            }
-        }
+            Err(rejection) => Err(rejection),
+        };
+        let mut reply = self.counted(name, outcome);
+        reply.close = !self.can_go_on(head, &mut body).await;
+        reply
     }
 
     fn counted(&self, name: &'static str, outcome: Result<Reply, Rejection>) -> Reply {
@@ -129,7 +130,7 @@ impl Calls {
         &self,
         call: Call<'_>,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Outcome, Rejection> {
         let reply = match call {
             Call::Push { app } => return self.push(&app, head, body).await,
@@ -147,9 +148,9 @@ impl Calls {
     async fn can_go_on(
         &self,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> bool {
-        if head.stream_head.is_some() || body.is_end_stream() {
+        if head.stream_head.is_some() || body.is_read() {
             return true;
         }
         // Who asked before sending is not told to send.
@@ -157,7 +158,7 @@ impl Calls {
             return false;
         }
         let http = &self.settings.http;
-        body::discard(body, http.max_body, http.body_timeout).await
+        body.discard(http.max_body, http.body_timeout).await
     }
 
     /// The app that the request speaks for.
@@ -187,10 +188,10 @@ impl Calls {
     /// The body, within the bounds of one request and of all requests together.
     async fn body(
         &self,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Result<Buffered, NoBody>, Rejection> {
         let http = &self.settings.http;
-        let size = match body::announced(body, http.max_body) {
+        let size = match body.announced(http.max_body) {
             Ok(size) => size,
             Err(no_body) => return Ok(Err(no_body)),
         };
@@ -198,7 +199,7 @@ impl Calls {
         let memory = Arc::clone(&self.buffered)
             .try_acquire_many_owned(permits)
             .map_err(|_| Rejection::Unavailable("the service is full"))?;
-        let read = body::read(body, http.max_body, http.body_timeout).await;
+        let read = body.read(http.max_body, http.body_timeout).await;
         Ok(read.map(|bytes| Buffered { bytes, memory }))
     }
 

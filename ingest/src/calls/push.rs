@@ -7,7 +7,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{Buffered, Calls, Outcome, not_json};
 use crate::{
-    body::NoBody,
+    body::{NoBody, RequestBody},
     head::Head,
     message::Push,
     publisher::NotPublished,
@@ -34,7 +34,7 @@ impl Calls {
         &self,
         app: &str,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Outcome, Rejection> {
         let now = UnixMillis::now();
         let (app, known) = self.app(app, head, now).await?;

@@ -101,11 +101,6 @@ impl Activity {
         now.saturating_duration_since(self.accepted)
     }
 
-    /// Whether a head was begun and not answered.
-    pub(super) fn owes_an_answer(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) == HEAD
-    }
-
     /// What the connection is doing, for the log.
     pub(super) fn describe(&self) -> &'static str {
         match self.phase.load(Ordering::Relaxed) {

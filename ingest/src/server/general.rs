@@ -18,7 +18,7 @@ use super::{
     activity::Activity,
     connection::{End, LINGER},
     interruption::{Interruption, Interruptions},
-    wire::Wire,
+    wire::{self, Wire},
 };
 use crate::{calls::Calls, head::Head, rejection::Rejection, settings::HttpSettings};
 
@@ -63,11 +63,9 @@ pub(super) async fn serve_http1(
     let mut interruptions = Interruptions::new(activity, http, stop, first_look);
     let end = loop {
         match interruptions.or(&mut connection).await {
-            // Without its body, or in the middle of a head.
-            Ok(Err(error)) if error.is_incomplete_message() && activity.owes_an_answer() => {
+            Ok(Err(error)) if error.is_incomplete_message() || error.is_parse() => {
                 break End::Owed(Rejection::NotHttp);
             }
-            Ok(Err(error)) if error.is_parse() => break End::Owed(Rejection::NotHttp),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection ended early");
                 break End::Over;
@@ -81,10 +79,16 @@ pub(super) async fn serve_http1(
             Err(Interruption::IdleTooLong) => break End::Idle,
         }
     };
-    match (connection.into_parts().io.into_inner().into_stream(), end) {
-        ((stream, true), End::Owed(_)) => (stream, End::Over),
-        ((stream, _), end) => (stream, end),
-    }
+    let parts = connection.into_parts();
+    let (stream, answered) = parts.io.into_inner().into_stream();
+    // It may have come together with a request that was answered.
+    let head_begun = parts.read_buf.len() > wire::empty_lines(&parts.read_buf);
+    let end = match end {
+        End::Owed(_) if answered || !head_begun => End::Over,
+        End::Idle if head_begun => End::Owed(Rejection::HeadTimeout),
+        end => end,
+    };
+    (stream, end)
 }
 
 /// Serves HTTP/2, beginning with what was `received`, until the connection ends.

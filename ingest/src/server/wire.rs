@@ -42,6 +42,16 @@ pub(super) async fn is_http2<S: AsyncRead + Unpin>(
     Ok(received.starts_with(H2_PREFACE))
 }
 
+/// How many of these bytes are empty lines at the beginning. Some clients end a body with one
+/// that belongs to nothing (RFC 9112 section 2.2).
+pub(super) fn empty_lines(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let [b'\n', after @ ..] | [b'\r', b'\n', after @ ..] = rest {
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
 /// A stream with something received before in front, and hyper's own answers replaced.
 #[derive(Debug)]
 pub(super) struct Wire<S> {

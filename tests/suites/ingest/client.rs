@@ -220,3 +220,6 @@ impl Request {
 
 /// The smallest valid push: to everyone.
 pub(crate) const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
+
+/// A request, answered 404, from which on its connection is served as one of the general kind.
+pub(crate) const NOT_PLAIN: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n";

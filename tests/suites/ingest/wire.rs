@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    client::{Connection, Request, VALID, ask},
+    client::{Connection, NOT_PLAIN, Request, VALID, ask},
     service::Service,
 };
 
@@ -77,6 +77,13 @@ async fn empty_lines_around_requests_are_nothing_to_answer() {
     connection.send("\r\n").await;
     connection.end().await;
     assert!(connection.is_ended().await);
+
+    let mut connection = Connection::open(service.address).await;
+    connection.send([NOT_PLAIN, b"\r\n\n", &push[..], b"\r\n"].concat()).await;
+    connection.end().await;
+    assert_eq!(connection.answer().await.http, 404);
+    assert_eq!(connection.answer().await.http, 200);
+    assert!(connection.is_ended().await);
     service.stop().await.unwrap();
 }
 
@@ -93,11 +100,18 @@ async fn a_client_that_ends_its_side_still_gets_its_answer() {
     let answers =
         [(400, "the request is not readable"), (21005, "Message illegal: the body ends early")];
     for (part, (status, message)) in half.into_iter().zip(answers) {
-        let mut connection = Connection::open(service.address).await;
-        connection.send(part).await;
-        connection.end().await;
-        connection.answer().await.expect(400, status, message);
-        assert!(connection.is_ended().await);
+        for before in [&b""[..], NOT_PLAIN] {
+            let mut connection = Connection::open(service.address).await;
+            connection.send([before, part].concat()).await;
+            connection.end().await;
+            if before == NOT_PLAIN {
+                assert_eq!(connection.answer().await.http, 404);
+            }
+            let answer = connection.answer().await;
+            answer.expect(400, status, message);
+            assert_eq!(answer.header("connection"), Some("close"));
+            assert!(connection.is_ended().await);
+        }
     }
     service.stop().await.unwrap();
 }
@@ -112,9 +126,16 @@ async fn slow_and_silent_clients_are_answered_or_ended_and_hold_nobody_up() {
     for i in 0..20 {
         silent.push(Connection::open(service.address).await);
         let mut slow = Connection::open(service.address).await;
-        // From the first byte on: also what looks like the beginning of HTTP/2.
-        slow.send(if i % 2 == 0 { b"PRI * HT".to_vec() } else { push.head()[..30].to_vec() }).await;
-        head.push(slow);
+        let half = &push.head()[..30];
+        let half = match i % 3 {
+            0 => half.to_vec(),
+            // From the first byte on: also what looks like the beginning of HTTP/2.
+            1 => b"PRI * HT".to_vec(),
+            // And what comes together with another request.
+            _ => [NOT_PLAIN, half].concat(),
+        };
+        slow.send(half).await;
+        head.push((slow, i % 3 == 2));
         let mut slow = Connection::open(service.address).await;
         slow.send(push.head()).await;
         slow.send("{").await;
@@ -125,7 +146,10 @@ async fn slow_and_silent_clients_are_answered_or_ended_and_hold_nobody_up() {
     for mut connection in silent {
         assert!(connection.is_ended().await);
     }
-    for mut connection in head {
+    for (mut connection, behind) in head {
+        if behind {
+            assert_eq!(connection.answer().await.http, 404);
+        }
         connection.answer().await.expect(408, 408, "the request's headers did not arrive");
         assert!(connection.is_ended().await);
     }
@@ -171,16 +195,26 @@ async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
 #[tokio::test]
 async fn an_answer_that_needs_no_body_leaves_the_connection_usable() {
     let service = Service::start(&[]).await;
-    let mut connection = Connection::open(service.address).await;
-    let stranger = Request::push(&service, "x".repeat(100_000)).header("Authorization", "wrong");
-    for _ in 0..3 {
-        connection.send(stranger.bytes()).await;
-        connection.answer().await.expect(401, 21004, "App Secret illegal");
-        connection.send(stranger.clone().chunked(1000).bytes()).await;
-        connection.answer().await.expect(401, 21004, "App Secret illegal");
+    let device = "/v1/device/app/one";
+    let put = Request::push(&service, "{}").method("PUT").path(device);
+    assert_eq!(put.send(&service).await.http, 200);
+    let get = Request::push(&service, "x".repeat(100_000)).method("GET").path(device);
+    let stranger = get.clone().header("Authorization", "wrong");
+    let push = Request::push(&service, VALID);
+    for before in [&b""[..], NOT_PLAIN] {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(before).await;
+        if before == NOT_PLAIN {
+            assert_eq!(connection.answer().await.http, 404);
+        }
+        for (request, http) in [(&get, 200), (&stranger, 401), (&get, 200), (&push, 200)] {
+            for bytes in [request.bytes(), request.clone().chunked(1000).bytes()] {
+                connection.send(bytes).await;
+                let answer = connection.answer().await;
+                assert_eq!((answer.http, answer.header("connection")), (http, None));
+            }
+        }
     }
-    connection.send(Request::push(&service, VALID).chunked(7).bytes()).await;
-    assert_eq!(connection.answer().await.http, 200);
     service.stop().await.unwrap();
 }
 
@@ -223,6 +257,7 @@ async fn a_broken_chunk_is_answered() {
     for chunk in [&b"xyz\r\n"[..], b"5\r\nabcdefghi\r\n", b"ffffffffffffffffff\r\n"] {
         let answer = ask(service.address, [&head[..], chunk].concat()).await;
         answer.expect(400, 21005, "Message illegal: the body ends early");
+        assert_eq!(answer.header("connection"), Some("close"));
     }
     service.stop().await.unwrap();
 }

@@ -39,11 +39,6 @@ impl<'a> PlainBody<'a> {
     pub(super) fn arrived(&self) -> usize {
         self.arrived.len()
     }
-
-    /// Whether its end has not been received.
-    pub(super) fn is_to_come(&self) -> bool {
-        self.to_come > 0
-    }
 }
 
 impl Body for PlainBody<'_> {

@@ -32,6 +32,7 @@ use super::{
     activity::Activity,
     connection::End,
     interruption::{Interruption, Interruptions},
+    wire::empty_lines,
 };
 use crate::{calls::Calls, rejection::Rejection, reply::Date, settings::HttpSettings};
 
@@ -57,7 +58,7 @@ pub(super) async fn serve(
     loop {
         let mut pieces = 0;
         let request = loop {
-            skip_empty_lines(received);
+            received.advance(empty_lines(received));
             if !received.is_empty() {
                 match look(received, http.max_header) {
                     Look::Plain(request) => break request,
@@ -86,7 +87,7 @@ pub(super) async fn serve(
         let mut body = PlainBody::new(&received[request.head_bytes..], request.body_bytes, stream);
         let used = request.head_bytes + body.arrived();
         let mut reply = calls.answer(&request.head, &mut body).await;
-        reply.close |= body.is_to_come() || stop.is_cancelled();
+        reply.close |= stop.is_cancelled();
         drop(in_work);
 
         answer.clear();
@@ -107,18 +108,6 @@ pub(super) async fn serve(
         if reply.close || (received.is_empty() && stop.is_cancelled()) {
             return Some(End::Over);
         }
-    }
-}
-
-/// Some clients end a body with an empty line that belongs to nothing (RFC 9112 section 2.2).
-fn skip_empty_lines(received: &mut BytesMut) {
-    loop {
-        let line = match received[..] {
-            [b'\n', ..] => 1,
-            [b'\r', b'\n', ..] => 2,
-            _ => return,
-        };
-        received.advance(line);
     }
 }
 
