@@ -1,5 +1,5 @@
 //! Pushes a second over many connections, each confirmed by a durable quorum queue, as a share of
-//! what a bare server does.
+//! what a bare server does; and the same without the broker's share of the machine.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use push_tests::{
 use tokio::net::TcpStream;
 
 use crate::{
-    crowd,
+    crowd, ingest_alone, latency,
     load::{Producer, Rounds, median, ordinary_push},
     report::{Figure, Row, Target},
     world::{World, cpu_time},
 };
 
-/// The bare server has this long to listen.
+/// A server beside `ingest` has this long to listen.
 const START: Duration = Duration::from_secs(30);
 /// Load before the first round: connections, allocator and broker warm up.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -28,24 +28,23 @@ const LOADS: [(usize, f64); 2] = [(256, 0.75), (64, 0.50)];
 pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
     let service = world.empty().await?;
     let producer = service.producer();
-    let port = free_port()?;
-    let mut command = std::process::Command::new(std::env::current_exe()?);
-    command.args(["--bare-server", &port.address()]);
-    let bare_process = Process::spawn(&command, Output::Inherited, None)?;
-    let bare = Producer { address: port.address(), ..producer.clone() };
-    push_tests::eventually("the bare server listens", START, async || {
-        TcpStream::connect(port.address()).await.map_err(|error| error.to_string())
-    })
-    .await;
+    let bare =
+        Beside::start(&producer, |address| vec!["--bare-server".into(), address.into()]).await?;
 
     let amqp = world.amqp().await?;
     let body = ordinary_push(&crowd::client_id(1));
     let mut rows = Vec::new();
     for (connections, target) in LOADS {
-        for one in [&producer, &bare] {
+        let confirm = latency::confirm(&amqp, connections / 2).await?;
+        let (redis, namespace) = (service.redis.url(), &service.stack.namespace);
+        let alone = Beside::start(&producer, |address| {
+            ingest_alone::flags(address, &redis, namespace, confirm)
+        })
+        .await?;
+        for one in [&producer, &bare.producer, &alone.producer] {
             one.wrk(connections, WARM_UP, &body).await?;
         }
-        let mut rounds = Rounds::default();
+        let [mut rounds, mut rounds_alone] = [Rounds::default(), Rounds::default()];
         // Of `ingest`, the bare server and RabbitMQ, for each request.
         let [mut ours, mut theirs, mut brokers] = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..world.sizes.rounds {
@@ -56,10 +55,11 @@ pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
             ours.extend(ingest.per_request(figure, load));
             brokers.extend(broker.per_request(figure, load));
             forget_jobs(&amqp, &service.stack).await?;
-            let server = Spent::by(bare_process.id());
-            let ceiling = bare.wrk(connections, load, &body).await?;
+            let server = Spent::by(bare.process.id());
+            let ceiling = bare.producer.wrk(connections, load, &body).await?;
             theirs.extend(server.per_request(ceiling, load));
             rounds.add(figure, ceiling);
+            rounds_alone.add(alone.producer.wrk(connections, load, &body).await?, ceiling);
         }
         let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
@@ -73,6 +73,19 @@ pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
                  durable quorum queue. Ceiling: a bare hyper server that parses the same JSON \
                  and answers as many bytes",
                 world.sizes.rounds, world.sizes.load
+            ),
+        });
+        let (figure, ceiling, ratio) = rounds_alone.medians();
+        rows.push(Row {
+            what: format!("ingest, {connections} connections, no broker beside it"),
+            figure: Figure::new(figure, "pushes/s"),
+            ceiling: Some(Figure::new(ceiling, "requests/s")),
+            ratio: Some(ratio),
+            target: Target::None,
+            how: format!(
+                "ingest with a queue that takes no processor time and confirms after {confirm:.2?}, \
+                 as RabbitMQ does for a message of {} pushes when nothing else runs",
+                connections / 2
             ),
         });
         if ours.is_empty() {
@@ -93,6 +106,26 @@ pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
         });
     }
     Ok(rows)
+}
+
+/// Another server to put the same load on: this program, told to be it.
+struct Beside {
+    process: Process,
+    producer: Producer,
+}
+
+impl Beside {
+    async fn start(like: &Producer, flags: impl Fn(&str) -> Vec<String>) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        command.args(flags(&port.address()));
+        let process = Process::spawn(&command, Output::Inherited, None)?;
+        push_tests::eventually("the server beside listens", START, async || {
+            TcpStream::connect(port.address()).await.map_err(|error| error.to_string())
+        })
+        .await;
+        Ok(Self { process, producer: Producer { address: port.address(), ..like.clone() } })
+    }
 }
 
 /// Empties the queue that nobody consumes here.

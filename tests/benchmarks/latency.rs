@@ -46,7 +46,7 @@ async fn in_turn(
 ) -> anyhow::Result<Vec<Row>> {
     let mut pushes = producer.connect().await?;
     let raw = Raw::open(amqp).await?;
-    let payload = vec![b'x'; ordinary_push(&crowd::client_id(1)).to_string().len() + ENVELOPE];
+    let payload = vec![b'x'; job_size()];
     // Warm: the app's record, both queues, the broker's log.
     round_of_pushes(&mut pushes, 20).await?;
     raw.round(&payload, 20).await?;
@@ -91,6 +91,22 @@ async fn round_of_pushes(
         load::message_id(&answer)?;
     }
     Ok(times)
+}
+
+/// The median time of a confirmed publish of so many pushes at once, with nothing beside it.
+pub(crate) async fn confirm(amqp: &str, pushes: usize) -> anyhow::Result<Duration> {
+    const TIMES: usize = 100;
+    let raw = Raw::open(amqp).await?;
+    let payload = vec![b'x'; job_size() * pushes];
+    raw.round(&payload, TIMES).await?;
+    let mut times = raw.round(&payload, TIMES).await?;
+    raw.close().await?;
+    Ok(Duration::from_secs_f64(quantile(&mut times, 0.5) / 1e3))
+}
+
+/// About as many bytes as a push has in the queue.
+fn job_size() -> usize {
+    ordinary_push(&crowd::client_id(1)).to_string().len() + ENVELOPE
 }
 
 /// A quorum queue of our own and a channel with confirms.

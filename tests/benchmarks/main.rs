@@ -15,6 +15,7 @@ mod device;
 mod fanout;
 mod import;
 mod ingest;
+mod ingest_alone;
 mod isolation;
 mod latency;
 mod load;
@@ -37,6 +38,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::{
+    ingest_alone::IngestAlone,
     raw_client::RawClient,
     report::{Report, Row, print_table},
     sizes::Sizes,
@@ -59,6 +61,8 @@ struct Cli {
     /// Be the bare server that `ingest` is compared with
     #[arg(long, hide = true)]
     bare_server: Option<SocketAddr>,
+    #[command(flatten)]
+    ingest_alone: IngestAlone,
     #[command(flatten)]
     raw_client: RawClient,
 }
@@ -138,7 +142,8 @@ impl Benchmark {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let other = cli.bare_server.map(bare_server::run).or_else(|| cli.raw_client.run());
+    let other = cli.bare_server.map(bare_server::run);
+    let other = other.or_else(|| cli.ingest_alone.run()).or_else(|| cli.raw_client.run());
     let outcome = other.unwrap_or_else(|| {
         Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))
     });

@@ -3,7 +3,7 @@
 //! Everything is made when it is first asked for, so that one benchmark alone starts no more than
 //! it needs. Each app has a Redis of its own, so that memory is counted for it alone.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use push_shared::{
@@ -109,21 +109,8 @@ impl Crowd {
     }
 
     /// The index as workers open it.
-    pub(crate) async fn index(&self) -> anyhow::Result<std::sync::Arc<dyn Index>> {
-        let limit = Duration::from_secs(10);
-        let urls = EngineUrls {
-            queue: QueueUrl::Sqlite("unused".into()),
-            index: IndexUrl::Redis(self.redis.url()),
-            namespace: self.stack.namespace.clone(),
-            ledger_retention: Duration::from_secs(3600),
-            timeouts: EngineTimeouts {
-                connect: limit,
-                queue: limit,
-                index: limit,
-                heartbeat: limit,
-            },
-        };
-        Ok(open_index(&urls).await?)
+    pub(crate) async fn index(&self) -> anyhow::Result<Arc<dyn Index>> {
+        open_redis(&self.redis.url(), &self.stack.namespace).await
     }
 
     /// Makes another app with so many devices that are discarded.
@@ -134,6 +121,19 @@ impl Crowd {
         import(&self.stack, app, size, "discard").await?;
         Ok(Producer { app: app.to_owned(), secret, ..self.producer() })
     }
+}
+
+/// An index in a Redis.
+pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
+    let limit = Duration::from_secs(10);
+    let urls = EngineUrls {
+        queue: QueueUrl::Sqlite("unused".into()),
+        index: IndexUrl::Redis(url.to_owned()),
+        namespace: namespace.to_owned(),
+        ledger_retention: Duration::from_secs(3600),
+        timeouts: EngineTimeouts { connect: limit, queue: limit, index: limit, heartbeat: limit },
+    };
+    Ok(open_index(&urls).await?)
 }
 
 /// Imports the first `size` devices of the crowd, and gives the time that took.
