@@ -29,6 +29,16 @@ pub enum DeviceCommand {
         app_id: AppId,
         /// The file, or - for standard input
         file: PathBuf,
+        /// Memory for the devices that are sorted together: a large app is imported faster with
+        /// more
+        #[arg(
+            long,
+            env = "PUSH_IMPORT_MEMORY",
+            value_name = "SIZE",
+            default_value = "384MiB",
+            value_parser = import::memory
+        )]
+        memory: usize,
     },
     /// Print all devices as NDJSON, as `import` reads it
     Export {
@@ -112,9 +122,9 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     match command {
-        DeviceCommand::Import { app_id, file } => {
+        DeviceCommand::Import { app_id, file, memory } => {
             require_app(index, &app_id).await?;
-            import::run(&app_id, &file, index, out).await
+            import::run(&app_id, &file, memory, index, out).await
         }
         DeviceCommand::Export { app_id } => {
             require_app(index, &app_id).await?;

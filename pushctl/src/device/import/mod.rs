@@ -30,6 +30,7 @@ use indicatif::ProgressBar;
 use push_shared::{
     ids::{AppId, ClientId},
     index::{Index, Put},
+    settings::size,
     time::UnixMillis,
 };
 use serde_json::json;
@@ -43,6 +44,10 @@ use crate::output::Output;
 
 /// One is filled while the other is stored.
 const WINDOWS: usize = 2;
+/// With less, the index would do for nearly every device what it can do for many at once.
+const LEAST_MEMORY: usize = 1 << 20;
+/// What the numbers of a window can count, with room to spare.
+const MOST_MEMORY: usize = 2 << 30;
 /// The most devices of the first window; they grow, so that the index soon has work.
 const FIRST_DEVICES: usize = 4096;
 /// Parts of a window that are stored side by side.
@@ -51,6 +56,19 @@ const PARTS: usize = 8;
 const TOGETHER: usize = 8192;
 /// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Reads how much memory an import may use for its windows, in bytes.
+///
+/// # Errors
+/// What the value must be.
+pub fn memory(text: &str) -> Result<usize, String> {
+    let memory = size(text)?;
+    if (LEAST_MEMORY..=MOST_MEMORY).contains(&memory) {
+        Ok(memory)
+    } else {
+        Err("must be from 1MiB to 2GiB".to_owned())
+    }
+}
 
 /// What became of the lines.
 #[derive(Debug, Default)]
@@ -72,7 +90,7 @@ impl Totals {
     }
 }
 
-/// Imports a file, or standard input for `-`.
+/// Imports a file, or standard input for `-`, with about so much memory, in bytes.
 ///
 /// # Errors
 /// If the file cannot be read, the index does not answer, or any line was bad. Good lines are
@@ -80,6 +98,7 @@ impl Totals {
 pub async fn run(
     app: &AppId,
     file: &Path,
+    memory: usize,
     index: &Arc<dyn Index>,
     out: Output,
 ) -> anyhow::Result<()> {
@@ -100,7 +119,7 @@ pub async fn run(
     let (give_back, empty) = mpsc::channel(WINDOWS);
     let (full, mut filled) = mpsc::channel(WINDOWS);
     for _ in 0..WINDOWS {
-        give_back.send(Window::default()).await?;
+        give_back.send(Window::of(memory / WINDOWS)).await?;
     }
     let in_order_of = index.clone();
     let order = move |client: &ClientId| in_order_of.storage_order(client);
@@ -234,12 +253,21 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn memory_is_a_size_between_what_helps_and_what_can_be_counted() {
+        assert_eq!(memory("1MiB"), Ok(LEAST_MEMORY));
+        assert_eq!(memory("2GiB"), Ok(MOST_MEMORY));
+        for wrong in ["1023KiB", "3GiB", "100000000"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
+        }
+    }
+
     /// What the reader makes of an input, with the first letter of the client id as the order.
     fn read_all(input: String) -> Vec<Window> {
         let (give_back, empty) = mpsc::channel(64);
         let (full, mut filled) = mpsc::channel(64);
         for _ in 0..64 {
-            give_back.try_send(Window::default()).unwrap();
+            give_back.try_send(Window::of(MOST_MEMORY)).unwrap();
         }
         let order = |client: &ClientId| client.as_str().as_bytes()[0].into();
         read(Lines::new(input.as_bytes()), order, empty, &full).unwrap();

@@ -3,8 +3,9 @@
 //!
 //! What an index does for a device it does in part for all its neighbours at once, so the more
 //! devices of an app a window has, the less each of them costs: in an import of ten million, Redis
-//! took 7.3 µs for a device in windows of 131 thousand lines and 4.0 µs in windows of a million. So
-//! a device is packed into 32 bytes and its texts; unpacked, it would take three times as much.
+//! took 7.3 µs for a device in windows of 131 thousand lines and 4.0 µs in windows of a million;
+//! and windows of three million took a tenth of the time off windows of half that size. So a
+//! device is packed into 32 bytes and its texts; unpacked, it would take three times as much.
 
 use std::{collections::HashMap, fmt::Display, io, sync::Arc};
 
@@ -16,8 +17,6 @@ use push_shared::{
 
 use super::lines::{Line, Lines, MAX_LINE};
 
-/// What a window takes in memory, in bytes, and at most a line more.
-const WINDOW_BYTES: usize = 96 << 20;
 /// The most lines of a window, which is what many short ones without a device come to.
 const WINDOW_LINES: u32 = 1 << 24;
 /// The most values of attributes in a window: as many have a number.
@@ -81,8 +80,10 @@ impl Packed {
 }
 
 /// Devices, and what the lines between them were. Emptied and filled again, it keeps its memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Window {
+    /// What its devices may take in memory, in bytes, and at most a line more.
+    room: usize,
     devices: Vec<Packed>,
     texts: String,
     values: Values,
@@ -95,6 +96,20 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// An empty one with so much room, in bytes.
+    pub(super) fn of(room: usize) -> Self {
+        Self {
+            room,
+            devices: Vec::new(),
+            texts: String::new(),
+            values: Values::default(),
+            lines_before: 0,
+            lines: 0,
+            bytes: 0,
+            bad: BadLines::default(),
+        }
+    }
+
     /// Takes lines until it is full, or has so many devices, or until there are no more lines.
     /// What it had is gone; the lines are those that follow it. Whether there may be more.
     pub(super) fn fill(
@@ -132,7 +147,7 @@ impl Window {
     }
 
     fn has_room(&self) -> bool {
-        self.devices.len() * size_of::<Packed>() + self.texts.len() < WINDOW_BYTES
+        self.devices.len() * size_of::<Packed>() + self.texts.len() < self.room
             && self.lines < WINDOW_LINES
             && self.values.count() < WINDOW_VALUES
     }
@@ -280,10 +295,12 @@ impl Values {
 mod tests {
     use super::*;
 
+    const ROOM: usize = 32 << 20;
+
     /// How many devices of so many lines a window takes, and whether there may be more.
     fn taken(lines: usize, line: impl Fn(usize) -> String) -> (usize, bool) {
         let input: String = (0..lines).map(line).collect();
-        let mut window = Window::default();
+        let mut window = Window::of(ROOM);
         let more = window.fill(&mut Lines::new(input.as_bytes()), 0, usize::MAX, |_| 0).unwrap();
         (window.count(), more)
     }
@@ -293,7 +310,7 @@ mod tests {
         let token = "t".repeat(4096);
         let line = |_| format!("{{\"client_id\":\"a\",\"token\":\"{token}\"}}\n");
         let each = size_of::<Packed>() + 1 + token.len();
-        let fit = WINDOW_BYTES.div_ceil(each);
+        let fit = ROOM.div_ceil(each);
         assert_eq!(taken(fit + 100, line), (fit, true));
         assert_eq!(taken(100, line), (100, false));
     }
