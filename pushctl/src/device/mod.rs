@@ -38,7 +38,7 @@ pub enum DeviceCommand {
             default_value = "384MiB",
             value_parser = import::memory
         )]
-        memory: usize,
+        import_memory: usize,
     },
     /// Print all devices as NDJSON, as `import` reads it
     Export {
@@ -122,9 +122,9 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     match command {
-        DeviceCommand::Import { app_id, file, memory } => {
+        DeviceCommand::Import { app_id, file, import_memory } => {
             require_app(index, &app_id).await?;
-            import::run(&app_id, &file, memory, index, out).await
+            import::run(&app_id, &file, import_memory, index, out).await
         }
         DeviceCommand::Export { app_id } => {
             require_app(index, &app_id).await?;
