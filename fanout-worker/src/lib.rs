@@ -4,26 +4,16 @@
 //! [`run`] is the whole service; `main` and `pushctl standalone` differ only in what they hand
 //! it.
 
-mod consume;
-mod consuming;
-mod core;
+mod context;
+mod control;
+mod delivery;
 mod in_work;
-mod jobs;
+mod intake;
+mod lane_health;
 mod metrics;
-mod paces;
-mod patience;
-pub mod plan;
-pub mod progress;
-pub mod ready;
-mod retry;
-mod right_of_way;
+pub mod readiness;
 mod settings;
-mod settle;
-mod strand;
-mod tasks;
 pub mod transport;
-mod transports;
-pub mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,19 +26,23 @@ use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
+use crate::{
+    context::Context,
+    control::{pace::Paces, priority::IndexPriority, waiting::Waiting},
+    in_work::InWork,
+    intake::consumer::consume,
+};
 pub use crate::{
-    consuming::Consuming,
-    core::{Clock, PlanLimits, Random},
+    context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
+    control::{Clock, Random, priority::BulkLimits, retry::RetryPolicy},
+    delivery::{plan, progress},
+    lane_health::LaneHealth,
     metrics::Metrics,
-    patience::Patience,
-    right_of_way::BulkLimits,
     settings::{
         MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
     },
-    strand::TurnLimits,
-    transports::Transports,
+    transport::Transports,
 };
-use crate::{core::Core, in_work::InWork, paces::Paces, right_of_way::RightOfWay};
 
 /// Why a worker ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +54,7 @@ pub enum RunError {
 
 /// What a worker works with.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Dependencies {
     /// Where messages come from.
     pub queue: Arc<dyn Queue>,
     /// Where devices and the ledger are.
@@ -70,31 +64,31 @@ pub struct Parts {
     /// What is counted.
     pub metrics: Metrics,
     /// Which lanes it consumes.
-    pub consuming: Consuming,
+    pub lanes: LaneHealth,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where randomness comes from.
     pub random: Random,
 }
 
-impl Parts {
-    /// Parts with the system's clock and randomness.
+impl Dependencies {
+    /// Dependencies with the system's clock and randomness.
     pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
         Self {
             queue,
             index,
             transports,
             metrics: Metrics::default(),
-            consuming: Consuming::default(),
+            lanes: LaneHealth::default(),
             clock: Arc::new(UnixMillis::now),
             random: Arc::new(rand::random::<u64>),
         }
     }
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for Dependencies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts")
+        f.debug_struct("Dependencies")
             .field("queue", &self.queue)
             .field("index", &self.index)
             .field("transports", &self.transports)
@@ -110,25 +104,30 @@ impl std::fmt::Debug for Parts {
 /// If the queue cannot be consumed at all.
 pub async fn run(
     settings: WorkerSettings,
-    parts: Parts,
+    dependencies: Dependencies,
     drain_deadline: Duration,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    let core = Arc::new(Core {
-        queue: parts.queue,
-        index: parts.index,
-        transports: parts.transports,
-        limits: settings.limits,
+    let context = Arc::new(Context {
+        queue: dependencies.queue,
+        index: dependencies.index,
+        transports: dependencies.transports,
+        run: settings.run,
         plan: settings.plan,
-        right_of_way: RightOfWay::new(settings.bulk),
-        backoff: settings.backoff,
-        retry_attempts: settings.retry_attempts,
-        patience: settings.patience,
+        retry: settings.retry,
+        retry_limits: settings.retry_limits,
+        closing: settings.closing,
+        priority: IndexPriority::new(settings.bulk),
+        waiting: Waiting {
+            policy: settings.index_pause,
+            hold: settings.hold,
+            random: dependencies.random.clone(),
+        },
         keep: settings.ledger_retention,
         paces: Paces::default(),
-        metrics: parts.metrics,
-        clock: parts.clock,
-        random: parts.random,
+        metrics: dependencies.metrics,
+        clock: dependencies.clock,
+        random: dependencies.random,
     });
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
     // A consumer that ends by itself takes the other one with it.
@@ -137,14 +136,14 @@ pub async fn run(
     for (lane, prefetch) in
         [(Lane::Jobs, settings.job_prefetch), (Lane::Tasks, settings.task_prefetch)]
     {
-        consumers.spawn(consume::consume(
-            core.clone(),
+        consumers.spawn(consume(
+            context.clone(),
             lane,
             prefetch,
             stopping.clone(),
             handlers.clone(),
             in_work.clone(),
-            parts.consuming.clone(),
+            dependencies.lanes.clone(),
         ));
     }
     let mut result = Ok(());
@@ -157,7 +156,7 @@ pub async fn run(
     handlers.close();
     if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
         for row in in_work.rows() {
-            let for_ms = core.now().since(row.since).as_millis();
+            let for_ms = context.now().since(row.since).as_millis();
             warn!(
                 lane = row.lane.name(),
                 bytes = row.bytes,

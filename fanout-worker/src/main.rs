@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    MqttArgs, Parts, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
-    ready::Ready,
+    Dependencies, MqttArgs, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
+    readiness::Ready,
     run,
     transport::{
         Discard,
@@ -89,15 +89,15 @@ async fn work(
         transports =
             transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
     }
-    let parts = Parts::new(queue.clone(), index, transports.clone());
+    let dependencies = Dependencies::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
-    parts.metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(&parts));
+    dependencies.metrics.register(&mut registry);
+    let ready = Arc::new(Ready::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
     info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");
 
-    let result = run(worker, parts, process.drain_deadline, shutdown::on_signal()).await;
+    let result = run(worker, dependencies, process.drain_deadline, shutdown::on_signal()).await;
     transports.close().await;
     queue.close().await;
     ops_done.cancel();

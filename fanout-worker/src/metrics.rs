@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 use push_shared::{ledger::Outcomes, queue::Lane};
 
-use crate::verdict::Verdict;
+use crate::intake::Disposition;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
@@ -90,8 +90,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn turn(&self, verdict: &Verdict) {
-        self.0.turns.get_or_create(&VerdictLabel { verdict: verdict.name() }).inc();
+    pub(crate) fn run(&self, disposition: &Disposition) {
+        self.0.turns.get_or_create(&VerdictLabel { verdict: disposition.name() }).inc();
     }
 
     pub(crate) fn dead_letter(&self, lane: Lane) {

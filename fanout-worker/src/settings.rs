@@ -2,16 +2,20 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::settings::{Mistakes, address, count, duration};
+use push_shared::{
+    queue::MAX_DELAY,
+    settings::{Mistakes, address, count, duration},
+};
 
 use crate::{
-    core::PlanLimits,
-    patience::Patience,
-    right_of_way::BulkLimits,
-    strand::TurnLimits,
+    context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
+    control::{priority::BulkLimits, retry::RetryPolicy},
     transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
-    verdict::Backoff,
 };
+
+/// RabbitMQ closes a channel with a delivery that is not settled for so long (its
+/// `consumer_timeout`).
+const CONSUMER_TIMEOUT: Duration = Duration::from_mins(30);
 
 /// Flags that hold for a worker wherever it runs.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,26 +24,26 @@ pub struct WorkerArgs {
     /// Envelopes of accepted pushes that are in work at once
     #[arg(long, env = "PUSH_JOB_PREFETCH", value_name = "N", default_value = "16")]
     job_prefetch: String,
-    /// Slices of broadcasts that are in work at once
+    /// Partitions of broadcasts that are in work at once
     #[arg(long, env = "PUSH_TASK_PREFETCH", value_name = "N", default_value = "4")]
     task_prefetch: String,
-    /// Devices between two checkpoints: the most that a crash repeats, for each slice in work
+    /// Devices between two checkpoints: the most that a crash repeats, for each partition in work
     #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
     batch: String,
-    /// Requests to the index for slices of broadcasts that are in work at once: pushes to few
+    /// Requests to the index for partitions of broadcasts that are in work at once: pushes to few
     /// devices wait behind no more
     #[arg(long, env = "PUSH_BULK_REQUESTS", value_name = "N", default_value = "1")]
     bulk_requests: String,
     /// How long each of these requests waits for pushes that are sent at once, at most
     #[arg(long, env = "PUSH_BULK_YIELDS", value_name = "TIME", default_value = "5ms")]
     bulk_yields: String,
-    /// How long a slice is worked on before others have their turn
+    /// How long a partition is worked on before others have their turn
     #[arg(long, env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
     turn: String,
     /// How long after acceptance a push with time to live 0 is still sent
     #[arg(long, env = "PUSH_NOW_WINDOW", value_name = "TIME", default_value = "5s")]
     now_window: String,
-    /// The most parts of one broadcast: how many workers and slots can share it
+    /// The most partitions of one broadcast: how many workers and slots can share it
     #[arg(long, env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
     strands: String,
     /// A broadcast over no more index slots than this is sent at once instead of shared
@@ -51,12 +55,30 @@ pub struct WorkerArgs {
     /// The longest delay of what is tried again, unless the transport names a longer one
     #[arg(long, env = "PUSH_RETRY_LONGEST", value_name = "TIME", default_value = "1m")]
     retry_longest: String,
-    /// How long a slice that another worker took over waits before it is looked at again
-    #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", default_value = "10s")]
-    stand_by: String,
-    /// Tries of a device whose transport says "later", the first included
+    /// Without effect; kept so that command lines of earlier versions stay valid
+    #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", hide = true)]
+    stand_by: Option<String>,
+    /// Tries of a device that stays without an outcome, the first included
     #[arg(long, env = "PUSH_RETRY_ATTEMPTS", value_name = "N", default_value = "10")]
     retry_attempts: String,
+    /// Devices of a partition that wait for another try before no more of it are read
+    #[arg(long, env = "PUSH_RETRY_BACKLOG", value_name = "N", default_value = "1000")]
+    retry_backlog: String,
+    /// How long a queue message is held while the index is away before it is put off; RabbitMQ
+    /// takes one back after 30 minutes
+    #[arg(long, env = "PUSH_HOLD", value_name = "TIME", default_value = "10m")]
+    hold: String,
+    /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
+    /// to so much after it was accepted
+    #[arg(long, env = "PUSH_CLOCK_ALLOWANCE", value_name = "TIME", default_value = "1s")]
+    clock_allowance: String,
+    /// How often the ledger entry of a broadcast is looked at until it is closed
+    #[arg(long, env = "PUSH_CLOSING_CHECK", value_name = "TIME", default_value = "10m")]
+    closing_check: String,
+    /// How long after its end a message may still be worked on before what is left of it counts
+    /// as unrecorded
+    #[arg(long, env = "PUSH_CLOSING_REST", value_name = "TIME", default_value = "15m")]
+    closing_rest: String,
     /// The first pause while the index is away; doubled each time
     #[arg(long, env = "PUSH_INDEX_PAUSE", value_name = "TIME", default_value = "100ms")]
     index_pause: String,
@@ -120,16 +142,20 @@ pub struct WorkerSettings {
     pub task_prefetch: u16,
     /// The task lane's use of the index.
     pub bulk: BulkLimits,
-    /// Bounds of a turn.
-    pub limits: TurnLimits,
+    /// Bounds of a run.
+    pub run: RunLimits,
     /// How broadcasts are cut.
     pub plan: PlanLimits,
-    /// Putting off.
-    pub backoff: Backoff,
-    /// Tries of a device, the first included.
-    pub retry_attempts: u32,
-    /// Waiting for the index.
-    pub patience: Patience,
+    /// The delays before another try.
+    pub retry: RetryPolicy,
+    /// Bounds of trying devices again.
+    pub retry_limits: RetryLimits,
+    /// When a broadcast's ledger entry is looked at.
+    pub closing: ClosingLimits,
+    /// The pauses while a server is away.
+    pub index_pause: RetryPolicy,
+    /// How long a queue message is held while the index is away.
+    pub hold: Duration,
     /// How long a ledger entry is kept.
     pub ledger_retention: Duration,
 }
@@ -162,28 +188,47 @@ impl WorkerArgs {
         let min_slots =
             m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
         let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
+        let backlog = m.take("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
         let mut time = |flag, text| m.take(flag, text, duration);
+        let hold = time("--hold", &self.hold);
+        let clock_allowance = time("--clock-allowance", &self.clock_allowance);
+        let closing_check = time("--closing-check", &self.closing_check);
+        let closing_rest = time("--closing-rest", &self.closing_rest);
         let bulk_yields = time("--bulk-yields", &self.bulk_yields);
         let turn = time("--turn", &self.turn);
         let now_window = time("--now-window", &self.now_window);
         let retry_first = time("--retry-first", &self.retry_first);
         let retry_longest = time("--retry-longest", &self.retry_longest);
-        let stand_by = time("--stand-by", &self.stand_by);
         let index_pause = time("--index-pause", &self.index_pause);
         let index_longest = time("--index-pause-longest", &self.index_pause_longest);
         let (retry_first, retry_longest) = (retry_first?, retry_longest?);
         if retry_first > retry_longest || retry_first.is_zero() {
             m.note("--retry-first must be more than zero and at most --retry-longest");
         }
+        let closing = ClosingLimits { every: closing_check?, rest: closing_rest? };
+        if closing.every.is_zero() || closing.every > MAX_DELAY {
+            m.note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
+        }
+        let hold = hold?;
+        if hold >= CONSUMER_TIMEOUT {
+            m.note(format!("--hold must be less than {CONSUMER_TIMEOUT:?}"));
+        }
         Some(WorkerSettings {
             job_prefetch: job_prefetch?,
             task_prefetch: task_prefetch?,
             bulk: BulkLimits { requests: bulk_requests?, yields: bulk_yields? },
-            limits: TurnLimits { batch: batch?, time: turn?, now_window: now_window? },
-            plan: PlanLimits { strands: strands?, min_slots: min_slots? },
-            backoff: Backoff { stand_by: stand_by?, first: retry_first, longest: retry_longest },
-            retry_attempts: retry_attempts?,
-            patience: Patience { first: index_pause?, longest: index_longest? },
+            run: RunLimits {
+                batch: batch?,
+                time: turn?,
+                now_window: now_window?,
+                clock_allowance: clock_allowance?,
+            },
+            plan: PlanLimits { partitions: strands?, min_slots: min_slots? },
+            retry: RetryPolicy { first: retry_first, longest: retry_longest },
+            retry_limits: RetryLimits { attempts: retry_attempts?, backlog: backlog? },
+            closing,
+            index_pause: RetryPolicy { first: index_pause?, longest: index_longest? },
+            hold,
             ledger_retention: ledger_retention?,
         })
     }
@@ -262,7 +307,7 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         let settings = check(&[]).unwrap();
-        assert_eq!(settings.limits.batch, 1000);
+        assert_eq!(settings.run.batch, 1000);
     }
 
     #[test]

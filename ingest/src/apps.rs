@@ -108,6 +108,11 @@ impl AppCache {
         Box::pin(self.ask_for(id, slot)).await
     }
 
+    /// Forgets an app's record, so that the index is asked for it next time.
+    pub(crate) fn forget(&self, id: &AppId) {
+        self.apps.remove(id);
+    }
+
     fn stranger(&self, id: &AppId) -> Arc<Slot> {
         let Ok(slot) =
             self.strangers.get_or_insert_with(id, || Ok::<_, Infallible>(Arc::new(Slot::empty())));
@@ -172,11 +177,11 @@ impl AppCache {
     }
 }
 
-/// An app's new record. It keeps what was used of its limit.
+/// An app's new record. It keeps what was used of its limit, unless it is another app's.
 fn known_app(app: App, before: &Known, now: Instant) -> Arc<KnownApp> {
     let before = match before {
-        Known::App(before) => before.limiter.as_ref(),
-        Known::NoApp | Known::Nothing => None,
+        Known::App(before) if before.app.generation == app.generation => before.limiter.as_ref(),
+        Known::App(_) | Known::NoApp | Known::Nothing => None,
     };
     let limiter = app.rate_limit.map(|limit| match before {
         Some(limiter) if limiter.limit() == limit => Arc::clone(limiter),
@@ -236,7 +241,7 @@ mod tests {
             let mut one = self.0.lock().unwrap();
             one.2 += 1;
             if one.1 {
-                return Err(IndexError::Unavailable("away".into()));
+                return Err(IndexError::Unreachable("away".into()));
             }
             Ok(one.0.clone().filter(|app| app.app_id == *id))
         }

@@ -31,6 +31,7 @@ pub struct Metrics {
     failed_batches: Counter,
     batch_pushes: Histogram,
     publish_seconds: Histogram,
+    queue_blocked: Gauge,
     connections: Gauge,
     pub(crate) turned_away: Counter,
 }
@@ -46,6 +47,7 @@ impl Default for Metrics {
             failed_batches: Counter::default(),
             batch_pushes: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             publish_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            queue_blocked: Gauge::default(),
             connections: Gauge::default(),
             turned_away: Counter::default(),
         }
@@ -69,6 +71,11 @@ impl Metrics {
             "From sending a message to its confirm",
             self.publish_seconds.clone(),
         );
+        registry.register(
+            "queue_blocked",
+            "1 while the queue's server announces that it takes no messages, else 0",
+            self.queue_blocked.clone(),
+        );
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "turned_away",
@@ -89,6 +96,10 @@ impl Metrics {
 
     pub(crate) fn answered(&self, call: &'static str, status: u32) {
         self.answers.get_or_create(&Answer { call, status }).inc();
+    }
+
+    pub(crate) fn queue_blocked(&self, blocked: bool) {
+        self.queue_blocked.set(blocked.into());
     }
 
     pub(crate) fn batch(&self, pushes: usize, took: Duration, confirmed: bool) {

@@ -7,7 +7,7 @@ use push_ops::{Probe, Verdict};
 use push_shared::{index::Index, queue::Queue};
 use tokio_util::sync::CancellationToken;
 
-/// Ready while the queue answers and the service is not stopping. The index may be away: known
+/// Ready while the queue answers and takes messages, and the service is not stopping. The index may be away: known
 /// apps can push without it, so it is reported and decides nothing.
 #[derive(Debug)]
 pub struct IngestProbe {

@@ -11,8 +11,10 @@
 //! at 256.)
 //!
 //! Work that gets stuck: what cannot wait is refused at once, what has waited too long is
-//! answered with an error, and a failed publish answers its whole batch with an error. An error
-//! means "not known to be stored": the caller tries again.
+//! answered with an error, and a failed publish answers its whole batch with an error. While the
+//! broker announces that it takes nothing, every push is refused at once with the reason, those
+//! among them that were on their way. An error means "not known to be stored": the caller tries
+//! again. What is answered early is not taken back, and may be stored after all.
 
 mod waiting;
 
@@ -21,10 +23,10 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use push_shared::{
     envelope::encode_batch,
-    queue::{Lane, Queue},
+    queue::{Lane, Queue, QueueError, until_blocked},
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
+    sync::{OwnedSemaphorePermit, oneshot, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -33,7 +35,7 @@ use self::waiting::{Waiting, WaitingRoom};
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
 /// Why a push is not known to be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotPublished {
     /// As many pushes wait as may.
     #[error("too many pushes wait for the queue")]
@@ -41,6 +43,9 @@ pub(crate) enum NotPublished {
     /// The queue did not confirm it.
     #[error("the queue did not take the message")]
     Refused,
+    /// The queue's server has announced that it takes nothing for now, and why.
+    #[error("the queue takes no messages for now: {0}")]
+    Blocked(Arc<str>),
     /// The queue did not confirm it in time.
     #[error("the queue did not confirm the message in time")]
     Late,
@@ -53,6 +58,7 @@ pub(crate) enum NotPublished {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     room: Arc<WaitingRoom>,
+    blocked: watch::Receiver<Option<Arc<str>>>,
 }
 
 /// The publisher's task, to be finished when no more pushes come.
@@ -105,8 +111,10 @@ impl Publisher {
         metrics: Arc<Metrics>,
     ) -> (Self, PublisherTask) {
         let room = Arc::new(WaitingRoom::new(settings.clone()));
+        let blocked = queue.blocked();
         let group = Group {
             queue,
+            blocked: blocked.clone(),
             settings,
             metrics,
             room: Arc::clone(&room),
@@ -114,7 +122,7 @@ impl Publisher {
             pushes_in_flight: 0,
         };
         let task = tokio::spawn(group.run());
-        (Self { room: Arc::clone(&room) }, PublisherTask { task: Some(task), room })
+        (Self { room: Arc::clone(&room), blocked }, PublisherTask { task: Some(task), room })
     }
 
     /// Publishes one job. Once it waits, it is published even if this future is dropped.
@@ -123,6 +131,9 @@ impl Publisher {
         job: Vec<u8>,
         memory: OwnedSemaphorePermit,
     ) -> Result<(), NotPublished> {
+        if let Some(reason) = &*self.blocked.borrow() {
+            return Err(NotPublished::Blocked(Arc::clone(reason)));
+        }
         let (answer, answered) = oneshot::channel();
         self.room.enter(Waiting { job, since: Instant::now(), _memory: memory, answer })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -132,6 +143,7 @@ impl Publisher {
 /// The publisher's task.
 struct Group {
     queue: Arc<dyn Queue>,
+    blocked: watch::Receiver<Option<Arc<str>>>,
     settings: PublisherSettings,
     metrics: Arc<Metrics>,
     room: Arc<WaitingRoom>,
@@ -142,8 +154,9 @@ struct Group {
 
 impl Group {
     async fn run(mut self) {
+        self.metrics.queue_blocked(self.blocked.borrow_and_update().is_some());
         let mut open = true;
-        loop {
+        while open || !self.in_flight.is_empty() {
             let wanted = self.pushes_in_flight.max(1);
             let has_place = self.in_flight.len() < self.settings.window;
             tokio::select! {
@@ -155,7 +168,10 @@ impl Group {
                     open = more;
                     self.send();
                 }
-                else => return,
+                Ok(()) = self.blocked.changed() => {
+                    let blocked = self.blocked.borrow_and_update().is_some();
+                    self.metrics.queue_blocked(blocked);
+                }
             }
         }
     }
@@ -167,7 +183,7 @@ impl Group {
             return;
         }
         let (queue, metrics) = (Arc::clone(&self.queue), Arc::clone(&self.metrics));
-        let publish = publish(queue, batch, self.settings.timeout, metrics);
+        let publish = publish(queue, self.blocked.clone(), batch, self.settings.timeout, metrics);
         self.in_flight.push(publish.map(move |()| pushes).boxed());
         self.pushes_in_flight += pushes;
     }
@@ -183,6 +199,7 @@ impl Drop for Group {
 /// Publishes one batch and answers its requests.
 async fn publish(
     queue: Arc<dyn Queue>,
+    mut blocked: watch::Receiver<Option<Arc<str>>>,
     batch: Vec<Waiting>,
     timeout: Duration,
     metrics: Arc<Metrics>,
@@ -191,21 +208,37 @@ async fn publish(
     let jobs: Vec<&[u8]> = batch.iter().map(|waiting| waiting.job.as_slice()).collect();
     let envelope = encode_batch(&jobs);
     let bytes = envelope.len();
-    let outcome = match tokio::time::timeout(timeout, queue.publish(Lane::Jobs, envelope)).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => {
+    let published = tokio::select! {
+        biased;
+        published = queue.publish(Lane::Jobs, envelope) => published,
+        reason = until_blocked(&mut blocked) => Err(QueueError::Blocked(reason)),
+        () = tokio::time::sleep(timeout) => {
+            tracing::warn!(pushes = batch.len(), bytes, ?timeout, "the queue did not confirm");
+            return conclude(batch, &Err(NotPublished::Late), begun, &metrics);
+        }
+    };
+    let outcome = match published {
+        Ok(()) => Ok(()),
+        // The engine has logged it once.
+        Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
+        Err(error) => {
             let error: &(dyn std::error::Error + 'static) = &error;
             tracing::warn!(pushes = batch.len(), bytes, error, "the queue did not take a batch");
             Err(NotPublished::Refused)
         }
-        Err(_) => {
-            tracing::warn!(pushes = batch.len(), bytes, ?timeout, "the queue did not confirm");
-            Err(NotPublished::Late)
-        }
     };
+    conclude(batch, &outcome, begun, &metrics);
+}
+
+fn conclude(
+    batch: Vec<Waiting>,
+    outcome: &Result<(), NotPublished>,
+    begun: Instant,
+    metrics: &Metrics,
+) {
     metrics.batch(batch.len(), begun.elapsed(), outcome.is_ok());
     for waiting in batch {
-        waiting.answer(outcome);
+        waiting.answer(outcome.clone());
     }
 }
 

@@ -2,7 +2,10 @@
 //!
 //! The text for a push begins with the meaning of its code and goes on with the field and what
 //! it must be. It never contains what the service knows and the caller does not: the cause of a
-//! 503 goes to the log.
+//! 503 goes to the log. Only why a broker takes nothing for now is told, because it says how long
+//! a caller may have to wait.
+
+use std::sync::Arc;
 
 use http::StatusCode;
 use push_shared::{codes::PushCode, ids::BadId};
@@ -61,6 +64,8 @@ pub(crate) enum Rejection {
     NoRoom(String),
     /// The service cannot do it now, and another try can help.
     Unavailable(&'static str),
+    /// The queue's server takes no messages for now, and why. Another try can help.
+    QueueBlocked(Arc<str>),
 }
 
 impl Rejection {
@@ -83,7 +88,7 @@ impl Rejection {
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooFrequent(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) | Self::QueueBlocked(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -111,7 +116,8 @@ impl Rejection {
             | Self::BodyTimeout
             | Self::Unknown(_)
             | Self::NoRoom(_)
-            | Self::Unavailable(_) => None,
+            | Self::Unavailable(_)
+            | Self::QueueBlocked(_) => None,
         }
     }
 
@@ -158,6 +164,9 @@ impl Rejection {
             Self::BodyTimeout => "the request's body did not arrive in time".into(),
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
+            Self::QueueBlocked(why) => {
+                format!("try again: the queue takes no messages for now: {why}")
+            }
         }
     }
 }
@@ -184,6 +193,7 @@ mod tests {
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),
+            (Rejection::QueueBlocked("".into()), 503, 503),
         ];
         for (rejection, http, number) in table {
             assert_eq!(rejection.http_status().as_u16(), http, "{rejection:?}");

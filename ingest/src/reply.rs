@@ -142,7 +142,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
         Rejection::NoSuchMethod(allow) => {
             reply.headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
-        Rejection::Unavailable(_) => {
+        Rejection::Unavailable(_) | Rejection::QueueBlocked(_) => {
             reply.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
         Rejection::TooFrequent(quota) => {

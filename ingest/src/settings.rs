@@ -3,7 +3,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::settings::{Mistakes, address, count, duration, size};
+use push_shared::{
+    index::REMOVED_APP_REFUSES,
+    settings::{Mistakes, address, count, duration, size},
+};
 
 /// Everything that ingest needs to know.
 #[derive(Debug, Clone)]
@@ -229,6 +232,10 @@ impl IngestArgs {
             && fresh > stale
         {
             mistakes.note("--app-stale (PUSH_APP_STALE): must not be shorter than --app-fresh");
+        }
+        // The index recognises what is asked with the record of a removed app for so long only.
+        if stale.is_some_and(|stale| stale > REMOVED_APP_REFUSES / 2) {
+            mistakes.note("--app-stale (PUSH_APP_STALE): must not be longer than 3h");
         }
         Some(AppSettings {
             fresh: fresh?,

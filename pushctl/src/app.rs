@@ -123,7 +123,7 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             let mut table = Table::new(&COLUMNS);
             let mut rows = Vec::new();
             for app in &apps {
-                let devices = index.count_devices(&app.app_id).await?;
+                let devices = index.count_devices(&app.into()).await?;
                 table.row(cells(app, devices));
                 rows.push(describe(app, devices));
             }
@@ -175,7 +175,7 @@ async fn store(index: &dyn Index, app: &App) -> anyhow::Result<()> {
 }
 
 async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::Result<()> {
-    let devices = index.count_devices(&app.app_id).await?;
+    let devices = index.count_devices(&app.into()).await?;
     let mut table = Table::new(&COLUMNS);
     table.row(cells(app, devices));
     out.result(table, &describe(app, devices))

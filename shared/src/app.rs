@@ -1,6 +1,6 @@
 //! An app: who may push to its devices, and how fast.
 
-use std::num::NonZeroU32;
+use std::{fmt, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,48 @@ use crate::{
     time::UnixMillis,
 };
 
+/// One app of a name: apps that are removed and made again share the name and nothing else, so
+/// whatever belongs to an app is kept and remembered under this.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AppKey {
+    /// The name.
+    pub id: AppId,
+    /// How many apps of this name were removed before it.
+    pub generation: u64,
+}
+
+impl AppKey {
+    /// The first app of a name.
+    pub fn first(id: AppId) -> Self {
+        Self { id, generation: 0 }
+    }
+}
+
+impl From<&App> for AppKey {
+    fn from(app: &App) -> Self {
+        Self { id: app.app_id.clone(), generation: app.generation }
+    }
+}
+
+/// The name; of a later app of it also the generation, after a character that no name has.
+impl fmt::Display for AppKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, generation } = self;
+        match generation {
+            0 => fmt::Display::fmt(id, f),
+            _ => write!(f, "{id}@{generation}"),
+        }
+    }
+}
+
 /// An app as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
     /// The app.
     pub app_id: AppId,
+    /// How many apps of this name were removed before it. The index counts.
+    #[serde(skip_serializing_if = "is_first", default)]
+    pub generation: u64,
     /// When it was made.
     pub created_at: UnixMillis,
     /// The secret in force.
@@ -33,6 +70,10 @@ pub struct App {
     pub pace: Option<NonZeroU32>,
 }
 
+fn is_first(generation: &u64) -> bool {
+    *generation == 0
+}
+
 /// A secret that was replaced and is still valid for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviousSecret {
@@ -47,6 +88,7 @@ impl App {
     pub fn new(app_id: AppId, secret: &Secret, now: UnixMillis) -> Self {
         Self {
             app_id,
+            generation: 0,
             created_at: now,
             secret: SecretHash::of(secret),
             previous: None,
@@ -86,6 +128,19 @@ mod tests {
         assert!(app.verify(old.expose().as_bytes(), UnixMillis(999)));
         assert!(!app.verify(old.expose().as_bytes(), UnixMillis(1000)));
         assert!(app.verify(new.expose().as_bytes(), UnixMillis(1000)));
+    }
+
+    #[test]
+    fn the_first_app_of_a_name_is_stored_as_before_there_were_generations() {
+        let mut app = App::new("a".parse().unwrap(), &Secret::generate(), UnixMillis(0));
+        let stored = serde_json::to_string(&app).unwrap();
+        assert!(!stored.contains("generation"));
+        assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
+        assert_eq!(AppKey::from(&app).to_string(), "a");
+        app.generation = 3;
+        let stored = serde_json::to_string(&app).unwrap();
+        assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
+        assert_eq!(AppKey::from(&app).to_string(), "a@3");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! joining such bytes, and the device payload inside is sent on as it is.
 
 mod job;
+mod task;
 
 use std::sync::Arc;
 
@@ -13,17 +14,20 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::job::encode_job;
+pub use self::{
+    job::encode_job,
+    task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
+};
 use crate::{
+    app::AppKey,
     ids::{AppId, MessageId},
-    index::Slice,
-    ledger::{Position, StrandId},
+    ledger::Earlier,
     message::Audience,
     time::UnixMillis,
 };
 
-/// The version that is written.
-pub const VERSION: u32 = 1;
+/// The newest version that is readable: that of a [`Task`]. Jobs are written as version 1.
+pub const VERSION: u32 = 2;
 
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,9 @@ pub enum BadEnvelope {
     /// Written by a newer program.
     #[error("envelope version {0} is newer than this program, which reads up to {VERSION}")]
     Version(u32),
+    /// A task that does not say what is to be done, or says two things.
+    #[error("not a readable envelope: it must ask for exactly one of partition and closing")]
+    Work,
 }
 
 /// One accepted push.
@@ -47,6 +54,20 @@ pub struct Job {
     pub audience: Arc<Audience>,
     /// Tells copies of one message id apart ([`crate::ledger::Entry::copy`]).
     pub copy: u64,
+    /// Which app of its name accepted it ([`AppKey::generation`]).
+    pub app_generation: u64,
+    /// Names the queue message for a claim, as [`PartitionTask::nonce`]: the copy, unless a worker
+    /// handed the job on.
+    pub nonce: u64,
+    /// As [`PartitionTask::continues`].
+    pub continues: Vec<Earlier>,
+}
+
+impl Job {
+    /// The app that accepted it, whose devices are meant. There may be another of its name by now.
+    pub fn app(&self) -> AppKey {
+        AppKey { id: self.head.app_id.clone(), generation: self.app_generation }
+    }
 }
 
 /// The part of a payload that the service itself reads.
@@ -67,6 +88,16 @@ struct JobOut<'a> {
     payload: &'a RawValue,
     audience: &'a Audience,
     copy: u64,
+    #[serde(skip_serializing_if = "is_first")]
+    app_generation: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nonce: Option<u64>,
+    #[serde(skip_serializing_if = "<[Earlier]>::is_empty")]
+    continues: &'a [Earlier],
+}
+
+fn is_first(generation: &u64) -> bool {
+    *generation == 0
 }
 
 impl<'a> JobOut<'a> {
@@ -75,6 +106,9 @@ impl<'a> JobOut<'a> {
             payload: serde_json::from_slice(&job.payload)?,
             audience: &job.audience,
             copy: job.copy,
+            app_generation: job.app_generation,
+            nonce: (job.nonce != job.copy).then_some(job.nonce),
+            continues: &job.continues,
         })
     }
 }
@@ -86,6 +120,11 @@ struct JobIn<'a> {
     audience: Audience,
     #[serde(default)]
     copy: u64,
+    #[serde(default)]
+    app_generation: u64,
+    nonce: Option<u64>,
+    #[serde(default)]
+    continues: Vec<Earlier>,
 }
 
 fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
@@ -95,6 +134,9 @@ fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
         payload: Bytes::copy_from_slice(job.payload.get().as_bytes()),
         audience: Arc::new(job.audience),
         copy: job.copy,
+        app_generation: job.app_generation,
+        nonce: job.nonce.unwrap_or(job.copy),
+        continues: job.continues,
     })
 }
 
@@ -103,7 +145,19 @@ fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
 /// # Errors
 /// If the job's payload is not JSON, which a decoded job's always is.
 pub fn encode_alone(job: &Job) -> Result<Bytes, serde_json::Error> {
-    Ok(encode_batch(&[serde_json::to_vec(&JobOut::of(job)?)?]))
+    encode_jobs([job])
+}
+
+/// Writes decoded jobs as a batch.
+///
+/// # Errors
+/// As [`encode_alone`].
+pub fn encode_jobs<'a>(
+    jobs: impl IntoIterator<Item = &'a Job>,
+) -> Result<Bytes, serde_json::Error> {
+    let write = |job| serde_json::to_vec(&JobOut::of(job)?);
+    let jobs: Vec<Vec<u8>> = jobs.into_iter().map(write).collect::<Result<_, _>>()?;
+    Ok(encode_batch(&jobs))
 }
 
 const BATCH_HEAD: &[u8] = b"{\"v\":1,\"jobs\":[";
@@ -129,9 +183,9 @@ struct Version {
     v: u32,
 }
 
-fn check_version(envelope: &[u8]) -> Result<(), BadEnvelope> {
+fn check_version(envelope: &[u8]) -> Result<u32, BadEnvelope> {
     let Version { v } = serde_json::from_slice(envelope)?;
-    if v > VERSION { Err(BadEnvelope::Version(v)) } else { Ok(()) }
+    if v > VERSION { Err(BadEnvelope::Version(v)) } else { Ok(v) }
 }
 
 /// A job that could be read, or the bytes of one that could not and why.
@@ -154,105 +208,12 @@ pub fn decode_batch(envelope: &[u8]) -> Result<Vec<JobResult>, BadEnvelope> {
     Ok(batch.jobs.into_iter().map(decode).collect())
 }
 
-/// The rest of one strand of a broadcast.
-#[derive(Debug, Clone)]
-pub struct Task {
-    /// The message.
-    pub job: Job,
-    /// Which strand.
-    pub strand: StrandId,
-    /// The whole strand of a broadcast; the ledger's checkpoint says how much of it is done.
-    /// Empty for named devices, which are in the job's audience.
-    pub slices: Vec<Slice>,
-    /// How often it was put off in a row, or how often a retry's devices were tried.
-    pub attempt: u32,
-    /// The batch whose devices a retry tries again.
-    pub retries: Option<BatchId>,
-    /// Somebody else was working on the strand, and this was its checkpoint when this message
-    /// was put off: it takes over only if the checkpoint has stayed there since.
-    pub overtaken_at: Option<Position>,
-}
-
-/// A batch of a strand, by where it began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BatchId {
-    /// The strand.
-    pub strand: StrandId,
-    /// The checkpoint before the batch.
-    pub from: Position,
-}
-
-impl Task {
-    /// Writes the task's envelope.
-    ///
-    /// # Errors
-    /// If the job's payload is not JSON, which a decoded job's always is.
-    pub fn encode(&self) -> Result<Bytes, serde_json::Error> {
-        #[derive(Serialize)]
-        struct TaskOut<'a> {
-            v: u32,
-            job: JobOut<'a>,
-            strand: StrandId,
-            #[serde(skip_serializing_if = "<[Slice]>::is_empty")]
-            slices: &'a [Slice],
-            attempt: u32,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            retries: Option<BatchId>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            overtaken_at: Option<Position>,
-        }
-        let out = TaskOut {
-            v: VERSION,
-            job: JobOut::of(&self.job)?,
-            strand: self.strand,
-            slices: &self.slices,
-            attempt: self.attempt,
-            retries: self.retries,
-            overtaken_at: self.overtaken_at,
-        };
-        serde_json::to_vec(&out).map(Bytes::from)
-    }
-
-    /// Reads a task's envelope.
-    ///
-    /// # Errors
-    /// If it is unreadable.
-    pub fn decode(envelope: &[u8]) -> Result<Self, BadEnvelope> {
-        #[derive(Deserialize)]
-        struct TaskIn<'a> {
-            #[serde(borrow)]
-            job: &'a RawValue,
-            strand: StrandId,
-            #[serde(default)]
-            slices: Vec<Slice>,
-            #[serde(default)]
-            attempt: u32,
-            #[serde(default)]
-            retries: Option<BatchId>,
-            #[serde(default)]
-            overtaken_at: Option<Position>,
-        }
-        check_version(envelope)?;
-        let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
-        Ok(Self {
-            job: decode_job(task.job)?,
-            strand: task.strand,
-            slices: task.slices,
-            attempt: task.attempt,
-            retries: task.retries,
-            overtaken_at: task.overtaken_at,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::Payload;
 
     const BATCH_V1: &[u8] = include_bytes!("../tests/golden/jobs-v1.json");
-    const RETRY_V1: &[u8] = include_bytes!("../tests/golden/retry-v1.json");
-    const TASK_V1: &[u8] = include_bytes!("../tests/golden/task-v1.json");
 
     #[test]
     fn a_batch_of_version_1_is_readable_and_written_the_same() {
@@ -263,20 +224,22 @@ mod tests {
             .iter()
             .map(|job| {
                 let payload: Payload<'_> = serde_json::from_slice(&job.payload).unwrap();
-                encode_job(&payload, &job.audience, job.copy).unwrap()
+                encode_job(&payload, &job.audience, job.copy, job.app_generation).unwrap()
             })
             .collect();
         assert_eq!(encode_batch(&again), BATCH_V1.trim_ascii());
     }
 
     #[test]
-    fn a_task_of_version_1_is_readable_and_written_the_same() {
-        let task = Task::decode(TASK_V1.trim_ascii()).unwrap();
-        assert_eq!(task.slices[1], Slice { shard: 7, from: 0, to: 12 });
-        assert_eq!(task.encode().unwrap(), TASK_V1.trim_ascii());
-        let retry = Task::decode(RETRY_V1.trim_ascii()).unwrap();
-        assert_eq!(retry.strand, StrandId::Retry(42));
-        assert_eq!(retry.encode().unwrap(), RETRY_V1.trim_ascii());
+    fn the_generation_of_an_app_is_kept_and_the_first_one_is_not_written() {
+        let first = decode_batch(BATCH_V1.trim_ascii()).unwrap().remove(0).unwrap();
+        assert_eq!(first.app(), AppKey::first(first.head.app_id.clone()));
+        let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
+        let later = encode_job(&payload, &first.audience, first.copy, 7).unwrap();
+        let later = decode_batch(&encode_batch(&[later])).unwrap().remove(0).unwrap();
+        assert_eq!(later.app().generation, 7);
+        let again = decode_batch(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
+        assert_eq!(again.app(), later.app());
     }
 
     #[test]
@@ -294,8 +257,8 @@ mod tests {
 
     #[test]
     fn an_envelope_of_a_newer_version_is_refused_by_name() {
-        let error = decode_batch(br#"{"v":2,"jobs":[]}"#).unwrap_err();
-        assert!(matches!(error, BadEnvelope::Version(2)));
+        let error = decode_batch(br#"{"v":3,"jobs":[]}"#).unwrap_err();
+        assert!(matches!(error, BadEnvelope::Version(3)));
         assert!(decode_batch(b"").is_err());
         assert!(Task::decode(b"\xff").is_err());
     }

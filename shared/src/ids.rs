@@ -123,11 +123,18 @@ impl MessageId {
         Self::seal(app, Uuid::now_v7(), u16::MAX)
     }
 
-    /// The id of every push of this app with this key, so that a retry is recognised.
+    /// The id of every push of this app with this key, so that a retry is recognised. Apps of one
+    /// name that came one after another have different ids for the same key.
     ///
-    /// The app's name has no NUL, so app and key cannot run into each other.
-    pub fn from_idempotency_key(app: &AppId, key: &[u8]) -> Self {
-        let digest = digest(b"push-message-id\0", app, key);
+    /// The app's name has no NUL and a key has none, so they cannot run into each other.
+    pub fn from_idempotency_key(app: &AppId, generation: u64, key: &[u8]) -> Self {
+        let digest = match generation {
+            0 => digest(b"push-message-id\0", app, key),
+            _ => {
+                let key = [&generation.to_be_bytes(), key].concat();
+                digest(b"push-message-id-of-later-app\0", app, &key)
+            }
+        };
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         Self::seal(app, Uuid::new_v8(id), 0)
@@ -227,10 +234,14 @@ mod tests {
     #[test]
     fn the_same_idempotency_key_gives_the_same_id_within_one_app_only() {
         let (a, b): (AppId, AppId) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let id = MessageId::from_idempotency_key(&a, b"k");
-        assert_eq!(id, MessageId::from_idempotency_key(&a, b"k"));
-        assert_ne!(id, MessageId::from_idempotency_key(&a, b"l"));
-        assert_ne!(id, MessageId::from_idempotency_key(&b, b"k"));
+        let id = MessageId::from_idempotency_key(&a, 0, b"k");
+        assert_eq!(id, MessageId::from_idempotency_key(&a, 0, b"k"));
+        assert_ne!(id, MessageId::from_idempotency_key(&a, 0, b"l"));
+        assert_ne!(id, MessageId::from_idempotency_key(&b, 0, b"k"));
+        let later = MessageId::from_idempotency_key(&a, 1, b"k");
+        assert_eq!(later, MessageId::from_idempotency_key(&a, 1, b"k"));
+        assert_ne!(later, id, "another app of that name");
+        assert_eq!(later.origin(&a), Origin::Derived);
     }
 
     #[test]
@@ -242,7 +253,7 @@ mod tests {
             let Origin::Issued(at) = id.origin(&a) else { panic!("{id}") };
             assert!((before..=UnixMillis::now()).contains(&at), "{id}");
         }
-        assert_eq!(MessageId::from_idempotency_key(&a, b"k").origin(&a), Origin::Derived);
+        assert_eq!(MessageId::from_idempotency_key(&a, 0, b"k").origin(&a), Origin::Derived);
         assert_eq!(MessageId::void(&a).origin(&a), Origin::Foreign);
         // 16 bits cannot tell every one: one in 65,536 strangers passes.
         let strangers = ids.iter().filter(|id| id.origin(&b) == Origin::Foreign).count();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     ids::{AppId, MessageId, Origin},
-    ledger::{Entry, Outcomes, Retried, State},
+    ledger::{Entry, FailReason, Outcomes, Retried, State},
     time::UnixMillis,
 };
 
@@ -38,10 +38,23 @@ pub struct Report {
     pub retried: Retried,
 }
 
+/// How long after its expiry the entry of a message may still be open. What no worker has recorded
+/// by then was lost with the index's last writes, or no worker ran for so long.
+pub const REST: Duration = Duration::from_mins(30);
+
+/// Whether an entry is still open although its message is over for longer than [`REST`].
+pub fn is_forgotten(entry: &Entry, now: UnixMillis) -> bool {
+    entry.expires_at.is_some_and(|at| now > at.plus(REST)) && !entry.is_closed()
+}
+
 impl Report {
-    /// On a message that has an entry.
-    pub fn of(entry: &Entry) -> Self {
-        Self {
+    /// On a message that has an entry, at this time.
+    ///
+    /// An entry that is still open when the message is over for longer than [`REST`] is reported
+    /// as closed: what is pending then counts as failed, as
+    /// [`Unrecorded`](FailReason::Unrecorded).
+    pub fn of(entry: &Entry, now: UnixMillis) -> Self {
+        let mut report = Self {
             message_id: entry.message_id,
             app_id: entry.app_id.clone(),
             state: entry.state(),
@@ -52,7 +65,17 @@ impl Report {
             outcomes: entry.outcomes.clone(),
             pending: entry.pending(),
             retried: entry.retried.clone(),
+        };
+        if is_forgotten(entry, now) {
+            if report.pending > 0 {
+                *report.outcomes.failed.entry(FailReason::Unrecorded).or_default() +=
+                    std::mem::take(&mut report.pending);
+            }
+            if report.state != State::Recalled {
+                report.state = State::Expired;
+            }
         }
+        report
     }
 
     /// On a message without an entry, where entries are kept for `retention`: it waits in the
@@ -83,6 +106,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{Opened, Plan};
 
     const WEEK: Duration = Duration::from_hours(7 * 24);
 
@@ -93,9 +117,34 @@ mod tests {
         let report = Report::of_waiting(&app, &id, now, WEEK).unwrap();
         assert_eq!((report.state, report.targeted, report.pending), (State::Accepted, 0, 0));
         assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), WEEK), None);
-        for id in [MessageId::void(&app), MessageId::from_idempotency_key(&app, b"k")] {
+        for id in [MessageId::void(&app), MessageId::from_idempotency_key(&app, 0, b"k")] {
             assert_eq!(Report::of_waiting(&app, &id, now, WEEK), None, "{id}");
         }
+    }
+
+    #[test]
+    fn an_entry_that_stays_open_is_reported_as_closed_after_its_rest() {
+        let app: AppId = "a".parse().unwrap();
+        let expires_at = UnixMillis(5_000);
+        let mut entry = Entry::begin(&Opened {
+            message_id: MessageId::issue(&app),
+            app_id: app,
+            accepted_at: UnixMillis(0),
+            expires_at,
+            copy: 0,
+            keep_until: UnixMillis::MAX,
+            plan: Some(Plan::named()),
+            claim: None,
+            replaces: None,
+        });
+        entry.targeted = 5;
+        entry.outcomes.sent = 3;
+        let before = Report::of(&entry, expires_at.plus(REST));
+        assert_eq!((before.state, before.pending), (State::Sending, 2));
+        let after = Report::of(&entry, expires_at.plus(REST).plus_seconds(1));
+        assert_eq!((after.state, after.pending), (State::Expired, 0));
+        assert_eq!(after.outcomes.failed[&FailReason::Unrecorded], 2);
+        assert_eq!(after.targeted, after.outcomes.total());
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_shared::{
-    ids::AppId,
-    index::{Index, Slice},
+    index::{AppKey, Index, Slice},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -104,7 +103,7 @@ pub(crate) async fn one_broadcast(
 
 /// Devices a second.
 async fn raw_scan(index: &dyn Index, crowd: &Crowd) -> anyhow::Result<f64> {
-    let app: AppId = APP.parse()?;
+    let app = AppKey::first(APP.parse()?);
     let extent = index.extent(&app).await?;
     let started = Instant::now();
     let reads = extent.iter().map(|slice| read(index, &app, *slice));
@@ -116,7 +115,7 @@ async fn raw_scan(index: &dyn Index, crowd: &Crowd) -> anyhow::Result<f64> {
     Ok(found as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn read(index: &dyn Index, app: &AppId, mut slice: Slice) -> anyhow::Result<usize> {
+async fn read(index: &dyn Index, app: &AppKey, mut slice: Slice) -> anyhow::Result<usize> {
     let (everyone, now) = (Targeting::everyone(), UnixMillis::now());
     let mut found = 0;
     loop {

@@ -6,8 +6,7 @@ use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_shared::{
     attributes::Attribute,
-    ids::AppId,
-    index::{Index, Slice},
+    index::{AppKey, Index, Slice},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -101,7 +100,7 @@ struct Audience<'a> {
     crowd: &'a Crowd,
     index: Arc<dyn Index>,
     raw: MultiplexedConnection,
-    app: AppId,
+    app: AppKey,
     extent: Vec<Slice>,
     wanted: &'a [(Attribute, &'a [&'a str])],
     /// How many of their columns have high bytes.
@@ -119,7 +118,7 @@ impl<'a> Audience<'a> {
         expected: u64,
     ) -> anyhow::Result<Self> {
         let index = crowd.index().await?;
-        let app: AppId = APP.parse()?;
+        let app = AppKey::first(APP.parse()?);
         let mut targeting = Targeting::everyone();
         for (attribute, values) in wanted {
             let values = values.iter().map(|value| attribute.normalise_wanted(value));

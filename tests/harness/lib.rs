@@ -3,7 +3,7 @@
 //!
 //! `tests/run` starts one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto for the whole
 //! run; tests share them, each in its own [`namespace`]. A test that breaks a server starts its
-//! own from [`servers`]. Nothing is skipped: without the servers of a run a test fails and says
+//! own from [`servers`], and one that needs a broker which misbehaves has a [`rogue_broker`]. Nothing is skipped: without the servers of a run a test fails and says
 //! how to run it.
 //!
 //! Every process is started through [`process::Process`], which ends it together with its
@@ -12,9 +12,11 @@
 pub mod broadcast;
 pub mod devices;
 pub mod eventually;
+pub mod invariants;
 pub mod ports;
 pub mod process;
 pub mod process_tree;
+pub mod rogue_broker;
 pub mod run;
 pub mod servers;
 pub mod service;
@@ -22,4 +24,5 @@ pub mod stack;
 
 pub use eventually::eventually;
 pub use ports::{Port, free_port};
+pub use rogue_broker::RogueBroker;
 pub use run::{amqp_url, mqtt_url, namespace, redis_cluster_url, redis_url};

@@ -74,10 +74,19 @@ impl Stack {
     /// # Panics
     /// If it does not become ready.
     pub async fn add_ingest(&mut self) {
+        self.add_ingest_with(&[]).await;
+    }
+
+    /// Like [`add_ingest`](Self::add_ingest), with these flags besides those it needs.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn add_ingest_with(&mut self, more: &[&str]) {
         let port = free_port().expect("a free port");
         let (engines, listen) = (self.engines(), port.address());
         let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
         flags.extend(["--listen", &listen]);
+        flags.extend(more);
         self.ingests.push(Program::start_ready("ingest", &flags).await);
         self.ports.push(port);
     }

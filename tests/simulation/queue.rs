@@ -1,146 +1,102 @@
-//! A queue in memory with everything a real one may do: deliver late, twice and out of order.
+//! The queue as one process sees it. It may deliver late, twice and out of order, as any may.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::pending,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_shared::{
-    queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, SampleSize, Settle},
-    time::UnixMillis,
+use push_shared::queue::{
+    Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, SampleSize, Settle,
 };
-use rand::RngExt;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-use crate::world::{Life, World, lock};
+use crate::{
+    fault::{ARRIVES, BLOCKED, Fault, Kind},
+    life::Life,
+    world::{World, lock},
+};
 
-#[derive(Debug, Default)]
-struct State {
-    next: u64,
-    ready: BTreeMap<Lane, VecDeque<(u64, Bytes)>>,
-    later: Vec<(UnixMillis, Lane, Bytes)>,
-    /// Undecided messages: who holds them.
-    held: BTreeMap<u64, Held>,
-    dead: Vec<(Lane, Bytes, String)>,
-}
+/// Once in so many times a seed takes another message than the first of a lane.
+const OUT_OF_ORDER: u32 = 8;
 
+/// A process's connection to the broker.
 #[derive(Debug)]
-struct Held {
-    lane: Lane,
-    payload: Bytes,
-    session: u64,
+pub(crate) struct SimQueue(pub(crate) Life);
+
+fn lost() -> QueueError {
+    QueueError::Unavailable("the session has ended".into())
 }
 
-/// The broker: one for all processes.
-#[derive(Debug, Default)]
-pub(crate) struct Broker {
-    state: Mutex<State>,
-    changed: Notify,
+/// What a publish stores.
+#[derive(Debug, Clone)]
+enum Publish {
+    Now(Lane, Bytes),
+    Later(Lane, Bytes, Duration),
+    Dead(Lane, String),
 }
 
-impl Broker {
-    /// Stores a message at once, as a producer would.
-    pub(crate) fn accept(&self, lane: Lane, payload: Bytes) {
-        lock(&self.state).push(lane, payload);
-        self.changed.notify_waiters();
-    }
-
-    /// Whether no message is left, delayed ones included.
-    pub(crate) fn is_empty(&self) -> bool {
-        let state = lock(&self.state);
-        state.held.is_empty()
-            && state.later.is_empty()
-            && state.ready.values().all(VecDeque::is_empty)
-    }
-
-    /// Reasons of the dead letters.
-    pub(crate) fn dead_reasons(&self) -> Vec<String> {
-        lock(&self.state).dead.iter().map(|(_, _, reason)| reason.clone()).collect()
-    }
-
-    /// Makes delayed messages visible that are due.
-    pub(crate) fn tick(&self, now: UnixMillis) {
-        let mut state = lock(&self.state);
-        let (due, later) = std::mem::take(&mut state.later).into_iter().partition(|m| m.0 <= now);
-        state.later = later;
-        let due: Vec<(UnixMillis, Lane, Bytes)> = due;
-        for (_, lane, payload) in due {
-            state.push(lane, payload);
-        }
-        drop(state);
-        self.changed.notify_waiters();
-    }
-
-    /// Gives everything a session holds to others, at the front or the back of the lanes.
-    pub(crate) fn lose_session(&self, session: u64, world: &World) {
-        let mut state = lock(&self.state);
-        let lost: Vec<u64> = state
-            .held
-            .iter()
-            .filter(|(_, held)| held.session == session)
-            .map(|(&id, _)| id)
-            .collect();
-        for id in lost {
-            state.put_back(id, world);
-        }
-        drop(state);
-        self.changed.notify_waiters();
-    }
-}
-
-impl State {
-    fn push(&mut self, lane: Lane, payload: Bytes) {
-        self.next += 1;
-        let id = self.next;
-        self.ready.entry(lane).or_default().push_back((id, payload));
-    }
-
-    fn put_back(&mut self, id: u64, world: &World) {
-        if let Some(held) = self.held.remove(&id) {
-            let lane = self.ready.entry(held.lane).or_default();
-            let place = world.random(|r| r.random_range(0..=lane.len()));
-            lane.insert(place, (id, held.payload));
+/// The broker stores a message.
+fn store(world: &Arc<World>, publish: Publish) {
+    world.tell(|| format!("        {publish:?}"));
+    let mut broker = lock(&world.broker);
+    match publish {
+        Publish::Now(lane, payload) => broker.push(lane, payload),
+        Publish::Dead(lane, reason) => broker.put_aside(lane, &reason),
+        Publish::Later(lane, payload, delay) => {
+            let print = broker.delay(lane, payload.clone());
+            drop(broker);
+            let world = world.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                lock(&world.broker).due(print, lane, payload);
+                world.changed.notify_waiters();
+            });
         }
     }
-}
-
-/// The queue as one process sees it.
-#[derive(Debug)]
-pub(crate) struct SimQueue {
-    broker: Arc<Broker>,
-    life: Life,
-    session: Arc<Mutex<u64>>,
+    world.changed.notify_waiters();
 }
 
 impl SimQueue {
-    /// A process's connection to the broker. Session numbers are unique in the world.
-    pub(crate) fn new(broker: Arc<Broker>, life: Life, session: u64) -> Self {
-        Self { broker, life, session: Arc::new(Mutex::new(session)) }
-    }
-
-    /// The session that holds what this process consumes now.
-    pub(crate) fn session(&self) -> u64 {
-        *lock(&self.session)
-    }
-
-    /// The connection was lost and made again: what comes from now on belongs to a new session.
-    pub(crate) fn reconnect(&self, session: u64) {
-        *lock(&self.session) = session;
-    }
-
-    fn lost() -> QueueError {
-        QueueError::Unavailable("the answer was lost".into())
+    async fn step(&self, publish: Publish) -> Result<(), QueueError> {
+        let world = self.0.world();
+        let blow = self.0.begin(Kind::Publish).await;
+        let answer = match blow.fault {
+            Some(Fault::PublishLost) => Err(lost()),
+            Some(Fault::PublishStored) => {
+                store(world, publish);
+                Err(lost())
+            }
+            Some(Fault::PublishArrives) => {
+                if let Publish::Now(lane, payload) | Publish::Later(lane, payload, _) = &publish {
+                    lock(&world.broker).announce(*lane, payload.clone());
+                }
+                world.after(ARRIVES, |world| {
+                    if let Publish::Now(lane, payload) | Publish::Later(lane, payload, _) = &publish
+                    {
+                        lock(&world.broker).arrives(*lane, payload);
+                    }
+                    store(world, publish);
+                });
+                Err(lost())
+            }
+            Some(Fault::Blocked) => {
+                // What was written to the broker is there whether it is waited for or not.
+                let _ = world.after(BLOCKED, |world| store(world, publish)).await;
+                Ok(())
+            }
+            _ => {
+                store(world, publish);
+                Ok(())
+            }
+        };
+        self.0.end(blow).await;
+        answer
     }
 }
 
 #[async_trait]
 impl Queue for SimQueue {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
-        self.life.step(|| self.broker.accept(lane, payload)).await.ok_or_else(Self::lost)
+        self.step(Publish::Now(lane, payload)).await
     }
 
     async fn publish_later(
@@ -149,37 +105,23 @@ impl Queue for SimQueue {
         payload: Bytes,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        let due = self.life.world().now().plus(delay);
-        let effect = || lock(&self.broker.state).later.push((due, lane, payload));
-        self.life.step(effect).await.ok_or_else(Self::lost)
+        self.step(Publish::Later(lane, payload, delay)).await
     }
 
     async fn consume(&self, lane: Lane, prefetch: u16) -> Result<Box<dyn Consumer>, QueueError> {
-        Ok(Box::new(SimConsumer {
-            broker: self.broker.clone(),
-            life: self.life.clone(),
-            session: self.session.clone(),
-            lane,
-            prefetch: usize::from(prefetch),
-        }))
+        Ok(Box::new(SimConsumer { life: self.0.clone(), lane, prefetch: usize::from(prefetch) }))
     }
 
-    async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
-        Ok(lock(&self.broker.state).ready.get(&lane).map_or(0, |lane| lane.len() as u64))
+    async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
+        Ok(0)
     }
 
     async fn peek(&self, _: Lane, _: SampleSize) -> Result<Vec<Bytes>, QueueError> {
         Ok(Vec::new())
     }
 
-    async fn publish_dead(
-        &self,
-        lane: Lane,
-        payload: Bytes,
-        reason: &str,
-    ) -> Result<(), QueueError> {
-        let effect = || lock(&self.broker.state).dead.push((lane, payload, reason.to_owned()));
-        self.life.step(effect).await.ok_or_else(Self::lost)
+    async fn publish_dead(&self, lane: Lane, _: Bytes, reason: &str) -> Result<(), QueueError> {
+        self.step(Publish::Dead(lane, reason.to_owned())).await
     }
 
     async fn dead(&self, _: usize) -> Result<Vec<DeadLetter>, QueueError> {
@@ -206,9 +148,7 @@ impl Queue for SimQueue {
 }
 
 struct SimConsumer {
-    broker: Arc<Broker>,
     life: Life,
-    session: Arc<Mutex<u64>>,
     lane: Lane,
     prefetch: usize,
 }
@@ -216,33 +156,26 @@ struct SimConsumer {
 impl SimConsumer {
     /// Takes a message, mostly the first, if prefetch allows it.
     fn take(&self) -> Option<Delivery> {
-        let session = *lock(&self.session);
-        let mut state = lock(&self.broker.state);
-        let mine = |held: &&Held| held.session == session && held.lane == self.lane;
-        if state.held.values().filter(mine).count() >= self.prefetch {
-            return None;
-        }
-        let lane = state.ready.get_mut(&self.lane)?;
-        let place = self.life.world().random(|r| {
-            if r.random_ratio(1, 8) { r.random_range(0..lane.len().max(1)) } else { 0 }
-        });
-        let (id, payload) = lane.remove(place)?;
-        let held = Held { lane: self.lane, payload: payload.clone(), session };
-        state.held.insert(id, held);
-        let settle =
-            SimSettle { broker: self.broker.clone(), life: self.life.clone(), id, session };
-        Some(Delivery::new(payload, false, Box::new(settle)))
+        let world = self.life.world();
+        let session = self.life.session()?;
+        let which = |of| lock(&world.choices).which(of, OUT_OF_ORDER);
+        let (id, message) = lock(&world.broker).take(self.lane, session, self.prefetch, which)?;
+        self.life.takes();
+        world.tell(|| format!("        session {session} takes {:?}", message.payload));
+        let settle = SimSettle { life: self.life.clone(), id, session };
+        Some(Delivery::new(message.payload, message.deliveries, Box::new(settle)))
     }
 }
 
 #[async_trait]
 impl Consumer for SimConsumer {
     async fn next(&mut self) -> Result<Delivery, QueueError> {
+        let life = self.life.clone();
         loop {
-            if self.life.is_dead() {
+            if life.is_dead() {
                 pending::<()>().await;
             }
-            let changed = self.broker.changed.notified();
+            let changed = life.world().changed.notified();
             if let Some(delivery) = self.take() {
                 return Ok(delivery);
             }
@@ -255,44 +188,50 @@ impl Consumer for SimConsumer {
     }
 }
 
+/// A message that a process holds, until it has decided about it.
 struct SimSettle {
-    broker: Arc<Broker>,
     life: Life,
     id: u64,
     session: u64,
 }
 
 impl SimSettle {
-    /// Whether this session still holds the message.
-    fn holds(&self) -> bool {
-        lock(&self.broker.state).held.get(&self.id).is_some_and(|h| h.session == self.session)
+    fn give_back(&self) -> bool {
+        let world = self.life.world();
+        let which = |of| lock(&world.choices).which(of, OUT_OF_ORDER);
+        lock(&world.broker).give_back(self.id, self.session, which)
     }
 }
 
 #[async_trait]
 impl Settle for SimSettle {
     async fn ack(self: Box<Self>) -> Result<(), QueueError> {
-        let effect = || {
-            let held = self.holds();
-            if held {
-                lock(&self.broker.state).held.remove(&self.id);
-            }
-            held
+        let world = self.life.world();
+        let blow = self.life.begin(Kind::Ack).await;
+        let acked = if blow.is(Fault::AckLost) {
+            let mut custody = lock(&world.custody);
+            custody.cut_off(self.life.id(), lock(&world.broker).parts(self.id).into_iter());
+            drop(custody);
+            self.give_back();
+            false
+        } else {
+            lock(&world.broker).ack(self.id, self.session)
         };
-        let acked = self.life.step(effect).await;
-        self.broker.changed.notify_waiters();
-        if acked == Some(true) { Ok(()) } else { Err(SimQueue::lost()) }
+        world.changed.notify_waiters();
+        self.life.end(blow).await;
+        if acked { Ok(()) } else { Err(lost()) }
     }
 
     async fn requeue(self: Box<Self>) -> Result<(), QueueError> {
-        let effect = || {
-            if self.holds() {
-                lock(&self.broker.state).put_back(self.id, self.life.world());
-            }
-        };
-        let told = self.life.step(effect).await;
-        self.broker.changed.notify_waiters();
-        told.ok_or_else(SimQueue::lost)
+        let blow = self.life.begin(Kind::Requeue).await;
+        let given = self.give_back();
+        self.life.world().changed.notify_waiters();
+        self.life.end(blow).await;
+        if given { Ok(()) } else { Err(lost()) }
+    }
+
+    fn is_held(&self) -> bool {
+        self.life.knows(self.session)
     }
 }
 
@@ -300,9 +239,9 @@ impl Drop for SimSettle {
     fn drop(&mut self) {
         // Dropped undecided by a living process: it comes back. A dead one's messages come back
         // when the broker notices.
-        if !self.life.is_dead() && self.holds() {
-            lock(&self.broker.state).put_back(self.id, self.life.world());
-            self.broker.changed.notify_waiters();
+        if !self.life.is_dead() {
+            self.give_back();
+            self.life.lets_go();
         }
     }
 }

@@ -1,195 +1,247 @@
-//! The world of a simulation: virtual time, seeded chance, and processes that can die.
+//! The world of a simulation: virtual time, the choices of the run, what all processes share, and
+//! the rules that were seen broken.
 //!
-//! Every call of a worker into an engine or a transport is a *step*. Around each step chance
-//! decides, from the seed alone, how long it takes, whether the process dies before or after the
-//! step took effect, and whether its answer is lost. The world runs on one thread with Tokio's
-//! paused clock, so a seed replays exactly.
+//! Everything runs on one thread with Tokio's paused clock, so a run replays exactly.
 
 use std::{
-    future::pending,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use push_shared::time::UnixMillis;
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use push_fanout_worker::WorkerSettings;
+use push_shared::{ids::AppId, time::UnixMillis};
+use push_tests::invariants::Violation;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
-/// How likely things go wrong, in parts of 1000 for each step.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Faults {
-    /// The process dies, before or after the step takes effect.
-    pub(crate) crash: u32,
-    /// The step's answer is lost, before or after it takes effect.
-    pub(crate) lost: u32,
-    /// The queue loses a process's connection: what it holds is delivered to others while it
-    /// goes on working.
-    pub(crate) cut_off: u32,
-    /// The longest a step takes, in milliseconds.
-    pub(crate) longest_step: u64,
-}
+use crate::{
+    broker::Broker,
+    choices::{self, Choices, Schedule},
+    custody::Custody,
+    fault::{Fault, Faults, Kind},
+    inbox::Inbox,
+    life::Life,
+    people::Push,
+    store::Store,
+};
 
-/// Chance, time and the tally of faults.
+/// The time at which a world begins; well after the epoch.
+const BEGINNING: UnixMillis = UnixMillis(1_000_000);
+
+/// What all processes of a run share.
 #[derive(Debug)]
 pub(crate) struct World {
-    random: Mutex<SmallRng>,
-    started: tokio::time::Instant,
-    faults: Mutex<Faults>,
-    /// Faults that can lead to a repeated batch.
-    pub(crate) faults_seen: AtomicU64,
-    /// Rules that were seen broken while it happened.
-    broken: Mutex<Vec<String>>,
-    /// A fingerprint of everything that happened.
-    trace: AtomicU64,
-}
-
-/// What a process meets at one step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Nothing.
-    Fine,
-    /// The answer is lost; whether the step took effect is in the field.
-    Lost(bool),
-    /// The process dies; whether the step took effect is in the field.
-    Crash(bool),
+    pub(crate) app: AppId,
+    pub(crate) settings: WorkerSettings,
+    traced: bool,
+    pub(crate) choices: Mutex<Choices>,
+    pub(crate) store: Mutex<Store>,
+    pub(crate) broker: Mutex<Broker>,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) custody: Mutex<Custody>,
+    pub(crate) pushes: Mutex<Vec<Push>>,
+    /// Every process there ever was.
+    pub(crate) processes: Mutex<Vec<Life>>,
+    /// Something changed at the broker.
+    pub(crate) changed: Notify,
+    started: Instant,
+    steps: AtomicU32,
+    sessions: AtomicU64,
+    /// Effects that are still to come by themselves.
+    to_come: AtomicUsize,
+    /// Until when the index refuses writes.
+    refusing: Mutex<UnixMillis>,
+    violations: Mutex<Vec<Violation>>,
+    /// A fingerprint of the state after each step.
+    states: Mutex<Vec<u64>>,
+    /// The faults that have struck.
+    struck: Mutex<Schedule>,
 }
 
 impl World {
-    /// A world for this seed. Must be made within its runtime.
-    pub(crate) fn new(seed: u64, faults: Faults) -> Arc<Self> {
+    /// A world with these choices. Must be made within its runtime.
+    pub(crate) fn new(choices: Choices, settings: WorkerSettings) -> Arc<Self> {
         Arc::new(Self {
-            random: Mutex::new(SmallRng::seed_from_u64(seed)),
-            started: tokio::time::Instant::now(),
-            faults: Mutex::new(faults),
-            faults_seen: AtomicU64::new(0),
-            broken: Mutex::default(),
-            trace: AtomicU64::new(0),
+            app: "app".parse().expect("an app id"),
+            settings,
+            traced: std::env::var_os("PUSH_SIM_TRACE").is_some(),
+            choices: Mutex::new(choices),
+            store: Mutex::default(),
+            broker: Mutex::default(),
+            inbox: Mutex::default(),
+            custody: Mutex::default(),
+            pushes: Mutex::default(),
+            processes: Mutex::default(),
+            changed: Notify::new(),
+            started: Instant::now(),
+            steps: AtomicU32::new(0),
+            sessions: AtomicU64::new(0),
+            to_come: AtomicUsize::new(0),
+            refusing: Mutex::default(),
+            violations: Mutex::default(),
+            states: Mutex::default(),
+            struck: Mutex::default(),
         })
     }
 
-    /// The time in the world; it begins well after the epoch.
+    /// The time in the world.
     pub(crate) fn now(&self) -> UnixMillis {
-        UnixMillis(1_000_000).plus(self.started.elapsed())
+        BEGINNING.plus(self.started.elapsed())
     }
 
-    /// Uses the world's chance.
-    pub(crate) fn random<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
-        let mut random = lock(&self.random);
-        let time = self.started.elapsed().as_millis() as u64;
-        let before = self.trace.load(Ordering::Relaxed);
-        let mixed =
-            (before ^ time).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ random.clone().random::<u64>();
-        self.trace.store(mixed.rotate_left(17), Ordering::Relaxed);
-        draw(&mut random)
+    /// A number that no session had before.
+    pub(crate) fn new_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on nothing goes wrong any more.
-    pub(crate) fn heal(&self) {
-        let mut faults = lock(&self.faults);
-        *faults = Faults { crash: 0, lost: 0, cut_off: 0, ..*faults };
+    /// A process takes a step: the faults that strike it.
+    pub(crate) fn strike(&self, kind: Kind, life: &Life) -> Vec<Fault> {
+        let step = self.steps.fetch_add(1, Ordering::Relaxed);
+        let can = || {
+            let mut can = Faults::default();
+            let without = std::env::var("PUSH_SIM_WITHOUT").unwrap_or_default();
+            let without: Vec<&str> = without.split(' ').collect();
+            let faults = Fault::ALL
+                .iter()
+                .filter(|fault| fault.strikes(kind))
+                .filter(|f| !without.contains(&f.name()));
+            faults.filter(|fault| self.can(**fault, life)).for_each(|fault| can.add(*fault));
+            can
+        };
+        let faults = lock(&self.choices).strike(step, can);
+        lock(&self.struck).extend(faults.iter().map(|fault| (step, *fault)));
+        self.tell(|| format!("step {step} of {life:?}: {kind:?} {faults:?}"));
+        faults
+    }
+
+    /// The faults that have struck, as a schedule is written.
+    pub(crate) fn struck(&self) -> String {
+        choices::write(&lock(&self.struck))
+    }
+
+    /// Whether this fault has struck.
+    pub(crate) fn has_struck(&self, fault: Fault) -> bool {
+        lock(&self.struck).iter().any(|(_, struck)| *struck == fault)
+    }
+
+    /// Whether a fault made a step take longer than steps do.
+    pub(crate) fn was_stretched(&self) -> bool {
+        [Fault::Slow, Fault::Late, Fault::Freeze].into_iter().any(|fault| self.has_struck(fault))
+    }
+
+    /// Whether the state of the world allows a fault that its step allows.
+    fn can(&self, fault: Fault, life: &Life) -> bool {
+        match fault {
+            Fault::Stop => !life.is_leaving(),
+            Fault::ForgetOne => lock(&self.store).journal_len() > 0,
+            Fault::ForgetThree => lock(&self.store).journal_len() > 1,
+            Fault::ForgetEntry => lock(&self.store).journal_len() > 1,
+            Fault::Recall => {
+                let store = lock(&self.store);
+                let pushes = lock(&self.pushes);
+                pushes.iter().any(|push| store.recalled_for(&push.id, self.now()).is_none())
+            }
+            Fault::Remove | Fault::Reuse => {
+                lock(&self.store).people.iter().any(|person| person.removed.is_none())
+            }
+            Fault::Newer => lock(&self.broker).newer() == 0,
+            _ => true,
+        }
+    }
+
+    /// A fingerprint of everything that happened.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.now(), &*lock(&self.states), self.steps.load(Ordering::Relaxed)).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Tells what happens, where a single schedule is replayed with `PUSH_SIM_TRACE` set.
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.traced {
+            println!("{:>7} {}", self.now().0 - BEGINNING.0, what());
+        }
     }
 
     /// Notes a rule that was broken.
-    pub(crate) fn broken(&self, what: String) {
-        lock(&self.broken).push(what);
+    pub(crate) fn broken(&self, violations: impl IntoIterator<Item = Violation>) {
+        lock(&self.violations).extend(violations);
     }
 
-    /// The first rule that was broken.
-    pub(crate) fn first_broken(&self) -> Option<String> {
-        lock(&self.broken).first().cloned()
+    /// The rules that were broken.
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        lock(&self.violations).clone()
     }
 
-    /// The fingerprint of all steps so far: equal for two runs only if they went the same way.
-    pub(crate) fn trace(&self) -> u64 {
-        self.trace.load(Ordering::Relaxed)
+    /// Does something after a time, whatever becomes of who caused it.
+    pub(crate) fn after(
+        self: &Arc<Self>,
+        time: Duration,
+        effect: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> tokio::task::JoinHandle<()> {
+        self.to_come.fetch_add(1, Ordering::Relaxed);
+        let world = self.clone();
+        tokio::spawn(async move {
+            sleep(time).await;
+            effect(&world);
+            world.to_come.fetch_sub(1, Ordering::Relaxed);
+            world.changed.notify_waiters();
+        })
     }
 
-    fn happens(&self, chance: impl FnOnce(&Faults) -> u32) -> bool {
-        let chance = chance(&lock(&self.faults));
-        let happens = chance > 0 && self.random(|r| r.random_range(0..1000) < chance);
-        if happens {
-            self.faults_seen.fetch_add(1, Ordering::Relaxed);
-        }
-        happens
+    /// The index refuses writes for so long.
+    pub(crate) fn refuse_for(&self, time: Duration) {
+        *lock(&self.refusing) = self.now().plus(time);
     }
 
-    /// Whether the queue cuts a process off now.
-    pub(crate) fn cuts_off(&self) -> bool {
-        self.happens(|faults| faults.cut_off)
-    }
-}
-
-/// A process of the service, as far as the world is concerned: alive or dead.
-#[derive(Debug, Clone)]
-pub(crate) struct Life {
-    world: Arc<World>,
-    dead: Arc<AtomicBool>,
-}
-
-impl Life {
-    /// A new process.
-    pub(crate) fn new(world: Arc<World>) -> Self {
-        Self { world, dead: Arc::new(AtomicBool::new(false)) }
+    /// Whether the index refuses writes now.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.now() < *lock(&self.refusing)
     }
 
-    /// The world it lives in.
-    pub(crate) fn world(&self) -> &World {
-        &self.world
+    /// Notes the state after a step.
+    pub(crate) fn observe(&self) {
+        let mut hasher = DefaultHasher::new();
+        lock(&self.store).hash(&mut hasher);
+        lock(&self.broker).hash(&mut hasher);
+        lock(&self.inbox).hash(&mut hasher);
+        lock(&self.states).push(hasher.finish());
     }
 
-    /// Whether it has died. A dead process never returns from any step.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+    /// The states after each step.
+    pub(crate) fn states(&self) -> Vec<u64> {
+        std::mem::take(&mut lock(&self.states))
     }
 
-    /// It dies now.
-    pub(crate) fn kill(&self) {
-        self.dead.store(true, Ordering::Relaxed);
+    /// Whether nothing is left to do and nothing will happen by itself.
+    fn is_quiet(&self) -> bool {
+        self.to_come.load(Ordering::Relaxed) == 0
+            && lock(&self.broker).is_empty()
+            && lock(&self.processes).iter().all(Life::is_idle)
     }
 
-    /// Takes one step: `effect` happens at one instant somewhere in it, or not at all. `None`
-    /// when the answer is lost.
-    pub(crate) async fn step<T>(&self, effect: impl FnOnce() -> T) -> Option<T> {
-        self.pass_time().await;
-        let fate = self.fate();
-        let result = match fate {
-            Fate::Lost(false) | Fate::Crash(false) => None,
-            Fate::Fine | Fate::Lost(true) | Fate::Crash(true) => Some(effect()),
-        };
-        if let Fate::Crash(_) = fate {
-            self.kill();
-        }
-        self.pass_time().await;
-        if let Fate::Lost(_) = fate { None } else { result }
-    }
-
-    /// Waits a little; a dead process waits for ever.
-    async fn pass_time(&self) {
-        let longest = lock(&self.world.faults).longest_step;
-        let millis = self.world.random(|r| r.random_range(0..=longest));
-        if millis > 0 {
-            tokio::time::sleep(Duration::from_millis(millis)).await;
-        }
-        if self.is_dead() {
-            pending::<()>().await;
-        }
-    }
-
-    fn fate(&self) -> Fate {
-        let took_effect = |world: &World| world.random(|r| r.random_bool(0.5));
-        if self.world.happens(|faults| faults.crash) {
-            Fate::Crash(took_effect(&self.world))
-        } else if self.world.happens(|faults| faults.lost) {
-            Fate::Lost(took_effect(&self.world))
-        } else {
-            Fate::Fine
+    /// Waits until nothing is left to do. False if that takes longer than `most`.
+    pub(crate) async fn quiet(&self, most: Duration) -> bool {
+        let deadline = Instant::now() + most;
+        loop {
+            let changed = self.changed.notified();
+            if self.is_quiet() {
+                return true;
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return false;
+            }
         }
     }
 }
 
-/// Locks a state of the world; a panic elsewhere does not matter to it.
+/// Locks a part of the world; a panic elsewhere does not matter to it.
 pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

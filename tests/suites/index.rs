@@ -19,8 +19,14 @@ mod ledger;
 mod model;
 #[path = "index/pacing.rs"]
 mod pacing;
+#[path = "index/refusals.rs"]
+mod refusals;
+#[path = "index/removal.rs"]
+mod removal;
 #[path = "index/scanning.rs"]
 mod scanning;
+#[path = "index/sent_once.rs"]
+mod sent_once;
 
 /// Runs every sentence of the suite against every engine.
 macro_rules! suite {
@@ -47,6 +53,13 @@ suite! {
         an_app_is_created_once_and_updated_only_if_it_exists,
         apps_are_listed_by_id,
         a_removed_app_leaves_no_device_and_can_come_back;
+    removal:
+        each_app_of_a_name_has_a_generation_and_a_record_of_its_own,
+        a_registration_for_a_removed_app_is_refused_and_never_seen_by_the_next_one,
+        nothing_is_read_or_removed_with_the_key_of_a_removed_app,
+        a_code_of_a_removed_app_never_means_a_value_of_the_next_one,
+        what_a_removed_app_still_sends_is_not_taken_off_the_next_ones_pace,
+        registrations_during_a_removal_leave_nothing;
     devices:
         a_device_comes_back_as_it_was_registered,
         registering_again_replaces_the_device_and_keeps_its_time_of_registration,
@@ -71,14 +84,16 @@ suite! {
         a_plan_known_from_the_start_needs_no_step_of_its_own,
         the_first_plan_stays_in_force,
         counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began,
-        of_two_workers_with_one_strand_one_is_overtaken,
-        a_retry_is_open_from_the_batch_that_opens_it_until_it_ends,
+        of_two_workers_at_one_partition_one_saves_and_the_other_is_told,
+        a_claim_is_part_of_what_a_step_follows_on,
+        leftovers_stay_until_a_step_replaces_them,
+        a_copy_replaces_only_the_one_that_it_names,
         a_recall_is_told_to_every_batch_that_follows,
-        what_is_settled_cannot_be_recalled,
+        what_has_an_outcome_cannot_be_recalled,
         a_message_can_be_recalled_before_it_begins,
         an_early_recall_counts_in_its_own_app_only,
         an_entry_belongs_to_its_app,
-        a_step_for_a_message_without_entry_is_an_error_and_leaves_none;
+        a_step_for_a_message_without_entry_says_so_and_leaves_none;
     pacing:
         every_engine_grants_what_the_definition_grants,
         workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,

@@ -7,7 +7,7 @@ use std::{process::Stdio, time::Duration};
 
 use bytes::Bytes;
 use push_fanout_worker::transport::{
-    Outcome, Outgoing, Transport as _, TransportError,
+    Lifetime, Outcome, Outgoing, Transport as _,
     mqtt::{MqttSettings, MqttTransport, MqttUrl},
 };
 use push_shared::{
@@ -31,6 +31,9 @@ const LONG: Duration = Duration::from_secs(600);
 /// After this a broker has noticed that a message with one second to live is over: brokers count
 /// whole seconds, and may be one off.
 const EXPIRED: Duration = Duration::from_millis(2500);
+
+/// How long a message with time to live 0 may be tried: longer than a try takes here.
+const NOW_WINDOW: Duration = Duration::from_secs(30);
 
 macro_rules! on_every_broker {
     ($($behaviour:ident)*) => {
@@ -150,34 +153,36 @@ async fn a_frozen_broker_is_unavailable_in_bounded_time_and_served_again_when_it
     };
     let transport = MqttTransport::start(url, settings);
     let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
-    assert_eq!(transport.deliver(&push, &targets, now()).await.unwrap(), [Outcome::Sent]);
+    assert_eq!(transport.deliver(&push, &targets, now()).await, [Outcome::Sent]);
     broker.freeze().unwrap();
     let answer = tokio::time::timeout(DEADLINE, transport.deliver(&push, &targets, now())).await;
-    assert!(matches!(answer.unwrap(), Err(TransportError::Unavailable(_))));
+    assert_eq!(answer.unwrap(), [Outcome::Undecided]);
     broker.thaw().unwrap();
     eventually("the thawed broker is served", DEADLINE, async || {
-        transport.deliver(&push, &targets, now()).await.map_err(|error| error.to_string())
+        match transport.deliver(&push, &targets, now()).await[..] {
+            [Outcome::Sent] => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_delivery_outlives_the_restart_of_its_broker() {
+async fn a_delivery_waits_for_the_restart_of_its_broker() {
     let mut broker = Mosquitto::start().await.unwrap();
     let app = namespace();
     let settings = MqttSettings { patience: DEADLINE, ..MqttSettings::default() };
     let transport = MqttTransport::start(broker.url().parse().unwrap(), settings);
-    eventually("there is a session", DEADLINE, async || {
-        if transport.ready().await { Ok(()) } else { Err("none".to_owned()) }
-    })
-    .await;
+    is_ready(&transport, true).await;
     broker.kill();
+    // Until the end of its sessions is noticed, messages are handed over and never answered.
+    is_ready(&transport, false).await;
     let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
     let (answer, restarted) =
         tokio::join!(transport.deliver(&push, &targets, now()), broker.restart());
     restarted.unwrap();
-    // The broker forgot its sessions, so nobody listens; what counts is that it was asked.
-    assert_eq!(answer.unwrap(), [Outcome::Failed(FailReason::NoSubscriber)]);
+    // The broker forgot its sessions, so no device listens; what counts is that it was asked.
+    assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
 }
 
 #[tokio::test]
@@ -236,7 +241,11 @@ fn message(app: &str, payload: &str, lifetime: Duration) -> Outgoing {
         app_id: app.parse().unwrap(),
         message_id: MessageId::issue(&app.parse().unwrap()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
-        expires_at: now().plus(lifetime),
+        lifetime: if lifetime.is_zero() {
+            Lifetime::NowOrNever { until: now().plus(NOW_WINDOW) }
+        } else {
+            Lifetime::Until(now().plus(lifetime))
+        },
     }
 }
 
@@ -252,13 +261,21 @@ fn targets(names: &[&str]) -> Vec<Target> {
 /// Sends over a transport of its own, once that is connected.
 async fn send(broker: &MqttUrl, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
     let transport = MqttTransport::start(broker.clone(), MqttSettings::default());
-    eventually("there is a session", DEADLINE, async || {
-        if transport.ready().await { Ok(()) } else { Err("none".to_owned()) }
-    })
-    .await;
-    let outcomes = transport.deliver(message, &targets(names), now()).await.unwrap();
+    is_ready(&transport, true).await;
+    let outcomes = transport.deliver(message, &targets(names), now()).await;
     transport.close().await;
     outcomes
+}
+
+/// Waits until the transport has a session, or has none.
+async fn is_ready(transport: &MqttTransport, wanted: bool) {
+    eventually("the transport has noticed its broker", DEADLINE, async || {
+        match transport.ready().await {
+            ready if ready == wanted => Ok(()),
+            ready => Err(format!("ready: {ready}")),
+        }
+    })
+    .await;
 }
 
 async fn device(broker: &MqttUrl, app: &str, name: &str) -> Subscriber {

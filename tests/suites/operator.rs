@@ -97,7 +97,7 @@ async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outage
     }
 
     redis.kill();
-    says(&mut watch, "the index is not available").await;
+    says(&mut watch, "trying for 60s").await;
     redis.restart().await.unwrap();
     says(&mut watch, "the index answers again").await;
 

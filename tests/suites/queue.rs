@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "queue/alarm.rs"]
+mod alarm;
 #[path = "queue/contract.rs"]
 mod contract;
 #[path = "queue/rabbitmq.rs"]
@@ -10,6 +12,8 @@ mod rabbitmq;
 mod restart;
 #[path = "queue/tools.rs"]
 mod tools;
+#[path = "queue/upgrade.rs"]
+mod upgrade;
 
 use std::sync::Arc;
 
@@ -63,8 +67,9 @@ macro_rules! contract {
 contract! {
     a_message_is_delivered_once_and_gone_after_its_ack
     messages_come_in_the_order_in_which_they_were_published
-    what_is_dropped_undecided_comes_back_marked_as_redelivered
-    what_is_requeued_comes_back_marked_as_redelivered
+    what_is_dropped_undecided_comes_back_and_says_how_often
+    what_is_requeued_comes_back_and_says_how_often
+    a_delivery_is_held_while_no_other_consumer_can_have_it
     prefetch_bounds_the_undecided_deliveries
     dropping_deliveries_does_not_use_up_the_prefetch
     a_delayed_message_comes_after_its_delay_and_soon_after
@@ -72,7 +77,7 @@ contract! {
     dead_letters_are_listed_without_being_removed
     dead_letters_are_replayed_by_name_and_all_together
     dead_letters_are_dropped_by_name_and_all_together
-    what_kills_its_consumers_goes_to_the_dead_letters_and_blocks_nothing
+    what_kills_its_consumers_is_counted_until_a_worker_puts_it_aside
     two_consumers_share_a_lane
     lanes_do_not_mix
     a_message_of_a_mebibyte_arrives_whole

@@ -9,7 +9,10 @@
     reason = "a test ends where something is wrong, and says what it counted"
 )]
 
-use std::{fmt::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use push_shared::queue::amqp::queue_names;
 use push_tests::{
@@ -18,6 +21,7 @@ use push_tests::{
     devices::Devices,
     eventually, redis_url,
     servers::{Mosquitto, RabbitMq, Redis},
+    service::{Program, pushctl_output},
     stack::{APP, PATIENCE, Servers, Stack},
 };
 use serde_json::{Value, json};
@@ -179,34 +183,73 @@ async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_
     world.judge(&id, 6).await;
 }
 
-/// Raises an alarm at RabbitMQ in the middle of a broadcast, and lifts it again.
-async fn alarm(raise: &[&str], lift: &[&str]) {
-    let world = World::start().await;
-    let mut worker = world.stack.worker(&STEPS).await;
-    let id = world.stack.begin_broadcast().await;
-    world.amqp.control(raise).await.unwrap();
-    let refused = eventually("a push is refused", PATIENCE, async || {
-        let (status, answer) = world.stack.try_push(&everyone()).await;
-        if status == 503 { Ok(answer) } else { Err(answer.to_string()) }
+/// Waits until a program says that it is not ready because the broker takes nothing.
+async fn is_not_ready_for(reason: &str, program: &Program) {
+    eventually("it is not ready and says why", PATIENCE, async || match program.is_ready().await {
+        Err(seen) if seen.contains(reason) => Ok(()),
+        other => Err(format!("{other:?}")),
     })
     .await;
-    assert_eq!(refused["status"], 503, "{refused}");
+}
+
+/// What `doctor` says about publishing: level and detail.
+async fn diagnosis(stack: &Stack) -> (Value, String) {
+    let mut flags = stack.engines();
+    flags.extend(["doctor", "--json"].map(str::to_owned));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    // It fails where it finds an error, and says everything all the same.
+    let output = pushctl_output(&flags).await;
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let found = findings.iter().find(|finding| finding["subject"] == "publishing").unwrap();
+    (found["level"].clone(), found["detail"].as_str().unwrap().to_owned())
+}
+
+/// Raises an alarm at RabbitMQ in the middle of a broadcast, and lifts it again.
+async fn alarm(raise: &[&str], reason: &str, lift: &[&str]) {
+    const BLOCKED: &str = "push_ingest_queue_blocked";
+    let world = World::start().await;
+    // So slow that the broadcast is still in its middle when the alarm is there.
+    let slow = [&STEPS[..], &["--discard-latency", "20ms"]].concat();
+    let mut worker = world.stack.worker(&slow).await;
+    let id = world.stack.begin_broadcast().await;
+    world.amqp.control(raise).await.unwrap();
+    // The first push is how ingest learns of it.
+    for push in ["the first", "the second"] {
+        let begun = Instant::now();
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        let took = begun.elapsed();
+        assert_eq!((status, &answer["status"]), (503, &json!(503)), "{push}: {answer}");
+        assert!(answer["message"].as_str().unwrap().ends_with(reason), "{push}: {answer}");
+        assert!(took < Duration::from_secs(1), "{push} took {took:?}");
+    }
+    is_not_ready_for(reason, world.stack.ingest()).await;
+    is_not_ready_for(reason, &worker).await;
+    assert_eq!(world.stack.ingest().metric(BLOCKED).await, 1.0);
+    let (level, detail) = diagnosis(&world.stack).await;
+    assert!(level == "error" && detail.ends_with(reason), "{level} {detail}");
+
     world.amqp.control(lift).await.unwrap();
-    world.stack.push_until_taken(&everyone()).await;
+    // Without a push.
+    eventually("ingest is ready again", PATIENCE, || world.stack.ingest().is_ready()).await;
     worker.wait_ready().await;
+    assert_eq!(world.stack.ingest().metric(BLOCKED).await, 0.0);
+    let named = json!({"type": 2, "client_ids": ["crowd-1"]});
+    let body = json!({"type": 2, "time_to_live": 60, "data": {"k": "v"}, "condition": named});
+    world.stack.push(&body).await;
+    assert_eq!(diagnosis(&world.stack).await.0, "ok");
     world.judge(&id, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everything_flows() {
     let watermark = "set_vm_memory_high_watermark";
-    alarm(&[watermark, "0"], &[watermark, "0.9"]).await;
+    alarm(&[watermark, "0"], "low on memory", &[watermark, "0.9"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_rabbitmq_is_short_of_disk_pushes_are_refused_and_then_everything_flows() {
     let limit = "set_disk_free_limit";
-    alarm(&[limit, "1000000GB"], &[limit, "50MB"]).await;
+    alarm(&[limit, "1000000GB"], "low on disk", &[limit, "50MB"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -243,18 +243,15 @@ async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
     let dead = eventually("every unreadable envelope is put aside", PATIENCE, async || {
         let dead = service.pushctl(&["dead", "list", "--json"]).await;
         let dead: Vec<Value> = serde_json::from_str(&dead).unwrap();
-        if dead.len() == 8 { Ok(dead) } else { Err(format!("{dead:?}")) }
+        if dead.len() == 6 { Ok(dead) } else { Err(format!("{dead:?}")) }
     })
     .await;
-    let reasons = dead.iter().map(|letter| letter["reason"].as_str().unwrap());
-    assert_eq!(
-        reasons.filter(|reason| reason.contains("version 99 is newer")).count(),
-        2,
-        "{dead:?}"
-    );
     for lane in Lane::ALL {
-        assert_eq!(dead.iter().filter(|letter| letter["lane"] == lane.name()).count(), 4);
+        assert_eq!(dead.iter().filter(|letter| letter["lane"] == lane.name()).count(), 3);
     }
+    // An envelope of a newer version waits for a worker that can read it.
+    let newer = dead.iter().filter(|letter| letter["payload"].as_str().unwrap().contains("99"));
+    assert_eq!(newer.count(), 0, "{dead:?}");
     assert!(worker.stop().await.success());
     queue.close().await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use push_shared::{device::Target, time::UnixMillis};
 
-use super::{Outcome, Outgoing, Transport, TransportError};
+use super::{Outcome, Outgoing, Transport};
 
 /// The transport of load tests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,14 +18,15 @@ pub struct Discard {
 impl Transport for Discard {
     async fn deliver(
         &self,
-        _: &Outgoing,
+        message: &Outgoing,
         targets: &[Target],
-        _: UnixMillis,
-    ) -> Result<Vec<Outcome>, TransportError> {
-        if !self.latency.is_zero() {
+        now: UnixMillis,
+    ) -> Vec<Outcome> {
+        let over = message.lifetime.is_over(now);
+        if !over && !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
-        Ok(vec![Outcome::Sent; targets.len()])
+        vec![if over { Outcome::Expired } else { Outcome::Sent }; targets.len()]
     }
 
     async fn ready(&self) -> bool {

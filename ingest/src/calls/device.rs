@@ -6,8 +6,8 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_shared::{
     device::DeviceDraft,
-    ids::{AppId, ClientId},
-    index::PutRefused,
+    ids::ClientId,
+    index::{AppKey, PutRefused},
     time::UnixMillis,
 };
 use serde::Serialize;
@@ -58,6 +58,11 @@ impl Calls {
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
+            // What is remembered here of the app is of one that is no more.
+            Some(Err(PutRefused::AppRemoved)) => {
+                self.apps.forget(&app.id);
+                Err(Rejection::SecretIllegal)
+            }
             None => Err(Rejection::Unavailable("the device index gave no answer")),
         }
     }
@@ -89,9 +94,10 @@ impl Calls {
         member: &Member<'_>,
         head: &Head<'_>,
         now: UnixMillis,
-    ) -> Result<(AppId, ClientId), Rejection> {
-        let (app, _) = self.app(&member.app, head, now).await?;
+    ) -> Result<(AppKey, ClientId), Rejection> {
+        let (_, known) = self.app(&member.app, head, now).await?;
         let client = member.id.parse();
+        let app = AppKey::from(&known.app);
         Ok((app, client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?))
     }
 }

@@ -5,6 +5,7 @@
 
 use push_shared::{
     ids::{AppId, MessageId},
+    index::recall_everywhere,
     ledger::{Recall, RecallOutcome},
     report::Report,
     time::UnixMillis,
@@ -29,7 +30,7 @@ impl Calls {
         let now = UnixMillis::now();
         let (app, message) = self.message_of(member, head, now).await?;
         let report = match self.ask(self.index.entry(&app, &message)).await? {
-            Some(entry) => Some(Report::of(&entry)),
+            Some(entry) => Some(Report::of(&entry, now)),
             None => Report::of_waiting(&app, &message, now, self.settings.ledger_retention),
         };
         answer(&report.ok_or(Rejection::Unknown(MESSAGE))?)
@@ -43,9 +44,9 @@ impl Calls {
         let now = UnixMillis::now();
         let (app, message) = self.message_of(member, head, now).await?;
         let recall = Recall::new(&app, &message, now, self.settings.ledger_retention);
-        match self.ask(self.index.recall(&app, &message, &recall)).await? {
+        match self.ask(recall_everywhere(&*self.index, &app, &message, &recall)).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
-                answer(&Report::of(&entry))
+                answer(&Report::of(&entry, now))
             }
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
         }

@@ -209,13 +209,21 @@ impl Calls {
         question: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, Rejection> {
         const AWAY: Rejection = Rejection::Unavailable("the device index is away");
+        const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
         let timeout: Duration = self.settings.apps.index_timeout;
         match tokio::time::timeout(timeout, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
+                let rejection =
+                    if matches!(error, IndexError::Refused(_)) { REFUSES } else { AWAY };
+                let passes = error.may_pass();
                 let error: &(dyn std::error::Error + 'static) = &error;
-                tracing::warn!(error, "the index did not do what a call asked");
-                Err(AWAY)
+                if passes {
+                    tracing::warn!(error, "the index did not do what a call asked");
+                } else {
+                    tracing::error!(error, "the index cannot do what a call asked");
+                }
+                Err(rejection)
             }
             Err(_) => {
                 tracing::warn!(?timeout, "the index did not answer a call in time");

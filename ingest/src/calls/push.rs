@@ -60,8 +60,9 @@ impl Calls {
         // With a key, several accepted copies of the message share one id; the copy's number
         // tells them apart, so that one of them is sent.
         let dry_run = push.dry_run;
+        let generation = known.app.generation;
         let (id, copy) = match key {
-            Some(key) => (MessageId::from_idempotency_key(&app, key), rand::random()),
+            Some(key) => (MessageId::from_idempotency_key(&app, generation, key), rand::random()),
             None if dry_run => (MessageId::void(&app), 0),
             None => (MessageId::issue(&app), 0),
         };
@@ -69,7 +70,7 @@ impl Calls {
             return Ok(Outcome::Reply(accepted(id, quota)));
         }
         let (payload, audience) = push.into_parts(id, app, now);
-        let job = encode_job(&payload, &audience, copy)
+        let job = encode_job(&payload, &audience, copy, generation)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(Outcome::Publish(Checked { id, job, memory, quota }))
     }
@@ -77,12 +78,13 @@ impl Calls {
     /// Publishes a push.
     pub(super) async fn publish(&self, push: Checked) -> Result<Reply, Rejection> {
         let Checked { id, job, memory, quota } = push;
-        self.publisher.publish(job, memory).await.map_err(|error| {
-            Rejection::Unavailable(match error {
-                NotPublished::Full => "the service is full",
-                NotPublished::Stopping => "the service is stopping",
-                NotPublished::Refused | NotPublished::Late => "the queue did not take the message",
-            })
+        self.publisher.publish(job, memory).await.map_err(|error| match error {
+            NotPublished::Full => Rejection::Unavailable("the service is full"),
+            NotPublished::Stopping => Rejection::Unavailable("the service is stopping"),
+            NotPublished::Refused | NotPublished::Late => {
+                Rejection::Unavailable("the queue did not take the message")
+            }
+            NotPublished::Blocked(reason) => Rejection::QueueBlocked(reason),
         })?;
         Ok(accepted(id, quota))
     }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Parser;
+use prometheus_client::registry::Registry;
 use push_shared::{
     app::App,
     envelope::encode_job,
@@ -28,17 +29,23 @@ use super::*;
 use crate::{RunError, settings::IngestArgs};
 
 /// Keeps what is published; confirms while `confirms` has permits, or refuses everything, or
-/// panics once `confirms` is closed.
+/// panics once `confirms` is closed. While it is blocked it takes nothing.
 #[derive(Debug)]
 struct Scripted {
     published: Mutex<Vec<Bytes>>,
     confirms: Semaphore,
     refuses: bool,
+    blocked: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Scripted {
     fn new(confirms: usize, refuses: bool) -> Arc<Self> {
-        Arc::new(Self { published: Mutex::default(), confirms: Semaphore::new(confirms), refuses })
+        let (published, confirms) = (Mutex::default(), Semaphore::new(confirms));
+        Arc::new(Self { published, confirms, refuses, blocked: watch::Sender::new(None) })
+    }
+
+    fn block(&self, reason: Option<&str>) {
+        self.blocked.send_replace(reason.map(Into::into));
     }
 
     /// How many jobs each message had.
@@ -52,6 +59,9 @@ impl Scripted {
 impl Queue for Scripted {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
         assert_eq!(lane, Lane::Jobs);
+        if let Some(reason) = &*self.blocked.borrow() {
+            return Err(QueueError::Blocked(reason.clone()));
+        }
         self.published.lock().unwrap().push(payload);
         self.confirms.acquire().await.unwrap().forget();
         if self.refuses { Err(QueueError::Refused("full".into())) } else { Ok(()) }
@@ -87,6 +97,10 @@ impl Queue for Scripted {
 
     async fn drop_dead(&self, _: Option<&[String]>) -> Result<u64, QueueError> {
         Ok(0)
+    }
+
+    fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.blocked.subscribe()
     }
 
     async fn ping(&self) -> Result<(), QueueError> {
@@ -127,7 +141,7 @@ fn job(bytes: usize) -> Vec<u8> {
         accepted_at: UnixMillis(0),
         expires_at: UnixMillis(1),
     };
-    encode_job(&payload, &Audience::All, 0).unwrap()
+    encode_job(&payload, &Audience::All, 0, 0).unwrap()
 }
 
 /// A push on its way, as a request would wait for it.
@@ -240,6 +254,48 @@ async fn a_queue_that_never_confirms_does_not_hold_a_push_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_the_queue_is_blocked_every_push_is_refused_at_once_with_the_reason() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let begun = Instant::now();
+    let in_flight = push(&publisher, 1);
+    settle().await;
+    let waiting = push(&publisher, 1);
+    settle().await;
+    assert_eq!(queue.batches(), [1]);
+    queue.block(Some("low on memory"));
+    let comes_later = push(&publisher, 1);
+    for push in [in_flight, waiting, comes_later] {
+        assert_eq!(push.await.unwrap(), Err(NotPublished::Blocked("low on memory".into())));
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(queue.batches(), [1], "nothing more was sent");
+
+    queue.block(None);
+    queue.confirms.add_permits(1);
+    assert_eq!(push(&publisher, 1).await.unwrap(), Ok(()));
+    task.finish(soon()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_says_whether_the_queue_is_blocked() {
+    let queue = Scripted::new(0, false);
+    queue.block(Some("low on disk"));
+    let metrics = Arc::new(Metrics::default());
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let (_publisher, _task) = Publisher::start(queue.clone(), SETTINGS, metrics);
+    for (reason, value) in [(Some("low on disk"), 1), (None, 0), (Some("low on memory"), 1)] {
+        queue.block(reason);
+        settle().await;
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = format!("push_ingest_queue_blocked {value}\n");
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_push_whose_client_hung_up_is_published_all_the_same() {
     let queue = Scripted::new(0, false);
     let (publisher, task) = start(&queue, SETTINGS);
@@ -263,8 +319,10 @@ async fn a_stopping_publisher_finishes_what_waits_and_takes_nothing_new() {
     let finish = tokio::spawn(task.finish(soon()));
     settle().await;
     assert!(!finish.is_finished());
+    let begun = Instant::now();
     queue.confirms.add_permits(10);
-    finish.await.unwrap();
+    assert!(finish.await.unwrap());
+    assert_eq!(begun.elapsed(), Duration::ZERO, "it does not wait for its deadline");
     for push in pushes {
         assert_eq!(push.await.unwrap(), Ok(()));
     }

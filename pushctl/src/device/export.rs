@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use push_shared::{ids::AppId, index::Index};
+use push_shared::index::{AppKey, Index};
 
 use crate::output::Output;
 
@@ -13,7 +13,7 @@ const PAGE: usize = 4096;
 ///
 /// # Errors
 /// If the index does not answer, or standard output is closed.
-pub async fn run(app: &AppId, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     let total = index.count_devices(app).await?;
     let bar = out.progress(Some(total), "{pos}/{len} devices {wide_bar} {eta} left");
     let mut lines = BufWriter::new(io::stdout());

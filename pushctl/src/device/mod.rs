@@ -12,7 +12,7 @@ use clap::Subcommand;
 use push_shared::{
     device::DeviceDraft,
     ids::{AppId, ClientId},
-    index::{Index, Put},
+    index::{AppKey, Index, Put},
     text::Text,
     time::UnixMillis,
 };
@@ -123,33 +123,34 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         DeviceCommand::Import { app_id, file, import_memory } => {
-            require_app(index, &app_id).await?;
-            import::run(&app_id, &file, import_memory, index, out).await
+            let app = require_app(index, &app_id).await?;
+            import::run(&app, &file, import_memory, index, out).await
         }
         DeviceCommand::Export { app_id } => {
-            require_app(index, &app_id).await?;
-            export::run(&app_id, &**index, out).await
+            let app = require_app(index, &app_id).await?;
+            export::run(&app, &**index, out).await
         }
         DeviceCommand::Put(args) => {
-            require_app(index, &args.app_id).await?;
+            let app = require_app(index, &args.app_id).await?;
             let device = args.draft().check(args.client_id.clone())?;
-            let put = index
-                .put_devices(&args.app_id, std::slice::from_ref(&device), UnixMillis::now())
-                .await?;
+            let put =
+                index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
             match put.into_iter().next().context("the index gave no answer")?? {
                 Put::Created => out.result(format!("{} registered", args.client_id), &device),
                 Put::Updated => out.result(format!("{} replaced", args.client_id), &device),
             }
         }
         DeviceCommand::Show { app_id, client_id } => {
+            let app = require_app(index, &app_id).await?;
             let device = index
-                .device(&app_id, &client_id)
+                .device(&app, &client_id)
                 .await?
                 .with_context(|| format!("{app_id} has no device {client_id}"))?;
             out.result(serde_json::to_string_pretty(&device)?, &device)
         }
         DeviceCommand::Remove { app_id, client_id } => {
-            if !index.remove_device(&app_id, &client_id).await? {
+            let app = require_app(index, &app_id).await?;
+            if !index.remove_device(&app, &client_id).await? {
                 bail!("{app_id} has no device {client_id}");
             }
             out.result(format!("removed {client_id}"), &json!({ "removed": client_id }))
@@ -158,8 +159,10 @@ pub async fn run(
     }
 }
 
-async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<()> {
-    index.app(app_id).await?.map(drop).with_context(|| {
+/// The app of this name that there is now.
+async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
+    let app = index.app(app_id).await?.with_context(|| {
         format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
-    })
+    })?;
+    Ok(AppKey::from(&app))
 }

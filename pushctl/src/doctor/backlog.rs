@@ -1,7 +1,7 @@
 //! How much of a backlog is still worth sending. Pure: it is given envelopes and the time.
 //!
 //! Only the beginning of a lane is looked at, so what is said is said of the oldest envelopes and
-//! of no others. In the task lane a message counts once, however many strands of it wait; how far
+//! of no others. In the task lane a message counts once, however many partitions of it wait; how far
 //! these are is no matter, since what is left of a message expires all together.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -125,8 +125,7 @@ mod tests {
     use std::sync::Arc;
 
     use push_shared::{
-        envelope::{Job, encode_alone},
-        ledger::StrandId,
+        envelope::{Job, PartitionTask, Work, encode_alone},
         message::Audience,
     };
     use serde_json::json;
@@ -147,19 +146,22 @@ mod tests {
             "accepted_at": accepted, "expires_at": expires,
         });
         let payload = payload.to_string().into();
-        Job { head, payload, audience: Arc::new(Audience::All), copy: 0 }
+        let audience = Arc::new(Audience::All);
+        let (nonce, continues) = (0, Vec::new());
+        Job { head, payload, audience, copy: 0, app_generation: 0, nonce, continues }
     }
 
-    fn strand(job: &Job, place: u32) -> Bytes {
-        let task = Task {
-            job: job.clone(),
-            strand: StrandId::Planned(place),
-            slices: Vec::new(),
+    fn task(job: &Job, partition: u32) -> Bytes {
+        let work = Work::Partition(PartitionTask {
+            partition,
+            parent: 0,
+            nonce: 0,
+            continues: Vec::new(),
             attempt: 0,
-            retries: None,
-            overtaken_at: None,
-        };
-        task.encode().unwrap()
+            unsaved: None,
+            forgotten: false,
+        });
+        Task { job: job.clone(), plan: None, work }.encode().unwrap()
     }
 
     #[test]
@@ -213,10 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_broadcast_counts_once_however_many_of_its_strands_wait() {
+    fn a_broadcast_counts_once_however_many_of_its_partitions_wait() {
         let (live, expired) = (job(0, 2_000_000), job(0, 1));
-        let envelopes =
-            [strand(&live, 0), strand(&live, 1), strand(&expired, 0), strand(&expired, 7)];
+        let envelopes = [task(&live, 0), task(&live, 1), task(&expired, 0), task(&expired, 7)];
         let sample = Sample::of(Lane::Tasks, &envelopes, NOW);
         assert_eq!((sample.envelopes, sample.live, sample.expired), (4, 1, 1));
     }

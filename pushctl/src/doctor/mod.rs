@@ -42,6 +42,7 @@ pub async fn run(
         Ok(what) => findings.push(finding(Level::Ok, "queue", what)),
         Err(error) => findings.push(finding(Level::Error, "queue", chain(&error))),
     }
+    findings.push(publishing(queue).await);
     for lane in Lane::ALL {
         findings.push(backlog(queue, lane, size).await.unwrap_or_else(|error| {
             finding(Level::Error, format!("lane {}", lane.name()), chain(&error))
@@ -67,6 +68,14 @@ pub async fn run(
         bail!("{errors} of {} checks failed", findings.len());
     }
     Ok(())
+}
+
+/// Whether the queue's server has an alarm, which it tells only to those who publish.
+async fn publishing(queue: &dyn Queue) -> Finding {
+    match queue.takes_messages().await {
+        Ok(()) => finding(Level::Ok, "publishing", "the queue takes messages"),
+        Err(error) => finding(Level::Error, "publishing", chain(&error)),
+    }
 }
 
 async fn backlog(queue: &dyn Queue, lane: Lane, size: SampleSize) -> Result<Finding, QueueError> {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_shared::{
     ids::{AppId, MessageId},
-    index::{Index, IndexError},
+    index::{Index, IndexError, recall_everywhere},
     ledger::{Outcomes, Recall, RecallOutcome, State},
     report::Report,
     time::UnixMillis,
@@ -55,7 +55,7 @@ pub async fn run(
     match command {
         MessageCommand::Show { app_id, message_id } => {
             let report = match index.entry(&app_id, &message_id).await? {
-                Some(entry) => Some(Report::of(&entry)),
+                Some(entry) => Some(Report::of(&entry, now)),
                 None => Report::of_waiting(&app_id, &message_id, now, retention),
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
@@ -71,7 +71,7 @@ pub async fn run(
         MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
             let recall = Recall::new(&app_id, &message_id, now, retention);
-            let entry = match index.recall(&app_id, &message_id, &recall).await? {
+            let entry = match recall_everywhere(index, &app_id, &message_id, &recall).await? {
                 RecallOutcome::Recalled(entry) => entry,
                 RecallOutcome::AlreadyClosed(entry) => {
                     out.note("nothing was left to recall");
@@ -79,7 +79,7 @@ pub async fn run(
                 }
                 RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
             };
-            let report = Report::of(&entry);
+            let report = Report::of(&entry, now);
             out.result(text(&report), &report)
         }
     }

@@ -11,9 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use push_fanout_worker::progress::Progress;
 use push_shared::{
     ids::{AppId, MessageId, Origin},
-    index::{Index, IndexError},
+    index::Index,
     ledger::Entry,
-    report::Report,
+    report::{self, Report},
     settings::duration,
     shutdown,
     time::UnixMillis,
@@ -84,7 +84,7 @@ pub(super) async fn run(
     watch.bar.finish_and_clear();
     match over {
         Ok(closed) => {
-            let report = Report::of(&closed?);
+            let report = Report::of(&closed?, UnixMillis::now());
             out.result(text(&report), &report)
         }
         Err(why) => {
@@ -139,7 +139,7 @@ impl Watch<'_> {
             let Some(entry) = self.look().await? else {
                 bail!("the ledger has no message {} any more", self.message_id);
             };
-            if is_over(&entry) {
+            if is_over(&entry, UnixMillis::now()) {
                 return Ok(entry);
             }
             let progress = Progress::of(&entry);
@@ -182,7 +182,7 @@ impl Watch<'_> {
                     }
                     return Ok(entry);
                 }
-                Err(error @ IndexError::Unavailable(_)) => {
+                Err(error) if error.may_pass() => {
                     let since = *away_since.get_or_insert_with(|| {
                         self.note(format!("{error}, trying for {PATIENCE:?}"));
                         Instant::now()
@@ -192,7 +192,7 @@ impl Watch<'_> {
                     }
                     sleep(self.interval).await;
                 }
-                Err(error @ IndexError::Corrupt(_)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -225,8 +225,9 @@ impl Watch<'_> {
 
 /// Whether nothing will change any more. One that was recalled before it was planned has no
 /// counts to wait for.
-fn is_over(entry: &Entry) -> bool {
-    entry.is_closed() || (entry.recalled_at.is_some() && entry.plan.is_none())
+fn is_over(entry: &Entry, now: UnixMillis) -> bool {
+    let recalled_ahead = entry.recalled_at.is_some() && entry.plan.is_none();
+    entry.is_closed() || recalled_ahead || report::is_forgotten(entry, now)
 }
 
 /// How it goes, in one line.
@@ -260,7 +261,7 @@ fn line(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> String {
 
 /// The ledger as `show` describes it, and how it goes.
 fn update(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> Value {
-    let mut update = json!(Report::of(entry));
+    let mut update = json!(Report::of(entry, UnixMillis::now()));
     if let Some(fields) = update.as_object_mut() {
         fields.insert("progress".to_owned(), json!(progress.map(Progress::share)));
         fields.insert("devices_per_second".to_owned(), json!(speed.devices_per_second()));
@@ -277,7 +278,7 @@ fn update(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> Value {
 mod tests {
     use push_shared::{
         index::Slice,
-        ledger::{FailReason, Opened, Plan, Position, StrandId},
+        ledger::{Checkpoint, FailReason, Opened, Partition, PartitionState, Plan},
         time::UnixMillis,
     };
 
@@ -291,12 +292,20 @@ mod tests {
             expires_at: UnixMillis(1000),
             copy: 0,
             keep_until: UnixMillis(2000),
-            plan: Some(Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] }),
+            plan: Some(Plan { partitions: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] }),
+            claim: None,
+            replaces: None,
         })
     }
 
+    fn move_to(entry: &mut Entry, state: PartitionState) {
+        entry.partitions.insert(0, Partition { state, leftovers: Vec::new() });
+    }
+
     fn worked_off(entry: &mut Entry, slots: u64) -> Look {
-        entry.move_to(StrandId::Planned(0), Position(slots));
+        let offset = u32::try_from(slots).unwrap();
+        let checkpoint = Checkpoint::At { slice: 0, offset };
+        move_to(entry, PartitionState { checkpoint, ..PartitionState::default() });
         entry.targeted = slots;
         entry.outcomes.sent = slots - 1;
         entry.outcomes.failed.insert(FailReason::Gone, 1);
@@ -339,13 +348,14 @@ mod tests {
     #[test]
     fn a_recalled_message_is_over_when_its_devices_are_counted() {
         let mut entry = entry();
-        assert!(!is_over(&entry));
+        let now = UnixMillis(6);
+        assert!(!is_over(&entry, now));
         entry.recalled_at = Some(UnixMillis(5));
-        assert!(!is_over(&entry), "workers still count what they do not send");
-        entry.move_to(StrandId::Planned(0), Position::END);
-        assert!(is_over(&entry));
+        assert!(!is_over(&entry, now), "workers still count what they do not send");
+        move_to(&mut entry, PartitionState::ENDED);
+        assert!(is_over(&entry, now));
         entry.plan = None;
-        assert!(is_over(&entry), "it was recalled before anybody planned it");
+        assert!(is_over(&entry, now), "it was recalled before it was planned");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use push_shared::{
     app::App,
     device::{Device, DeviceDraft},
     ids::{AppId, MessageId},
-    index::Index,
+    index::{AppKey, Index},
     message::Payload,
     secret::Secret,
     text::Literal,
@@ -125,6 +125,7 @@ fn write_for_owner(file: &Path, text: &str) -> std::io::Result<()> {
 }
 
 async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>> {
+    let record = index.app(app).await?.context("the demo's app is gone")?;
     let device = |[id, country, language, brand, model, os, version]: [&str; 7]| {
         let draft = DeviceDraft {
             country: Some(country.into()),
@@ -138,7 +139,7 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
         anyhow::Ok(draft.check(id.parse()?)?)
     };
     let devices = DEVICES.into_iter().map(device).collect::<anyhow::Result<Vec<_>>>()?;
-    for put in index.put_devices(app, &devices, UnixMillis::now()).await? {
+    for put in index.put_devices(&AppKey::from(&record), &devices, UnixMillis::now()).await? {
         put?;
     }
     Ok(devices)

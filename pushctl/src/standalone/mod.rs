@@ -13,8 +13,8 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    MqttTuningArgs, Parts, Transports, WorkerArgs, WorkerSettings,
-    ready::Ready,
+    Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings,
+    readiness::Ready,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport, MqttUrl},
@@ -127,12 +127,12 @@ pub async fn run(
         .with(TransportKind::Discard, Arc::new(Discard::default()))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 
-    let parts = Parts::new(queue.clone(), index.clone(), transports.clone());
+    let dependencies = Dependencies::new(queue.clone(), index.clone(), transports.clone());
     let mut registry = Registry::default();
-    parts.metrics.register(&mut registry);
+    dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(&parts));
+    let ready = Arc::new(Ready::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
 
@@ -150,7 +150,7 @@ pub async fn run(
     let worker_stop = CancellationToken::new();
     let worker = tokio::spawn(push_fanout_worker::run(
         settings.worker,
-        parts,
+        dependencies,
         drain_deadline,
         worker_stop.clone(),
     ));

@@ -21,12 +21,16 @@ pub fn encode_job(
     payload: &Payload<'_>,
     audience: &Audience,
     copy: u64,
+    app_generation: u64,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(ORDINARY_JOB);
     text(&mut out, r#"{"payload":"#);
     write_payload(&mut out, payload)?;
     field(&mut out, r#","audience":"#, audience)?;
     field(&mut out, r#","copy":"#, &copy)?;
+    if app_generation > 0 {
+        field(&mut out, r#","app_generation":"#, &app_generation)?;
+    }
     text(&mut out, "}");
     Ok(out)
 }
@@ -102,14 +106,18 @@ mod tests {
     use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
 
     /// The job as serde derives it.
-    fn derived(payload: &Payload<'_>, audience: &Audience, copy: u64) -> String {
+    fn derived(payload: &Payload<'_>, audience: &Audience, app_generation: u64) -> String {
         #[derive(Serialize)]
         struct Derived<'a> {
             payload: &'a Payload<'a>,
             audience: &'a Audience,
             copy: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            app_generation: Option<u64>,
         }
-        serde_json::to_string(&Derived { payload, audience, copy }).unwrap()
+        let app_generation = Some(app_generation).filter(|generation| *generation > 0);
+        let job = Derived { payload, audience, copy: u64::MAX, app_generation };
+        serde_json::to_string(&job).unwrap()
     }
 
     #[test]
@@ -141,9 +149,11 @@ mod tests {
                         accepted_at: UnixMillis(1_700_000_000_000),
                         expires_at: UnixMillis(u64::MAX),
                     };
-                    let written = encode_job(&payload, audience, u64::MAX).unwrap();
-                    let written = String::from_utf8(written).unwrap();
-                    assert_eq!(written, derived(&payload, audience, u64::MAX));
+                    for generation in [0, 1, u64::MAX] {
+                        let written = encode_job(&payload, audience, u64::MAX, generation).unwrap();
+                        let written = String::from_utf8(written).unwrap();
+                        assert_eq!(written, derived(&payload, audience, generation));
+                    }
                 }
             }
         }

@@ -9,34 +9,68 @@
 //!   slices of a broadcast never overlap whatever happens to the devices in between.
 //! - No call reads or writes an unbounded amount: callers page.
 
+mod recalling;
 pub mod redis;
 pub mod sqlite;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub use self::recalling::recall_everywhere;
 use crate::{
     app::App,
     attributes::Attribute,
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
-    ledger::{Entry, Opened, Plan, Recall, RecallOutcome, Settled, Settlement},
+    ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
     pace::{Take, Taken},
     targeting::Targeting,
     time::UnixMillis,
 };
 
-/// Why the index did not do what it was asked.
+pub use crate::app::AppKey;
+
+/// What an engine says of an error, for the log.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why the index did not do what it was asked. What kind an error is of is read from its code
+/// and from when it came, never from its text, and what is not known is not called broken.
+///
+/// A call that takes several steps, as a registration of many devices does, may have done some of
+/// them before one failed; such a call can be made again whatever the kind.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The server cannot be reached, or the connection broke: another try can help.
-    #[error("the index is not available")]
-    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// What is stored cannot be what this program wrote.
+    /// The server refuses for now, as a replica does, or one without memory or disk: nothing was
+    /// done.
+    #[error("the index refuses for now")]
+    Refused(#[source] Source),
+    /// No connection could be had: nothing was sent.
+    #[error("the index cannot be reached")]
+    Unreachable(#[source] Source),
+    /// The answer was lost, is late, or says nothing that is known here: what was asked may have
+    /// happened.
+    #[error("the index gave no answer that can be used; it may have done what it was asked")]
+    Unsure(#[source] Source),
+    /// What is stored cannot be what this program wrote: no other try can help.
     #[error("the index holds something unreadable: {0}")]
     Corrupt(String),
+}
+
+impl IndexError {
+    /// Whether another try, later, can help.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Unreachable(_) | Self::Unsure(_) => true,
+            Self::Corrupt(_) => false,
+        }
+    }
+
+    /// Whether what was asked may have been done all the same.
+    pub fn may_have_happened(&self) -> bool {
+        matches!(self, Self::Unsure(_))
+    }
 }
 
 /// Why a device was not registered.
@@ -48,7 +82,14 @@ pub enum PutRefused {
     /// The app's part of the index has no slot left.
     #[error("the app has more devices than the index can hold")]
     IndexFull,
+    /// The app was removed; there may be another of its name.
+    #[error("the app was removed")]
+    AppRemoved,
 }
+
+/// For how long registrations for an app that was removed are refused; after that they would
+/// take room that is never freed. Whoever remembers an app's record must have forgotten it by then.
+pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
 
 /// The most different values that an attribute can have in one app.
 pub const MAX_DISTINCT_VALUES: usize = 65_535;
@@ -93,13 +134,14 @@ impl<T> Default for Page<T> {
 /// The apps.
 #[async_trait]
 pub trait Apps: Send + Sync {
-    /// Stores a new app. False if there is one with this id; it is left as it is.
+    /// Stores a new app. False if there is one with this id; it is left as it is. Its generation
+    /// is what the index has counted, whatever the record says.
     ///
     /// # Errors
     /// If the index did not answer.
     async fn create_app(&self, app: &App) -> Result<bool, IndexError>;
 
-    /// Replaces an app that exists. False if there is none.
+    /// Replaces the record of an app that exists. False if there is none, or another of its name.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -117,14 +159,17 @@ pub trait Apps: Send + Sync {
     /// If the index did not answer.
     async fn apps(&self) -> Result<Vec<App>, IndexError>;
 
-    /// Removes an app and all its devices. False if there was none.
+    /// Removes an app and all its devices. False if there was none. The next app of its name has
+    /// another generation.
     ///
     /// # Errors
     /// If the index did not answer; the app is disabled or gone then, and another call goes on.
     async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError>;
 }
 
-/// The devices of an app, and who of them is meant.
+/// The devices of an app, and which of them are meant. An app that was removed has none, whatever
+/// app of its name came after it, and none can be registered for it
+/// ([`PutRefused::AppRemoved`]).
 #[async_trait]
 pub trait Devices: Send + Sync {
     /// A client's place in the order in which the index keeps devices, whether it is registered
@@ -141,7 +186,7 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer; any part may have been stored, and trying again is safe.
     async fn put_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
@@ -150,36 +195,35 @@ pub trait Devices: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError>;
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError>;
 
     /// Removes a device. False if there was none.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError>;
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError>;
 
     /// How many devices the app has.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError>;
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError>;
 
     /// Every slot the app uses now, one slice a shard, empty shards left out.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError>;
+    async fn extent(&self, app: &AppKey) -> Result<Vec<Slice>, IndexError>;
 
     /// How these devices are reached: one entry for each id, in order, `None` for one that is
-    /// not registered, or registered after `registered_by`.
+    /// not registered. When they registered is no matter: a push that names a device means it.
     ///
     /// # Errors
     /// If the index did not answer.
     async fn targets(
         &self,
-        app: &AppId,
+        app: &AppKey,
         clients: &[ClientId],
-        registered_by: UnixMillis,
     ) -> Result<Vec<Option<Target>>, IndexError>;
 
     /// The next devices of `slice` that match and were registered no later than
@@ -189,7 +233,7 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn scan(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -202,7 +246,7 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn count_matching(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -214,7 +258,7 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn list_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         limit: usize,
     ) -> Result<Page<Device>, IndexError>;
@@ -223,29 +267,37 @@ pub trait Devices: Send + Sync {
 /// What became of each message.
 #[async_trait]
 pub trait Ledger: Send + Sync {
-    /// Begins the entry of a message, or returns the one that is there.
+    /// Begins the entry of a message, or returns the one that is there. One of the copy that
+    /// [`Opened::replaces`] names is replaced.
     ///
     /// # Errors
     /// If the index did not answer.
     async fn open(&self, entry: &Opened) -> Result<Entry, IndexError>;
 
-    /// Stores how a message is cut into strands, once: returns the plan in force, which is
-    /// somebody else's if theirs came first.
+    /// Stores how a message is cut into partitions, once: returns the plan in force, which is
+    /// another worker's if that came first. None if there is no entry.
     ///
     /// # Errors
-    /// If the index did not answer, or has no entry for this message.
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Plan, IndexError>;
+    /// If the index did not answer.
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError>;
 
-    /// Saves a batch's counts and its checkpoint in one step, if the checkpoint is still where
-    /// the batch began.
+    /// One partition of a message, if this app has an entry with this id.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn partition(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        number: u32,
+    ) -> Result<Option<PartitionView>, IndexError>;
+
+    /// Changes a partition and the counts in one step, if the partition is still in the state
+    /// that the step follows on.
     ///
     /// # Errors
     /// If the index did not answer; the step may have been saved all the same.
-    async fn settle(
-        &self,
-        message: &MessageId,
-        settlement: &Settlement,
-    ) -> Result<Settled, IndexError>;
+    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError>;
 
     /// The entry of a message, if this app has one with this id.
     ///
@@ -253,9 +305,9 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError>;
 
-    /// Recalls a message: nothing more is sent once workers have seen it. One that no worker has
-    /// begun gets an entry that says so, if [`Recall::ahead`] allows that; whoever opens it later
-    /// finds the message recalled.
+    /// Recalls a message: nothing more is sent once workers have seen it ([`recall_everywhere`]
+    /// waits for that). One that no worker has begun gets an entry that says so, if
+    /// [`Recall::ahead`] allows that; a worker that opens it later finds the message recalled.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -275,7 +327,7 @@ pub trait Pacing: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer; the devices may have been taken all the same.
-    async fn take_pace(&self, app: &AppId, take: &Take) -> Result<Taken, IndexError>;
+    async fn take_pace(&self, app: &AppKey, take: &Take) -> Result<Taken, IndexError>;
 }
 
 /// An index engine.

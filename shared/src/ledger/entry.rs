@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ahead, Outcomes, Plan, Position, Retried, State, StrandId};
+use super::{
+    Advance, Advanced, Ahead, Claim, FailReason, Outcomes, Partition, PartitionState, Plan,
+    Retried, State,
+};
 use crate::{
     ids::{AppId, MessageId},
     time::UnixMillis,
@@ -23,9 +26,25 @@ pub struct Opened {
     pub copy: u64,
     /// When the entry may be forgotten.
     pub keep_until: UnixMillis,
-    /// How it is cut, where nobody needs to be asked: a push to named devices is one strand. Saves
-    /// the step of storing a plan apart.
+    /// How it is cut, where that is known without the index: a push to named devices is one
+    /// partition. Saves the step of storing a plan apart.
     pub plan: Option<Plan>,
+    /// Who owns partition 0, if this step begins the entry. Saves the step of claiming it apart.
+    pub claim: Option<Claim>,
+    /// The copy whose entry this one replaces: one that ended without being sent to any device.
+    /// An entry of another copy stays.
+    pub replaces: Option<u64>,
+}
+
+/// One partition of a message, as a worker reads it before it claims it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionView {
+    /// [`Entry::copy`].
+    pub copy: Option<u64>,
+    /// Whether the message was recalled.
+    pub recalled: bool,
+    /// The partition.
+    pub partition: Partition,
 }
 
 /// Everything the ledger knows of one message.
@@ -48,13 +67,13 @@ pub struct Entry {
     pub recalled_at: Option<UnixMillis>,
     /// The plan, once there is one.
     pub plan: Option<Plan>,
-    /// The checkpoints of planned strands that have begun and of retries that are open.
-    pub positions: BTreeMap<StrandId, Position>,
+    /// The partitions that were claimed, by their place in the plan.
+    pub partitions: BTreeMap<u32, Partition>,
     /// Devices found to be meant so far.
     pub targeted: u64,
-    /// Devices settled so far.
+    /// Devices that have an outcome.
     pub outcomes: Outcomes,
-    /// Tries so far that settled nobody.
+    /// Tries so far that ended without an outcome.
     pub retried: Retried,
 }
 
@@ -69,7 +88,7 @@ impl Entry {
             copy: Some(opened.copy),
             recalled_at: None,
             plan: opened.plan.clone(),
-            positions: BTreeMap::new(),
+            partitions: begun(opened),
             targeted: 0,
             outcomes: Outcomes::default(),
             retried: Retried::new(),
@@ -91,7 +110,7 @@ impl Entry {
             copy: None,
             recalled_at: Some(at),
             plan: None,
-            positions: BTreeMap::new(),
+            partitions: BTreeMap::new(),
             targeted: 0,
             outcomes: Outcomes::default(),
             retried: Retried::new(),
@@ -105,37 +124,56 @@ impl Entry {
         self.expires_at = Some(opened.expires_at);
         self.copy = Some(opened.copy);
         self.plan.clone_from(&opened.plan);
+        self.partitions = begun(opened);
+        // Where the index lost the entry and kept the recall, a worker may have counted before.
+        self.targeted = 0;
+        self.outcomes = Outcomes::default();
+        self.retried = Retried::new();
     }
 
-    /// Devices that were found to be meant and are not settled yet.
+    /// Devices that were found to be meant and have no outcome yet.
     pub fn pending(&self) -> u64 {
         self.targeted.saturating_sub(self.outcomes.total())
     }
 
-    /// The checkpoint of a strand; `None` for a retry that is not open.
-    pub fn position(&self, strand: StrandId) -> Option<Position> {
-        match (self.positions.get(&strand), strand) {
-            (Some(position), _) => Some(*position),
-            (None, StrandId::Planned(_)) => Some(Position::default()),
-            (None, StrandId::Retry(_)) => None,
+    /// A partition; one that was never claimed is as at the beginning.
+    pub fn partition(&self, number: u32) -> Partition {
+        self.partitions.get(&number).cloned().unwrap_or_default()
+    }
+
+    /// What a worker reads of a partition.
+    pub fn view(&self, number: u32) -> PartitionView {
+        PartitionView {
+            copy: self.copy,
+            recalled: self.recalled_at.is_some(),
+            partition: self.partition(number),
         }
     }
 
-    /// Moves the checkpoint of a strand, as a saved [`Settlement`](super::Settlement) does: a
-    /// retry that ends is forgotten.
-    pub fn move_to(&mut self, strand: StrandId, position: Position) {
-        if matches!(strand, StrandId::Retry(_)) && position == Position::END {
-            self.positions.remove(&strand);
-        } else {
-            self.positions.insert(strand, position);
+    /// Changes a partition and the counts, as every engine does it.
+    pub fn advance(&mut self, step: &Advance) -> Advanced {
+        if self.copy != Some(step.copy) || self.partition(step.partition).state != step.from {
+            return Advanced::Conflict;
         }
+        let partition = self.partitions.entry(step.partition).or_default();
+        partition.state = step.to;
+        if let Some(leftovers) = &step.leftovers {
+            partition.leftovers.clone_from(leftovers);
+        }
+        self.targeted += step.counts.targeted;
+        self.outcomes.add(&step.counts.outcomes);
+        for (reason, count) in &step.counts.retried {
+            *self.retried.entry(*reason).or_default() += count;
+        }
+        Advanced::Saved { recalled: self.recalled_at.is_some() }
     }
 
-    /// Whether every strand is worked off and no device is pending.
+    /// Whether every partition is worked off and no device is pending.
     pub fn is_closed(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| {
-            let mut places = (0..).zip(&plan.strands).map(|(place, _)| StrandId::Planned(place));
-            places.all(|strand| self.position(strand) == Some(Position::END))
+            let mut numbers = (0..).zip(&plan.partitions).map(|(number, _)| number);
+            numbers
+                .all(|number: u32| self.partitions.get(&number).is_some_and(|p| p.state.is_ended()))
         }) && self.pending() == 0
     }
 
@@ -144,7 +182,8 @@ impl Entry {
         if self.recalled_at.is_some() {
             State::Recalled
         } else if self.is_closed() {
-            if self.outcomes.expired > 0 { State::Expired } else { State::Done }
+            let unrecorded = self.outcomes.failed.contains_key(&FailReason::Unrecorded);
+            if self.outcomes.expired > 0 || unrecorded { State::Expired } else { State::Done }
         } else if self.targeted > 0 {
             State::Sending
         } else {
@@ -153,10 +192,19 @@ impl Entry {
     }
 }
 
+/// The partitions of a message that begins with this step.
+fn begun(opened: &Opened) -> BTreeMap<u32, Partition> {
+    let claimed = |claim| {
+        let state = PartitionState { claim: Some(claim), ..PartitionState::default() };
+        (0, Partition { state, leftovers: Vec::new() })
+    };
+    opened.claim.map(claimed).into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::FailReason;
+    use crate::ledger::Counts;
 
     fn entry() -> Entry {
         Entry::begin(&Opened {
@@ -167,39 +215,62 @@ mod tests {
             copy: 0,
             keep_until: UnixMillis(2000),
             plan: None,
+            claim: None,
+            replaces: None,
         })
     }
 
+    fn end(entry: &mut Entry, partition: u32) {
+        let step = Advance {
+            copy: 0,
+            partition,
+            from: entry.partition(partition).state,
+            to: PartitionState::ENDED,
+            leftovers: None,
+            counts: Counts::default(),
+            keep_until: None,
+        };
+        assert_eq!(entry.advance(&step), Advanced::Saved { recalled: false });
+    }
+
     #[test]
-    fn a_message_is_done_when_every_strand_is_and_nobody_is_pending() {
+    fn a_message_is_done_when_every_partition_is_and_no_device_is_pending() {
         let mut entry = entry();
         assert_eq!(entry.state(), State::Accepted);
-        entry.plan = Some(Plan { strands: vec![vec![], vec![]] });
+        entry.plan = Some(Plan { partitions: vec![vec![], vec![]] });
         entry.targeted = 2;
         entry.outcomes.sent = 1;
-        entry.move_to(StrandId::Planned(0), Position::END);
+        end(&mut entry, 0);
         assert_eq!((entry.state(), entry.pending()), (State::Sending, 1));
-        entry.move_to(StrandId::Planned(1), Position::END);
+        end(&mut entry, 1);
         assert_eq!(entry.state(), State::Sending);
         entry.outcomes.fail(FailReason::Gone);
         assert_eq!((entry.state(), entry.pending()), (State::Done, 0));
     }
 
     #[test]
-    fn a_retry_is_open_from_the_step_that_opens_it_to_the_step_that_ends_it() {
-        let (mut entry, retry) = (entry(), StrandId::Retry(7));
-        assert_eq!(entry.position(retry), None);
-        assert_eq!(entry.position(StrandId::Planned(7)), Some(Position(0)));
-        entry.move_to(retry, Position(0));
-        assert_eq!(entry.position(retry), Some(Position(0)));
-        entry.move_to(retry, Position::END);
-        assert_eq!(entry.position(retry), None);
+    fn a_step_takes_effect_only_on_the_state_that_it_follows() {
+        let mut entry = entry();
+        let claim = Some(Claim { generation: 1, nonce: 2, delivery: 1, owner: 3 });
+        let to = PartitionState { claim, ..PartitionState::default() };
+        let step = Advance {
+            copy: 0,
+            partition: 4,
+            from: PartitionState::default(),
+            to,
+            leftovers: None,
+            counts: Counts { targeted: 1, ..Counts::default() },
+            keep_until: None,
+        };
+        assert_eq!(entry.advance(&step), Advanced::Saved { recalled: false });
+        assert_eq!(entry.advance(&step), Advanced::Conflict);
+        assert_eq!((entry.partition(4).state, entry.targeted), (to, 1));
     }
 
     #[test]
-    fn an_audience_of_nobody_is_done_at_once() {
+    fn an_audience_without_devices_is_done_at_once() {
         let mut entry = entry();
-        entry.plan = Some(Plan { strands: vec![] });
+        entry.plan = Some(Plan { partitions: vec![] });
         assert_eq!(entry.state(), State::Done);
     }
 }

@@ -1,37 +1,40 @@
 //! The ledger's vocabulary: what is known of a message at any instant.
 //!
-//! A message's audience is worked off in *strands*. A strand is a list of slices (a broadcast) or
-//! of client ids (named devices) with one checkpoint that only moves forward. A batch's counts
-//! and the checkpoint behind it are saved in one step that requires the checkpoint to be where
-//! the batch began: of two workers that hold the same strand (after a crash, or a duplicate),
-//! one saves and the other learns that it lost and steps back.
+//! A message's audience is cut into *partitions*: slices of the device list for a broadcast, the
+//! client ids for named devices. Each has an owner, a checkpoint that says how far it is read, and
+//! *leftovers*, devices that were read and are to be tried again. There is one step that changes a
+//! partition, [`Advance`]. It requires the partition to be as it was read, so of two workers that
+//! hold the same partition one goes on, and the other learns it before it sends anything more.
 //!
-//! Devices that a transport asks to try later become a strand of their own: a *retry*. The step
-//! that saves their batch also opens the retry, and the message that carries it was published
-//! before. So a retry whose batch was not saved is known by not being open, and one that was
-//! saved is never without its message.
+//! - **Ownership.** A worker claims the next generation of a partition before it sends to the
+//!   first device. A queue message says which generation it continues; one that continues an older
+//!   one than the ledger has is a stale copy and is acknowledged without sending.
+//! - **Counts.** At every instant `targeted = sent + failed + expired + recalled + pending`, because
+//!   `targeted` grows in the same step as the outcomes.
+//! - **What the index forgets.** The ledger is the only record of what was done, and queue messages
+//!   carry all that is needed to go on. If the index loses its last writes, a message continues a
+//!   *later* generation than the ledger has: work goes on from what the ledger still knows.
 //!
-//! At every instant `targeted = sent + failed + expired + recalled + pending`, because
-//! `targeted` grows in the same step as the outcomes.
-//!
-//! - `strand`: how an audience is cut, and how far each part is
+//! - `partition`, `leftover`: how an audience is cut, who owns each part, and how far it is
+//! - `advance`: the step that changes a partition
 //! - `entry`, `state`: everything known of one message
 //! - `outcomes`: what became of devices, and why
-//! - `settlement`: the step that saves a batch
 //! - `recall`: the step that ends a message early
 
+mod advance;
 mod entry;
+pub mod leftover;
 mod outcomes;
+mod partition;
 mod recall;
-mod settlement;
 mod state;
-mod strand;
 
 pub use self::{
-    entry::{Entry, Opened},
+    advance::{Advance, Advanced, Counts},
+    entry::{Entry, Opened, PartitionView},
+    leftover::Leftover,
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
-    recall::{Ahead, Recall, RecallOutcome},
-    settlement::{Settled, Settlement},
+    partition::{BadState, Checkpoint, Claim, Earlier, Partition, PartitionState, Plan},
+    recall::{Ahead, RECALL_CHECK, Recall, RecallOutcome},
     state::State,
-    strand::{Plan, Position, StrandId},
 };

@@ -20,17 +20,21 @@ pub enum FailReason {
     NoTransport,
     /// Every try failed.
     RetriesExhausted,
+    /// What became of it was not recorded: the index lost the record, or no worker ran until the
+    /// message was over for longer than the stated rest. It may have been sent.
+    Unrecorded,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
         Self::Refused,
         Self::NoTransport,
         Self::RetriesExhausted,
+        Self::Unrecorded,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -42,6 +46,7 @@ impl FailReason {
             Self::Refused => "refused",
             Self::NoTransport => "no_transport",
             Self::RetriesExhausted => "retries_exhausted",
+            Self::Unrecorded => "unrecorded",
         }
     }
 
@@ -61,11 +66,13 @@ pub enum RetryReason {
     Busy,
     /// The transport failed without saying that trying again is pointless.
     Error,
+    /// The transport was handed the message and never answered: it may have been sent.
+    Unanswered,
 }
 
 impl RetryReason {
     /// Every reason.
-    pub const ALL: [Self; 3] = [Self::TransportAway, Self::Busy, Self::Error];
+    pub const ALL: [Self; 4] = [Self::TransportAway, Self::Busy, Self::Error, Self::Unanswered];
 
     /// The name in JSON and at rest.
     pub const fn name(self) -> &'static str {
@@ -73,6 +80,7 @@ impl RetryReason {
             Self::TransportAway => "transport_away",
             Self::Busy => "busy",
             Self::Error => "error",
+            Self::Unanswered => "unanswered",
         }
     }
 }

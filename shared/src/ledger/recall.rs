@@ -8,6 +8,11 @@ use crate::{
     time::UnixMillis,
 };
 
+/// How old a worker's knowledge that a message is not recalled may be when it hands a batch to a
+/// transport; an older one is asked for again. The answer of a recall comes after this time, so
+/// that everything sent later than the answer was handed over before it.
+pub const RECALL_CHECK: Duration = Duration::from_millis(500);
+
 /// A recall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recall {
@@ -44,7 +49,7 @@ impl Recall {
 pub enum RecallOutcome {
     /// The message is recalled; the entry is as it was at that instant.
     Recalled(Entry),
-    /// Every device was settled before; nothing was left to recall.
+    /// Every device had an outcome before; nothing was left to recall.
     AlreadyClosed(Entry),
     /// No entry of this app has this id.
     Unknown,

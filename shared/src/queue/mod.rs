@@ -1,21 +1,24 @@
 //! The queue between `ingest` and the workers: what every engine promises.
 //!
 //! Constraints every engine lives under:
-//! - [`Queue::publish`] returns `Ok` only for a message that is durably stored *and* routed.
+//! - [`Queue::publish`] returns `Ok` only for a message that is durably stored *and* routed. It
+//!   does not give up while that may still happen: a message that is published again beside the
+//!   first try is there twice.
 //! - A [`Delivery`] is settled exactly once, because settling consumes it. One that is dropped
 //!   undecided comes back: undecided means redeliver.
 //! - Prefetch is the only back-pressure: an engine never hands out more undecided deliveries of
 //!   a consumer than it was asked for, also after it lost and regained its server.
 //!
-//! Work that gets stuck: what is delivered [`MAX_DELIVERIES`] times without being settled (its
-//! consumer died each time) goes to the dead lane, as does what a worker cannot read. An engine
-//! may count what is given back on purpose as well.
+//! Work that gets stuck: an engine says with each delivery how often the message was handed out,
+//! and puts nothing aside by itself. The worker does: what it is handed more than
+//! [`MAX_DELIVERIES`] times (its consumer died each time) goes to the dead letters before any work
+//! on it, as does what a worker cannot read.
 
 pub mod amqp;
 pub mod sqlite;
 mod topology;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,7 +26,8 @@ use tokio::sync::watch;
 
 use crate::time::UnixMillis;
 
-/// How often a message is delivered before it is taken for the one that kills its consumers.
+/// How often a message is worked on before it is taken for the one that kills its consumers. A
+/// worker that is handed it once more ([`Delivery::deliveries`]) puts it aside.
 pub const MAX_DELIVERIES: u32 = 20;
 
 /// The longest delay of [`Queue::publish_later`], just under an hour (`7 * 2^9` s: what fits into
@@ -60,9 +64,14 @@ impl Lane {
 /// Why the queue did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
-    /// The server cannot be reached, or the connection broke: another try can help.
+    /// The server cannot be reached, or the session ended: another try can help. A message that
+    /// was being published may be stored.
     #[error("the queue is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The server has announced that it takes no messages for now, and why (a memory alarm, a
+    /// disk alarm). The message was not sent.
+    #[error("the queue takes no messages for now: {0}")]
+    Blocked(Arc<str>),
     /// The server answered that it did not take the message (a nack, a full queue).
     #[error("the queue refused the message: {0}")]
     Refused(String),
@@ -75,6 +84,17 @@ pub enum QueueError {
     /// The engine is shutting down.
     #[error("the queue is closed")]
     Closed,
+}
+
+/// Waits until a queue says that it takes no messages, and gives the reason. It waits for ever if
+/// the queue never does.
+pub async fn until_blocked(blocked: &mut watch::Receiver<Option<Arc<str>>>) -> Arc<str> {
+    if let Ok(reason) = blocked.wait_for(Option::is_some).await
+        && let Some(reason) = &*reason
+    {
+        return Arc::clone(reason);
+    }
+    std::future::pending().await
 }
 
 /// How much [`Queue::peek`] looks at: it ends when either is reached.
@@ -106,8 +126,16 @@ pub struct DeadLetter {
 pub trait Queue: Send + Sync + fmt::Debug {
     /// Stores a message durably at the end of a lane.
     ///
+    /// Waits for the answer for as long as the session lives in which the message was sent; an
+    /// engine bounds that by ending a session that does not answer. Whoever cannot wait so long
+    /// has a time-out of their own, which does not take the message back. While the server
+    /// announces that it takes nothing, what was sent before stays awaited, and what was not is
+    /// refused at once.
+    ///
     /// # Errors
-    /// If it is not certain that the message is stored. It may be stored all the same.
+    /// [`QueueError::Blocked`], [`QueueError::Refused`] and [`QueueError::Unroutable`] if the
+    /// message is not stored; [`QueueError::Unavailable`] if its session ended or there was none,
+    /// and it may be stored; [`QueueError::Closed`].
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError>;
 
     /// Stores a message durably that becomes visible after `delay`, at the end of its lane.
@@ -139,10 +167,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// Looks at the messages that a lane hands out next, and leaves them there.
     ///
-    /// A look never loses a message, nor puts one aside. It may count as a delivery, and an
-    /// engine that counts moves a message that was looked at too often to the end of its lane; up
-    /// to then the order stays as it is, unless somebody else looks at fewer messages. Consumers
-    /// may not see the messages while they are being looked at.
+    /// A look never loses a message. It may count as a delivery, and so that no worker puts one
+    /// aside for having been looked at, an engine that counts moves it to the end of its lane
+    /// before that, where it counts from the start; up to then the order stays as it is, unless
+    /// somebody else looks at fewer messages. Consumers may not see the messages while they are
+    /// being looked at.
     ///
     /// # Errors
     /// If the server cannot be asked.
@@ -178,11 +207,29 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// If the server cannot be asked; what was deleted by then stays deleted.
     async fn drop_dead(&self, only: Option<&[String]>) -> Result<u64, QueueError>;
 
-    /// Whether the server answers now.
+    /// Why the server takes no messages, from when it announces that until it takes them again
+    /// or the session ends in which it was announced. An engine whose server never does that
+    /// has the answer none for good ([`until_blocked`] then waits for ever).
+    ///
+    /// RabbitMQ announces it to a connection that publishes, not to one that is idle.
+    fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
+        watch::channel(None).1
+    }
+
+    /// Whether the server answers now, and has not announced that it takes no messages.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it does not; [`QueueError::Blocked`] if it has.
     async fn ping(&self) -> Result<(), QueueError>;
+
+    /// Whether the server takes messages now, found out by giving it some that it does not keep,
+    /// for `pushctl doctor`.
+    ///
+    /// # Errors
+    /// [`QueueError::Blocked`] if it takes none, any other if it cannot be asked.
+    async fn takes_messages(&self) -> Result<(), QueueError> {
+        self.ping().await
+    }
 
     /// What the server is, for `pushctl doctor`: product and version.
     ///
@@ -210,12 +257,15 @@ pub trait Consumer: Send {
     fn open(&self) -> watch::Receiver<bool>;
 }
 
-/// A message in somebody's hands until it is settled.
+/// A message that a consumer was given, until it is settled.
 pub struct Delivery {
     /// The envelope.
     pub payload: Bytes,
-    /// Whether it may have been delivered before.
-    pub redelivered: bool,
+    /// How often the message was handed out, this time included: 1 is the first.
+    ///
+    /// It can be more than its consumers saw: a message that was on its way to a consumer that
+    /// ended may count, and one that was looked at ([`Queue::peek`]).
+    pub deliveries: u32,
     settle: Box<dyn Settle>,
 }
 
@@ -233,12 +283,23 @@ pub trait Settle: Send + Sync {
     /// # Errors
     /// If the engine could not be told; the message will be delivered again all the same.
     async fn requeue(self: Box<Self>) -> Result<(), QueueError>;
+
+    /// See [`Delivery::is_held`].
+    fn is_held(&self) -> bool;
 }
 
 impl Delivery {
     /// Hands out a message; for engines.
-    pub fn new(payload: Bytes, redelivered: bool, settle: Box<dyn Settle>) -> Self {
-        Self { payload, redelivered, settle }
+    pub fn new(payload: Bytes, deliveries: u32, settle: Box<dyn Settle>) -> Self {
+        Self { payload, deliveries, settle }
+    }
+
+    /// Whether the message is still this consumer's, as far as the engine knows without asking:
+    /// the session that delivered it has not ended, or its lease has not, so the queue has not
+    /// given it to another consumer. A session that dies in silence is noticed only after a
+    /// while (RabbitMQ: two heartbeats), so true is no promise.
+    pub fn is_held(&self) -> bool {
+        self.settle.is_held()
     }
 
     /// Settles the message as done.
@@ -262,7 +323,7 @@ impl fmt::Debug for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery")
             .field("bytes", &self.payload.len())
-            .field("redelivered", &self.redelivered)
+            .field("deliveries", &self.deliveries)
             .finish_non_exhaustive()
     }
 }

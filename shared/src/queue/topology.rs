@@ -4,11 +4,16 @@
 //! - RabbitMQ 3.10 to 4.x, no plugins. All queues are durable quorum queues.
 //! - What moves from one queue to another inside the broker must not be lost on the way, so every
 //!   dead-lettering is at-least-once, which exists for quorum queues that reject when full.
-//! - Every limit that matters is written down here: RabbitMQ 4 limits deliveries by default and
-//!   3.10 does not.
+//! - At-least-once dead-lettering has a price. When nodes of a cluster are replaced, a queue that
+//!   has it can be left without a leader until an operator starts it again by hand
+//!   (rabbitmq-server issue 16652, seen with 4.2). So no queue has it that can do without.
+//! - Every limit that matters is written down here. A quorum queue without one limits deliveries
+//!   to 20 in RabbitMQ 4, drops what exceeds that, and does not limit them in 3.10.
 //!
 //! The queues of a namespace `push`:
-//! - `push.jobs` and `push.tasks`, the lanes, and `push.dead` for what nobody could process.
+//! - `push.jobs` and `push.tasks`, the lanes, and `push.dead` for what cannot be processed. They
+//!   dead-letter nothing: workers see how often a message was delivered, and put aside what is
+//!   delivered too often themselves.
 //! - `push.delay.1s`, `push.delay.2s`, … `push.delay.2048s`, shared by the lanes. RabbitMQ only
 //!   expires the message at the head of a queue, so all messages of a delay queue must have the
 //!   same time to live. A delay is therefore written in binary, and the message waits once in the
@@ -19,18 +24,25 @@
 //! Twelve queues so make every delay up to [`MAX_DELAY`], where fixed delays to the same accuracy
 //! would take 37 for each lane. Rounding up to three significant bits keeps a message to three
 //! hops and within the quarter that the trait allows.
+//!
+//! The delay queues live by dead-lettering, so they alone run the risk above. A delay queue without
+//! a leader confirms nothing: who publishes a delay that needs it waits, and the messages in it are
+//! late until it has a leader again, but not lost. Lanes and new pushes do not pass there. Delayed
+//! messages are few: what is put off, paced or tried again is a part of a broadcast or of an
+//! envelope, never a message for each device.
 
 use std::time::Duration;
 
-use super::{Lane, MAX_DELAY, MAX_DELIVERIES};
+use super::{Lane, MAX_DELAY};
 
 /// The number of delay queues; the longest waits `2^(LEVELS - 1)` seconds.
 const LEVELS: u32 = 12;
 /// A delay is rounded up to this many significant bits: at most a quarter more, at most as many
 /// hops.
 const SIGNIFICANT_BITS: u32 = 3;
-/// The dead letters must survive being listed, which is a delivery and a return. The largest
-/// number that every version takes; "no limit" (-1) is not known to RabbitMQ 3.10.
+/// No message is dropped for having been delivered often: not in the lanes, where the worker
+/// decides, and not among the dead letters, which must survive being listed. The largest number
+/// that every version takes; "no limit" (-1) is not known to RabbitMQ 3.10.
 const NO_DELIVERY_LIMIT: i32 = i32::MAX;
 
 /// The names of one namespace's queues.
@@ -161,8 +173,8 @@ impl Names {
     pub(super) fn topology(&self) -> Topology {
         let levels = || (0..LEVELS).rev();
         let mut queues: Vec<QueueSpec> =
-            Lane::ALL.into_iter().map(|lane| self.lane_queue(lane)).collect();
-        queues.push(self.dead_queue());
+            Lane::ALL.into_iter().map(|lane| consumed(self.lane(lane))).collect();
+        queues.push(consumed(self.dead()));
         queues.extend(levels().map(|level| self.delay_queue(level)));
         let mut exchanges: Vec<String> = levels().map(|level| self.delay(level)).collect();
         exchanges.push(self.due());
@@ -174,22 +186,6 @@ impl Names {
             target: Target::Queue(self.lane(lane)),
         }));
         Topology { exchanges, queues, bindings }
-    }
-
-    fn lane_queue(&self, lane: Lane) -> QueueSpec {
-        // The limit counts returns, and the one that exceeds it dead-letters the message.
-        let returns = i32::try_from(MAX_DELIVERIES - 1).unwrap_or(i32::MAX);
-        let mut arguments = quorum();
-        arguments.push(("x-delivery-limit", Argument::Int(returns)));
-        arguments.extend(dead_lettering(""));
-        arguments.push(("x-dead-letter-routing-key", Argument::Text(self.dead())));
-        QueueSpec { name: self.lane(lane), arguments }
-    }
-
-    fn dead_queue(&self) -> QueueSpec {
-        let mut arguments = quorum();
-        arguments.push(("x-delivery-limit", Argument::Int(NO_DELIVERY_LIMIT)));
-        QueueSpec { name: self.dead(), arguments }
     }
 
     fn delay_queue(&self, level: u32) -> QueueSpec {
@@ -212,6 +208,13 @@ impl Names {
             binding('0', Target::Exchange(self.below(level))),
         ]
     }
+}
+
+/// A queue that programs consume: it keeps what it has until a consumer settles it.
+fn consumed(name: String) -> QueueSpec {
+    let mut arguments = quorum();
+    arguments.push(("x-delivery-limit", Argument::Int(NO_DELIVERY_LIMIT)));
+    QueueSpec { name, arguments }
 }
 
 fn quorum() -> Vec<(&'static str, Argument)> {
@@ -317,12 +320,24 @@ mod tests {
     }
 
     #[test]
-    fn every_queue_is_a_quorum_queue_and_loses_nothing_between_queues() {
+    fn every_queue_is_a_quorum_queue_and_only_delay_queues_dead_letter_and_lose_nothing() {
         let at_least_once = ("x-dead-letter-strategy", Argument::Text("at-least-once".to_owned()));
         for queue in Names::new("push".to_owned()).topology().queues {
             assert_eq!(queue.arguments[0], ("x-queue-type", Argument::Text("quorum".to_owned())));
-            let dead_letters = queue.arguments.iter().any(|(n, _)| *n == "x-dead-letter-exchange");
-            assert_eq!(queue.arguments.contains(&at_least_once), dead_letters, "{}", queue.name);
+            let delays = queue.name.starts_with("push.delay.");
+            let dead_letters = queue.arguments.iter().any(|(n, _)| n.starts_with("x-dead-letter"));
+            assert_eq!(dead_letters, delays, "{}", queue.name);
+            assert_eq!(queue.arguments.contains(&at_least_once), delays, "{}", queue.name);
+        }
+    }
+
+    #[test]
+    fn what_is_consumed_is_never_dropped_by_a_limit_of_some_version() {
+        let never = ("x-delivery-limit", Argument::Int(i32::MAX));
+        let names = Names::new("push".to_owned());
+        for name in [names.lane(Lane::Jobs), names.lane(Lane::Tasks), names.dead()] {
+            let queue = names.topology().queues.into_iter().find(|q| q.name == name).unwrap();
+            assert!(queue.arguments.contains(&never), "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 
 use super::{Schema, StoreError, StoreSettings, turnstile::Turnstile};
 
@@ -67,11 +67,7 @@ fn open(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError>
 fn at_open(error: StoreError, path: &Path, schema: &Schema) -> StoreError {
     let path: PathBuf = path.into();
     match error {
-        StoreError::Sqlite(source)
-            if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) =>
-        {
-            StoreError::Foreign { path, purpose: schema.purpose }
-        }
+        StoreError::NotADatabase(_) => StoreError::Foreign { path, purpose: schema.purpose },
         StoreError::Sqlite(source) => StoreError::Open { path, source },
         other => other,
     }

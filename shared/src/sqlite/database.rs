@@ -104,7 +104,7 @@ impl Database {
             },
         )?;
         drop(writes);
-        answer.await.map_err(|_| StoreError::Closed)?
+        answer.await.map_err(|_| StoreError::Lost)?
     }
 
     /// Runs a closure that only reads, on one committed state.

@@ -2,7 +2,7 @@
 
 use push_shared::{
     app::App,
-    index::{Index, Put},
+    index::{AppKey, Index, Put},
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,
@@ -42,22 +42,23 @@ pub(crate) async fn a_removed_app_leaves_no_device_and_can_come_back(index: &dyn
         (0..3000).map(|i| device(&format!("c{i}"), &[("model", &format!("m{i}"))])).collect();
     for app in [&gone, &other] {
         index.create_app(app).await.unwrap();
-        index.put_devices(&app.app_id, &devices, NOW).await.unwrap();
+        index.put_devices(&app.into(), &devices, NOW).await.unwrap();
     }
     assert!(index.remove_app(&gone.app_id).await.unwrap());
     assert!(!index.remove_app(&gone.app_id).await.unwrap());
     assert_eq!(index.app(&gone.app_id).await.unwrap(), None);
-    assert_eq!(index.count_devices(&gone.app_id).await.unwrap(), 0);
-    assert_eq!(index.extent(&gone.app_id).await.unwrap(), []);
+    assert_eq!(index.count_devices(&(&gone).into()).await.unwrap(), 0);
+    assert_eq!(index.extent(&(&gone).into()).await.unwrap(), []);
     let client = &devices[0].client_id;
-    assert_eq!(index.device(&gone.app_id, client).await.unwrap(), None);
-    assert_eq!(index.count_devices(&other.app_id).await.unwrap(), 3000);
+    assert_eq!(index.device(&(&gone).into(), client).await.unwrap(), None);
+    assert_eq!(index.count_devices(&(&other).into()).await.unwrap(), 3000);
 
     index.create_app(&gone).await.unwrap();
+    let again = AppKey::from(&index.app(&gone.app_id).await.unwrap().unwrap());
     let back = device("c0", &[("model", "another")]);
-    let put = index.put_devices(&gone.app_id, std::slice::from_ref(&back), NOW).await.unwrap();
+    let put = index.put_devices(&again, std::slice::from_ref(&back), NOW).await.unwrap();
     assert_eq!(put, [Ok(Put::Created)]);
-    assert_eq!(index.device(&gone.app_id, client).await.unwrap(), Some(back));
-    let everyone = scan_all(index, &gone.app_id, &Targeting::everyone(), NOW, 100).await;
+    assert_eq!(index.device(&again, client).await.unwrap(), Some(back));
+    let everyone = scan_all(index, &again, &Targeting::everyone(), NOW, 100).await;
     assert_eq!(everyone, ["c0"]);
 }

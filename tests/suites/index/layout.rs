@@ -2,7 +2,7 @@
 
 use push_shared::{
     app::App,
-    index::{Apps, Devices, IndexError, redis::RedisIndex},
+    index::{AppKey, Apps, Devices, IndexError, redis::RedisIndex},
     secret::Secret,
     targeting::Targeting,
 };
@@ -29,28 +29,30 @@ async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_co
     // An earlier one, which said nothing of itself, and a later one.
     for layout in [None, Some("3")] {
         assert!(index.create_app(&record).await.unwrap());
-        index.put_devices(&app(), &one(), NOW).await.unwrap();
-        assert!(index.device(&app(), &client("c")).await.unwrap().is_some());
+        let key = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
+        index.put_devices(&key, &one(), NOW).await.unwrap();
+        assert!(index.device(&key, &client("c")).await.unwrap().is_some());
 
         let number = index.storage_order(&client("c")) >> 40;
-        let shard = format!("{namespace}:{{{}/{number}}}", app());
+        let shard = format!("{namespace}:{{{key}/{number}}}");
         let mut set = match layout {
             None => redis::cmd("HDEL"),
             Some(_) => redis::cmd("HSET"),
         };
         set.arg(&shard).arg("layout").arg(layout);
         assert_eq!(set.query_async::<u32>(&mut connection).await.unwrap(), layout.map_or(1, |_| 0));
-        refused("registering", index.put_devices(&app(), &one(), NOW).await);
-        refused("finding", index.targets(&app(), &[client("c")], NOW).await);
-        refused("reading", index.device(&app(), &client("c")).await);
-        refused("removing", index.remove_device(&app(), &client("c")).await);
-        refused("planning a broadcast", index.extent(&app()).await);
-        refused("counting", index.count_devices(&app()).await);
+        refused("registering", index.put_devices(&key, &one(), NOW).await);
+        refused("finding", index.targets(&key, &[client("c")]).await);
+        refused("reading", index.device(&key, &client("c")).await);
+        refused("removing", index.remove_device(&key, &client("c")).await);
+        refused("planning a broadcast", index.extent(&key).await);
+        refused("counting", index.count_devices(&key).await);
 
         assert!(index.remove_app(&app()).await.unwrap());
         assert!(index.create_app(&record).await.unwrap());
-        index.put_devices(&app(), &one(), NOW).await.unwrap();
-        assert_eq!(scan_all(&index, &app(), &Targeting::everyone(), NOW, 10).await, ["c"]);
+        let key = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
+        index.put_devices(&key, &one(), NOW).await.unwrap();
+        assert_eq!(scan_all(&index, &key, &Targeting::everyone(), NOW, 10).await, ["c"]);
         assert!(index.remove_app(&app()).await.unwrap());
     }
 }

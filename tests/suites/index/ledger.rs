@@ -4,16 +4,16 @@ use push_shared::{
     ids::{AppId, MessageId},
     index::{Index, Slice},
     ledger::{
-        Ahead, FailReason, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried,
-        RetryReason, Settled, Settlement, State, StrandId,
+        Advance, Advanced, Ahead, Checkpoint, Claim, Counts, FailReason, Leftover, Opened,
+        Outcomes, PartitionState, Plan, Recall, RecallOutcome, Retried, RetryReason, State,
     },
     time::UnixMillis,
 };
 
 use crate::devices::app;
 
-const SAVED: Settled = Settled::Saved { recalled: false };
-const BUT_RECALLED: Settled = Settled::Saved { recalled: true };
+const SAVED: Advanced = Advanced::Saved { recalled: false };
+const BUT_RECALLED: Advanced = Advanced::Saved { recalled: true };
 
 fn opened() -> Opened {
     let now = UnixMillis::now();
@@ -25,19 +25,28 @@ fn opened() -> Opened {
         copy: u64::MAX,
         keep_until: now.plus_seconds(600),
         plan: None,
+        claim: None,
+        replaces: None,
     }
 }
 
-fn sent(strand: u32, from: u64, to: u64, count: u64) -> Settlement {
-    Settlement {
-        strand: StrandId::Planned(strand),
-        from: Position(from),
-        to: Position(to),
-        targeted: count,
-        outcomes: Outcomes { sent: count, ..Outcomes::default() },
-        opens: None,
-        retried: Retried::new(),
-    }
+/// The state of a partition after so many steps, at this slot.
+fn at(step: u64, offset: u32) -> PartitionState {
+    let claim =
+        (step > 0).then_some(Claim { generation: 1, nonce: u64::MAX, delivery: 1, owner: 7 });
+    PartitionState { claim, step, checkpoint: Checkpoint::At { slice: 0, offset } }
+}
+
+/// A step that counts so many devices as sent.
+fn sent(partition: u32, from: PartitionState, to: PartitionState, count: u64) -> Advance {
+    let outcomes = Outcomes { sent: count, ..Outcomes::default() };
+    let counts = Counts { targeted: count, outcomes, ..Counts::default() };
+    Advance { copy: u64::MAX, partition, from, to, leftovers: None, counts, keep_until: None }
+}
+
+/// The whole of a partition in one step.
+fn all_sent(partition: u32, count: u64) -> Advance {
+    sent(partition, at(0, 0), PartitionState::ENDED, count)
 }
 
 /// A recall of what has an entry.
@@ -45,9 +54,9 @@ fn recall(at: UnixMillis) -> Recall {
     Recall { at, ahead: None }
 }
 
-fn strands(count: u32) -> Plan {
+fn partitions(count: u32) -> Plan {
     let slice = |shard| Slice { shard, from: 0, to: 10 };
-    Plan { strands: (0..count).map(|shard| vec![slice(shard), slice(shard + 1)]).collect() }
+    Plan { partitions: (0..count).map(|shard| vec![slice(shard), slice(shard + 1)]).collect() }
 }
 
 pub(crate) async fn the_first_to_open_an_entry_decides_what_it_says(index: &dyn Index) {
@@ -61,28 +70,29 @@ pub(crate) async fn the_first_to_open_an_entry_decides_what_it_says(index: &dyn 
 }
 
 pub(crate) async fn a_plan_known_from_the_start_needs_no_step_of_its_own(index: &dyn Index) {
-    let planned = || Opened { plan: Some(strands(1)), ..opened() };
+    let planned = || Opened { plan: Some(partitions(1)), ..opened() };
     let (opened, recalled) = (planned(), planned());
-    assert_eq!(index.open(&opened).await.unwrap().plan, Some(strands(1)));
-    assert_eq!(index.plan(&opened.message_id, &strands(5)).await.unwrap(), strands(1));
-    index.settle(&opened.message_id, &sent(0, 0, u64::MAX, 5)).await.unwrap();
+    assert_eq!(index.open(&opened).await.unwrap().plan, Some(partitions(1)));
+    let plan = index.plan(&opened.message_id, &partitions(5)).await.unwrap();
+    assert_eq!(plan, Some(partitions(1)));
+    index.advance(&opened.message_id, &all_sent(0, 5)).await.unwrap();
     let entry = index.entry(&app(), &opened.message_id).await.unwrap().unwrap();
     assert_eq!(entry.state(), State::Done);
 
     let ahead = Ahead { accepted_at: recalled.accepted_at, keep_until: recalled.keep_until };
     let early = Recall { at: recalled.accepted_at, ahead: Some(ahead) };
     index.recall(&app(), &recalled.message_id, &early).await.unwrap();
-    assert_eq!(index.open(&recalled).await.unwrap().plan, Some(strands(1)));
+    assert_eq!(index.open(&recalled).await.unwrap().plan, Some(partitions(1)));
 }
 
 pub(crate) async fn the_first_plan_stays_in_force(index: &dyn Index) {
     let opened = opened();
     index.open(&opened).await.unwrap();
     let message = &opened.message_id;
-    assert_eq!(index.plan(message, &strands(3)).await.unwrap(), strands(3));
-    assert_eq!(index.plan(message, &strands(5)).await.unwrap(), strands(3));
+    assert_eq!(index.plan(message, &partitions(3)).await.unwrap(), Some(partitions(3)));
+    assert_eq!(index.plan(message, &partitions(5)).await.unwrap(), Some(partitions(3)));
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
-    assert_eq!(entry.plan, Some(strands(3)));
+    assert_eq!(entry.plan, Some(partitions(3)));
 }
 
 pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began(
@@ -91,111 +101,152 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
     let opened = opened();
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
-    index.plan(message, &strands(2)).await.unwrap();
+    index.plan(message, &partitions(2)).await.unwrap();
 
-    let large = (7 << 32) | 5;
-    assert_eq!(index.settle(message, &sent(0, 0, large, 10)).await.unwrap(), SAVED);
-    let mut mixed = sent(0, large, u64::MAX - 1, 3);
-    mixed.targeted = 10;
-    mixed.outcomes.fail(FailReason::Gone);
-    mixed.outcomes.fail(FailReason::Gone);
-    mixed.outcomes.fail(FailReason::NoSubscriber);
-    mixed.outcomes.expired = 1;
-    mixed.outcomes.recalled = 2;
-    mixed.retried = Retried::from([(RetryReason::Busy, 1), (RetryReason::Error, 4)]);
-    assert_eq!(index.settle(message, &mixed).await.unwrap(), SAVED);
+    let large = at(1, u32::MAX);
+    assert_eq!(index.advance(message, &sent(0, at(0, 0), large, 10)).await.unwrap(), SAVED);
+    let mut mixed = sent(0, large, at(2, 5), 3);
+    mixed.counts.targeted = 10;
+    mixed.counts.outcomes.fail(FailReason::Gone);
+    mixed.counts.outcomes.fail(FailReason::Gone);
+    mixed.counts.outcomes.fail(FailReason::NoSubscriber);
+    mixed.counts.outcomes.expired = 1;
+    mixed.counts.outcomes.recalled = 2;
+    mixed.counts.retried = Retried::from([(RetryReason::Busy, 1), (RetryReason::Error, 4)]);
+    assert_eq!(index.advance(message, &mixed).await.unwrap(), SAVED);
+    assert_eq!(index.advance(message, &mixed).await.unwrap(), Advanced::Conflict);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
-    assert_eq!(entry.position(StrandId::Planned(0)), Some(Position(u64::MAX - 1)));
+    assert_eq!(entry.partition(0).state, at(2, 5));
     assert_eq!((entry.targeted, entry.outcomes.sent, entry.pending()), (20, 13, 1));
     assert_eq!(entry.outcomes.failed[&FailReason::Gone], 2);
     assert_eq!((entry.outcomes.expired, entry.outcomes.recalled), (1, 2));
-    assert_eq!(entry.retried, mixed.retried);
+    assert_eq!(entry.retried, mixed.counts.retried);
     assert_eq!(entry.state(), State::Sending);
 
-    let mut last = sent(0, u64::MAX - 1, u64::MAX, 1);
-    last.targeted = 0;
-    last.retried = Retried::from([(RetryReason::Error, 1), (RetryReason::TransportAway, 2)]);
-    assert_eq!(index.settle(message, &last).await.unwrap(), SAVED);
-    assert_eq!(index.settle(message, &sent(1, 0, u64::MAX, 0)).await.unwrap(), SAVED);
+    let mut last = sent(0, at(2, 5), PartitionState::ENDED, 1);
+    last.counts.targeted = 0;
+    last.counts.retried = Retried::from([(RetryReason::Error, 1), (RetryReason::TransportAway, 2)]);
+    assert_eq!(index.advance(message, &last).await.unwrap(), SAVED);
+    assert_eq!(index.advance(message, &all_sent(1, 0)).await.unwrap(), SAVED);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert!(entry.is_closed(), "{entry:?}");
-    assert_eq!(entry.positions[&StrandId::Planned(1)], Position::END);
-    let counts: Vec<u64> = RetryReason::ALL.iter().map(|reason| entry.retried[reason]).collect();
-    assert_eq!(counts, [2, 1, 5]);
+    assert_eq!(entry.partition(1).state, PartitionState::ENDED);
+    let counts = RetryReason::ALL.map(|r| entry.retried.get(&r).copied().unwrap_or_default());
+    assert_eq!(counts, [2, 1, 5, 0]);
 }
 
-pub(crate) async fn of_two_workers_with_one_strand_one_is_overtaken(index: &dyn Index) {
+pub(crate) async fn of_two_workers_at_one_partition_one_saves_and_the_other_is_told(
+    index: &dyn Index,
+) {
     let opened = opened();
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
-    index.plan(message, &strands(1)).await.unwrap();
-    let (first, second) = (sent(0, 0, 100, 7), sent(0, 0, 90, 6));
-    let both = tokio::join!(index.settle(message, &first), index.settle(message, &second));
+    index.plan(message, &partitions(1)).await.unwrap();
+    let (first, second) = (sent(0, at(0, 0), at(1, 100), 7), sent(0, at(0, 0), at(1, 90), 6));
+    let both = tokio::join!(index.advance(message, &first), index.advance(message, &second));
     let (first, second) = (both.0.unwrap(), both.1.unwrap());
     assert!(
-        matches!((first, second), (SAVED, Settled::Overtaken) | (Settled::Overtaken, SAVED)),
+        matches!((first, second), (SAVED, Advanced::Conflict) | (Advanced::Conflict, SAVED)),
         "{first:?} {second:?}"
     );
-    let (count, position) = if first == SAVED { (7, 100) } else { (6, 90) };
+    let (count, state) = if first == SAVED { (7, at(1, 100)) } else { (6, at(1, 90)) };
+    let view = index.partition(&app(), message, 0).await.unwrap().unwrap();
+    assert_eq!((view.copy, view.recalled, view.partition.state), (Some(u64::MAX), false, state));
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert_eq!((entry.targeted, entry.outcomes.sent), (count, count));
-    assert_eq!(entry.position(StrandId::Planned(0)), Some(Position(position)));
 }
 
-pub(crate) async fn a_retry_is_open_from_the_batch_that_opens_it_until_it_ends(index: &dyn Index) {
+pub(crate) async fn a_claim_is_part_of_what_a_step_follows_on(index: &dyn Index) {
+    let claim = Claim { generation: 1, nonce: 2, delivery: 1, owner: u64::MAX };
+    let opened = Opened { plan: Some(partitions(1)), claim: Some(claim), ..opened() };
+    let message = &opened.message_id;
+    let entry = index.open(&opened).await.unwrap();
+    let begun = entry.partition(0).state;
+    assert_eq!(begun, PartitionState { claim: Some(claim), ..PartitionState::default() });
+    let another = Opened { claim: Some(Claim { owner: 1, ..claim }), ..opened.clone() };
+    assert_eq!(index.open(&another).await.unwrap(), entry, "the first to open it owns it");
+
+    let taken = Claim { generation: 2, nonce: 2, delivery: 2, owner: 9 };
+    let taken = PartitionState { claim: Some(taken), ..begun };
+    let step = sent(0, begun, taken, 0);
+    assert_eq!(index.advance(message, &step).await.unwrap(), SAVED);
+    let of_first = sent(0, begun, PartitionState::ENDED, 4);
+    assert_eq!(index.advance(message, &of_first).await.unwrap(), Advanced::Conflict);
+    assert_eq!(index.entry(&app(), message).await.unwrap().unwrap().targeted, 0);
+}
+
+pub(crate) async fn leftovers_stay_until_a_step_replaces_them(index: &dyn Index) {
     let opened = opened();
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
-    index.plan(message, &strands(1)).await.unwrap();
-    let (retry, another) = (StrandId::Retry(u64::MAX), StrandId::Retry(1));
-    let again = Settlement { strand: retry, targeted: 0, ..sent(0, 0, 1, 1) };
-    assert_eq!(index.settle(message, &again).await.unwrap(), Settled::Overtaken);
-
-    let opening = Settlement { targeted: 5, opens: Some(retry), ..sent(0, 0, u64::MAX, 3) };
-    assert_eq!(index.settle(message, &opening).await.unwrap(), SAVED);
+    index.plan(message, &partitions(1)).await.unwrap();
+    let leftovers = vec![Leftover {
+        attempt: 1,
+        unanswered: 2,
+        due_at: UnixMillis(77),
+        clients: vec!["a:1".parse().unwrap(), "b".parse().unwrap()],
+    }];
+    let mut first = sent(0, at(0, 0), at(1, 9), 3);
+    first.counts.targeted = 5;
+    first.leftovers = Some(leftovers.clone());
+    index.advance(message, &first).await.unwrap();
+    index.advance(message, &sent(0, at(1, 9), at(2, 10), 1)).await.unwrap();
+    let view = index.partition(&app(), message, 0).await.unwrap().unwrap();
+    assert_eq!(view.partition.leftovers, leftovers);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
-    assert_eq!(entry.position(retry), Some(Position(0)));
-    assert!(!entry.is_closed(), "two devices are pending");
-
-    assert_eq!(index.settle(message, &again).await.unwrap(), SAVED);
-    let last =
-        Settlement { strand: retry, targeted: 0, opens: Some(another), ..sent(0, 1, u64::MAX, 1) };
-    assert_eq!(index.settle(message, &last).await.unwrap(), SAVED);
-    assert_eq!(index.settle(message, &last).await.unwrap(), Settled::Overtaken);
+    assert_eq!((&entry.partition(0).leftovers, entry.pending()), (&leftovers, 2));
+    let mut last = sent(0, at(2, 10), PartitionState::ENDED, 2);
+    last.counts.targeted = 0;
+    last.leftovers = Some(Vec::new());
+    index.advance(message, &last).await.unwrap();
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
-    assert_eq!((entry.position(retry), entry.position(another)), (None, Some(Position(0))));
-    assert_eq!((entry.pending(), entry.outcomes.sent), (0, 5));
+    assert!(entry.is_closed() && entry.partition(0).leftovers.is_empty(), "{entry:?}");
+}
+
+pub(crate) async fn a_copy_replaces_only_the_one_that_it_names(index: &dyn Index) {
+    let first = Opened { plan: Some(partitions(1)), ..opened() };
+    index.open(&first).await.unwrap();
+    index.advance(&first.message_id, &all_sent(0, 3)).await.unwrap();
+    let other = Opened { copy: 2, replaces: Some(1), ..first.clone() };
+    assert_eq!(index.open(&other).await.unwrap().copy, Some(u64::MAX));
+    let named = Opened { copy: 2, replaces: Some(u64::MAX), ..first.clone() };
+    let entry = index.open(&named).await.unwrap();
+    assert_eq!((entry.copy, entry.targeted, entry.partitions.len()), (Some(2), 0, 0));
+    let late = index.advance(&first.message_id, &all_sent(0, 3)).await.unwrap();
+    assert_eq!(late, Advanced::Conflict, "the copy that was replaced changes nothing any more");
 }
 
 pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(index: &dyn Index) {
     let opened = opened();
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
-    index.plan(message, &strands(1)).await.unwrap();
-    index.settle(message, &sent(0, 0, 5, 5)).await.unwrap();
-    let at = UnixMillis::now();
-    let RecallOutcome::Recalled(entry) = index.recall(&app(), message, &recall(at)).await.unwrap()
-    else {
+    index.plan(message, &partitions(1)).await.unwrap();
+    index.advance(message, &sent(0, at(0, 0), at(1, 5), 5)).await.unwrap();
+    let when = UnixMillis::now();
+    let outcome = index.recall(&app(), message, &recall(when)).await.unwrap();
+    let RecallOutcome::Recalled(entry) = outcome else {
         panic!("not recalled");
     };
-    assert_eq!((entry.recalled_at, entry.outcomes.sent), (Some(at), 5));
+    assert_eq!((entry.recalled_at, entry.outcomes.sent), (Some(when), 5));
     assert_eq!(entry.state(), State::Recalled);
-    assert_eq!(index.settle(message, &sent(0, 5, u64::MAX, 5)).await.unwrap(), BUT_RECALLED);
-    let again = index.recall(&app(), message, &recall(at.plus_seconds(9))).await.unwrap();
+    let last = sent(0, at(1, 5), PartitionState::ENDED, 5);
+    assert_eq!(index.advance(message, &last).await.unwrap(), BUT_RECALLED);
+    assert!(index.partition(&app(), message, 0).await.unwrap().unwrap().recalled);
+    let again = index.recall(&app(), message, &recall(when.plus_seconds(9))).await.unwrap();
     let RecallOutcome::Recalled(entry) = again else { panic!("{again:?}") };
-    assert_eq!(entry.recalled_at, Some(at), "the first recall counts");
+    assert_eq!(entry.recalled_at, Some(when), "the first recall counts");
 }
 
-pub(crate) async fn what_is_settled_cannot_be_recalled(index: &dyn Index) {
+pub(crate) async fn what_has_an_outcome_cannot_be_recalled(index: &dyn Index) {
     let opened = opened();
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
-    index.plan(message, &strands(2)).await.unwrap();
-    let mut batch = sent(0, 0, u64::MAX, 1);
-    batch.targeted = 2;
-    batch.outcomes.fail(FailReason::Refused);
-    index.settle(message, &batch).await.unwrap();
-    index.settle(message, &sent(1, 0, u64::MAX, 4)).await.unwrap();
+    index.plan(message, &partitions(2)).await.unwrap();
+    let mut batch = all_sent(0, 1);
+    batch.counts.targeted = 2;
+    batch.counts.outcomes.fail(FailReason::Refused);
+    index.advance(message, &batch).await.unwrap();
+    index.advance(message, &all_sent(1, 4)).await.unwrap();
     let outcome = index.recall(&app(), message, &recall(UnixMillis::now())).await.unwrap();
     let RecallOutcome::AlreadyClosed(entry) = outcome else { panic!("{outcome:?}") };
     assert_eq!((entry.recalled_at, entry.outcomes.total()), (None, 6));
@@ -204,22 +255,22 @@ pub(crate) async fn what_is_settled_cannot_be_recalled(index: &dyn Index) {
 pub(crate) async fn a_message_can_be_recalled_before_it_begins(index: &dyn Index) {
     let opened = opened();
     let message = &opened.message_id;
-    let (at, keep_until) = (opened.accepted_at.plus_seconds(3), opened.keep_until);
+    let (when, keep_until) = (opened.accepted_at.plus_seconds(3), opened.keep_until);
     let ahead = Ahead { accepted_at: opened.accepted_at, keep_until };
-    let early = Recall { at, ahead: Some(ahead) };
+    let early = Recall { at: when, ahead: Some(ahead) };
     let outcome = index.recall(&app(), message, &early).await.unwrap();
     let RecallOutcome::Recalled(noted) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((noted.state(), noted.recalled_at), (State::Recalled, Some(at)));
+    assert_eq!((noted.state(), noted.recalled_at), (State::Recalled, Some(when)));
     assert_eq!((noted.accepted_at, noted.expires_at), (opened.accepted_at, None));
     assert_eq!(index.entry(&app(), message).await.unwrap(), Some(noted));
 
     let entry = index.open(&opened).await.unwrap();
     assert_eq!((entry.copy, entry.expires_at), (Some(u64::MAX), Some(opened.expires_at)));
-    assert_eq!(entry.recalled_at, Some(at), "it begins recalled");
+    assert_eq!(entry.recalled_at, Some(when), "it begins recalled");
     let second = Opened { copy: 2, ..opened.clone() };
     assert_eq!(index.open(&second).await.unwrap(), entry);
-    index.plan(message, &strands(1)).await.unwrap();
-    assert_eq!(index.settle(message, &sent(0, 0, u64::MAX, 5)).await.unwrap(), BUT_RECALLED);
+    index.plan(message, &partitions(1)).await.unwrap();
+    assert_eq!(index.advance(message, &all_sent(0, 5)).await.unwrap(), BUT_RECALLED);
 }
 
 pub(crate) async fn an_early_recall_counts_in_its_own_app_only(index: &dyn Index) {
@@ -241,18 +292,18 @@ pub(crate) async fn an_entry_belongs_to_its_app(index: &dyn Index) {
     index.open(&opened).await.unwrap();
     let other: AppId = "other".parse().unwrap();
     assert_eq!(index.entry(&other, message).await.unwrap(), None);
+    assert_eq!(index.partition(&other, message, 0).await.unwrap(), None);
     let outcome = index.recall(&other, message, &recall(UnixMillis::now())).await.unwrap();
     assert_eq!(outcome, RecallOutcome::Unknown);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert_eq!(entry.recalled_at, None);
 }
 
-pub(crate) async fn a_step_for_a_message_without_entry_is_an_error_and_leaves_none(
-    index: &dyn Index,
-) {
+pub(crate) async fn a_step_for_a_message_without_entry_says_so_and_leaves_none(index: &dyn Index) {
     let message = MessageId::issue(&app());
-    assert!(index.plan(&message, &strands(1)).await.is_err());
-    assert!(index.settle(&message, &sent(0, 0, 5, 5)).await.is_err());
+    assert_eq!(index.plan(&message, &partitions(1)).await.unwrap(), None);
+    assert_eq!(index.advance(&message, &all_sent(0, 5)).await.unwrap(), Advanced::Unknown);
+    assert_eq!(index.partition(&app(), &message, 0).await.unwrap(), None);
     let outcome = index.recall(&app(), &message, &recall(UnixMillis::now())).await.unwrap();
     assert_eq!(outcome, RecallOutcome::Unknown);
     assert_eq!(index.entry(&app(), &message).await.unwrap(), None);

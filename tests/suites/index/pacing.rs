@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 
 use push_shared::{
     app::App,
-    ids::AppId,
-    index::{Index, Pacing as _, redis::RedisIndex},
+    index::{AppKey, Index, Pacing as _, redis::RedisIndex},
     pace::{PaidUntil, Take, Taken, Taker, most_at_once},
     secret::Secret,
     time::UnixMillis,
@@ -21,10 +20,10 @@ const SEQUENCES: u64 = 12;
 /// Takes of a sequence.
 const TAKES: usize = 60;
 
-async fn app(index: &dyn Index, id: &str) -> AppId {
+async fn app(index: &dyn Index, id: &str) -> AppKey {
     let app = App::new(id.parse().unwrap(), &Secret::generate(), NOW);
     assert!(index.create_app(&app).await.unwrap());
-    app.app_id
+    AppKey::from(&app)
 }
 
 fn broadcast(devices: u32, pace: u32) -> Take {

@@ -9,7 +9,7 @@ use push_shared::{
     time::UnixMillis,
 };
 
-use crate::devices::{NOW, app, client, device, scan_all};
+use crate::devices::{NOW, client, device, key, scan_all};
 
 pub(crate) fn wanted(attribute: Attribute, values: &[&str]) -> Targeting {
     let mut targeting = Targeting::everyone();
@@ -24,8 +24,8 @@ pub(crate) async fn count_all(
     registered_by: UnixMillis,
 ) -> u64 {
     let mut count = 0;
-    for slice in index.extent(&app()).await.unwrap() {
-        count += index.count_matching(&app(), slice, targeting, registered_by).await.unwrap();
+    for slice in index.extent(&key()).await.unwrap() {
+        count += index.count_matching(&key(), slice, targeting, registered_by).await.unwrap();
     }
     count
 }
@@ -34,20 +34,20 @@ pub(crate) async fn pages_cover_a_slice_once_and_in_order_whatever_their_size(in
     let devices: Vec<_> = (0..2500)
         .map(|i| device(&format!("c{i}"), &[("country", if i % 3 == 0 { "CN" } else { "SG" })]))
         .collect();
-    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
     let third = wanted(Attribute::Country, &["cn"]);
     let mut expected: Vec<_> =
         devices.iter().step_by(3).map(|device| device.client_id.to_string()).collect();
     expected.sort();
     for limit in [1, 7, 100, 100_000] {
-        assert_eq!(scan_all(index, &app(), &third, NOW, limit).await, expected, "{limit}");
+        assert_eq!(scan_all(index, &key(), &third, NOW, limit).await, expected, "{limit}");
     }
     assert_eq!(count_all(index, &third, NOW).await, expected.len() as u64);
     assert_eq!(count_all(index, &Targeting::everyone(), NOW).await, 2500);
 
     let mut listed = Vec::new();
-    for mut slice in index.extent(&app()).await.unwrap() {
-        while let Ok(page) = index.list_devices(&app(), slice, 13).await {
+    for mut slice in index.extent(&key()).await.unwrap() {
+        while let Ok(page) = index.list_devices(&key(), slice, 13).await {
             listed.extend(page.items);
             let Some(next) = page.next else { break };
             slice.from = next;
@@ -61,11 +61,11 @@ pub(crate) async fn pages_cover_a_slice_once_and_in_order_whatever_their_size(in
 
     // Slices that are cut anywhere cover the same devices, each once.
     let mut cut = Vec::new();
-    for Slice { shard, from, to } in index.extent(&app()).await.unwrap() {
+    for Slice { shard, from, to } in index.extent(&key()).await.unwrap() {
         let middle = from + (to - from) / 3;
         for (from, to) in [(from, middle), (middle, to)] {
             let slice = Slice { shard, from, to };
-            let page = index.scan(&app(), slice, &third, NOW, 5000).await.unwrap();
+            let page = index.scan(&key(), slice, &third, NOW, 5000).await.unwrap();
             assert_eq!(page.next, None);
             cut.extend(page.items.iter().map(|target| target.client_id.to_string()));
         }
@@ -79,22 +79,22 @@ pub(crate) async fn a_device_in_a_reused_slot_is_not_reached_by_an_earlier_messa
 ) {
     let cn = |id: &str| device(id, &[("country", "CN")]);
     let early: Vec<_> = (0..300).map(|i| cn(&format!("early{i}"))).collect();
-    index.put_devices(&app(), &early, NOW).await.unwrap();
+    index.put_devices(&key(), &early, NOW).await.unwrap();
     let slots = |extent: &[Slice]| extent.iter().map(|slice| slice.to - slice.from).sum::<u32>();
-    let before = slots(&index.extent(&app()).await.unwrap());
+    let before = slots(&index.extent(&key()).await.unwrap());
     for device in &early[..200] {
-        assert!(index.remove_device(&app(), &device.client_id).await.unwrap());
+        assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
     }
     let accepted = UnixMillis(NOW.0 + 5);
     let late: Vec<_> = (0..100).map(|i| cn(&format!("late{i}"))).collect();
-    index.put_devices(&app(), &late, UnixMillis(accepted.0 + 1)).await.unwrap();
-    let after = slots(&index.extent(&app()).await.unwrap());
+    index.put_devices(&key(), &late, UnixMillis(accepted.0 + 1)).await.unwrap();
+    let after = slots(&index.extent(&key()).await.unwrap());
     assert!(after < before + 100, "freed slots are used again: {before} before, {after} after");
 
     let mut expected: Vec<_> = early[200..].iter().map(|d| d.client_id.to_string()).collect();
     expected.sort();
     for targeting in [Targeting::everyone(), wanted(Attribute::Country, &["CN"])] {
-        assert_eq!(scan_all(index, &app(), &targeting, accepted, 50).await, expected);
+        assert_eq!(scan_all(index, &key(), &targeting, accepted, 50).await, expected);
         assert_eq!(count_all(index, &targeting, accepted).await, 100);
         assert_eq!(count_all(index, &targeting, UnixMillis(accepted.0 + 1)).await, 200);
     }
@@ -103,13 +103,13 @@ pub(crate) async fn a_device_in_a_reused_slot_is_not_reached_by_an_earlier_messa
 pub(crate) async fn an_update_moves_a_device_from_one_audience_to_another(index: &dyn Index) {
     let at = |country| device("c", &[("country", country), ("brand", "B")]);
     let (cn, sg) = (wanted(Attribute::Country, &["CN"]), wanted(Attribute::Country, &["SG"]));
-    index.put_devices(&app(), &[at("CN")], NOW).await.unwrap();
+    index.put_devices(&key(), &[at("CN")], NOW).await.unwrap();
     assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (1, 0));
-    index.put_devices(&app(), &[at("SG")], NOW).await.unwrap();
+    index.put_devices(&key(), &[at("SG")], NOW).await.unwrap();
     assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 1));
-    index.put_devices(&app(), &[device("c", &[])], NOW).await.unwrap();
+    index.put_devices(&key(), &[device("c", &[])], NOW).await.unwrap();
     assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 0));
-    assert_eq!(scan_all(index, &app(), &wanted(Attribute::Brand, &["b"]), NOW, 9).await.len(), 0);
+    assert_eq!(scan_all(index, &key(), &wanted(Attribute::Brand, &["b"]), NOW, 9).await.len(), 0);
 }
 
 /// Of a value's number one byte says less than both, and a change of both bytes is one change.
@@ -120,7 +120,7 @@ pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_
         device(&format!("c{id}"), &[("model", &format!("m{model}")), ("country", "CN")])
     };
     let devices: Vec<_> = (0..600).map(|n| of(n, n)).collect();
-    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
     let models = |models: &[usize]| {
         let names: Vec<_> = models.iter().map(|n| format!("m{n}")).collect();
         let mut targeting =
@@ -131,7 +131,7 @@ pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_
     for model in [0, 1, 254, 255, 256, 511, 512, 599] {
         let targeting = models(&[model]);
         let own = [format!("c{model}")];
-        assert_eq!(scan_all(index, &app(), &targeting, NOW, 9).await, own);
+        assert_eq!(scan_all(index, &key(), &targeting, NOW, 9).await, own);
         assert_eq!(count_all(index, &targeting, NOW).await, 1);
     }
 
@@ -139,18 +139,18 @@ pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_
     let (low, high) = (4, 300);
     let both = models(&[low, high]);
     let all_with = |model| (0..600).map(|n| of(n, model)).collect::<Vec<_>>();
-    index.put_devices(&app(), &all_with(low), NOW).await.unwrap();
+    index.put_devices(&key(), &all_with(low), NOW).await.unwrap();
     assert_eq!(count_all(index, &models(&[high]), NOW).await, 0);
     let changes = async {
         for turn in 0_usize.. {
             let model = if turn % 2 == 0 { high } else { low };
-            index.put_devices(&app(), &all_with(model), NOW).await.unwrap();
+            index.put_devices(&key(), &all_with(model), NOW).await.unwrap();
         }
     };
     let looks = async {
         for _ in 0..20 {
             assert_eq!(count_all(index, &both, NOW).await, 600);
-            assert_eq!(scan_all(index, &app(), &both, NOW, 50).await.len(), 600);
+            assert_eq!(scan_all(index, &key(), &both, NOW, 50).await.len(), 600);
         }
     };
     tokio::select! {
@@ -159,12 +159,12 @@ pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_
     }
 
     // What a removed device leaves behind is not found on whoever takes its place.
-    index.put_devices(&app(), &all_with(high), NOW).await.unwrap();
+    index.put_devices(&key(), &all_with(high), NOW).await.unwrap();
     for device in &devices {
-        assert!(index.remove_device(&app(), &device.client_id).await.unwrap());
+        assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
     }
     let new: Vec<_> = (600..900).map(|n| of(n, low)).collect();
-    index.put_devices(&app(), &new, NOW).await.unwrap();
+    index.put_devices(&key(), &new, NOW).await.unwrap();
     let counts = [(low, 300), (high, 0), (high - low, 0)];
     for (model, count) in counts {
         assert_eq!(count_all(index, &models(&[model]), NOW).await, count, "m{model}");
@@ -175,38 +175,38 @@ pub(crate) async fn a_range_of_languages_reaches_values_that_came_later(index: &
     let zh = wanted(Attribute::Language, &["zh"]);
     for (i, tag) in ["zh", "zh-CN", "zha", "zh-Hans-CN", "en"].into_iter().enumerate() {
         let device = device(&format!("c{i}"), &[("language", tag)]);
-        index.put_devices(&app(), &[device], NOW).await.unwrap();
+        index.put_devices(&key(), &[device], NOW).await.unwrap();
         let expected: &[&str] = match i {
             0 => &["c0"],
             1 | 2 => &["c0", "c1"],
             _ => &["c0", "c1", "c3"],
         };
-        assert_eq!(scan_all(index, &app(), &zh, NOW, 10).await, expected);
+        assert_eq!(scan_all(index, &key(), &zh, NOW, 10).await, expected);
     }
     assert_eq!(count_all(index, &wanted(Attribute::Language, &["*"]), NOW).await, 5);
     assert_eq!(count_all(index, &wanted(Attribute::Language, &["fr"]), NOW).await, 0);
 }
 
 pub(crate) async fn a_slice_that_reaches_past_the_devices_ends(index: &dyn Index) {
-    index.put_devices(&app(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
-    let slice = Slice { to: u32::MAX, ..index.extent(&app()).await.unwrap()[0] };
+    index.put_devices(&key(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
+    let slice = Slice { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
     for targeting in [Targeting::everyone(), wanted(Attribute::Country, &["CN"])] {
-        let page = index.scan(&app(), slice, &targeting, NOW, 100).await.unwrap();
+        let page = index.scan(&key(), slice, &targeting, NOW, 100).await.unwrap();
         assert_eq!((page.items.len(), page.next), (1, None));
-        assert_eq!(index.count_matching(&app(), slice, &targeting, NOW).await.unwrap(), 1);
+        assert_eq!(index.count_matching(&key(), slice, &targeting, NOW).await.unwrap(), 1);
         let past = Slice { from: slice.from + 1_000_000, ..slice };
-        let page = index.scan(&app(), past, &targeting, NOW, 100).await.unwrap();
+        let page = index.scan(&key(), past, &targeting, NOW, 100).await.unwrap();
         assert_eq!((page.items.len(), page.next), (0, None));
     }
 }
 
 pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index) {
-    assert_eq!(index.extent(&app()).await.unwrap(), []);
-    assert_eq!(index.count_devices(&app()).await.unwrap(), 0);
+    assert_eq!(index.extent(&key()).await.unwrap(), []);
+    assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     let slice = Slice { shard: 0, from: 0, to: 100 };
-    let page = index.scan(&app(), slice, &Targeting::everyone(), NOW, 10).await.unwrap();
+    let page = index.scan(&key(), slice, &Targeting::everyone(), NOW, 10).await.unwrap();
     assert_eq!((page.items.len(), page.next), (0, None));
-    let devices = index.list_devices(&app(), slice, 10).await.unwrap();
+    let devices = index.list_devices(&key(), slice, 10).await.unwrap();
     assert_eq!((devices.items.len(), devices.next), (0, None));
 }
 
@@ -217,7 +217,7 @@ pub(crate) async fn devices_that_stay_are_seen_once_while_others_come_and_go(ind
     let stay = |i: usize| device(&format!("stay{i}"), &[("country", "CN")]);
     let come = |i: usize, country| device(&format!("come{i}"), &[("country", country)]);
     let devices: Vec<_> = (0..1000).flat_map(|i| [stay(i), come(i, "CN")]).collect();
-    index.put_devices(&app(), &devices, NOW).await.unwrap();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
     let accepted = UnixMillis(NOW.0 + 1);
     let mut expected: Vec<_> = (0..1000).map(|i| format!("stay{i}")).collect();
     expected.sort();
@@ -225,21 +225,21 @@ pub(crate) async fn devices_that_stay_are_seen_once_while_others_come_and_go(ind
     let unrest = async {
         for turn in 0_usize.. {
             let i = turn * 7 % 1000;
-            index.put_devices(&app(), &[come(i, "SG")], NOW).await.unwrap();
-            index.remove_device(&app(), &client(&format!("come{i}"))).await.unwrap();
+            index.put_devices(&key(), &[come(i, "SG")], NOW).await.unwrap();
+            index.remove_device(&key(), &client(&format!("come{i}"))).await.unwrap();
             let late = UnixMillis(accepted.0 + 1);
             let new = device(&format!("late{turn}"), &[("country", "CN")]);
-            index.put_devices(&app(), &[new], late).await.unwrap();
+            index.put_devices(&key(), &[new], late).await.unwrap();
             let moved = device(
                 &format!("stay{i}"),
                 &[("country", "CN"), ("app_version", &turn.to_string())],
             );
-            index.put_devices(&app(), &[moved], late).await.unwrap();
+            index.put_devices(&key(), &[moved], late).await.unwrap();
         }
     };
     let scans = async {
         for targeting in [Targeting::everyone(), cn.clone(), cn] {
-            let mut seen = scan_all(index, &app(), &targeting, accepted, 60).await;
+            let mut seen = scan_all(index, &key(), &targeting, accepted, 60).await;
             assert!(!seen.iter().any(|id| id.starts_with("late")), "{seen:?}");
             seen.retain(|id| id.starts_with("stay"));
             assert_eq!(seen, expected);

@@ -4,7 +4,8 @@ use push_shared::{
     ids::MessageId,
     index::Slice,
     ledger::{
-        FailReason, Opened, Outcomes, Plan, Position, Retried, RetryReason, Settlement, StrandId,
+        Advance, Checkpoint, Counts, FailReason, Opened, Outcomes, PartitionState, Plan, Retried,
+        RetryReason,
     },
     time::UnixMillis,
 };
@@ -95,22 +96,25 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         copy: 0,
         keep_until: now.plus_seconds(3600),
         plan: None,
+        claim: None,
+        replaces: None,
     };
     service.index.open(&opened).await.unwrap();
     let slices = vec![Slice { shard: 0, from: 0, to: 100 }];
-    service.index.plan(&id, &Plan { strands: vec![slices] }).await.unwrap();
+    service.index.plan(&id, &Plan { partitions: vec![slices] }).await.unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
     outcomes.fail(FailReason::Gone);
-    let settlement = Settlement {
-        strand: StrandId::Planned(0),
-        from: Position::default(),
-        to: Position(50),
-        targeted: 7,
-        outcomes,
-        opens: None,
-        retried: Retried::from([(RetryReason::Busy, 2)]),
+    let from = PartitionState::default();
+    let step = Advance {
+        copy: 0,
+        partition: 0,
+        from,
+        to: PartitionState { checkpoint: Checkpoint::At { slice: 0, offset: 50 }, ..from },
+        leftovers: None,
+        counts: Counts { targeted: 7, outcomes, retried: Retried::from([(RetryReason::Busy, 2)]) },
+        keep_until: None,
     };
-    service.index.settle(&id, &settlement).await.unwrap();
+    service.index.advance(&id, &step).await.unwrap();
 
     let mut view = json!({
         "message_id": id.to_string(), "app_id": APP, "state": "sending",

@@ -1,5 +1,8 @@
-//! Servers that are away, each test with servers of its own.
+//! Servers that are away or take nothing, each test with servers of its own.
 
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
 use push_tests::{
     amqp_url, eventually, redis_url,
     servers::{RabbitMq, Redis},
@@ -69,4 +72,34 @@ async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_
     })
     .await;
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn while_rabbitmq_has_an_alarm_every_push_is_503_at_once_with_the_reason_and_a_stop_is_quick()
+{
+    let rabbitmq = RabbitMq::start().await.unwrap();
+    let service = Service::start_on(&rabbitmq.url(), &redis_url(), &[]).await;
+    let push = Request::push(&service, VALID);
+    assert_eq!(push.send(&service).await.http, 200);
+
+    rabbitmq.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
+    // Those of the first round are on their way when RabbitMQ tells of it, or wait for their turn.
+    for round in 1..=2 {
+        let begun = Instant::now();
+        let answers = join_all((0..50).map(|_| push.send(&service))).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{round}: {:?}", begun.elapsed());
+        for answer in answers {
+            let expected = "try again: the queue takes no messages for now: low on memory";
+            answer.expect(503, 503, expected);
+            assert!(answer.header("retry-after").is_some());
+        }
+    }
+    let dry = Request::push(&service, VALID.replacen('{', r#"{"dry_run":true,"#, 1));
+    assert_eq!(dry.send(&service).await.http, 200);
+    let device = Request::push(&service, "{}").method("PUT").path("/v1/device/app/c");
+    assert_eq!(device.send(&service).await.http, 200);
+
+    let begun = Instant::now();
+    service.stop().await.unwrap();
+    assert!(begun.elapsed() < DEADLINE / 4, "it waited for the alarm: {:?}", begun.elapsed());
 }

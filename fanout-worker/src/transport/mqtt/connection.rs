@@ -1,9 +1,9 @@
 //! One connection that is always there or being re-established.
 //!
-//! While it is down, parts are refused at once rather than kept: another connection may be up,
-//! and only the delivery knows how long it can wait.
+//! While it is down, chunks are given back at once rather than kept: another connection may be
+//! up, and only the delivery knows how long it can wait.
 
-use std::{num::NonZeroU16, time::Duration};
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use rmqtt_codec::v5::Connect;
 use tokio::{
@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
+    chunk::Chunk,
     handshake::{self, ConnectError, Stream, Terms},
-    part::Part,
     session::{self, Bounds, SessionEnd},
     settings::MqttSettings,
     url::MqttUrl,
 };
 
-/// Parts that wait for a session to take them.
+/// Chunks that wait for a session to take them.
 pub(super) const QUEUE: usize = 64;
 
 /// Which connections are up: one bit each.
@@ -30,20 +30,20 @@ pub(super) type Up = watch::Sender<u64>;
 pub(super) struct Connection {
     pub(super) number: usize,
     pub(super) url: MqttUrl,
-    pub(super) settings: MqttSettings,
+    pub(super) settings: Arc<MqttSettings>,
     pub(super) up: Up,
     pub(super) stop: CancellationToken,
 }
 
 impl Connection {
     /// Keeps a session open until stopped.
-    pub(super) async fn run(self, mut parts: mpsc::Receiver<Part>) {
+    pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
         let mut failures = 0u32;
         while !self.stop.is_cancelled() {
-            match self.connect(&mut parts).await {
+            match self.connect(&mut chunks).await {
                 Some(Ok((stream, terms))) => {
                     let since = Instant::now();
-                    let lost = self.serve(stream, terms, &mut parts).await;
+                    let lost = self.serve(stream, terms, &mut chunks).await;
                     if matches!(lost, SessionEnd::Stopped) {
                         break;
                     }
@@ -65,59 +65,80 @@ impl Connection {
                 }
                 None => break,
             }
-            self.pause(failures, &mut parts).await;
+            self.pause(failures, &mut chunks).await;
             failures = failures.saturating_add(1);
+        }
+        chunks.close();
+        while let Some(chunk) = chunks.recv().await {
+            chunk.give_back();
         }
     }
 
     async fn connect(
         &self,
-        parts: &mut mpsc::Receiver<Part>,
+        chunks: &mut mpsc::Receiver<Chunk>,
     ) -> Option<Result<(Box<dyn Stream>, Terms), ConnectError>> {
         // Workers of a fleet need ids of their own, or the broker would end one for the other.
         let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
         let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client_id);
         let connected = handshake::connect(&self.url, self.settings.connect_timeout, wanted);
-        self.refusing(parts, connected).await
+        self.giving_back(chunks, connected).await
     }
 
     async fn serve(
         &self,
         stream: Box<dyn Stream>,
         terms: Terms,
-        parts: &mut mpsc::Receiver<Part>,
+        chunks: &mut mpsc::Receiver<Chunk>,
     ) -> SessionEnd {
         let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
         let window = wanted.min(terms.receive_max);
         info!(broker = %self.url, connection = self.number, window, "session with the broker");
-        let bit = 1u64 << self.number;
-        self.up.send_modify(|up| *up |= bit);
+        let _up = UpMark::set(&self.up, self.number);
         let bounds = Bounds { window, ack_timeout: self.settings.ack_timeout };
-        let end = session::run(stream, terms, bounds, parts, &self.stop).await;
-        self.up.send_modify(|up| *up &= !bit);
-        end
+        session::run(stream, terms, bounds, chunks, &self.stop).await
     }
 
-    async fn pause(&self, failures: u32, parts: &mut mpsc::Receiver<Part>) {
+    async fn pause(&self, failures: u32, chunks: &mut mpsc::Receiver<Chunk>) {
         let doubled = self.settings.reconnect_first.saturating_mul(2u32.saturating_pow(failures));
         let longest = doubled.min(self.settings.reconnect_longest);
         let pause: Duration = longest.mul_f64(0.5 + 0.5 * rand::random::<f64>());
-        self.refusing(parts, tokio::time::sleep(pause)).await;
+        self.giving_back(chunks, tokio::time::sleep(pause)).await;
     }
 
-    /// Waits for `what` and meanwhile refuses parts by dropping them. `None` when stopped.
-    async fn refusing<T>(
+    /// Waits for `what` and meanwhile gives chunks back. `None` when stopped.
+    async fn giving_back<T>(
         &self,
-        parts: &mut mpsc::Receiver<Part>,
+        chunks: &mut mpsc::Receiver<Chunk>,
         what: impl Future<Output = T>,
     ) -> Option<T> {
         tokio::pin!(what);
         loop {
             tokio::select! {
                 done = &mut what => return Some(done),
-                part = parts.recv() => drop(part?),
+                chunk = chunks.recv() => chunk?.give_back(),
                 () = self.stop.cancelled() => return None,
             }
         }
+    }
+}
+
+/// Shows that a connection is up until it is dropped.
+struct UpMark<'a> {
+    up: &'a Up,
+    bit: u64,
+}
+
+impl<'a> UpMark<'a> {
+    fn set(up: &'a Up, number: usize) -> Self {
+        let bit = 1 << number;
+        up.send_modify(|up| *up |= bit);
+        Self { up, bit }
+    }
+}
+
+impl Drop for UpMark<'_> {
+    fn drop(&mut self) {
+        self.up.send_modify(|up| *up &= !self.bit);
     }
 }

@@ -4,20 +4,41 @@
 //! - A delivery is split over several connections ([`MqttSettings::connections`]); each has a
 //!   bounded window of unacknowledged messages and takes turns among the deliveries it carries.
 //! - A connection that breaks, or whose broker stops answering, is re-established in the
-//!   background. What it had not acknowledged is undecided: it is sent again over what is up, so
-//!   a device may get a message twice, never not at all. What it had acknowledged is not
-//!   repeated.
-//! - Only when no connection comes back for [`MqttSettings::patience`] is a delivery given back
-//!   as unavailable.
+//!   background. What was written to it and not acknowledged is undecided and is not sent again
+//!   by the same delivery. What was not written goes over another connection.
+//! - A message with time to live 0 goes over what is up at that moment, or not at all.
+//!
+//! How long a device can be without an answer, where T is [`MqttSettings::ack_timeout`] and a
+//! session looks eight times in T:
+//! - T after the last acknowledgement on its connection, the connection ends, and what is in
+//!   flight on it is undecided. A broker that acknowledges anything keeps its connection, however
+//!   slow it is.
+//! - 3 T after a message that was sent later was acknowledged, the device alone is undecided: a
+//!   broker acknowledges in order, so it has lost this one. With the T within which something
+//!   must be acknowledged, a device that is never acknowledged holds up its delivery for a good
+//!   4 T. Its packet identifier is not used again in that session. The session is renewed as soon
+//!   as nothing is in flight on it, and takes nothing new before that once half of its window is
+//!   lost.
+//! - [`MqttSettings::delivery_timeout`] after the delivery began, it ends in any case. In the
+//!   second half of that time nothing more is handed over, and what is left is put off as busy.
+//!   This bounds a delivery to a broker that is much too slow for its window.
+//! - [`MqttSettings::patience`] after the last connection went down, what is left of the delivery
+//!   is put off as away.
 //!
 //! What the broker's settings do to the rate: a small receive maximum makes every connection
 //! stand still most of the time (Mosquitto announces 20 unless `max_inflight_messages` is set),
 //! and one that does not disable Nagle's algorithm holds the last acknowledgements of a lone
 //! delivery back for 40 ms (Mosquitto needs `set_tcp_nodelay true`).
 
+mod chunk;
 mod connection;
+mod delivery;
+mod exchange;
+mod expiry;
 pub mod handshake;
-mod part;
+mod output;
+mod packet;
+mod pool;
 mod session;
 mod settings;
 #[cfg(test)]
@@ -25,54 +46,23 @@ mod tests;
 mod url;
 mod window;
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use push_shared::{device::Target, time::UnixMillis};
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::Instant,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{
-    connection::Connection,
-    part::{Lifetime, Part, topic},
-};
+use self::{delivery::Delivery, pool::Pool};
 pub use self::{
     settings::MqttSettings,
     url::{BadMqttUrl, MqttUrl},
 };
-use super::{Outcome, Outgoing, Transport, TransportError};
-
-/// Deliveries of at most this many devices take the connection that broadcasts leave free.
-const SMALL: usize = 16;
-
-/// Devices below which splitting a delivery further costs more than it brings.
-const MIN_PART: usize = 64;
+use super::{Outcome, Outgoing, Transport};
 
 /// The MQTT transport. Its connections work in the background from the start.
 pub struct MqttTransport {
     url: MqttUrl,
-    settings: MqttSettings,
-    /// Those for broadcasts, then the one for small deliveries.
-    connections: Vec<mpsc::Sender<Part>>,
-    up: watch::Receiver<u64>,
-    /// Which connection gets the first part of the next delivery.
-    next: AtomicUsize,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-}
-
-/// Why a delivery is not decided.
-#[derive(Debug, thiserror::Error)]
-#[error("{broker} {what}")]
-struct Away {
-    broker: MqttUrl,
-    what: &'static str,
+    settings: Arc<MqttSettings>,
+    pool: Pool,
 }
 
 impl MqttTransport {
@@ -80,85 +70,9 @@ impl MqttTransport {
     ///
     /// Must be called within a Tokio runtime.
     pub fn start(url: MqttUrl, settings: MqttSettings) -> Self {
-        let (up, seen) = watch::channel(0);
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let bulk = settings.connections.clamp(1, MqttSettings::MAX_CONNECTIONS);
-        let connections = (0..=bulk)
-            .map(|number| {
-                let (parts, taken) = mpsc::channel(connection::QUEUE);
-                let connection = Connection {
-                    number,
-                    url: url.clone(),
-                    settings: settings.clone(),
-                    up: up.clone(),
-                    stop: stop.clone(),
-                };
-                tasks.spawn(connection.run(taken));
-                parts
-            })
-            .collect();
-        tasks.close();
-        Self { url, settings, connections, up: seen, next: AtomicUsize::new(0), stop, tasks }
-    }
-
-    fn away(&self, what: &'static str) -> TransportError {
-        TransportError::Unavailable(Box::new(Away { broker: self.url.clone(), what }))
-    }
-
-    /// The connections that this many devices are to be split over, once any is up. It may be
-    /// one that went down just now; then its part comes back undecided.
-    async fn choose(&self, devices: usize, until: Instant) -> Result<Vec<usize>, TransportError> {
-        let mut seen = self.up.clone();
-        let any = async { seen.wait_for(|up| *up != 0).await.map(|up| *up) };
-        let up = tokio::select! {
-            biased;
-            up = any => up.map_err(|_| self.away("is not used any more"))?,
-            () = tokio::time::sleep_until(until) => return Err(self.away("has no session with us")),
-            () = self.stop.cancelled() => return Err(self.away("is not used any more")),
-        };
-        let is_up = |number: usize| up & (1 << number) != 0;
-        let express = self.connections.len() - 1;
-        if devices <= SMALL && is_up(express) {
-            return Ok(vec![express]);
-        }
-        let mut chosen: Vec<usize> = (0..express).filter(|&number| is_up(number)).collect();
-        if chosen.is_empty() {
-            return Ok(vec![express]);
-        }
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % chosen.len();
-        chosen.rotate_left(first);
-        chosen.truncate(devices.div_ceil(MIN_PART).max(1));
-        Ok(chosen)
-    }
-
-    /// One try: sends to the targets at these places over what is up, and enters the outcomes.
-    async fn attempt(
-        &self,
-        message: &Outgoing,
-        targets: &[Target],
-        lifetime: Lifetime,
-        places: &[usize],
-        until: Instant,
-        outcomes: &mut [Option<Outcome>],
-    ) -> Result<(), TransportError> {
-        let chosen = self.choose(places.len(), until).await?;
-        let size = places.len().div_ceil(chosen.len());
-        let mut answers = Vec::with_capacity(chosen.len());
-        for (part, number) in places.chunks(size).zip(chosen) {
-            let (reply, answer) = oneshot::channel();
-            let topics = part.iter().map(|&i| topic(&message.app_id, &targets[i])).collect();
-            let payload = message.payload.clone();
-            // A connection task ends only when the transport is closed; then nothing is decided.
-            let _ = self.connections[number].send(Part { topics, payload, lifetime, reply }).await;
-            answers.push((part, answer));
-        }
-        for (part, answer) in answers {
-            let Ok(answer) = answer.await else { continue };
-            for (&place, outcome) in part.iter().zip(answer) {
-                outcomes[place] = outcome;
-            }
-        }
-        Ok(())
+        let settings = Arc::new(settings);
+        let pool = Pool::start(&url, &settings);
+        Self { url, settings, pool }
     }
 }
 
@@ -169,38 +83,19 @@ impl Transport for MqttTransport {
         message: &Outgoing,
         targets: &[Target],
         now: UnixMillis,
-    ) -> Result<Vec<Outcome>, TransportError> {
-        let start = Instant::now();
-        let lifetime = Lifetime::of(message.expires_at, now, start);
-        let until = match lifetime {
-            Lifetime::NowOrNever => start,
-            Lifetime::Until(_) | Lifetime::Unbounded => start + self.settings.patience,
-        };
-        let mut outcomes = vec![None; targets.len()];
-        let mut open: Vec<usize> = (0..targets.len()).collect();
-        while !open.is_empty() {
-            self.attempt(message, targets, lifetime, &open, until, &mut outcomes).await?;
-            open.retain(|&place| outcomes[place].is_none());
-            if !open.is_empty() && Instant::now() >= until {
-                return Err(self.away("did not acknowledge"));
-            }
+    ) -> Vec<Outcome> {
+        if message.lifetime.is_over(now) {
+            return vec![Outcome::Expired; targets.len()];
         }
-        Ok(outcomes.into_iter().flatten().collect())
+        Delivery::new(&self.pool, &self.settings, message, now).run(targets).await
     }
 
     async fn ready(&self) -> bool {
-        *self.up.borrow() != 0
+        *self.pool.up().borrow() != 0
     }
 
     async fn close(&self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
-    }
-}
-
-impl Drop for MqttTransport {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.pool.close().await;
     }
 }
 

@@ -3,55 +3,33 @@
 //!
 //! The packets come from a codec crate, the loop is our own, because a broadcast needs three
 //! things that no client crate gives together: an answer for every message without a channel or
-//! an allocation for each; turns among deliveries that share the connection ([`TURN`]); and what
-//! was acknowledged when a connection breaks, so that only the rest is sent again.
+//! an allocation for each; turns among deliveries that share the connection; and, when a
+//! connection breaks, which messages were acknowledged, which were handed over and which were not.
 //!
 //! Reading never waits for writing: a broker that stops reading until its own output is read
 //! would otherwise stop both sides for good.
 
-use std::{
-    collections::VecDeque,
-    io,
-    num::{NonZeroU16, NonZeroU32},
-    time::Duration,
-};
+use std::{io, num::NonZeroU16, time::Duration};
 
-use bytes::{Bytes, BytesMut};
-use bytestring::ByteString;
-use push_shared::ledger::{FailReason, RetryReason};
+use bytes::BytesMut;
 use rmqtt_codec::{
     error::DecodeError,
-    types::{Publish, QoS},
-    v5::{Codec, Disconnect, DisconnectReasonCode, Packet, PublishAckReason, PublishProperties},
+    v5::{Codec, Disconnect, DisconnectReasonCode, Packet},
 };
-use slab::Slab;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
     time::{Instant, MissedTickBehavior},
 };
-use tokio_util::{
-    codec::{Decoder, Encoder},
-    sync::CancellationToken,
-};
+use tokio_util::{codec::Decoder as _, sync::CancellationToken};
 use tracing::debug;
 
-use super::{handshake::Terms, part::Part, window::Window};
-use crate::transport::Outcome;
-
-/// Encoded bytes that wait to be written before encoding pauses.
-const HIGH_WATER: usize = 64 * 1024;
+use super::{chunk::Chunk, exchange::Exchange, handshake::Terms, output::Output};
 
 /// How much is read at once.
 const READ_CHUNK: usize = 16 * 1024;
 
-/// The most parts that a session works on at a time; more wait in its channel.
-const MAX_PARTS: usize = 64;
-
-/// Messages of one part before it is the next part's turn.
-const TURN: usize = 32;
-
-/// How often in the time for an acknowledgement the session looks for overdue ones.
+/// How often in the time for an acknowledgement the session looks for what waits too long.
 const CHECKS: u32 = 8;
 
 /// Why a session ended.
@@ -65,44 +43,12 @@ pub(super) enum SessionEnd {
     Ended(DisconnectReasonCode),
     #[error("no answer from the broker for {0:?}")]
     Silent(Duration),
+    #[error("messages were never acknowledged, and nothing else is in flight")]
+    Lost,
     #[error("the connection broke")]
     Io(#[from] io::Error),
     #[error("the broker sent what is not MQTT 5")]
     Decode(#[from] DecodeError),
-}
-
-/// A part of which something is not answered yet.
-#[derive(Debug)]
-struct Active {
-    part: Part,
-    outcomes: Vec<Option<Outcome>>,
-    /// Topics before this one are encoded or answered.
-    next: usize,
-    /// Answers that are missing.
-    missing: usize,
-}
-
-impl Active {
-    fn answer(self) {
-        // Whoever asked may be gone; then nobody wants to know.
-        let _ = self.part.reply.send(self.outcomes);
-    }
-}
-
-struct Session {
-    codec: Codec,
-    input: BytesMut,
-    output: BytesMut,
-    /// Something is in `output`, or in a buffer of the stream (TLS).
-    unwritten: bool,
-    window: Window,
-    parts: Slab<Active>,
-    /// Parts with topics left to encode, in the order of their turns.
-    turns: VecDeque<usize>,
-    ack_timeout: Duration,
-    ping_after: Duration,
-    last_output: Instant,
-    pinged: Option<Instant>,
 }
 
 /// The bounds of a session.
@@ -112,32 +58,38 @@ pub(super) struct Bounds {
     pub(super) ack_timeout: Duration,
 }
 
-/// Works until the session ends. Parts that are open then are answered with what is decided.
+struct Session {
+    exchange: Exchange,
+    codec: Codec,
+    input: BytesMut,
+    ack_timeout: Duration,
+    ping_after: Duration,
+    pinged: Option<Instant>,
+}
+
+/// Works until the session ends. Chunks that are open then are answered with what is known.
 pub(super) async fn run<S>(
     stream: S,
     terms: Terms,
     bounds: Bounds,
-    requests: &mut mpsc::Receiver<Part>,
+    chunks: &mut mpsc::Receiver<Chunk>,
     stop: &CancellationToken,
 ) -> SessionEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let now = Instant::now();
+    let output = Output::new(terms.codec.clone(), now);
     let mut session = Session {
+        exchange: Exchange::new(output, bounds.window, bounds.ack_timeout, now),
         codec: terms.codec,
         input: terms.input,
-        output: BytesMut::with_capacity(HIGH_WATER),
-        unwritten: false,
-        window: Window::new(bounds.window),
-        parts: Slab::new(),
-        turns: VecDeque::new(),
         ack_timeout: bounds.ack_timeout,
         ping_after: terms.ping_after,
-        last_output: Instant::now(),
         pinged: None,
     };
-    let end = session.work(stream, requests, stop).await;
-    session.parts.drain().for_each(Active::answer);
+    let end = session.work(stream, chunks, stop).await;
+    session.exchange.end();
     end
 }
 
@@ -145,7 +97,7 @@ impl Session {
     async fn work<S>(
         &mut self,
         stream: S,
-        requests: &mut mpsc::Receiver<Part>,
+        chunks: &mut mpsc::Receiver<Chunk>,
         stop: &CancellationToken,
     ) -> SessionEnd
     where
@@ -162,209 +114,101 @@ impl Session {
             return end;
         }
         loop {
-            self.encode_turns(Instant::now());
+            self.exchange.encode(Instant::now());
             self.input.reserve(READ_CHUNK);
-            tokio::select! {
-                read = reader.read_buf(&mut self.input) => {
-                    let taken = match read {
-                        Ok(0) => Err(SessionEnd::Closed),
-                        Ok(_) => self.take_packets(),
-                        Err(error) => Err(error.into()),
-                    };
-                    if let Err(end) = taken {
-                        return end;
-                    }
-                }
-                put = put(&mut writer, &mut self.output), if self.unwritten => {
-                    match put {
-                        Ok(all_written) => self.unwritten = !all_written,
-                        Err(error) => return error.into(),
-                    }
-                }
-                part = requests.recv(), if self.parts.len() < MAX_PARTS => match part {
-                    Some(part) => self.begin(part),
-                    None => break,
+            let unwritten = self.exchange.output.is_unwritten();
+            let done = tokio::select! {
+                read = reader.read_buf(&mut self.input) => match read {
+                    Ok(0) => Err(SessionEnd::Closed),
+                    Ok(_) => self.take_packets(),
+                    Err(error) => Err(error.into()),
                 },
-                _ = checks.tick() => {
-                    if let Err(end) = self.check(Instant::now()) {
-                        return end;
-                    }
+                put = self.exchange.output.put(&mut writer), if unwritten => {
+                    put.map_err(SessionEnd::from)
                 }
-                () = &mut stopped => break,
+                chunk = chunks.recv(), if self.exchange.has_room() => match chunk {
+                    Some(chunk) => {
+                        self.exchange.begin(chunk);
+                        Ok(())
+                    }
+                    None => Err(SessionEnd::Stopped),
+                },
+                _ = checks.tick() => self.check(Instant::now()),
+                () = &mut stopped => Err(SessionEnd::Stopped),
+            };
+            match done {
+                Ok(()) => {}
+                Err(SessionEnd::Stopped) => break,
+                Err(end) => {
+                    if self.exchange.output.is_broken() {
+                        self.read_rest(&mut reader).await;
+                    }
+                    return end;
+                }
             }
         }
-        self.say_goodbye(&mut writer).await;
+        self.disconnect(&mut writer).await;
         SessionEnd::Stopped
     }
 
-    fn begin(&mut self, part: Part) {
-        let missing = part.topics.len();
-        let active = Active { outcomes: vec![None; missing], part, next: 0, missing };
-        if missing == 0 {
-            active.answer();
-        } else {
-            self.turns.push_back(self.parts.insert(active));
-        }
-    }
-
-    /// Encodes as much as window and buffer take, in turns.
-    fn encode_turns(&mut self, now: Instant) {
-        while self.output.len() < HIGH_WATER && !self.window.is_full() {
-            let Some(key) = self.turns.pop_front() else { break };
-            self.encode_turn(key, now);
-        }
-    }
-
-    fn encode_turn(&mut self, key: usize, now: Instant) {
-        let Some(active) = self.parts.get_mut(key) else { return };
-        // Nobody waits for the rest of an abandoned delivery; it was not decided.
-        if active.part.reply.is_closed() {
-            active.missing -= active.outcomes.len() - active.next;
-            active.next = active.outcomes.len();
-            self.settle_if_done(key);
-            return;
-        }
-        let end = (active.next + TURN).min(active.part.topics.len());
-        let Some(seconds) = active.part.lifetime.expiry_interval(now) else {
-            active.give_rest(Outcome::Expired);
-            self.settle_if_done(key);
-            return;
-        };
-        while active.next < end {
-            let place = active.next;
-            let Some(id) = self.window.take(key, place, now) else { break };
-            active.next += 1;
-            let topic = std::mem::take(&mut active.part.topics[place]);
-            let packet = publish(topic, active.part.payload.clone(), seconds);
-            let packet = Packet::Publish(Box::new(Publish { packet_id: Some(id), ..packet }));
-            if let Err(error) = self.codec.encode(packet, &mut self.output) {
-                // Larger than the broker takes; nothing of it was written.
-                debug!(%error, "message refused before it was sent");
-                self.window.release(id);
-                active.decide(place, Outcome::Failed(FailReason::Refused));
-            }
-        }
-        if active.next < active.part.topics.len() {
-            self.turns.push_back(key);
-        }
-        self.settle_if_done(key);
-        self.will_write(now);
-    }
-
-    fn will_write(&mut self, now: Instant) {
-        self.unwritten = true;
-        self.last_output = now;
-    }
-
     fn take_packets(&mut self) -> Result<(), SessionEnd> {
+        let now = Instant::now();
         while let Some((packet, _)) = self.codec.decode(&mut self.input)? {
             match packet {
-                Packet::PublishAck(ack) => {
-                    // An identifier that nothing is in flight under is a repeated answer.
-                    if let Some(in_flight) = self.window.release(ack.packet_id)
-                        && let Some(active) = self.parts.get_mut(in_flight.part)
-                    {
-                        active.decide(in_flight.place, outcome(ack.reason_code));
-                        self.settle_if_done(in_flight.part);
-                    }
-                }
+                Packet::PublishAck(ack) => self.exchange.acknowledge(&ack, now),
                 Packet::PingResponse => self.pinged = None,
                 Packet::Disconnect(d) => return Err(SessionEnd::Ended(d.reason_code)),
-                other => debug!(kind = other.packet_type(), "packet that nobody asked for"),
+                other => debug!(kind = other.packet_type(), "unexpected packet"),
             }
         }
         Ok(())
     }
 
-    fn settle_if_done(&mut self, key: usize) {
-        if self.parts.get(key).is_some_and(|active| active.missing == 0) {
-            self.parts.remove(key).answer();
-        }
+    /// Takes the acknowledgements that had arrived when a write failed: what they answer is not
+    /// undecided.
+    async fn read_rest(&mut self, reader: &mut (impl AsyncRead + Unpin)) {
+        let limit = self.ack_timeout / CHECKS;
+        let rest = async {
+            while matches!(reader.read_buf(&mut self.input).await, Ok(1..)) {
+                if self.take_packets().is_err() {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(limit, rest).await;
     }
 
-    /// Looks for a broker that is silent, and pings one that nothing was said to for long.
+    /// Ends the session with a silent broker, and pings one that was not sent to for long.
     fn check(&mut self, now: Instant) -> Result<(), SessionEnd> {
-        let overdue = |since: Instant| now.duration_since(since) > self.ack_timeout;
-        if self.pinged.is_some_and(overdue) || self.window.is_overdue(self.ack_timeout, now) {
-            return Err(SessionEnd::Silent(self.ack_timeout));
-        }
-        if self.pinged.is_none()
-            && now.duration_since(self.last_output) >= self.ping_after
-            && self.codec.encode(Packet::PingRequest, &mut self.output).is_ok()
+        self.exchange.check(now)?;
+        if let Some(pinged) = self.pinged {
+            // A broker that acknowledges is alive, even if its pong stands behind much else.
+            let last_sign = pinged.max(self.exchange.moved());
+            if now.duration_since(last_sign) > self.ack_timeout {
+                return Err(SessionEnd::Silent(self.ack_timeout));
+            }
+        } else if now.duration_since(self.exchange.output.last_packet()) >= self.ping_after
+            && self.exchange.output.add(Packet::PingRequest, now).is_ok()
         {
-            self.will_write(now);
             self.pinged = Some(now);
         }
         Ok(())
     }
 
-    async fn say_goodbye(&mut self, writer: &mut (impl AsyncWrite + Unpin)) {
+    /// Says good-bye if that does not have to wait behind messages: writing those would leave
+    /// more devices undecided. A broker learns of the end either way.
+    async fn disconnect(&mut self, writer: &mut (impl AsyncWrite + Unpin)) {
+        let output = &mut self.exchange.output;
         let goodbye = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
-        // Only if it fits in behind whole packets without waiting long: the broker learns of
-        // the end either way.
-        if self.codec.encode(Packet::Disconnect(goodbye), &mut self.output).is_ok() {
+        if !output.is_unwritten() && output.add(Packet::Disconnect(goodbye), Instant::now()).is_ok()
+        {
             let farewell = async {
-                writer.write_all_buf(&mut self.output).await?;
+                while output.is_unwritten() {
+                    output.put(writer).await?;
+                }
                 writer.shutdown().await
             };
             let _ = tokio::time::timeout(self.ack_timeout / CHECKS, farewell).await;
         }
-    }
-}
-
-impl Active {
-    fn decide(&mut self, place: usize, outcome: Outcome) {
-        if let Some(open @ None) = self.outcomes.get_mut(place) {
-            *open = Some(outcome);
-            self.missing -= 1;
-        }
-    }
-
-    fn give_rest(&mut self, outcome: Outcome) {
-        for place in self.next..self.outcomes.len() {
-            self.decide(place, outcome);
-        }
-        self.next = self.outcomes.len();
-    }
-}
-
-/// Writes some bytes, or flushes if there are none: `true` once everything is on its way. It may
-/// be dropped at any time without losing or repeating a byte.
-async fn put(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> io::Result<bool> {
-    if output.is_empty() {
-        writer.flush().await?;
-        return Ok(true);
-    }
-    writer.write_buf(output).await?;
-    Ok(false)
-}
-
-fn publish(topic: ByteString, payload: Bytes, expiry_seconds: u32) -> Publish {
-    Publish {
-        dup: false,
-        retain: false,
-        qos: QoS::AtLeastOnce,
-        topic,
-        packet_id: None,
-        payload,
-        properties: Some(PublishProperties {
-            message_expiry_interval: NonZeroU32::new(expiry_seconds),
-            ..PublishProperties::default()
-        }),
-    }
-}
-
-/// What an acknowledgement means for the device (MQTT 5, section 3.4.2.1).
-fn outcome(reason: PublishAckReason) -> Outcome {
-    match reason {
-        PublishAckReason::Success => Outcome::Sent,
-        PublishAckReason::NoMatchingSubscribers => Outcome::Failed(FailReason::NoSubscriber),
-        PublishAckReason::QuotaExceeded => Outcome::Later(RetryReason::Busy, None),
-        PublishAckReason::UnspecifiedError
-        | PublishAckReason::ImplementationSpecificError
-        | PublishAckReason::PacketIdentifierInUse => Outcome::Later(RetryReason::Error, None),
-        PublishAckReason::NotAuthorized
-        | PublishAckReason::TopicNameInvalid
-        | PublishAckReason::PayloadFormatInvalid => Outcome::Failed(FailReason::Refused),
     }
 }

@@ -9,17 +9,23 @@ pub struct MqttSettings {
     /// carries small deliveries only, so that a push to one device does not stand behind what a
     /// broadcast has in flight.
     pub connections: usize,
-    /// The most unacknowledged messages of a connection, 1 or more. The broker's receive maximum may lower
-    /// it.
+    /// The most unacknowledged messages of a connection, 1 or more. The broker's receive maximum
+    /// may lower it.
     pub window: u16,
     /// How long a connection, its TLS and its MQTT handshake may take together.
     pub connect_timeout: Duration,
-    /// How long the broker may take to acknowledge a message, or to answer a ping, before its
-    /// connection counts as broken.
+    /// How long a broker may acknowledge nothing while something is in flight, or leave a ping
+    /// unanswered, before its connection counts as broken. A single message is waited for three
+    /// times as long once a later one was acknowledged.
     pub ack_timeout: Duration,
-    /// How long a delivery waits for a lost broker to come back before it answers
-    /// "unavailable".
+    /// How long a delivery waits for a connection while there is none. What is left of it then is
+    /// given back to be tried later.
     pub patience: Duration,
+    /// How long a delivery may take altogether, as long as the broker acknowledges anything at
+    /// all. In the first half devices are handed over, in the second only their acknowledgements
+    /// are waited for. It must stay far below the time for which a queue lets a message be
+    /// unacknowledged: 30 minutes for RabbitMQ.
+    pub delivery_timeout: Duration,
     /// The pause before the first new try to connect; doubled with each failure.
     pub reconnect_first: Duration,
     /// The longest such pause.
@@ -39,6 +45,7 @@ impl Default for MqttSettings {
             connect_timeout: Duration::from_secs(5),
             ack_timeout: Duration::from_secs(10),
             patience: Duration::from_secs(5),
+            delivery_timeout: Duration::from_secs(600),
             reconnect_first: Duration::from_millis(100),
             reconnect_longest: Duration::from_secs(5),
         }

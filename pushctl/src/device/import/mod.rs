@@ -28,8 +28,8 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::future;
 use indicatif::ProgressBar;
 use push_shared::{
-    ids::{AppId, ClientId},
-    index::{Index, Put},
+    ids::ClientId,
+    index::{AppKey, Index, Put, PutRefused},
     settings::size,
     time::UnixMillis,
 };
@@ -96,7 +96,7 @@ impl Totals {
 /// If the file cannot be read, the index does not answer, or any line was bad. Good lines are
 /// imported in the last case.
 pub async fn run(
-    app: &AppId,
+    app: &AppKey,
     file: &Path,
     memory: usize,
     index: &Arc<dyn Index>,
@@ -162,7 +162,7 @@ fn read(
 
 /// What is stored, and where.
 struct Import<'a> {
-    app: &'a AppId,
+    app: &'a AppKey,
     index: &'a dyn Index,
     bar: ProgressBar,
     totals: Totals,
@@ -197,6 +197,7 @@ impl Import<'_> {
                 match result {
                     Ok(Put::Created) => totals.created += 1,
                     Ok(Put::Updated) => totals.updated += 1,
+                    Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),
                     Err(refused) => totals.bad.add(window.line_of(device), refused.to_string()),
                 }
             }

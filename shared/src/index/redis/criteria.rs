@@ -200,8 +200,8 @@ mod tests {
     fn a_code_that_came_after_the_tables_is_noticed_and_no_code_is_no() {
         let mut targeting = Targeting::everyone();
         targeting.set(Attribute::Country, vec!["CN".into()]);
-        let criteria =
-            Criteria::new(&targeting, UnixMillis(0), &Dictionaries::new(std::time::Instant::now()));
+        let unread = Dictionaries::new(std::time::Instant::now(), [None; 2]);
+        let criteria = Criteria::new(&targeting, UnixMillis(0), &unread);
         assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![]));
         assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(Outdated));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(Outdated));

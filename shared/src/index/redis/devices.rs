@@ -15,8 +15,8 @@ use super::{
 use crate::{
     attributes::Attribute,
     device::{Device, Target},
-    ids::{AppId, ClientId},
-    index::{Devices, IndexError, Page, Put, PutRefused, Slice},
+    ids::ClientId,
+    index::{AppKey, Devices, IndexError, Page, Put, PutRefused, Slice},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -90,7 +90,7 @@ impl RedisIndex {
     /// when its turn comes, so that Redis works on one shard while the next is made ready.
     async fn put_in_shard<'a>(
         &self,
-        app: &AppId,
+        app: &AppKey,
         entries: &'a [Entry<'a>],
         now: UnixMillis,
     ) -> Result<(&'a [Entry<'a>], Vec<u8>), IndexError> {
@@ -104,7 +104,7 @@ impl RedisIndex {
 
     async fn put_batch(
         &self,
-        app: &AppId,
+        app: &AppKey,
         shard: u32,
         batch: &Batch,
         now: UnixMillis,
@@ -128,7 +128,7 @@ impl RedisIndex {
     /// list.
     async fn find(
         &self,
-        app: &AppId,
+        app: &AppKey,
         clients: &[ClientId],
         mut found: impl FnMut(usize, &Record<'_>) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
@@ -172,7 +172,7 @@ impl RedisIndex {
     }
 
     /// What every shard says of itself.
-    async fn shards(&self, app: &AppId) -> Result<Vec<Shard>, IndexError> {
+    async fn shards(&self, app: &AppKey) -> Result<Vec<Shard>, IndexError> {
         let keys = (0..SHARDS).map(|shard| self.keys.shard(app, shard));
         future::try_join_all(keys.map(async |keys| self.shard(&keys).await)).await
     }
@@ -202,10 +202,14 @@ impl Devices for RedisIndex {
 
     async fn put_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        if devices.len() > 1 {
+            // What is known of the dictionaries depends on the connections.
+            self.bulk.connect().await?;
+        }
         let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
         let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
         let mut entries = Vec::with_capacity(devices.len());
@@ -231,6 +235,7 @@ impl Devices for RedisIndex {
                     *result = match answer {
                         b'c' => Ok(Put::Created),
                         b'u' => Ok(Put::Updated),
+                        b'g' => Err(PutRefused::AppRemoved),
                         _ => Err(PutRefused::IndexFull),
                     };
                 }
@@ -239,7 +244,7 @@ impl Devices for RedisIndex {
         Ok(results)
     }
 
-    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError> {
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
         let mut found = None;
         self.find(app, std::slice::from_ref(client), |_, record| {
             found = Some((record.target()?, record.codes));
@@ -252,7 +257,7 @@ impl Devices for RedisIndex {
         }
     }
 
-    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError> {
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
         let Place { shard, tag } = Place::of(client);
         let keys = self.keys.shard(app, shard);
         let mut remove = self.scripts.remove.call(&[keys.base()]);
@@ -260,11 +265,11 @@ impl Devices for RedisIndex {
         Ok(reply::number(answer)? == Some(1))
     }
 
-    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError> {
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
         Ok(self.shards(app).await?.iter().map(|shard| shard.live).sum())
     }
 
-    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError> {
+    async fn extent(&self, app: &AppKey) -> Result<Vec<Slice>, IndexError> {
         let shards = self.shards(app).await?;
         let slice = |(shard, Shard { height, .. })| Slice { shard, from: 0, to: height };
         Ok((0..SHARDS).zip(shards).map(slice).filter(|slice| slice.to > 0).collect())
@@ -272,15 +277,12 @@ impl Devices for RedisIndex {
 
     async fn targets(
         &self,
-        app: &AppId,
+        app: &AppKey,
         clients: &[ClientId],
-        registered_by: UnixMillis,
     ) -> Result<Vec<Option<Target>>, IndexError> {
         let mut targets = vec![None; clients.len()];
         self.find(app, clients, |place, record| {
-            if record.born <= registered_by
-                && let Some(target) = targets.get_mut(place)
-            {
+            if let Some(target) = targets.get_mut(place) {
                 *target = Some(record.target()?);
             }
             Ok(())
@@ -291,7 +293,7 @@ impl Devices for RedisIndex {
 
     async fn scan(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -302,7 +304,7 @@ impl Devices for RedisIndex {
 
     async fn count_matching(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -312,7 +314,7 @@ impl Devices for RedisIndex {
 
     async fn list_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         limit: usize,
     ) -> Result<Page<Device>, IndexError> {

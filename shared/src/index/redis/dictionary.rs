@@ -1,10 +1,11 @@
 //! The dictionaries of an app: value ↔ code, one for each attribute.
 //!
-//! In Redis a dictionary only grows, so what is known of one in memory is never wrong, at most
-//! short: whoever meets a code or a value that is not known here reads the rest. When an app is
-//! removed its dictionaries stay for [`KEPT_AFTER_REMOVAL`], much longer than any process
-//! remembers one ([`REMEMBERED`]): if the app comes back meanwhile it gets the same codes, and
-//! nobody ever uses a code that means something else by now.
+//! In Redis a dictionary only grows, and an app that was removed and made again has others, so
+//! what is known of one in memory is never wrong, at most short: a code or a value that is not
+//! known here is looked for in the rest. The exception is a Redis that lost its last writes, in a
+//! fail-over or a crash: a code that it forgot may mean another value soon. That breaks
+//! connections, so what was read on an earlier connection is read again; and what is known is
+//! forgotten after [`REMEMBERED`], in case that something between kept the connection whole.
 
 use std::{
     collections::HashMap,
@@ -17,8 +18,7 @@ use quick_cache::sync::Cache;
 use super::{RedisIndex, record::Codes, reply};
 use crate::{
     attributes::{Attribute, Attributes},
-    ids::AppId,
-    index::{IndexError, MAX_DISTINCT_VALUES, PutRefused},
+    index::{AppKey, IndexError, MAX_DISTINCT_VALUES, PutRefused},
 };
 
 /// How many apps' dictionaries a process remembers.
@@ -27,9 +27,6 @@ const REMEMBERED_APPS: usize = 64;
 /// How long a process remembers an app's dictionaries.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// How long dictionaries stay after their app was removed.
-pub(super) const KEPT_AFTER_REMOVAL: Duration = Duration::from_secs(6 * 3600);
-
 /// How many values are read at once.
 const PAGE: usize = 4096;
 
@@ -37,11 +34,14 @@ const PAGE: usize = 4096;
 const INTERN_BATCH: usize = 512;
 
 /// What this process remembers.
-pub(super) type Remembered = Cache<AppId, Arc<Dictionaries>>;
+pub(super) type Remembered = Cache<AppKey, Arc<Dictionaries>>;
 
 pub(super) fn remembered() -> Remembered {
     Cache::new(REMEMBERED_APPS)
 }
+
+/// The connections for what is waited for and for what is large, by their numbers.
+type Connections = [Option<u64>; 2];
 
 /// What is known of one app's dictionaries.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub(super) struct Dictionaries {
     known: [RwLock<Dictionary>; Attribute::COUNT],
     /// When they are to be forgotten.
     until: Instant,
+    /// The connections that there were when reading them began.
+    read_on: Connections,
 }
 
 /// What is known of the dictionary of one attribute.
@@ -78,8 +80,8 @@ impl Dictionary {
 
 impl Dictionaries {
     /// Of which nothing is known yet.
-    pub(super) fn new(now: Instant) -> Self {
-        Self { known: Default::default(), until: now + REMEMBERED }
+    pub(super) fn new(now: Instant, read_on: Connections) -> Self {
+        Self { known: Default::default(), until: now + REMEMBERED, read_on }
     }
 
     /// Looks at what is known of one dictionary.
@@ -138,13 +140,16 @@ impl Dictionaries {
 
 impl RedisIndex {
     /// What is known of an app's dictionaries, read now if nothing was known.
-    pub(super) async fn dictionaries(&self, app: &AppId) -> Result<Arc<Dictionaries>, IndexError> {
+    pub(super) async fn dictionaries(&self, app: &AppKey) -> Result<Arc<Dictionaries>, IndexError> {
         let now = Instant::now();
-        let known = self.remembered.get(app).filter(|known| now < known.until);
-        if let Some(known) = known {
+        // Both, because devices are registered on either.
+        let connections = [self.quick.connection_number(), self.bulk.connection_number()];
+        let is_current =
+            |known: &Arc<Dictionaries>| now < known.until && known.read_on == connections;
+        if let Some(known) = self.remembered.get(app).filter(is_current) {
             return Ok(known);
         }
-        let read = Dictionaries::new(now);
+        let read = Dictionaries::new(now, connections);
         self.read_rest(app, &read).await?;
         let read = Arc::new(read);
         self.remembered.insert(app.clone(), Arc::clone(&read));
@@ -154,7 +159,7 @@ impl RedisIndex {
     /// Reads what was added to an app's dictionaries.
     pub(super) async fn read_rest(
         &self,
-        app: &AppId,
+        app: &AppKey,
         dictionaries: &Dictionaries,
     ) -> Result<(), IndexError> {
         let read = Attribute::ALL.map(|attribute| self.read_rest_of(app, dictionaries, attribute));
@@ -163,7 +168,7 @@ impl RedisIndex {
 
     async fn read_rest_of(
         &self,
-        app: &AppId,
+        app: &AppKey,
         dictionaries: &Dictionaries,
         attribute: Attribute,
     ) -> Result<(), IndexError> {
@@ -185,10 +190,10 @@ impl RedisIndex {
     }
 
     /// The codes of many devices' attributes. Values that are new get a code; for one that finds
-    /// its dictionary full, its device alone is refused.
+    /// its dictionary full, its device alone is refused. If the app was removed, all are.
     pub(super) async fn intern<'a>(
         &self,
-        app: &AppId,
+        app: &AppKey,
         devices: impl Iterator<Item = &'a Attributes> + Clone,
     ) -> Result<Vec<Result<Codes, PutRefused>>, IndexError> {
         let dictionaries = self.dictionaries(app).await?;
@@ -212,8 +217,12 @@ impl RedisIndex {
             for values in unknown.chunks(INTERN_BATCH) {
                 let set = self.keys.dictionary_set(app, attribute);
                 let list = self.keys.dictionary_list(app, attribute);
-                let mut intern = self.scripts.intern.call(&[&set, &list]);
-                intern.arg(MAX_DISTINCT_VALUES).arg(values).run(&self.quick).await?;
+                let removed = self.keys.removed(app);
+                let mut intern = self.scripts.intern.call(&[&set, &list, &removed]);
+                let count = intern.arg(MAX_DISTINCT_VALUES).arg(values).run(&self.quick).await?;
+                if reply::number(count)?.is_none() {
+                    return Ok(known.iter().map(|_| Err(PutRefused::AppRemoved)).collect());
+                }
             }
             self.read_rest_of(app, &dictionaries, attribute).await?;
         }
@@ -223,7 +232,7 @@ impl RedisIndex {
     /// The attributes that codes stand for.
     pub(super) async fn attributes(
         &self,
-        app: &AppId,
+        app: &AppKey,
         codes: &Codes,
     ) -> Result<Attributes, IndexError> {
         let dictionaries = self.dictionaries(app).await?;
@@ -251,7 +260,7 @@ mod tests {
 
     #[test]
     fn values_that_two_callers_read_at_once_are_learnt_once() {
-        let dictionaries = Dictionaries::new(Instant::now());
+        let dictionaries = Dictionaries::new(Instant::now(), Connections::default());
         dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into()]);
         dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into(), "C".into()]);
         dictionaries.with(Attribute::Brand, |known| {

@@ -3,11 +3,12 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `push:apps` | hash: app id → the app as JSON |
+//! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: until when what the app sent is paid for, if it has a pace |
-//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while it is removed |
+//! | `push:{app}:g` | string: there for a while after the app was removed |
+//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while it is removed, and for a while after |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
 //! | `push:{app/7}:h2.0` | string: the high bytes, as far as one of them was not 0 |
 //! | `push:{app/7}:r5` | string: the records of chunk 5 |
@@ -17,12 +18,10 @@
 //! | `push:{m/<uuid>}` | hash: the ledger entry of a message |
 //!
 //! What stands in braces is the hash tag of Redis Cluster: a script touches the keys of one tag
-//! only. No id contains a brace or a slash.
+//! only. No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in
+//! keys of the second it is `app@1`, and so on, so that no key of one is ever one of another.
 
-use crate::{
-    attributes::Attribute,
-    ids::{AppId, MessageId},
-};
+use crate::{attributes::Attribute, ids::MessageId, index::AppKey};
 
 /// The functions with which a script names the keys of its shard, `KEYS[1]`.
 pub(super) const SHARD_KEYS_LUA: &str = r"
@@ -49,19 +48,23 @@ impl Keys {
         format!("{}:apps", self.namespace)
     }
 
-    pub(super) fn dictionary_list(&self, app: &AppId, attribute: Attribute) -> String {
+    pub(super) fn dictionary_list(&self, app: &AppKey, attribute: Attribute) -> String {
         format!("{}:{{{app}}}:v{}", self.namespace, attribute.index())
     }
 
-    pub(super) fn dictionary_set(&self, app: &AppId, attribute: Attribute) -> String {
+    pub(super) fn dictionary_set(&self, app: &AppKey, attribute: Attribute) -> String {
         format!("{}:{{{app}}}:s{}", self.namespace, attribute.index())
     }
 
-    pub(super) fn paid_until(&self, app: &AppId) -> String {
+    pub(super) fn removed(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:g", self.namespace)
+    }
+
+    pub(super) fn paid_until(&self, app: &AppKey) -> String {
         format!("{}:{{{app}}}:p", self.namespace)
     }
 
-    pub(super) fn shard(&self, app: &AppId, shard: u32) -> ShardKeys {
+    pub(super) fn shard(&self, app: &AppKey, shard: u32) -> ShardKeys {
         ShardKeys { base: format!("{}:{{{app}/{shard}}}", self.namespace) }
     }
 
@@ -106,12 +109,14 @@ mod tests {
     #[test]
     fn all_keys_of_a_shard_share_one_hash_tag_and_shards_do_not() {
         let keys = Keys::new("push");
-        let shard = keys.shard(&"a.b".parse().unwrap(), 7);
+        let shard = keys.shard(&AppKey::first("a.b".parse().unwrap()), 7);
         let (low, high) = (shard.low(Attribute::Brand, 1), shard.high(Attribute::Brand, 1));
         for key in [shard.base(), &low, &high, &shard.chunk(5), &shard.newest()] {
             assert!(key.starts_with("push:{a.b/7}"), "{key}");
         }
         assert_eq!([low, high], ["push:{a.b/7}:2.1", "push:{a.b/7}:h2.1"]);
-        assert_ne!(keys.shard(&"a".parse().unwrap(), 1).base(), shard.base());
+        let other = AppKey { id: "a.b".parse().unwrap(), generation: 2 };
+        assert_eq!(keys.shard(&other, 7).base(), "push:{a.b@2/7}");
+        assert_ne!(keys.shard(&AppKey::first("a".parse().unwrap()), 1).base(), shard.base());
     }
 }

@@ -11,6 +11,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::failure::CORRUPT;
 use crate::{ids::ClientId, index::IndexError};
 
 /// The number of this layout, which every shard carries: what lies otherwise would be misread
@@ -89,7 +90,7 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
-         local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n",
+         local LAYOUT, OTHER_LAYOUT, CORRUPT = '{LAYOUT}', {OTHER_LAYOUT:?}, '{CORRUPT}'\n",
         crate::attributes::Attribute::COUNT
     )
 }

@@ -13,25 +13,24 @@ use crate::{
     ids::{AppId, MessageId},
     index::{IndexError, Ledger},
     ledger::{
-        Entry, FailReason, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried,
-        RetryReason, Settled, Settlement, StrandId,
+        Advance, Advanced, Counts, Entry, FailReason, Leftover, Opened, Outcomes, Partition,
+        PartitionState, PartitionView, Plan, Recall, RecallOutcome, Retried, RetryReason,
     },
     time::UnixMillis,
 };
 
 /// An entry is kept at least this long after it was begun, however late that was: its message is
-/// being worked on.
-const KEEP_AT_LEAST: Duration = Duration::from_secs(3600);
+/// being worked on. Longer than the longest delay of a queue message, rounding included.
+const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
 
-/// The checkpoint of a strand that is done.
-const END: &str = "end";
+/// The field of a partition's state, before its number.
+const STATE: &str = "part:";
 
-/// The field of a strand's checkpoint, before its number.
-const POSITION: &str = "pos:";
+/// The field of a partition's leftovers, before its number.
+const LEFTOVERS: &str = "left:";
 
-fn position_text(position: Position) -> String {
-    if position == Position::END { END.to_owned() } else { position.0.to_string() }
-}
+/// In place of the leftovers: they stay as they are.
+const KEEP_LEFTOVERS: &str = "keep";
 
 fn unknown(message: &MessageId) -> IndexError {
     IndexError::Corrupt(format!("the ledger has no entry for message {message}"))
@@ -61,19 +60,16 @@ impl Fields<'_> {
         self.number(field)?.map(UnixMillis).ok_or_else(|| unreadable(self.message, field))
     }
 
-    fn positions(&self) -> Result<BTreeMap<StrandId, Position>, IndexError> {
-        let strands = self.fields.iter().filter_map(|(field, text)| {
-            let strand = field.strip_prefix(POSITION)?;
-            Some((field, strand, text))
-        });
-        strands
-            .map(|(field, strand, text)| {
-                let position = match text.as_str() {
-                    END => Some(Position::END),
-                    text => text.parse().map(Position).ok(),
-                };
-                let strand = strand.parse().ok();
-                strand.zip(position).ok_or_else(|| unreadable(self.message, field))
+    fn partitions(&self) -> Result<BTreeMap<u32, Partition>, IndexError> {
+        let numbers = self.fields.keys().filter_map(|field| field.strip_prefix(STATE));
+        numbers
+            .map(|number| {
+                let state = self.fields.get(&format!("{STATE}{number}")).map(String::as_str);
+                let leftovers =
+                    self.fields.get(&format!("{LEFTOVERS}{number}")).map(String::as_str);
+                let partition = read_partition(self.message, state, leftovers)?;
+                let number = number.parse().map_err(|_| unreadable(self.message, STATE))?;
+                Ok((number, partition))
             })
             .collect()
     }
@@ -117,7 +113,7 @@ impl Fields<'_> {
             copy: self.number("copy")?,
             recalled_at: self.number("recalled_at")?.map(UnixMillis),
             plan,
-            positions: self.positions()?,
+            partitions: self.partitions()?,
             targeted: self.count("targeted")?,
             outcomes: self.outcomes()?,
             retried: self.retried()?,
@@ -132,6 +128,27 @@ fn read(message: &MessageId, value: Value) -> Result<Option<Entry>, IndexError> 
         return Ok(None);
     }
     Fields { message, fields }.entry().map(Some)
+}
+
+/// Reads a partition; one that was never claimed has no fields.
+fn read_partition(
+    message: &MessageId,
+    state: Option<&str>,
+    leftovers: Option<&str>,
+) -> Result<Partition, IndexError> {
+    let state: Option<PartitionState> =
+        state.map(|text| text.parse().map_err(|_| unreadable(message, STATE))).transpose()?;
+    let leftovers: Option<Vec<Leftover>> = leftovers
+        .map(|json| serde_json::from_str(json).map_err(|_| unreadable(message, LEFTOVERS)))
+        .transpose()?;
+    Ok(Partition { state: state.unwrap_or_default(), leftovers: leftovers.unwrap_or_default() })
+}
+
+fn leftovers_text(leftovers: &[Leftover]) -> Result<String, IndexError> {
+    if leftovers.is_empty() {
+        return Ok(String::new());
+    }
+    serde_json::to_string(leftovers).map_err(|error| IndexError::Corrupt(error.to_string()))
 }
 
 fn read_plan(json: &str) -> Result<Plan, IndexError> {
@@ -151,17 +168,17 @@ fn retried(reason: RetryReason) -> String {
 }
 
 /// The counters that a batch changes.
-fn counters(settlement: &Settlement) -> impl Iterator<Item = (String, u64)> {
-    let outcomes = &settlement.outcomes;
+fn counters(counts: &Counts) -> impl Iterator<Item = (String, u64)> {
+    let outcomes = &counts.outcomes;
     let named = [
-        ("targeted", settlement.targeted),
+        ("targeted", counts.targeted),
         ("sent", outcomes.sent),
         ("expired", outcomes.expired),
         ("recalled", outcomes.recalled),
     ];
     let named = named.into_iter().map(|(name, count)| (name.to_owned(), count));
     let failed = outcomes.failed.iter().map(|(reason, count)| (failed(*reason), *count));
-    let retried = settlement.retried.iter().map(|(reason, count)| (retried(*reason), *count));
+    let retried = counts.retried.iter().map(|(reason, count)| (retried(*reason), *count));
     named.chain(failed).chain(retried).filter(|(_, count)| *count > 0)
 }
 
@@ -170,49 +187,79 @@ impl Ledger for RedisIndex {
     async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
         let mut open = self.scripts.open.call(&[&self.keys.message(&opened.message_id)]);
         open.arg(opened.keep_until.0).arg(KEEP_AT_LEAST.as_secs() * 1000);
+        open.arg(opened.replaces.map(|copy| copy.to_string()).unwrap_or_default());
         open.arg("app").arg(opened.app_id.as_str());
         open.arg("accepted_at").arg(opened.accepted_at.0);
         open.arg("expires_at").arg(opened.expires_at.0);
         open.arg("copy").arg(opened.copy);
         if let Some(plan) = &opened.plan {
-            open.arg("plan").arg(plan_text(plan)?).arg("strands").arg(plan.strands.len());
+            open.arg("plan").arg(plan_text(plan)?).arg("strands").arg(plan.partitions.len());
+        }
+        if let Some(claim) = opened.claim {
+            let state = PartitionState { claim: Some(claim), ..PartitionState::default() };
+            open.arg(format!("{STATE}0")).arg(state.to_string());
         }
         let entry = read(&opened.message_id, open.run(&self.quick).await?)?;
         entry.ok_or_else(|| unknown(&opened.message_id))
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Plan, IndexError> {
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
         let mut store = self.scripts.plan.call(&[&self.keys.message(message)]);
-        match store.arg(plan_text(plan)?).arg(plan.strands.len()).run(&self.quick).await? {
-            Value::Nil => Err(unknown(message)),
-            json => read_plan(&reply::text(json)?),
+        match store.arg(plan_text(plan)?).arg(plan.partitions.len()).run(&self.quick).await? {
+            Value::Nil => Ok(None),
+            json => read_plan(&reply::text(json)?).map(Some),
         }
     }
 
-    async fn settle(
+    async fn partition(
         &self,
+        app: &AppId,
         message: &MessageId,
-        settlement: &Settlement,
-    ) -> Result<Settled, IndexError> {
-        let mut settle = self.scripts.settle.call(&[&self.keys.message(message)]);
-        let field = |strand: StrandId| format!("{POSITION}{strand}");
-        // What the checkpoint is where the entry has none, and whether it goes when it ends.
-        let (absent, ends) = match settlement.strand {
-            StrandId::Planned(_) => ("0", "stays"),
-            StrandId::Retry(_) => ("not open", "goes"),
-        };
-        settle.arg(field(settlement.strand)).arg(absent);
-        settle.arg(position_text(settlement.from)).arg(position_text(settlement.to));
-        settle.arg(if settlement.to == Position::END { ends } else { "stays" });
-        settle.arg(settlement.opens.map(field).unwrap_or_default());
-        for (counter, count) in counters(settlement) {
-            settle.arg(counter).arg(count);
+        number: u32,
+    ) -> Result<Option<PartitionView>, IndexError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(self.keys.message(message)).arg("app").arg("copy").arg("recalled_at");
+        get.arg(format!("{STATE}{number}")).arg(format!("{LEFTOVERS}{number}"));
+        let fields = reply::list(self.quick.read(&get).await?)?;
+        let mut texts = fields.into_iter().map(|field| match field {
+            Value::Nil => Ok(None),
+            field => reply::text(field).map(Some),
+        });
+        let mut next = || texts.next().transpose().map(Option::flatten);
+        let (of_app, copy, recalled) = (next()?, next()?, next()?);
+        let (state, leftovers) = (next()?, next()?);
+        if of_app.as_deref() != Some(app.as_str()) {
+            return Ok(None);
         }
-        match reply::text(settle.run(&self.quick).await?)?.as_str() {
-            "saved" => Ok(Settled::Saved { recalled: false }),
-            "recalled" => Ok(Settled::Saved { recalled: true }),
-            "overtaken" => Ok(Settled::Overtaken),
-            _ => Err(unknown(message)),
+        let copy = copy.map(|copy| copy.parse().map_err(|_| unreadable(message, "copy")));
+        Ok(Some(PartitionView {
+            copy: copy.transpose()?,
+            recalled: recalled.is_some(),
+            partition: read_partition(message, state.as_deref(), leftovers.as_deref())?,
+        }))
+    }
+
+    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError> {
+        let mut advance = self.scripts.advance.call(&[&self.keys.message(message)]);
+        let number = step.partition;
+        advance.arg(step.copy).arg(format!("{STATE}{number}"));
+        // A partition that was never claimed has no field.
+        let is_new = step.from == PartitionState::default();
+        advance.arg(if is_new { String::new() } else { step.from.to_string() });
+        advance.arg(step.to.to_string()).arg(format!("{LEFTOVERS}{number}"));
+        advance.arg(match &step.leftovers {
+            None => KEEP_LEFTOVERS.to_owned(),
+            Some(leftovers) => leftovers_text(leftovers)?,
+        });
+        advance.arg(step.keep_until.map_or(0, |at| at.0)).arg(KEEP_AT_LEAST.as_secs() * 1000);
+        for (counter, count) in counters(&step.counts) {
+            advance.arg(counter).arg(count);
+        }
+        match reply::text(advance.run(&self.quick).await?)?.as_str() {
+            "saved" => Ok(Advanced::Saved { recalled: false }),
+            "recalled" => Ok(Advanced::Saved { recalled: true }),
+            "conflict" => Ok(Advanced::Conflict),
+            _ => Ok(Advanced::Unknown),
         }
     }
 
@@ -230,7 +277,7 @@ impl Ledger for RedisIndex {
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
         let mut call = self.scripts.recall.call(&[&self.keys.message(message)]);
-        call.arg(app.as_str()).arg(recall.at.0).arg(END);
+        call.arg(app.as_str()).arg(recall.at.0).arg(PartitionState::ENDED.to_string());
         if let Some(ahead) = recall.ahead {
             call.arg(ahead.accepted_at.0).arg(ahead.keep_until.0);
         }

@@ -7,6 +7,10 @@
 //! building a cluster connection can wait without end. So a connection is thrown away here after
 //! every error that may be its fault, a time-out included, and made anew under a time-out of its
 //! own, by one caller at a time, and not more often than every [`RECONNECT_PAUSE`].
+//!
+//! The cluster connection would send a request again after its connection broke, and say nothing
+//! of it: a step that counts would be counted twice, or refused as its own rival. So it is told
+//! not to try again, and what it then leaves to its user, to follow redirections, is done here.
 
 use std::{
     fmt, io,
@@ -18,25 +22,28 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
-    cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
+    cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo},
 };
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
 };
 
-use super::RedisSettings;
+use super::{
+    RedisSettings,
+    failure::{Failure, Redirection},
+};
 use crate::index::IndexError;
 
 /// After a failed connection attempt, calls fail at once for this long instead of trying again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the cluster connection follows a redirection or tries another node.
-const CLUSTER_RETRIES: u32 = 3;
+/// How many redirections of a cluster one request follows.
+const REDIRECTIONS: u32 = 3;
 
 /// Something to be answered by the server.
 #[derive(Clone, Copy)]
@@ -82,7 +89,7 @@ impl Server {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let Some(rest) = url.strip_prefix("redis-cluster://") else {
-            let client = Client::open(url).map_err(index_error)?;
+            let client = Client::open(url).map_err(Failure::before_sending)?;
             return Ok(Self::Single(Box::new(client)));
         };
         let rest = rest.split(['/', '?']).next().unwrap_or_default();
@@ -94,10 +101,10 @@ impl Server {
         ClusterClient::builder(nodes)
             .connection_timeout(settings.connect_timeout)
             .response_timeout(settings.response_timeout)
-            .retries(CLUSTER_RETRIES)
+            .retries(0)
             .build()
             .map(|client| Self::Cluster(Box::new(client)))
-            .map_err(index_error)
+            .map_err(|error| Failure::before_sending(error).into())
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -126,15 +133,37 @@ impl Server {
 }
 
 impl Connection {
-    async fn execute(&mut self, request: Request<'_>) -> Result<Value, RedisError> {
-        let answer = match (self, request) {
-            (Self::Single(c), Request::Command(cmd)) => c.req_packed_command(cmd).await,
-            (Self::Cluster(c), Request::Command(cmd)) => c.req_packed_command(cmd).await,
-            (Self::Single(c), Request::Pipeline(pipe)) => execute_pipeline(c, pipe).await,
-            (Self::Cluster(c), Request::Pipeline(pipe)) => execute_pipeline(c, pipe).await,
+    /// Sends a request. `asked` is the node that a cluster told to ask for this once.
+    async fn execute(
+        &mut self,
+        request: Request<'_>,
+        asked: Option<(String, u16)>,
+    ) -> Result<Value, RedisError> {
+        let answer = match (self, request, asked) {
+            (Self::Cluster(c), Request::Command(cmd), Some(node)) => {
+                execute_asking(c, cmd, node).await
+            }
+            (Self::Single(c), Request::Command(cmd), _) => c.req_packed_command(cmd).await,
+            (Self::Cluster(c), Request::Command(cmd), None) => c.req_packed_command(cmd).await,
+            (Self::Single(c), Request::Pipeline(pipe), _) => execute_pipeline(c, pipe).await,
+            (Self::Cluster(c), Request::Pipeline(pipe), _) => execute_pipeline(c, pipe).await,
         };
         answer?.extract_error()
     }
+}
+
+/// Sends a command to a node that has only a part of a slot yet: it serves what says that it
+/// knows that.
+async fn execute_asking(
+    cluster: &mut ClusterConnection,
+    cmd: &Cmd,
+    (host, port): (String, u16),
+) -> Result<Value, RedisError> {
+    let mut pipe = Pipeline::with_capacity(2);
+    pipe.add_command(redis::cmd("ASKING")).add_command(cmd.clone());
+    let node = SingleNodeRoutingInfo::ByAddress { host, port };
+    let mut answers = cluster.route_pipeline(pipe, 1, 1, node).await?;
+    Ok(answers.pop().unwrap_or_default())
 }
 
 async fn execute_pipeline(
@@ -165,21 +194,32 @@ impl Link {
         self.server.is_cluster()
     }
 
+    /// Tells connections apart; none while there is none.
+    pub(super) fn connection_number(&self) -> Option<u64> {
+        self.current().map(|current| current.number)
+    }
+
+    /// Makes a connection if there is none.
+    pub(super) async fn connect(&self) -> Result<(), IndexError> {
+        self.connection().await?;
+        Ok(())
+    }
+
     /// Sends a command that may do something.
-    pub(super) async fn command(&self, cmd: &Cmd) -> Result<Value, RedisError> {
+    pub(super) async fn command(&self, cmd: &Cmd) -> Result<Value, Failure> {
         self.execute(Request::Command(cmd)).await
     }
 
     /// Sends a command that only reads. If the connection turns out to be broken, as it is after
     /// a restart of the server, the command is sent once more on a new one.
     pub(super) async fn read(&self, cmd: &Cmd) -> Result<Value, IndexError> {
-        self.execute_again(Request::Command(cmd)).await.map_err(index_error)
+        Ok(self.execute_again(Request::Command(cmd)).await?)
     }
 
     /// Sends commands that only read, on keys of one hash tag, in this order; as one step if the
     /// pipeline is atomic.
     pub(super) async fn read_all(&self, pipe: &Pipeline) -> Result<Vec<Value>, IndexError> {
-        match self.execute_again(Request::Pipeline(pipe)).await.map_err(index_error)? {
+        match self.execute_again(Request::Pipeline(pipe)).await? {
             Value::Array(answers) if answers.len() == pipe.len() => Ok(answers),
             _ => Err(IndexError::Corrupt("a pipeline's answer has another length".to_owned())),
         }
@@ -188,7 +228,7 @@ impl Link {
     /// Asks every node that holds data: its address and its answer. A single server has no
     /// address here.
     pub(super) async fn each_node(&self, cmd: &Cmd) -> Result<Vec<(String, Value)>, IndexError> {
-        let Numbered { connection, .. } = self.connection().await.map_err(index_error)?;
+        let Numbered { connection, .. } = self.connection().await?;
         let Connection::Cluster(mut cluster) = connection else {
             return Ok(vec![(String::new(), self.read(cmd).await?)]);
         };
@@ -197,7 +237,7 @@ impl Link {
         let answer = timeout(limit, cluster.route_command(cmd.clone(), routing))
             .await
             .unwrap_or_else(|_| Err(timed_out()))
-            .map_err(index_error)?;
+            .map_err(Failure::after_sending)?;
         let Value::Map(nodes) = answer else {
             return Err(IndexError::Corrupt("an answer that is not by node".to_owned()));
         };
@@ -205,27 +245,51 @@ impl Link {
         Ok(nodes.into_iter().map(named).collect())
     }
 
-    async fn execute_again(&self, request: Request<'_>) -> Result<Value, RedisError> {
+    async fn execute_again(&self, request: Request<'_>) -> Result<Value, Failure> {
         match self.execute(request).await {
-            Err(error) if blames_connection(&error) && !error.is_timeout() => {
+            Err(failure) if failure.blames_connection() && !failure.is_timeout() => {
                 self.execute(request).await
             }
             answer => answer,
         }
     }
 
-    async fn execute(&self, request: Request<'_>) -> Result<Value, RedisError> {
+    /// Sends a request to where its keys are. A redirection says that nothing was done yet, so
+    /// it is followed whatever the request does.
+    async fn execute(&self, request: Request<'_>) -> Result<Value, Failure> {
+        let mut answer = self.execute_at(request, None).await;
+        for _ in 0..REDIRECTIONS {
+            let Err(failure) = &answer else { break };
+            let node = match (failure.redirection(), request) {
+                _ if !self.is_cluster() => break,
+                (Some(Redirection::Moved), _) => None,
+                (Some(Redirection::Ask { host, port }), Request::Command(_)) => {
+                    Some((host.to_owned(), port))
+                }
+                _ => break,
+            };
+            answer = self.execute_at(request, node).await;
+        }
+        answer
+    }
+
+    async fn execute_at(
+        &self,
+        request: Request<'_>,
+        asked: Option<(String, u16)>,
+    ) -> Result<Value, Failure> {
         let Numbered { number, mut connection } = self.connection().await?;
-        let answer = timeout(self.settings.response_timeout, connection.execute(request))
+        let answer = timeout(self.settings.response_timeout, connection.execute(request, asked))
             .await
-            .unwrap_or_else(|_| Err(timed_out()));
-        if answer.as_ref().is_err_and(blames_connection) {
+            .unwrap_or_else(|_| Err(timed_out()))
+            .map_err(Failure::after_sending);
+        if answer.as_ref().is_err_and(Failure::blames_connection) {
             self.discard(number);
         }
         answer
     }
 
-    async fn connection(&self) -> Result<Numbered, RedisError> {
+    async fn connection(&self) -> Result<Numbered, Failure> {
         if let Some(current) = self.current() {
             return Ok(current);
         }
@@ -236,7 +300,7 @@ impl Link {
         if let Some((when, why)) = &*last_failure
             && when.elapsed() < RECONNECT_PAUSE
         {
-            return Err(why.clone());
+            return Err(Failure::before_sending(why.clone()));
         }
         match self.server.connect(&self.settings).await {
             Ok(connection) => {
@@ -248,7 +312,7 @@ impl Link {
             }
             Err(error) => {
                 *last_failure = Some((Instant::now(), error.clone()));
-                Err(error)
+                Err(Failure::before_sending(error))
             }
         }
     }
@@ -276,31 +340,4 @@ impl fmt::Debug for Link {
 
 fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
-}
-
-/// Whether a new connection could do better: also one to the node that is master now, or that has
-/// what moved in a cluster. The cluster connection follows a redirection by itself, but not that of
-/// a step of several commands: it only says that the step was not carried out.
-fn blames_connection(error: &RedisError) -> bool {
-    let elsewhere = [ServerErrorKind::ReadOnly, ServerErrorKind::ExecAbort];
-    error.is_timeout()
-        || error.is_unrecoverable_error()
-        || match error.kind() {
-            ErrorKind::Io => true,
-            ErrorKind::Server(kind) => elsewhere.contains(&kind),
-            _ => false,
-        }
-}
-
-/// What the index says of an error: nearly all of them may pass. What can't is data that is not
-/// of the expected type, and a script that failed on what it read.
-pub(super) fn index_error(error: RedisError) -> IndexError {
-    let broken_script = || error.detail().is_some_and(|text| text.contains("user_script"));
-    match error.kind() {
-        ErrorKind::UnexpectedReturnType => IndexError::Corrupt(error.to_string()),
-        _ if error.code() == Some("WRONGTYPE") || broken_script() => {
-            IndexError::Corrupt(error.to_string())
-        }
-        _ => IndexError::Unavailable(Box::new(error)),
-    }
 }

@@ -13,6 +13,7 @@ mod apps;
 mod criteria;
 mod devices;
 mod dictionary;
+mod failure;
 mod inspect;
 mod keys;
 mod layout;

@@ -4,14 +4,13 @@ use async_trait::async_trait;
 
 use super::{RedisIndex, reply};
 use crate::{
-    ids::AppId,
-    index::{IndexError, Pacing},
+    index::{AppKey, IndexError, Pacing},
     pace::{FORGOTTEN_AFTER, FURTHEST, PaidUntil, SAVED_UP, Take, Taken, micros},
 };
 
 #[async_trait]
 impl Pacing for RedisIndex {
-    async fn take_pace(&self, app: &AppId, take: &Take) -> Result<Taken, IndexError> {
+    async fn take_pace(&self, app: &AppKey, take: &Take) -> Result<Taken, IndexError> {
         let mut call = self.scripts.take_pace.call(&[&self.keys.paid_until(app)]);
         call.arg(take.now_micros()).arg(take.cost_micros()).arg(take.ahead_micros());
         call.arg(micros(SAVED_UP)).arg(micros(FURTHEST));

@@ -24,8 +24,7 @@ use super::{
 };
 use crate::{
     device::{Device, Target},
-    ids::AppId,
-    index::{IndexError, Page, Slice},
+    index::{AppKey, IndexError, Page, Slice},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -46,7 +45,7 @@ const COUNT_IN_FLIGHT: usize = 8;
 /// Whose devices are read, and which.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
-    app: &'a AppId,
+    app: &'a AppKey,
     targeting: &'a Targeting,
     registered_by: UnixMillis,
 }
@@ -81,7 +80,7 @@ type Chunks = Vec<(u32, Vec<u8>)>;
 impl RedisIndex {
     pub(super) async fn scan_page(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -93,7 +92,7 @@ impl RedisIndex {
 
     pub(super) async fn list_page(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         limit: usize,
     ) -> Result<Page<Device>, IndexError> {
@@ -110,7 +109,7 @@ impl RedisIndex {
 
     pub(super) async fn device_of(
         &self,
-        app: &AppId,
+        app: &AppKey,
         target: Target,
         codes: &Codes,
     ) -> Result<Device, IndexError> {
@@ -165,7 +164,7 @@ impl RedisIndex {
 
     pub(super) async fn count_slice(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,

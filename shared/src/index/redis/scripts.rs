@@ -3,14 +3,25 @@
 //! A script is called by its hash; a server that does not know it gets the whole text, which it
 //! remembers. So nothing has to be loaded beforehand, also not after a restart, a failover or on
 //! a node that joined a cluster.
+//!
+//! What a script did is not undone when it fails in the middle, so none may be refused there.
+//! That a server is a replica, has too few of them, cannot write to its disk or has no memory
+//! left, Redis says to the first write of a script or to none; and that it has no memory, only to
+//! a command that may need some. So each script of ours
+//!
+//! - makes its decisions on what it read before it writes;
+//! - begins to write with a command that is refused without memory (`SET`, `MSET`, `HSET`,
+//!   `SADD`), so that a server without memory refuses all of it. What begins with a removal is
+//!   let through whole: `drop`, and `open` where it takes the place of another entry.
+//!
+//! Two things can still end a script halfway: a user of Redis who may call some of its commands
+//! and not others, and a slot of a cluster that is being moved, when a part of the keys is at
+//! another node already. The caller is told of an error, and mends what is left by doing the same
+//! again; at worst a removal has lost a slot.
 
-use redis::{Arg, Cmd, ErrorKind, Script as Hashed, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
-use super::{
-    keys::SHARD_KEYS_LUA,
-    layout::constants_lua,
-    link::{Link, index_error},
-};
+use super::{keys::SHARD_KEYS_LUA, layout::constants_lua, link::Link};
 use crate::index::IndexError;
 
 const SHARD_LUA: &str = include_str!("scripts/shard.lua");
@@ -55,13 +66,10 @@ impl Call<'_> {
     }
 
     pub(super) async fn run(&self, link: &Link) -> Result<Value, IndexError> {
-        match link.command(&self.by_hash).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.command(&self.with_text()).await
-            }
-            answer => answer,
-        }
-        .map_err(index_error)
+        Ok(match link.command(&self.by_hash).await {
+            Err(failure) if failure.is_unknown_script() => link.command(&self.with_text()).await?,
+            answer => answer?,
+        })
     }
 
     /// The same call for a server that does not know the script.
@@ -99,10 +107,12 @@ scripts! {
     remove: of_shard("scripts/remove.lua"),
     drop: of_shard("scripts/drop.lua"),
     intern: new("scripts/intern.lua"),
+    create_app: new("scripts/create_app.lua"),
     update_app: new("scripts/update_app.lua"),
+    remove_app: new("scripts/remove_app.lua"),
     open: new("scripts/open.lua"),
     plan: new("scripts/plan.lua"),
-    settle: new("scripts/settle.lua"),
+    advance: new("scripts/advance.lua"),
     recall: new("scripts/recall.lua"),
     take_pace: new("scripts/take_pace.lua"),
 }

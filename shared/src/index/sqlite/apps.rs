@@ -3,7 +3,10 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{SqliteIndex, schema::execute};
+use super::{
+    SqliteIndex,
+    schema::{execute, generation},
+};
 use crate::{
     app::App,
     ids::AppId,
@@ -14,8 +17,8 @@ use crate::{
 /// How many rows of a removed app are deleted in one transaction.
 const REMOVE_STEP: i64 = 5000;
 
-fn write(app: &App) -> Result<String, IndexError> {
-    serde_json::to_string(app).map_err(|error| IndexError::Corrupt(format!("an app: {error}")))
+fn write(app: &App) -> Result<String, StoreError> {
+    serde_json::to_string(app).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
 }
 
 fn read(json: &str) -> Result<App, StoreError> {
@@ -49,26 +52,28 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
 #[async_trait]
 impl Apps for SqliteIndex {
     async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
-        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
-        let create = "INSERT INTO app (namespace, name, record) VALUES (?1, ?2, ?3)
+        let (namespace, mut app) = (self.namespace(), app.clone());
+        let create = "INSERT INTO app (namespace, name, generation, record) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (namespace, name) DO UPDATE SET record = excluded.record
             WHERE record IS NULL";
-        let count = self
-            .database
-            .write(move |sql| execute(sql, create, params![namespace, name.as_str(), record]))
-            .await?;
-        Ok(count > 0)
+        let create = move |sql: &Connection| {
+            app.generation = generation(sql, &namespace, &app.app_id)?;
+            let number = app.generation.cast_signed();
+            let with = params![namespace, app.app_id.as_str(), number, write(&app)?];
+            execute(sql, create, with)
+        };
+        Ok(self.database.write(create).await? > 0)
     }
 
     async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
         let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
-        let update = "UPDATE app SET record = ?3
-            WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
-        let count = self
-            .database
-            .write(move |sql| execute(sql, update, params![namespace, name.as_str(), record]))
-            .await?;
-        Ok(count > 0)
+        let number = app.generation.cast_signed();
+        let update = "UPDATE app SET record = ?4
+            WHERE namespace = ?1 AND name = ?2 AND generation = ?3 AND record IS NOT NULL";
+        let update = move |sql: &Connection| {
+            execute(sql, update, params![namespace, name.as_str(), number, record])
+        };
+        Ok(self.database.write(update).await? > 0)
     }
 
     async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
@@ -100,14 +105,20 @@ impl Apps for SqliteIndex {
 
     async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
         let (namespace, name) = (self.namespace(), app.clone());
-        // From here on the app and its devices are not found any more, and an app that is
-        // created with this id begins anew.
+        // From here on the app and its devices are not found any more, registrations for it are
+        // refused, and an app that is created with this id begins anew.
         let remove = "UPDATE app SET namespace = NULL, record = NULL
             WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
-        let count = self
-            .database
-            .write(move |sql| execute(sql, remove, [&*namespace, name.as_str()]))
-            .await?;
+        let count = "INSERT INTO removed_app (namespace, name, count) VALUES (?1, ?2, 1)
+            ON CONFLICT (namespace, name) DO UPDATE SET count = count + 1";
+        let remove = move |sql: &Connection| {
+            let removed = execute(sql, remove, [&*namespace, name.as_str()])?;
+            if removed > 0 {
+                execute(sql, count, [&*namespace, name.as_str()])?;
+            }
+            Ok(removed)
+        };
+        let count = self.database.write(remove).await?;
         // Also goes on with a removal that was interrupted.
         while self.database.write(delete_some).await? {}
         Ok(count > 0)

@@ -1,4 +1,4 @@
-//! The ledger's rows: one for each message and one for each checkpoint.
+//! The ledger's rows: one for each message and one for each partition that was claimed.
 //!
 //! An entry that is over its time is treated as gone at once, and its rows are deleted a few at
 //! a time by whoever begins another entry: more than one for each that is begun, so that they
@@ -12,16 +12,16 @@ use super::schema::execute;
 use crate::{
     ids::{AppId, MessageId},
     ledger::{
-        Ahead, Entry, Opened, Outcomes, Plan, Position, Recall, RecallOutcome, Retried, Settled,
-        Settlement, StrandId,
+        Advance, Advanced, Ahead, Entry, Opened, Outcomes, Partition, PartitionState,
+        PartitionView, Plan, Recall, RecallOutcome, Retried,
     },
     sqlite::StoreError,
     time::UnixMillis,
 };
 
 /// An entry is kept at least this long after it was begun, however late that was: its message is
-/// being worked on.
-const KEEP_AT_LEAST: Duration = Duration::from_secs(3600);
+/// being worked on. Longer than the longest delay of a queue message, rounding included.
+const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
 
 /// How many entries that are over are deleted for each that is begun.
 const SWEEP: i64 = 4;
@@ -62,11 +62,13 @@ impl Book<'_> {
 
     pub(super) fn open(&self, opened: &Opened) -> Result<Entry, StoreError> {
         let known = self.entry()?;
-        if known.as_ref().is_none_or(|entry| entry.copy.is_none()) {
+        let replaced = |entry: &Entry| entry.copy.is_none() || entry.copy == opened.replaces;
+        if known.as_ref().is_none_or(replaced) {
             self.sweep()?;
             let keep_until = opened.keep_until.max(self.now.plus(KEEP_AT_LEAST));
             // A recall that came before the message counts if it is of its own app.
-            let recalled_at = known.filter(|entry| entry.app_id == opened.app_id);
+            let ahead = |entry: &Entry| entry.copy.is_none() && entry.app_id == opened.app_id;
+            let recalled_at = known.filter(ahead);
             let recalled_at = recalled_at.and_then(|entry| entry.recalled_at);
             // In place of one that is over, or of that recall.
             let begin = "INSERT OR REPLACE INTO message
@@ -86,6 +88,10 @@ impl Book<'_> {
                 opened.plan.as_ref().map(json).transpose()?,
             ];
             execute(self.sql, begin, with)?;
+            if let (Some(claim), Some(row)) = (opened.claim, self.row()?) {
+                let state = PartitionState { claim: Some(claim), ..PartitionState::default() };
+                self.store_partition(row, 0, state, None)?;
+            }
         }
         self.entry()?.ok_or_else(|| self.unknown())
     }
@@ -120,7 +126,7 @@ impl Book<'_> {
             .query_map(params![self.namespace, id, bits(self.now.0), SWEEP], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         for row in rows {
-            execute(self.sql, "DELETE FROM checkpoint WHERE message = ?1", [row])?;
+            execute(self.sql, "DELETE FROM partition WHERE message = ?1", [row])?;
             execute(self.sql, "DELETE FROM message WHERE row = ?1", [row])?;
         }
         Ok(())
@@ -150,92 +156,108 @@ impl Book<'_> {
             copy: maybe(3)?,
             recalled_at: maybe(4)?.map(UnixMillis),
             plan: found.get::<_, Option<String>>(5)?.as_deref().map(read_plan).transpose()?,
-            positions: self.positions(row)?,
+            partitions: self.partitions(row)?,
             targeted: number(6)?,
             outcomes: read_outcomes(&found.get::<_, String>(7)?)?,
             retried: read_retried(&found.get::<_, String>(8)?)?,
         }))
     }
 
-    fn positions(&self, row: i64) -> Result<BTreeMap<StrandId, Position>, StoreError> {
+    fn partitions(&self, row: i64) -> Result<BTreeMap<u32, Partition>, StoreError> {
         let mut statement = self
             .sql
-            .prepare_cached("SELECT strand, position FROM checkpoint WHERE message = ?1")?;
+            .prepare_cached("SELECT number, state, leftovers FROM partition WHERE message = ?1")?;
         let mut rows = statement.query([row])?;
-        let mut positions = BTreeMap::new();
+        let mut partitions = BTreeMap::new();
         while let Some(found) = rows.next()? {
-            let strand = found.get::<_, String>(0)?;
-            let strand = strand.parse().map_err(|error| unreadable("a strand", error))?;
-            positions.insert(strand, Position(found.get::<_, i64>(1)?.cast_unsigned()));
+            partitions.insert(found.get(0)?, read_partition(found, 1)?);
         }
-        Ok(positions)
+        Ok(partitions)
     }
 
-    pub(super) fn plan(&self, plan: &Plan) -> Result<Plan, StoreError> {
-        let row = self.row()?.ok_or_else(|| self.unknown())?;
+    pub(super) fn plan(&self, plan: &Plan) -> Result<Option<Plan>, StoreError> {
+        let Some(row) = self.row()? else { return Ok(None) };
         let store = "UPDATE message SET plan = ?2 WHERE row = ?1 AND plan IS NULL";
         if execute(self.sql, store, params![row, json(plan)?])? > 0 {
-            return Ok(plan.clone());
+            return Ok(Some(plan.clone()));
         }
         let read = "SELECT plan FROM message WHERE row = ?1";
         let plan: String = self.sql.prepare_cached(read)?.query_row([row], |row| row.get(0))?;
-        read_plan(&plan)
+        read_plan(&plan).map(Some)
     }
 
-    /// The checkpoint of a strand; none for a retry that is not open.
-    fn position(&self, row: i64, strand: StrandId) -> Result<Option<Position>, StoreError> {
-        let find = "SELECT position FROM checkpoint WHERE message = ?1 AND strand = ?2";
-        let stored: Option<i64> = self
+    /// One partition of the message, if the entry is of this app.
+    pub(super) fn view(
+        &self,
+        app: &AppId,
+        number: u32,
+    ) -> Result<Option<PartitionView>, StoreError> {
+        let Some(row) = self.row()? else { return Ok(None) };
+        let read = "SELECT app, copy, recalled_at IS NOT NULL FROM message WHERE row = ?1";
+        let (of_app, copy, recalled): (String, Option<i64>, bool) = self
             .sql
-            .prepare_cached(find)?
-            .query_row(params![row, strand.to_string()], |row| row.get(0))
-            .optional()?;
-        Ok(match (stored, strand) {
-            (Some(position), _) => Some(Position(position.cast_unsigned())),
-            (None, StrandId::Planned(_)) => Some(Position::default()),
-            (None, StrandId::Retry(_)) => None,
-        })
+            .prepare_cached(read)?
+            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        if of_app != app.as_str() {
+            return Ok(None);
+        }
+        let copy = copy.map(i64::cast_unsigned);
+        Ok(Some(PartitionView { copy, recalled, partition: self.partition(row, number)? }))
     }
 
-    /// Moves a checkpoint; a retry that ends is forgotten.
-    fn move_to(&self, row: i64, strand: StrandId, to: Position) -> Result<(), StoreError> {
-        let name = strand.to_string();
-        if matches!(strand, StrandId::Retry(_)) && to == Position::END {
-            let end = "DELETE FROM checkpoint WHERE message = ?1 AND strand = ?2";
-            execute(self.sql, end, params![row, name])?;
-        } else {
-            let set = "INSERT INTO checkpoint (message, strand, position) VALUES (?1, ?2, ?3)
-                ON CONFLICT (message, strand) DO UPDATE SET position = excluded.position";
-            execute(self.sql, set, params![row, name, bits(to.0)])?;
-        }
+    /// A partition; one that was never claimed has no row.
+    fn partition(&self, row: i64, number: u32) -> Result<Partition, StoreError> {
+        let find = "SELECT state, leftovers FROM partition WHERE message = ?1 AND number = ?2";
+        let mut statement = self.sql.prepare_cached(find)?;
+        let mut rows = statement.query(params![row, number])?;
+        rows.next()?.map_or(Ok(Partition::default()), |found| read_partition(found, 0))
+    }
+
+    /// Stores a partition's state; `leftovers` as JSON, none leaves them as they are.
+    fn store_partition(
+        &self,
+        row: i64,
+        number: u32,
+        state: PartitionState,
+        leftovers: Option<String>,
+    ) -> Result<(), StoreError> {
+        let set = "INSERT INTO partition (message, number, state, leftovers)
+            VALUES (?1, ?2, ?3, coalesce(?4, '[]'))
+            ON CONFLICT (message, number) DO UPDATE
+                SET state = excluded.state, leftovers = coalesce(?4, leftovers)";
+        execute(self.sql, set, params![row, number, state.to_string(), leftovers])?;
         Ok(())
     }
 
-    pub(super) fn settle(&self, step: &Settlement) -> Result<Settled, StoreError> {
-        let row = self.row()?.ok_or_else(|| self.unknown())?;
-        if self.position(row, step.strand)? != Some(step.from) {
-            return Ok(Settled::Overtaken);
+    pub(super) fn advance(&self, step: &Advance) -> Result<Advanced, StoreError> {
+        let Some(row) = self.row()? else { return Ok(Advanced::Unknown) };
+        let of = "SELECT copy FROM message WHERE row = ?1";
+        let copy: Option<i64> = self.sql.prepare_cached(of)?.query_row([row], |row| row.get(0))?;
+        let is_other = copy.map(i64::cast_unsigned) != Some(step.copy);
+        if is_other || self.partition(row, step.partition)?.state != step.from {
+            return Ok(Advanced::Conflict);
         }
-        self.move_to(row, step.strand, step.to)?;
-        if let Some(retry) = step.opens {
-            self.move_to(row, retry, Position::default())?;
-        }
+        let leftovers = step.leftovers.as_ref().map(json).transpose()?;
+        self.store_partition(row, step.partition, step.to, leftovers)?;
         let read = "SELECT outcomes, retried, recalled_at IS NOT NULL FROM message WHERE row = ?1";
         let (outcomes, retried, recalled): (String, String, bool) = self
             .sql
             .prepare_cached(read)?
             .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut outcomes = read_outcomes(&outcomes)?;
-        outcomes.add(&step.outcomes);
+        outcomes.add(&step.counts.outcomes);
         let mut retried = read_retried(&retried)?;
-        for (reason, count) in &step.retried {
+        for (reason, count) in &step.counts.retried {
             *retried.entry(*reason).or_default() += count;
         }
-        let count = "UPDATE message SET targeted = targeted + ?2, outcomes = ?3, retried = ?4
+        let keep_until = step.keep_until.map(|at| bits(at.max(self.now.plus(KEEP_AT_LEAST)).0));
+        let count = "UPDATE message SET targeted = targeted + ?2, outcomes = ?3, retried = ?4,
+                keep_until = max(keep_until, coalesce(?5, keep_until))
             WHERE row = ?1";
-        let with = params![row, bits(step.targeted), json(&outcomes)?, json(&retried)?];
+        let targeted = bits(step.counts.targeted);
+        let with = params![row, targeted, json(&outcomes)?, json(&retried)?, keep_until];
         execute(self.sql, count, with)?;
-        Ok(Settled::Saved { recalled })
+        Ok(Advanced::Saved { recalled })
     }
 
     pub(super) fn recall(&self, app: &AppId, recall: &Recall) -> Result<RecallOutcome, StoreError> {
@@ -258,6 +280,17 @@ impl Book<'_> {
         entry.recalled_at = Some(recall.at);
         Ok(RecallOutcome::Recalled(entry))
     }
+}
+
+/// Reads a partition from a row that has its state in this column and its leftovers in the next.
+fn read_partition(row: &rusqlite::Row<'_>, column: usize) -> Result<Partition, StoreError> {
+    let state: String = row.get(column)?;
+    let leftovers: String = row.get(column + 1)?;
+    Ok(Partition {
+        state: state.parse().map_err(|error| unreadable("a partition", error))?,
+        leftovers: serde_json::from_str(&leftovers)
+            .map_err(|error| unreadable("the leftovers of a partition", error))?,
+    })
 }
 
 fn read_plan(text: &str) -> Result<Plan, StoreError> {

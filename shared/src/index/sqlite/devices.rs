@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     device::{Device, Target},
-    ids::{AppId, ClientId},
-    index::{Devices, IndexError, Page, Put, PutRefused, Slice},
+    ids::ClientId,
+    index::{AppKey, Devices, IndexError, Page, Put, PutRefused, Slice},
     sqlite::StoreError,
     targeting::Targeting,
     time::UnixMillis,
@@ -37,7 +37,7 @@ fn find<T>(
 
 impl SqliteIndex {
     /// Reads something of an app; the default if the app has nothing.
-    async fn read_app<F, T>(&self, app: &AppId, read: F) -> Result<T, IndexError>
+    async fn read_app<F, T>(&self, app: &AppKey, read: F) -> Result<T, IndexError>
     where
         F: FnOnce(&Connection, i64) -> Result<T, StoreError> + Send + 'static,
         T: Default + Send + 'static,
@@ -62,7 +62,7 @@ impl Devices for SqliteIndex {
 
     async fn put_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
@@ -77,7 +77,7 @@ impl Devices for SqliteIndex {
         Ok(results)
     }
 
-    async fn device(&self, app: &AppId, client: &ClientId) -> Result<Option<Device>, IndexError> {
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
         let client = client.clone();
         let read = move |sql: &Connection, app| {
             find(sql, app, &client, |found| found.device(&mut Decoder::new(sql, app)))
@@ -85,7 +85,7 @@ impl Devices for SqliteIndex {
         self.read_app(app, read).await
     }
 
-    async fn remove_device(&self, app: &AppId, client: &ClientId) -> Result<bool, IndexError> {
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
         let (namespace, app, client) = (self.namespace(), app.clone(), client.clone());
         let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
             Some(app) => register::remove(sql, app, &client),
@@ -94,7 +94,7 @@ impl Devices for SqliteIndex {
         Ok(self.database.write(remove).await?)
     }
 
-    async fn count_devices(&self, app: &AppId) -> Result<u64, IndexError> {
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
         let count = |sql: &Connection, app| {
             let count: Option<i64> = sql
                 .prepare_cached("SELECT devices FROM app WHERE id = ?1")?
@@ -105,22 +105,19 @@ impl Devices for SqliteIndex {
         self.read_app(app, count).await
     }
 
-    async fn extent(&self, app: &AppId) -> Result<Vec<Slice>, IndexError> {
+    async fn extent(&self, app: &AppKey) -> Result<Vec<Slice>, IndexError> {
         self.read_app(app, |sql, app| Ok(scan::extent(sql, app)?.into_iter().collect())).await
     }
 
     async fn targets(
         &self,
-        app: &AppId,
+        app: &AppKey,
         clients: &[ClientId],
-        registered_by: UnixMillis,
     ) -> Result<Vec<Option<Target>>, IndexError> {
         let ids = clients.to_vec();
         let read = move |sql: &Connection, app| {
-            let registered = |found: &Found<'_>| {
-                if found.born()? <= registered_by { found.target().map(Some) } else { Ok(None) }
-            };
-            ids.iter().map(|id| Ok(find(sql, app, id, registered)?.flatten())).collect()
+            let target = |found: &Found<'_>| found.target();
+            ids.iter().map(|id| find(sql, app, id, target)).collect()
         };
         let mut targets: Vec<_> = self.read_app(app, read).await?;
         // An app that has nothing was not asked for each.
@@ -130,7 +127,7 @@ impl Devices for SqliteIndex {
 
     async fn scan(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -146,7 +143,7 @@ impl Devices for SqliteIndex {
 
     async fn count_matching(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         targeting: &Targeting,
         registered_by: UnixMillis,
@@ -161,7 +158,7 @@ impl Devices for SqliteIndex {
 
     async fn list_devices(
         &self,
-        app: &AppId,
+        app: &AppKey,
         slice: Slice,
         limit: usize,
     ) -> Result<Page<Device>, IndexError> {

@@ -7,7 +7,7 @@ use super::{SqliteIndex, book::Book};
 use crate::{
     ids::{AppId, MessageId},
     index::{IndexError, Ledger},
-    ledger::{Entry, Opened, Plan, Recall, RecallOutcome, Settled, Settlement},
+    ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
     sqlite::StoreError,
     time::UnixMillis,
 };
@@ -32,18 +32,28 @@ impl Ledger for SqliteIndex {
         self.write_book(&opened.message_id, move |book| book.open(&entry)).await
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Plan, IndexError> {
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
         let plan = plan.clone();
         self.write_book(message, move |book| book.plan(&plan)).await
     }
 
-    async fn settle(
+    async fn partition(
         &self,
+        app: &AppId,
         message: &MessageId,
-        settlement: &Settlement,
-    ) -> Result<Settled, IndexError> {
-        let step = settlement.clone();
-        self.write_book(message, move |book| book.settle(&step)).await
+        number: u32,
+    ) -> Result<Option<PartitionView>, IndexError> {
+        let (namespace, app) = (self.namespace(), app.clone());
+        let (message, now) = (*message, UnixMillis::now());
+        let read = move |sql: &Connection| {
+            Book { sql, namespace: &namespace, message, now }.view(&app, number)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError> {
+        let step = step.clone();
+        self.write_book(message, move |book| book.advance(&step)).await
     }
 
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {

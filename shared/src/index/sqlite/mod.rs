@@ -53,7 +53,11 @@ impl From<StoreError> for IndexError {
         match error {
             StoreError::Unreadable(what) => Self::Corrupt(what),
             error if error.is_permanent() => Self::Corrupt(error.to_string()),
-            error => Self::Unavailable(Box::new(error)),
+            StoreError::Directory { .. } | StoreError::Open { .. } | StoreError::Thread(_) => {
+                Self::Unreachable(Box::new(error))
+            }
+            error if error.may_have_happened() => Self::Unsure(Box::new(error)),
+            error => Self::Refused(Box::new(error)),
         }
     }
 }
@@ -70,8 +74,8 @@ impl SqliteIndex {
     /// Opens the index of this namespace in a file, and makes file and directory if need be.
     ///
     /// # Errors
-    /// [`IndexError::Corrupt`] if the file is somebody else's or of a newer version,
-    /// [`IndexError::Unavailable`] if it cannot be used now.
+    /// [`IndexError::Corrupt`] if the file is another program's or of a newer version, another
+    /// kind if it cannot be used now.
     pub async fn open(
         path: &Path,
         namespace: &str,
@@ -82,7 +86,7 @@ impl SqliteIndex {
         let open = move || Database::open(&path, &schema::SCHEMA, store);
         let database = tokio::task::spawn_blocking(open)
             .await
-            .map_err(|error| IndexError::Unavailable(Box::new(error)))??;
+            .map_err(|error| IndexError::Unreachable(Box::new(error)))??;
         Ok(Self { database, namespace: namespace.into(), most_slots })
     }
 

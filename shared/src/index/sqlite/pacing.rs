@@ -3,10 +3,12 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{SqliteIndex, schema::execute};
+use super::{
+    SqliteIndex,
+    schema::{app_row, execute},
+};
 use crate::{
-    ids::AppId,
-    index::{IndexError, Pacing},
+    index::{AppKey, IndexError, Pacing},
     pace::{PaidUntil, Take, Taken},
     sqlite::StoreError,
 };
@@ -14,26 +16,26 @@ use crate::{
 fn take_pace(
     sql: &Connection,
     namespace: &str,
-    app: &AppId,
+    app: &AppKey,
     take: &Take,
 ) -> Result<Taken, StoreError> {
-    let name = [namespace, app.as_str()];
+    let app = app_row(sql, namespace, app)?;
     let paid: Option<i64> = sql
-        .prepare_cached("SELECT paid_until FROM app WHERE namespace = ?1 AND name = ?2")?
-        .query_row(name, |row| row.get(0))
+        .prepare_cached("SELECT paid_until FROM app WHERE id = ?1")?
+        .query_row([app], |row| row.get(0))
         .optional()?;
     let paid = PaidUntil(paid.unwrap_or_default().cast_unsigned());
     let (paid, taken) = paid.take(take);
     if taken.granted {
-        let keep = "UPDATE app SET paid_until = ?3 WHERE namespace = ?1 AND name = ?2";
-        execute(sql, keep, params![namespace, app.as_str(), paid.0.cast_signed()])?;
+        let keep = "UPDATE app SET paid_until = ?2 WHERE id = ?1";
+        execute(sql, keep, params![app, paid.0.cast_signed()])?;
     }
     Ok(taken)
 }
 
 #[async_trait]
 impl Pacing for SqliteIndex {
-    async fn take_pace(&self, app: &AppId, take: &Take) -> Result<Taken, IndexError> {
+    async fn take_pace(&self, app: &AppKey, take: &Take) -> Result<Taken, IndexError> {
         let (namespace, app, take) = (self.namespace(), app.clone(), *take);
         let write = move |sql: &Connection| take_pace(sql, &namespace, &app, &take);
         Ok(self.database.write(write).await?)

@@ -3,13 +3,13 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    schema::execute,
+    schema::{execute, generation},
     words::{Coder, Codes},
 };
 use crate::{
     device::Device,
-    ids::{AppId, ClientId},
-    index::{Put, PutRefused},
+    ids::ClientId,
+    index::{AppKey, Put, PutRefused},
     sqlite::StoreError,
     time::UnixMillis,
 };
@@ -42,20 +42,24 @@ impl Slots<'_> {
     }
 }
 
-/// Registers or replaces devices of an app, which need not have been created.
+/// Registers or replaces devices of an app, which need not have been created, but must not have
+/// been removed.
 pub(super) fn put(
     sql: &Connection,
     namespace: &str,
-    app: &AppId,
+    app: &AppKey,
     devices: &[Device],
     now: UnixMillis,
     most_slots: u32,
 ) -> Result<Vec<Result<Put, PutRefused>>, StoreError> {
-    let name = [namespace, app.as_str()];
-    execute(sql, "INSERT OR IGNORE INTO app (namespace, name) VALUES (?1, ?2)", name)?;
+    if generation(sql, namespace, &app.id)? != app.generation {
+        return Ok(vec![Err(PutRefused::AppRemoved); devices.len()]);
+    }
+    let begin = "INSERT OR IGNORE INTO app (namespace, name, generation) VALUES (?1, ?2, ?3)";
+    execute(sql, begin, params![namespace, app.id.as_str(), app.generation.cast_signed()])?;
     let (app, made) = sql
         .prepare_cached("SELECT id, slots FROM app WHERE namespace = ?1 AND name = ?2")?
-        .query_row(name, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row([namespace, app.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut slots = Slots { sql, app, made, most: most_slots };
     let mut words = Coder::new(sql, app);
     let mut created = 0;

@@ -33,7 +33,7 @@ impl Found<'_> {
         Ok(self.0.get(0)?)
     }
 
-    pub(super) fn born(&self) -> Result<UnixMillis, StoreError> {
+    fn born(&self) -> Result<UnixMillis, StoreError> {
         Ok(UnixMillis(self.0.get::<_, i64>(2)?.unsigned_abs()))
     }
 

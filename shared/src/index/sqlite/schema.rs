@@ -8,9 +8,10 @@
 //! Attribute values are replaced by codes from a dictionary per app and attribute. A code keeps
 //! its meaning for as long as the app exists.
 
-use rusqlite::{Connection, OptionalExtension, Params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use crate::{
+    app::AppKey,
     ids::AppId,
     sqlite::{Schema, StoreError},
 };
@@ -112,6 +113,32 @@ pub(super) const SCHEMA: Schema = Schema {
     ",
         // Microseconds since 1970.
         "ALTER TABLE app ADD COLUMN paid_until INTEGER NOT NULL DEFAULT 0;",
+        // A checkpoint was a slice and an offset in one number, or all bits set at the end.
+        "
+        CREATE TABLE partition (
+            message INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            leftovers TEXT NOT NULL,
+            PRIMARY KEY (message, number)
+        ) STRICT, WITHOUT ROWID;
+        INSERT INTO partition (message, number, state, leftovers)
+            SELECT message, CAST(strand AS INTEGER),
+                iif(position = -1, 'end',
+                    '- 0 ' || (position >> 32) || '.' || (position & 4294967295)), '[]'
+            FROM checkpoint WHERE strand NOT LIKE 'retry-%';
+        DROP TABLE checkpoint;
+    ",
+        "
+        ALTER TABLE app ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+        -- How many apps of a name were removed: the generation of the next one.
+        CREATE TABLE removed_app (
+            namespace TEXT NOT NULL,
+            name TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            PRIMARY KEY (namespace, name)
+        ) STRICT, WITHOUT ROWID;
+    ",
     ],
 };
 
@@ -128,10 +155,22 @@ pub(super) fn execute(
 pub(super) fn app_row(
     sql: &Connection,
     namespace: &str,
-    app: &AppId,
+    app: &AppKey,
 ) -> Result<Option<i64>, StoreError> {
-    Ok(sql
-        .prepare_cached("SELECT id FROM app WHERE namespace = ?1 AND name = ?2")?
-        .query_row([namespace, app.as_str()], |row| row.get(0))
-        .optional()?)
+    let find = "SELECT id FROM app WHERE namespace = ?1 AND name = ?2 AND generation = ?3";
+    let with = params![namespace, app.id.as_str(), app.generation.cast_signed()];
+    Ok(sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
+}
+
+/// The generation of the app of this name, whether it exists or is yet to be made.
+pub(super) fn generation(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppId,
+) -> Result<u64, StoreError> {
+    let find = "SELECT count FROM removed_app WHERE namespace = ?1 AND name = ?2";
+    let with = [namespace, app.as_str()];
+    let count: Option<i64> =
+        sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?;
+    Ok(count.unwrap_or_default().cast_unsigned())
 }

@@ -14,8 +14,8 @@ use crate::{
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     ids::{AppId, MessageId},
-    index::{Apps, Devices, Ledger, Level, MAX_DISTINCT_VALUES, Put, PutRefused, Slice},
-    ledger::{Opened, Outcomes, Plan, Position, Retried, Settled, Settlement, StrandId},
+    index::{AppKey, Apps, Devices, Ledger, Level, MAX_DISTINCT_VALUES, Put, PutRefused, Slice},
+    ledger::{Advance, Advanced, Checkpoint, Counts, Opened, Outcomes, PartitionState, Plan},
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,
@@ -39,6 +39,10 @@ fn app() -> AppId {
     "app".parse().unwrap()
 }
 
+fn key() -> AppKey {
+    AppKey::first(app())
+}
+
 fn device(id: &str, values: &[(Attribute, &str)]) -> Device {
     let mut attributes = Attributes::default();
     for (attribute, value) in values {
@@ -49,18 +53,18 @@ fn device(id: &str, values: &[(Attribute, &str)]) -> Device {
 }
 
 async fn put(index: &SqliteIndex, id: &str, now: UnixMillis) -> Result<Put, PutRefused> {
-    index.put_devices(&app(), &[device(id, &[])], now).await.unwrap()[0]
+    index.put_devices(&key(), &[device(id, &[])], now).await.unwrap()[0]
 }
 
 /// Everybody in the whole extent who was registered by then, a few devices at a time.
 async fn everyone(index: &SqliteIndex, registered_by: UnixMillis) -> Vec<String> {
     let mut ids = Vec::new();
-    for slice in index.extent(&app()).await.unwrap() {
+    for slice in index.extent(&key()).await.unwrap() {
         let mut from = Some(slice.from);
         while let Some(at) = from {
             let rest = Slice { from: at, ..slice };
             let page =
-                index.scan(&app(), rest, &Targeting::everyone(), registered_by, 2).await.unwrap();
+                index.scan(&key(), rest, &Targeting::everyone(), registered_by, 2).await.unwrap();
             ids.extend(page.items.into_iter().map(|target| target.client_id.to_string()));
             from = page.next;
         }
@@ -79,13 +83,13 @@ async fn an_app_that_replaces_its_devices_for_ever_does_not_run_out_of_slots() {
     assert_eq!(put(&index, "one-too-many", T0).await, Err(PutRefused::IndexFull));
     for i in 3..30 {
         let oldest = format!("d{}", i - 3).parse().unwrap();
-        assert!(index.remove_device(&app(), &oldest).await.unwrap());
+        assert!(index.remove_device(&key(), &oldest).await.unwrap());
         assert_eq!(put(&index, &format!("d{i}"), T0).await, Ok(Put::Created));
     }
     assert_eq!(put(&index, "d29", T0).await, Ok(Put::Updated), "an update needs no slot");
-    assert_eq!(index.count_devices(&app()).await.unwrap(), 3);
+    assert_eq!(index.count_devices(&key()).await.unwrap(), 3);
     let extent = Slice { shard: 0, from: 0, to: 3 };
-    assert_eq!(index.extent(&app()).await.unwrap(), [extent]);
+    assert_eq!(index.extent(&key()).await.unwrap(), [extent]);
 }
 
 #[tokio::test]
@@ -96,7 +100,7 @@ async fn a_message_does_not_reach_a_device_that_moved_into_a_slot_after_it_was_a
         put(&index, id, T0).await.unwrap();
     }
     let accepted = UnixMillis(2_000);
-    index.remove_device(&app(), &"b".parse().unwrap()).await.unwrap();
+    index.remove_device(&key(), &"b".parse().unwrap()).await.unwrap();
     put(&index, "late", UnixMillis(2_001)).await.unwrap();
     assert_eq!(everyone(&index, accepted).await, ["a", "c", "d"]);
     assert_eq!(everyone(&index, UnixMillis(2_001)).await, ["a", "late", "c", "d"]);
@@ -113,14 +117,14 @@ async fn a_removed_app_is_gone_at_once_and_begins_anew_when_it_is_created_again(
     let devices: Vec<_> = (0..12_000)
         .map(|i| device(&format!("d{i}"), &[(Attribute::Model, &format!("m{}", i % 7))]))
         .collect();
-    index.put_devices(&app(), &devices, T0).await.unwrap();
-    index.remove_device(&app(), &"d5".parse().unwrap()).await.unwrap();
+    index.put_devices(&key(), &devices, T0).await.unwrap();
+    index.remove_device(&key(), &"d5".parse().unwrap()).await.unwrap();
     assert!(index.remove_app(&app()).await.unwrap());
     assert!(!index.remove_app(&app()).await.unwrap());
     assert_eq!(index.app(&app()).await.unwrap(), None);
-    assert_eq!(index.count_devices(&app()).await.unwrap(), 0);
+    assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     assert!(index.create_app(&record).await.unwrap());
-    assert_eq!(index.extent(&app()).await.unwrap(), []);
+    assert_eq!(index.extent(&key()).await.unwrap(), []);
     drop(index);
     let sql = Connection::open(file(&dir)).unwrap();
     for table in ["device", "free_slot", "word"] {
@@ -138,7 +142,7 @@ async fn a_full_dictionary_refuses_new_values_and_nothing_else() {
         .map(|i| device(&format!("d{i}"), &[(Attribute::AppVersion, &i.to_string())]))
         .collect();
     for page in full.chunks(10_000) {
-        let results = index.put_devices(&app(), page, T0).await.unwrap();
+        let results = index.put_devices(&key(), page, T0).await.unwrap();
         assert!(results.iter().all(|result| *result == Ok(Put::Created)));
     }
     let new_value = device("new", &[(Attribute::AppVersion, "new")]);
@@ -148,12 +152,12 @@ async fn a_full_dictionary_refuses_new_values_and_nothing_else() {
     let refused = Err(PutRefused::DictionaryFull(Attribute::AppVersion));
     assert_eq!(
         index
-            .put_devices(&app(), &[new_value, new_for_old, known_value, other_attribute], T0)
+            .put_devices(&key(), &[new_value, new_for_old, known_value, other_attribute], T0)
             .await
             .unwrap(),
         [refused, refused, Ok(Put::Created), Ok(Put::Created)]
     );
-    let kept = index.device(&app(), &"d1".parse().unwrap()).await.unwrap().unwrap();
+    let kept = index.device(&key(), &"d1".parse().unwrap()).await.unwrap().unwrap();
     assert_eq!(kept.attributes.get(Attribute::AppVersion), Some("1"), "it stays as it was");
 }
 
@@ -166,21 +170,21 @@ fn opened(message: MessageId, keep_until: UnixMillis) -> Opened {
         copy: u64::MAX,
         keep_until,
         plan: None,
+        claim: None,
+        replaces: None,
     }
 }
 
-fn step(from: Position, to: Position) -> Settlement {
+/// The state of a partition after so many steps.
+fn after(step: u64) -> PartitionState {
+    let offset = u32::try_from(step).unwrap();
+    PartitionState { claim: None, step, checkpoint: Checkpoint::At { slice: 0, offset } }
+}
+
+fn step(from: PartitionState, to: PartitionState) -> Advance {
     let outcomes = Outcomes { sent: 2, ..Outcomes::default() };
-    let opens = Some(StrandId::Retry(u64::MAX));
-    Settlement {
-        strand: StrandId::Planned(0),
-        from,
-        to,
-        targeted: 3,
-        outcomes,
-        opens,
-        retried: Retried::new(),
-    }
+    let counts = Counts { targeted: 3, outcomes, ..Counts::default() };
+    Advance { copy: u64::MAX, partition: 0, from, to, leftovers: None, counts, keep_until: None }
 }
 
 #[tokio::test]
@@ -202,36 +206,35 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     );
     whole.transport = TransportKind::Fcm;
     whole.token = Some("token".into());
-    index.put_devices(&app(), std::slice::from_ref(&whole), T0).await.unwrap();
+    index.put_devices(&key(), std::slice::from_ref(&whole), T0).await.unwrap();
     let message = MessageId::issue(&app());
     index.open(&opened(message, UnixMillis::MAX)).await.unwrap();
-    let plan = Plan { strands: vec![vec![Slice { shard: 0, from: 0, to: 1 }]] };
+    let plan = Plan { partitions: vec![vec![Slice { shard: 0, from: 0, to: 1 }]] };
     index.plan(&message, &plan).await.unwrap();
-    index.settle(&message, &step(Position(0), Position::END)).await.unwrap();
+    index.advance(&message, &step(after(0), PartitionState::ENDED)).await.unwrap();
     drop(index);
 
     let index = open(&dir).await;
     assert_eq!(index.apps().await.unwrap(), [record]);
-    assert_eq!(index.device(&app(), &whole.client_id).await.unwrap(), Some(whole));
+    assert_eq!(index.device(&key(), &whole.client_id).await.unwrap(), Some(whole));
     let entry = index.entry(&app(), &message).await.unwrap().unwrap();
     assert_eq!((entry.copy, entry.targeted, entry.pending()), (Some(u64::MAX), 3, 1));
     assert_eq!(entry.plan, Some(plan));
-    assert_eq!(entry.position(StrandId::Planned(0)), Some(Position::END));
-    assert_eq!(entry.position(StrandId::Retry(u64::MAX)), Some(Position(0)));
+    assert_eq!(entry.partition(0).state, PartitionState::ENDED);
 }
 
 #[tokio::test]
-async fn of_two_processes_at_one_checkpoint_one_saves_and_the_other_is_overtaken() {
+async fn of_two_processes_at_one_partition_one_saves_and_the_other_is_told() {
     let dir = TempDir::new().unwrap();
     let (one, two) = (open(&dir).await, open(&dir).await);
     let message = MessageId::issue(&app());
     one.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     for at in 0..20 {
-        let step = step(Position(at), Position(at + 1));
-        let (a, b) = tokio::join!(one.settle(&message, &step), two.settle(&message, &step));
-        let saved = Settled::Saved { recalled: false };
+        let step = step(after(at), after(at + 1));
+        let (a, b) = tokio::join!(one.advance(&message, &step), two.advance(&message, &step));
+        let saved = Advanced::Saved { recalled: false };
         let both = [a.unwrap(), b.unwrap()];
-        assert!(both.contains(&saved) && both.contains(&Settled::Overtaken), "{both:?}");
+        assert!(both.contains(&saved) && both.contains(&Advanced::Conflict), "{both:?}");
     }
     let entry = two.entry(&app(), &message).await.unwrap().unwrap();
     assert_eq!((entry.targeted, entry.outcomes.sent), (60, 40), "each step counts once");
@@ -244,25 +247,23 @@ async fn entries_that_are_over_are_deleted_as_new_ones_begin() {
     let old: Vec<_> = (0..6).map(|_| MessageId::issue(&app())).collect();
     for message in &old {
         index.open(&opened(*message, T0)).await.unwrap();
-        index.settle(message, &step(Position(0), Position(1))).await.unwrap();
+        index.advance(message, &step(after(0), after(1))).await.unwrap();
         assert!(index.entry(&app(), message).await.unwrap().is_some(), "kept while it is young");
     }
     Connection::open(file(&dir)).unwrap().execute("UPDATE message SET keep_until = 1", []).unwrap();
     assert_eq!(index.entry(&app(), &old[0]).await.unwrap(), None);
-    assert!(matches!(
-        index.settle(&old[0], &step(Position(1), Position(2))).await,
-        Err(IndexError::Corrupt(_))
-    ));
+    let late = index.advance(&old[0], &step(after(1), after(2))).await.unwrap();
+    assert_eq!(late, Advanced::Unknown);
     let again = index.open(&opened(old[5], UnixMillis::MAX)).await.unwrap();
     assert_eq!(again.targeted, 0, "it begins anew");
-    assert_eq!(again.positions.len(), 0);
+    assert_eq!(again.partitions.len(), 0);
     index.open(&opened(MessageId::issue(&app()), UnixMillis::MAX)).await.unwrap();
     let sql = Connection::open(file(&dir)).unwrap();
     let count = |table: &str| -> i64 {
         let count = format!("SELECT count(*) FROM {table}");
         sql.query_row(&count, [], |row| row.get(0)).unwrap()
     };
-    assert_eq!((count("message"), count("checkpoint")), (2, 0));
+    assert_eq!((count("message"), count("partition")), (2, 0));
 }
 
 #[tokio::test]
@@ -276,7 +277,7 @@ async fn namespaces_share_a_file_and_nothing_else() {
     let message = MessageId::issue(&app());
     index.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     assert_eq!(other.apps().await.unwrap(), []);
-    assert_eq!(other.count_devices(&app()).await.unwrap(), 0);
+    assert_eq!(other.count_devices(&key()).await.unwrap(), 0);
     assert_eq!(other.entry(&app(), &message).await.unwrap(), None);
     assert!(!other.remove_app(&app()).await.unwrap());
     assert_eq!(everyone(&index, T0).await, ["a"]);
@@ -340,7 +341,7 @@ proptest! {
                 values.extend(model.map(|i| (Attribute::Model, MODELS[i])));
                 device(&format!("d{i}"), &values)
             }).collect();
-            index.put_devices(&app(), &devices, T0).await.unwrap();
+            index.put_devices(&key(), &devices, T0).await.unwrap();
             for (languages, models) in wanted {
                 let value = |attribute: Attribute, text: &str| {
                     attribute.normalise_wanted(text).unwrap()
@@ -356,14 +357,14 @@ proptest! {
                     models.iter().map(|i| value(Attribute::Model, MODELS[*i])).collect(),
                 );
                 let slice = Slice { shard: 0, from: 0, to: u32::MAX };
-                let page = index.scan(&app(), slice, &targeting, T0, 100).await.unwrap();
+                let page = index.scan(&key(), slice, &targeting, T0, 100).await.unwrap();
                 let found: Vec<_> = page.items.into_iter().map(|t| t.client_id).collect();
                 let meant: Vec<_> = devices.iter()
                     .filter(|device| targeting.matches(&device.attributes))
                     .map(|device| device.client_id.clone())
                     .collect();
                 assert_eq!(found, meant);
-                let count = index.count_matching(&app(), slice, &targeting, T0).await.unwrap();
+                let count = index.count_matching(&key(), slice, &targeting, T0).await.unwrap();
                 assert_eq!(count, meant.len() as u64);
             }
         });

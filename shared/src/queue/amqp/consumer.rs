@@ -88,7 +88,7 @@ impl Consumer for AmqpConsumer {
         loop {
             let in_hand = self.deliveries.recv().await.ok_or(QueueError::Closed)??;
             // One whose session ended while it waited here will be delivered again.
-            if in_hand.can_be_settled() {
+            if in_hand.is_held() {
                 return Ok(in_hand.into_delivery());
             }
         }

@@ -83,7 +83,7 @@ async fn carry_out(
         (Action::Replay(_), None) => Ok(false),
         (Action::Replay(publisher), Some(lane)) => {
             let to = control.dialer().names.now(lane);
-            publisher.publish(to, letter.payload, Default::default()).await?;
+            publisher.publish_briefly(to, letter.payload, Default::default()).await?;
             Ok(true)
         }
     }

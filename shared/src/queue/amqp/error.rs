@@ -19,6 +19,9 @@ pub(super) enum AmqpError {
     /// The greeting could not be read.
     #[error("RabbitMQ was not reached")]
     Io(#[source] std::sync::Arc<std::io::Error>),
+    /// It announced that it takes nothing, and holds back what was sent.
+    #[error("RabbitMQ takes no messages for now: {0}")]
+    Blocked(std::sync::Arc<str>),
     /// It did not answer in time.
     #[error("RabbitMQ did not answer within {0:?}")]
     Late(Duration),
@@ -28,9 +31,12 @@ pub(super) enum AmqpError {
     /// Messages wait, this consumer has room, and it gets none.
     #[error("RabbitMQ has messages and delivers none")]
     Starved,
-    /// Something exists already with other properties.
+    /// Something exists already with other properties. Only an operator can mend that, so the text
+    /// says how.
     #[error(
-        "RabbitMQ has {name:?} with other properties than this version of the service declares"
+        "RabbitMQ has {name:?} with other properties than this version of the service declares. \
+         If an earlier version made it, stop every ingest, let the earlier workers empty it, stop \
+         them, delete it (rabbitmqctl delete_queue {name}), and start this version again"
     )]
     Mismatch {
         /// The queue or exchange.
@@ -47,8 +53,8 @@ pub(super) enum AmqpError {
     /// It did not store a message, and may not store any more on this channel.
     #[error("RabbitMQ did not store a message")]
     Nacked,
-    /// The delivery belongs to a session that is over.
-    #[error("the session that delivered the message is over")]
+    /// What the delivery or the publish belongs to.
+    #[error("the session with RabbitMQ is over")]
     SessionOver,
 }
 
@@ -60,6 +66,7 @@ impl From<AmqpError> for QueueError {
             | AmqpError::NoHost
             | AmqpError::Broken(_)
             | AmqpError::Io(_)
+            | AmqpError::Blocked(_)
             | AmqpError::Late(_)
             | AmqpError::Cancelled
             | AmqpError::Starved

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use super::error::AmqpError;
 use crate::queue::QueueError;
 
-/// Who waits for the confirm, and the place in flight that it takes.
+/// The end of a publish that waits for the confirm, and the place in flight that it takes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     answer: oneshot::Sender<Result<(), QueueError>>,
@@ -34,7 +34,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Somebody who waits at this place, and where the answer comes.
+    /// A publish that has this place, and where its answer comes.
     pub(super) fn new(
         place: OwnedSemaphorePermit,
     ) -> (Self, oneshot::Receiver<Result<(), QueueError>>) {
@@ -43,7 +43,7 @@ impl Waiting {
     }
 
     pub(super) fn answer(self, outcome: Result<(), QueueError>) {
-        // The receiver is gone if the publisher gave up: nobody is interested any more.
+        // The receiver is gone if its caller dropped the publish.
         let _ = self.answer.send(outcome);
     }
 }
@@ -56,6 +56,8 @@ pub(super) type Outcome = (Uuid, Result<Confirmation, lapin::Error>);
 pub(super) struct InFlight {
     waiting: HashMap<Uuid, (Instant, Waiting)>,
     returned: HashSet<Uuid>,
+    /// When the connection was last unblocked.
+    unblocked: Option<Instant>,
 }
 
 impl InFlight {
@@ -67,9 +69,15 @@ impl InFlight {
         id
     }
 
-    /// When the oldest was sent.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.waiting.values().map(|(since, _)| *since).min()
+    /// The connection is not blocked any more: the time until now was not the confirms' fault.
+    pub(super) fn go_on(&mut self) {
+        self.unblocked = Some(Instant::now());
+    }
+
+    /// Since when the server could have confirmed the oldest.
+    pub(super) fn unconfirmed_since(&self) -> Option<Instant> {
+        let oldest = self.waiting.values().map(|(since, _)| *since).min()?;
+        Some(self.unblocked.map_or(oldest, |unblocked| unblocked.max(oldest)))
     }
 
     /// Answers the outcomes that have come together, or says why the session ends.
@@ -202,6 +210,18 @@ mod tests {
         for outcome in [of_a, of_b] {
             assert!(matches!(outcome.await.unwrap(), Err(QueueError::Unavailable(_))));
         }
+    }
+
+    #[tokio::test]
+    async fn time_in_which_the_connection_was_blocked_makes_no_confirm_late() {
+        let mut in_flight = InFlight::default();
+        let (_, _of_a) = enter(&mut in_flight).await;
+        let sent = in_flight.unconfirmed_since().unwrap();
+        in_flight.go_on();
+        let unblocked = in_flight.unconfirmed_since().unwrap();
+        assert!(unblocked > sent);
+        let (_, _of_b) = enter(&mut in_flight).await;
+        assert_eq!(in_flight.unconfirmed_since(), Some(unblocked));
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! How a dead letter is written into an AMQP message, and read back.
 //!
-//! Workers put a message aside themselves, with the lane and the reason in headers. RabbitMQ does
-//! so with a message that killed its consumers, and tells in `x-death`. The payload is left as it
-//! was in both cases.
+//! Workers put a message aside themselves, with the lane and the reason in headers. RabbitMQ did
+//! so for earlier versions of the service, and told in `x-death`: such letters may still lie there.
+//! The payload is left as it was in both cases.
 
 use lapin::{
     BasicProperties,

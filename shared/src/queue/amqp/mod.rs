@@ -9,9 +9,10 @@
 //! recovery stays off.
 //!
 //! - `hosts`, `link`, `declare`: a connection with everything declared
-//! - `publisher`: one task that publishes; `in_flight`: confirms, and what they are worth
+//! - `publisher`: the handle; `publishing`: one task that publishes; `in_flight`: confirms, and
+//!   what they are worth
 //! - `consumer`, `delivery`: prefetch, and settling
-//! - `control`, `greeting`: what operators ask
+//! - `control`, `greeting`, `probe`: what operators ask
 //! - `pass`: looking into a queue; `dead`, `letter`, `peek`: at what
 
 mod backoff;
@@ -28,14 +29,17 @@ mod letter;
 mod link;
 mod pass;
 mod peek;
+mod probe;
 mod publisher;
+mod publishing;
 mod settings;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use lapin::types::FieldTable;
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -145,17 +149,25 @@ impl Queue for AmqpQueue {
         dead::act(&self.control, only, Action::Drop).await
     }
 
+    fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.publisher.blocked()
+    }
+
     async fn ping(&self) -> Result<(), QueueError> {
-        self.publisher.is_there()?;
+        self.publisher.is_usable()?;
         Ok(self.control.ping().await?)
+    }
+
+    async fn takes_messages(&self) -> Result<(), QueueError> {
+        probe::takes_messages(&self.dialer).await
     }
 
     async fn describe(&self) -> Result<String, QueueError> {
         Ok(greeting::describe(&self.dialer).await?)
     }
 
-    /// Waits until what is in flight is confirmed, within the settings' bounds. Deliveries that
-    /// are still undecided are delivered again.
+    /// Waits until what is in flight is confirmed, for as long as a confirm may take, but not
+    /// while the server takes nothing. Deliveries that are still undecided are delivered again.
     async fn close(&self) {
         self.closing.cancel();
         self.tasks.close();

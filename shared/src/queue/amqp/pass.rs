@@ -4,8 +4,7 @@
 //! there when it began, keeps those it does not settle undecided so that they do not come twice,
 //! and gives them back at its end; if it dies, RabbitMQ gives them back. For that time nobody else
 //! sees them, so a pass waits for a moment until they are back, and the next one of the same
-//! program sees them all. To a quorum queue giving back is a delivery that was not settled, which
-//! its delivery limit counts.
+//! program sees them all. A quorum queue counts what is given back as a delivery.
 //!
 //! It takes a page at a time, by a consumer that is asked for exactly that many and cancelled
 //! when they are here: one by one (`basic.get`) each would cost a round trip, and a consumer for

@@ -14,7 +14,9 @@ pub struct AmqpSettings {
     pub connect_timeout: Duration,
     /// Longest wait for the answer to a request other than a publish.
     pub request_timeout: Duration,
-    /// Longest wait for a publish to be confirmed, with the wait for its turn.
+    /// How long a confirm may take. An operator's publish waits no longer. Any other is awaited,
+    /// but a session in which a confirm takes three times as long, without being blocked by the
+    /// server, is given up.
     pub publish_timeout: Duration,
     /// The most publishes that wait for their confirms at once; more wait for their turn. It also
     /// bounds the memory that they take.

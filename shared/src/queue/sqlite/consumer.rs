@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use super::{
@@ -32,7 +32,7 @@ struct LeaseEnded;
 /// A message that is claimed and that nobody has seen yet.
 struct Waiting {
     payload: Bytes,
-    redelivered: bool,
+    deliveries: u32,
     held: Held,
 }
 
@@ -121,9 +121,9 @@ impl Consumer for SqliteConsumer {
             () = closing.cancelled() => return Err(QueueError::Closed),
             next = self.next_waiting() => next?,
         };
-        let Waiting { payload, redelivered, mut held } = next;
+        let Waiting { payload, deliveries, mut held } = next;
         held.handed_out = true;
-        Ok(Delivery::new(payload, redelivered, Box::new(held)))
+        Ok(Delivery::new(payload, deliveries, Box::new(held)))
     }
 
     fn open(&self) -> watch::Receiver<bool> {
@@ -159,10 +159,9 @@ async fn claim(
         if shared.closing.is_cancelled() {
             return Err(StoreError::Closed);
         }
-        let (holder, number) = (shared.holder, shared.next_claim());
         let (lane, most) = (shared.lanes.id(lane), permits.num_permits());
-        let claimed = messages::claim(sql, lane, holder, number, most, UnixMillis::now())?;
-        let hold = |Claimed { claim, redelivered, payload }| {
+        let claimed = messages::claim(sql, lane, &shared.lease, most, UnixMillis::now())?;
+        let hold = |Claimed { claim, deliveries, payload }| {
             let permit = permits.split(1)?;
             let held = Held {
                 shared: Arc::clone(&shared),
@@ -170,7 +169,7 @@ async fn claim(
                 permit: Some(permit),
                 handed_out: false,
             };
-            Some(Waiting { payload, redelivered, held })
+            Some(Waiting { payload, deliveries, held })
         };
         Ok(claimed.into_iter().filter_map(hold).collect())
     };
@@ -202,11 +201,16 @@ impl Settle for Held {
     }
 
     async fn requeue(mut self: Box<Self>) -> Result<(), QueueError> {
-        let (claim, now) = (self.claim, UnixMillis::now());
-        self.shared.database.write(move |sql| messages::give_back(sql, claim, true, now)).await?;
+        let claim = self.claim;
+        self.shared.database.write(move |sql| messages::give_back(sql, claim, true)).await?;
         self.settled();
         self.shared.wake_all();
         Ok(())
+    }
+
+    fn is_held(&self) -> bool {
+        let covered = self.shared.lease.covers(self.claim.number, Instant::now());
+        covered && !self.shared.closing.is_cancelled()
     }
 }
 

@@ -2,14 +2,16 @@
 
 use rusqlite::{Connection, params};
 
-use super::{messages::put_aside, schema::execute};
-use crate::{sqlite::StoreError, time::UnixMillis};
+use super::{lease::Lease, schema::execute};
+use crate::sqlite::StoreError;
 
-/// Shows that a holder lives.
-pub(super) fn beat(sql: &Connection, holder: i64) -> Result<(), StoreError> {
-    let statement = "INSERT INTO holder (id, beat) VALUES (?1, 1)
-        ON CONFLICT (id) DO UPDATE SET beat = beat + 1";
-    execute(sql, statement, [holder])?;
+/// Shows that the holder of a lease lives.
+pub(super) fn beat(sql: &Connection, lease: &Lease) -> Result<(), StoreError> {
+    let again = "UPDATE holder SET beat = beat + 1 WHERE id = ?1";
+    if execute(sql, again, [lease.holder])? == 0 {
+        execute(sql, "INSERT INTO holder (id, beat) VALUES (?1, 1)", [lease.holder])?;
+        lease.was_lost(lease.next_claim());
+    }
     Ok(())
 }
 
@@ -26,20 +28,10 @@ pub(super) fn release(
     sql: &Connection,
     holder: i64,
     beat: Option<i64>,
-    now: UnixMillis,
 ) -> Result<usize, StoreError> {
     let gone = "DELETE FROM holder WHERE id = ?1 AND (?2 IS NULL OR beat = ?2)";
     if execute(sql, gone, params![holder, beat])? == 0 {
         return Ok(0);
     }
-    let held: Vec<i64> = sql
-        .prepare_cached("SELECT place FROM ready WHERE holder = ?1")?
-        .query_map([holder], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    for place in &held {
-        let back = "UPDATE ready SET holder = NULL, claim = NULL WHERE place = ?1";
-        execute(sql, back, [place])?;
-        put_aside(sql, *place, now)?;
-    }
-    Ok(held.len())
+    execute(sql, "UPDATE ready SET holder = NULL, claim = NULL WHERE holder = ?1", [holder])
 }

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{holders, shared::Shared};
-use crate::{sqlite::StoreError, time::UnixMillis};
+use crate::sqlite::StoreError;
 
 /// A timer cannot have no period at all.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(1);
@@ -37,8 +37,7 @@ async fn beat(shared: &Shared, watch: &mut Watch) -> Result<(), StoreError> {
     shared.give_back_dropped().await?;
     let all = shared.database.read(holders::all).await?;
     for (holder, beat) in watch.dead(&all, Instant::now(), shared.settings.lease) {
-        let now = UnixMillis::now();
-        let release = move |sql: &_| holders::release(sql, holder, Some(beat), now);
+        let release = move |sql: &_| holders::release(sql, holder, Some(beat));
         let taken = shared.database.write(release).await?;
         if taken > 0 {
             tracing::warn!(holder, deliveries = taken, "a holder died, its deliveries are back");
@@ -50,8 +49,8 @@ async fn beat(shared: &Shared, watch: &mut Watch) -> Result<(), StoreError> {
 
 async fn leave(shared: &Shared) -> Result<(), StoreError> {
     shared.give_back_dropped().await?;
-    let (holder, now) = (shared.holder, UnixMillis::now());
-    shared.database.write(move |sql| holders::release(sql, holder, None, now)).await?;
+    let holder = shared.lease.holder;
+    shared.database.write(move |sql| holders::release(sql, holder, None)).await?;
     Ok(())
 }
 

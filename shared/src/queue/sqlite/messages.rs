@@ -7,12 +7,8 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
-use super::schema::execute;
-use crate::{
-    queue::{MAX_DELIVERIES, SampleSize},
-    sqlite::StoreError,
-    time::UnixMillis,
-};
+use super::{lease::Lease, schema::execute};
+use crate::{queue::SampleSize, sqlite::StoreError, time::UnixMillis};
 
 /// What names a claimed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +22,8 @@ pub(super) struct Claim {
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) claim: Claim,
-    pub(super) redelivered: bool,
+    /// How often it was claimed, this time included.
+    pub(super) deliveries: u32,
     pub(super) payload: Bytes,
 }
 
@@ -132,15 +129,15 @@ fn promote(sql: &Connection, lane: i64, now: UnixMillis, most: usize) -> Result<
     Ok(())
 }
 
-/// Claims the first messages of a lane, at most `most`, for `holder`.
+/// Claims the first messages of a lane, at most `most`, for the holder of a lease.
 pub(super) fn claim(
     sql: &Connection,
     lane: i64,
-    holder: i64,
-    number: i64,
+    lease: &Lease,
     most: usize,
     now: UnixMillis,
 ) -> Result<Vec<Claimed>, StoreError> {
+    let (holder, number) = (lease.holder, lease.next_claim());
     promote(sql, lane, now, most)?;
     let first = "SELECT place, deliveries, payload FROM ready JOIN body ON body.id = ready.body
         WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
@@ -149,14 +146,18 @@ pub(super) fn claim(
         .query_map(params![lane, most as i64], |row| {
             Ok(Claimed {
                 claim: Claim { place: row.get(0)?, holder, number },
-                redelivered: row.get::<_, i64>(1)? > 0,
+                deliveries: u32::try_from(row.get::<_, i64>(1)?.saturating_add(1))
+                    .unwrap_or(u32::MAX),
                 payload: Bytes::from(row.get::<_, Vec<u8>>(2)?),
             })
         })?
         .collect::<Result<_, _>>()?;
     if !claimed.is_empty() {
         // A holder that was taken for dead lives again by its next claim.
-        execute(sql, "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)", [holder])?;
+        let again = "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)";
+        if execute(sql, again, [holder])? > 0 {
+            lease.was_lost(number);
+        }
     }
     for Claimed { claim, .. } in &claimed {
         let take = "UPDATE ready SET holder = ?1, claim = ?2, deliveries = deliveries + 1
@@ -179,39 +180,16 @@ pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreE
     Ok(body.is_some())
 }
 
-/// Gives a claimed message back; one that was handed out often enough is put aside instead.
-/// One that nobody got to see does not count as delivered. Nothing happens if the claim does not
-/// hold any more.
+/// Gives a claimed message back. One that was not handed out does not count as delivered. Nothing
+/// happens if the claim does not hold any more.
 pub(super) fn give_back(
     sql: &Connection,
     claim: Claim,
     handed_out: bool,
-    now: UnixMillis,
 ) -> Result<(), StoreError> {
     let back = "UPDATE ready SET holder = NULL, claim = NULL, deliveries = deliveries - ?4
         WHERE place = ?1 AND holder = ?2 AND claim = ?3";
     let unseen = i64::from(!handed_out);
-    let count = execute(sql, back, [claim.place, claim.holder, claim.number, unseen])?;
-    if count > 0 {
-        put_aside(sql, claim.place, now)?;
-    }
-    Ok(())
-}
-
-/// Moves a message that nobody holds to the dead letters if it was delivered too often.
-pub(super) fn put_aside(sql: &Connection, place: i64, now: UnixMillis) -> Result<(), StoreError> {
-    let worn_out = "DELETE FROM ready WHERE place = ?1 AND deliveries >= ?2 RETURNING lane, body";
-    let found: Option<(i64, i64)> = sql
-        .prepare_cached(worn_out)?
-        .query_row([place, i64::from(MAX_DELIVERIES)], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    if let Some((lane, body)) = found {
-        let reason = format!("delivered {MAX_DELIVERIES} times without being settled");
-        execute(
-            sql,
-            "INSERT INTO dead (lane, body, reason, died_at) VALUES (?1, ?2, ?3, ?4)",
-            params![lane, body, reason, now.0 as i64],
-        )?;
-    }
+    execute(sql, back, [claim.place, claim.holder, claim.number, unseen])?;
     Ok(())
 }

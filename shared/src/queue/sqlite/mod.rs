@@ -6,7 +6,8 @@
 //!   others watch it ([`keeper`]); when it has not moved for [`SqliteQueueSettings::lease`],
 //!   they take back what it held.
 //! - Heartbeats are counted, not timed: who watches uses its own steady clock, so a wall clock
-//!   that jumps takes nothing away from anybody.
+//!   that jumps takes no lease away. A holder reads off its own clock how long it is safe
+//!   ([`lease`]).
 //! - What one program publishes the others see by looking ([`SqliteQueueSettings::poll`]);
 //!   within a program consumers are woken at once.
 //!
@@ -15,13 +16,14 @@
 //! delivery that is dropped undecided goes onto a list that the keeper works off, because
 //! dropping cannot wait.
 //!
-//! Work that gets stuck: a message that was delivered
-//! [`MAX_DELIVERIES`](super::MAX_DELIVERIES) times goes to the dead letters when it comes back.
+//! Work that gets stuck: a message counts how often it was delivered, and is handed out with that
+//! number; the worker puts it aside when that is too often.
 
 mod consumer;
 mod dead;
 mod holders;
 mod keeper;
+mod lease;
 mod messages;
 mod schema;
 mod shared;

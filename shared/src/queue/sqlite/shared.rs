@@ -2,24 +2,24 @@
 
 use std::{
     mem,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     SqliteQueueSettings, holders,
+    lease::Lease,
     messages::{self, Claim},
     schema::Lanes,
 };
 use crate::{
     queue::Lane,
     sqlite::{Database, StoreError},
-    time::UnixMillis,
 };
 
 /// A delivery that was dropped undecided and must be given back.
@@ -37,13 +37,12 @@ pub(super) struct Shared {
     pub(super) database: Database,
     pub(super) lanes: Lanes,
     pub(super) settings: SqliteQueueSettings,
-    /// Names this queue among everybody who holds leases in the file.
-    pub(super) holder: i64,
+    /// What this queue holds its deliveries by.
+    pub(super) lease: Arc<Lease>,
     pub(super) closing: CancellationToken,
     /// There is something in `dropped`.
     pub(super) has_dropped: Notify,
     dropped: Mutex<Vec<Dropped>>,
-    claims: AtomicI64,
     wakers: [watch::Sender<()>; Lane::ALL.len()],
 }
 
@@ -52,12 +51,11 @@ impl Shared {
         Self {
             database,
             lanes,
+            lease: Arc::new(Lease::new(rand::random(), settings.lease)),
             settings,
-            holder: rand::random(),
             closing: CancellationToken::new(),
             has_dropped: Notify::new(),
             dropped: Mutex::default(),
-            claims: AtomicI64::new(0),
             wakers: [watch::Sender::new(()), watch::Sender::new(())],
         }
     }
@@ -87,15 +85,12 @@ impl Shared {
         self.waker(lane).subscribe()
     }
 
-    /// A number that no claim of this holder had before.
-    pub(super) fn next_claim(&self) -> i64 {
-        self.claims.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Shows that this holder lives.
     pub(super) async fn beat(&self) -> Result<(), StoreError> {
-        let holder = self.holder;
-        self.database.write(move |sql| holders::beat(sql, holder)).await
+        let (lease, begun) = (Arc::clone(&self.lease), Instant::now());
+        self.database.write(move |sql| holders::beat(sql, &lease)).await?;
+        self.lease.renewed(begun);
+        Ok(())
     }
 
     /// Notes a delivery that must be given back. Never waits.
@@ -111,11 +106,10 @@ impl Shared {
             return Ok(());
         }
         let claims: Vec<_> = list.iter().map(|d| (d.claim, d.handed_out)).collect();
-        let now = UnixMillis::now();
         let write = self.database.write(move |sql| {
-            claims.into_iter().try_for_each(|(claim, handed_out)| {
-                messages::give_back(sql, claim, handed_out, now)
-            })
+            claims
+                .into_iter()
+                .try_for_each(|(claim, handed_out)| messages::give_back(sql, claim, handed_out))
         });
         if let Err(error) = write.await {
             self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(list);

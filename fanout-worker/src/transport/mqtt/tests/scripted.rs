@@ -73,7 +73,24 @@ impl ScriptedBroker {
         manners: Manners,
         script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listen("127.0.0.1:0", manners, script).await
+    }
+
+    /// Starts where a URL says.
+    pub(super) async fn start_at(
+        url: &MqttUrl,
+        manners: Manners,
+        script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(url.to_string().trim_start_matches("mqtt://"), manners, script).await
+    }
+
+    async fn listen(
+        address: &str,
+        manners: Manners,
+        script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("mqtt://{}", listener.local_addr().unwrap()).parse().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (script, shared): (Script, _) = (Arc::new(script), seen.clone());

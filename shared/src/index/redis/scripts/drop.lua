@@ -1,11 +1,11 @@
--- Removes a shard in steps. ARGV[1]: how many chunks and how many buckets one step may remove.
--- Answers 1 when nothing is left. From the first step on, the shard is empty for readers and
--- closed for registrations, so that nobody adds what a later step would take away.
+-- Removes a shard in steps. ARGV: how many chunks and how many buckets one step may remove, and
+-- for how many seconds the shard is kept closed after the last one. Answers 1 when nothing is left.
+-- From the first step on, the shard is empty for readers and closed for registrations, so that
+-- none adds what a later step would take away, or what no step would.
 
 local step = tonumber(ARGV[1])
 local got = redis.call('HMGET', KEYS[1], 'height', 'buckets')
-if not got[1] then return 1 end
-local height, buckets = tonumber(got[1]), tonumber(got[2])
+local height, buckets = tonumber(got[1] or 0), tonumber(got[2] or 0)
 
 for _ = 1, step do
   if height == 0 then break end
@@ -25,6 +25,8 @@ for _ = 1, step do
 end
 if height == 0 and buckets == 0 then
   redis.call('UNLINK', newest_key(), free_key(), KEYS[1])
+  redis.call('HSET', KEYS[1], 'gone', 1)
+  redis.call('EXPIRE', KEYS[1], ARGV[2])
   return 1
 end
 redis.call('HSET', KEYS[1], 'gone', 1, 'height', height, 'buckets', buckets)

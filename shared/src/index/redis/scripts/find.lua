@@ -3,7 +3,8 @@
 -- the record there is the client's is for the caller to see.
 
 local tags = ARGV[1]
-local shard = read_shard()
+local shard, unreadable = read_shard()
+if unreadable then return unreadable end
 local span = span_of(shard.buckets)
 local answer = {}
 if shard.height == 0 then return answer end

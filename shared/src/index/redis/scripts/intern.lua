@@ -1,6 +1,8 @@
--- Gives codes to values that have none. KEYS: the set and the list of a dictionary. ARGV: the
--- most values it may have, then the values. A value's code is its place in the list, from 1.
+-- Gives codes to values that have none. KEYS: the set and the list of a dictionary, and what tells
+-- that the app was removed. ARGV: the most values it may have, then the values. A value's code is
+-- its place in the list, from 1. Answers how many there are; nothing if the app was removed.
 
+if redis.call('EXISTS', KEYS[3]) == 1 then return false end
 local room = tonumber(ARGV[1]) - redis.call('LLEN', KEYS[2])
 for i = 2, #ARGV do
   if room > 0 and redis.call('SADD', KEYS[1], ARGV[i]) == 1 then

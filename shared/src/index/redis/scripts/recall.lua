@@ -1,5 +1,5 @@
 -- Recalls a message unless every device of it is settled. KEYS[1]: the entry. ARGV: the app, the
--- time, and the checkpoint of a strand that is done; and, for a message that may have no entry
+-- time, and the state of a partition that has ended; and, for a message that may have no entry
 -- yet, when it was accepted and when its recall may be forgotten. Answers the entry, empty if the
 -- app has none with this id.
 
@@ -9,7 +9,7 @@ local function is_closed()
   local strands = redis.call('HGET', KEYS[1], 'strands')
   if not strands then return false end
   for strand = 0, tonumber(strands) - 1 do
-    if redis.call('HGET', KEYS[1], 'pos:' .. strand) ~= ARGV[3] then return false end
+    if redis.call('HGET', KEYS[1], 'part:' .. strand) ~= ARGV[3] then return false end
   end
   local settled = number('sent') + number('expired') + number('recalled')
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do

@@ -2,7 +2,7 @@
 -- ARGV: the time; all tags; the records of all devices, complete, as if they were new; then of each
 -- attribute the low bytes of their codes, and of each the high bytes, empty if all of them are 0.
 -- Devices with the same tag stand next to each other. Answers one letter a device: c(reated),
--- u(pdated), f(ull).
+-- u(pdated), f(ull), g(one: the app was removed).
 --
 -- A device that is as it was costs no write. New slots are taken in order, so a batch of new
 -- devices is one SETRANGE a column, one SET a chunk and one SET a bucket. What Lua costs here is
@@ -12,8 +12,9 @@
 local now, tags, records = ARGV[1], ARGV[2], ARGV[3]
 local LOW, HIGH = 4, 4 + ATTRIBUTES
 local count = #tags / TAG
-local shard = read_shard()
-if shard.gone then return redis.error_reply('GONE the app is being removed') end
+local shard, unreadable = read_shard()
+if unreadable then return unreadable end
+if shard.gone then return rep('g', count) end
 local span = span_of(shard.buckets)
 
 -- Buckets by number, their keys, and groups: devices in a row that share a bucket.
@@ -109,7 +110,8 @@ end
 
 -- What follows is done for each device, a million times in an import, where most are new and
 -- next to each other: so it calls little and keeps in locals what the device before it used.
-local free, height, created = redis.call('LLEN', free_key()), shard.height, 0
+-- It writes nothing yet.
+local free, freed, height, created = nil, 0, shard.height, 0
 local answers = {}
 -- Devices whose codes are to be written: in a row, in slots in a row, all new or all not.
 local runs, run = {}, { last = 0 }
@@ -141,9 +143,10 @@ for group, bucket in ipairs(group_bucket) do
       end
     end
     if not slot then
-      if free > 0 then
-        slot, is_new, changed = tonumber(redis.call('RPOP', free_key())), true, true
-        free = free - 1
+      free = free or redis.call('LRANGE', free_key(), -count, -1)
+      if freed < #free then
+        slot, is_new, changed = tonumber(free[#free - freed]), true, true
+        freed = freed + 1
         replace_record(slot, sub(records, from, to))
         newest[floor(slot / SEGMENT)] = true
       elseif height < MAX_SLOTS then
@@ -215,6 +218,11 @@ local function length_of_high(key)
   return length
 end
 
+-- The first write says nothing new, but needs memory: a Redis that has none refuses it, and with
+-- it the script. The columns come next and the records after them, so that a registration that
+-- is cut off is not taken for done when it comes again.
+if #runs > 0 then redis.call('HSET', KEYS[1], 'layout', LAYOUT) end
+
 -- A slot that nobody has holds no high bytes, so new devices without any leave them alone.
 for _, run in ipairs(runs) do
   local segment, at = floor(run.slot / SEGMENT), run.slot % SEGMENT
@@ -279,6 +287,7 @@ if #writes > 0 then
   redis.call('HSET', KEYS[1], 'height', shard.height, 'buckets', shard.buckets, 'live', shard.live,
     'layout', LAYOUT)
 end
+if freed > 0 then redis.call('RPOP', free_key(), freed) end
 if created == count then return rep('c', count) end
 for i = 1, count do answers[i] = answers[i] or 'c' end
 return table.concat(answers)

@@ -1,7 +1,8 @@
 -- Removes a device. ARGV: its tag and client id. Answers 1, or 0 if there is none.
 
 local tag, id = ARGV[1], ARGV[2]
-local shard = read_shard()
+local shard, unreadable = read_shard()
+if unreadable then return unreadable end
 if shard.height == 0 then return 0 end
 local bucket = bucket_of(tag, 1, shard.buckets, span_of(shard.buckets))
 local entries = redis.call('GET', bucket_key(bucket)) or ''

@@ -11,11 +11,16 @@ local function be(text, at, len)
   return n
 end
 
+-- Ends the script: what is stored is not what this program wrote, and the code says so.
+local function corrupt(what) error({ err = CORRUPT .. ' ' .. what }) end
+
+-- The shard; or nothing, and what the script is to answer.
 local function read_shard()
   local got = redis.call('HMGET', KEYS[1], 'height', 'buckets', 'live', 'gone', 'layout')
   if got[4] then return { height = 0, buckets = 1, live = 0, gone = true } end
   if got[1] and got[5] ~= LAYOUT then
-    error(OTHER_LAYOUT .. (got[5] or '1') .. ', ' .. LAYOUT .. ')')
+    -- Answered and not raised, because Redis 6 keeps the code of an answer only.
+    return nil, redis.error_reply(CORRUPT .. ' ' .. OTHER_LAYOUT .. (got[5] or '1') .. ', ' .. LAYOUT .. ')')
   end
   return { height = tonumber(got[1] or 0), buckets = tonumber(got[2] or 1), live = tonumber(got[3] or 0) }
 end
@@ -49,6 +54,7 @@ end
 -- Where the body of the record that begins at `at` begins, and where the record ends.
 local function bounds(chunk, at)
   local len = byte(chunk, at)
+  if not len then corrupt('a chunk of records ends early') end
   if len < 128 then return at + 1, at + len end
   return at + 2, at + 1 + (len - 128) * 256 + byte(chunk, at + 1)
 end
@@ -61,10 +67,12 @@ local function locate(chunk, slot)
     at = last + 1
   end
   local body, last = bounds(chunk, at)
+  if last > #chunk then corrupt('a record ends early') end
   return at, body, last
 end
 
 local function client_id(text, body)
   local at = body + TIME + 1
+  if at > #text then corrupt('a record without a client id') end
   return sub(text, at + 1, at + byte(text, at))
 end

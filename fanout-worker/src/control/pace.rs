@@ -1,0 +1,114 @@
+//! The paces of apps, kept for a moment, so that a run costs no round trip to learn that its app
+//! has none.
+//!
+//! One that is not here is read from the index, several times if several runs begin together: the
+//! answer is small, and is read once in [`FRESH`]. How a pace is kept is [`push_shared::pace`].
+
+use std::{num::NonZeroU32, time::Duration};
+
+use push_shared::{
+    index::{AppKey, Index},
+    pace::{Take, Taker, most_at_once},
+    time::UnixMillis,
+};
+use quick_cache::sync::Cache;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Clock,
+    waiting::{GaveUp, Waiting},
+};
+
+/// How long an app's pace is used before it is asked for again.
+const FRESH: Duration = Duration::from_secs(5);
+/// How many apps are remembered.
+const MOST_APPS: usize = 10_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    pace: Option<NonZeroU32>,
+    until: Instant,
+}
+
+/// The paces that this worker knows.
+#[derive(Debug)]
+pub(crate) struct Paces(Cache<AppKey, Known>);
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self(Cache::new(MOST_APPS))
+    }
+}
+
+impl Paces {
+    /// The app's pace; none if it has none, or is not there any more.
+    pub(crate) async fn of(
+        &self,
+        app: &AppKey,
+        index: &dyn Index,
+        waiting: &Waiting,
+        stopping: &CancellationToken,
+    ) -> Result<Option<NonZeroU32>, GaveUp> {
+        match self.0.get(app) {
+            Some(known) if Instant::now() < known.until => return Ok(known.pace),
+            _ => {}
+        }
+        let record = waiting.for_index(stopping, || index.app(&app.id)).await?.value;
+        let pace = record.filter(|record| AppKey::from(record) == *app).and_then(|app| app.pace);
+        self.0.insert(app.clone(), Known { pace, until: Instant::now() + FRESH });
+        Ok(pace)
+    }
+}
+
+/// What its app's pace leaves to a partition during one run.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    pace: Option<NonZeroU32>,
+    taker: Taker,
+    /// When the next batch can be granted, as of the last that was asked for.
+    pub(crate) next_at: UnixMillis,
+}
+
+impl Allowance {
+    pub(crate) fn new(pace: Option<NonZeroU32>, taker: Taker) -> Self {
+        Self { pace, taker, next_at: UnixMillis::default() }
+    }
+
+    /// The most devices of a batch that is `usual` without a pace.
+    pub(crate) fn most(&self, usual: usize) -> usize {
+        self.pace.map_or(usual, |pace| usual.min(most_at_once(pace) as usize))
+    }
+
+    /// Takes the devices of a batch off the pace. False if they must wait.
+    pub(crate) async fn take(
+        &mut self,
+        app: &AppKey,
+        devices: usize,
+        (index, clock): (&dyn Index, &Clock),
+        waiting: &Waiting,
+        stopping: &CancellationToken,
+    ) -> Result<bool, GaveUp> {
+        let (Some(pace), 1..) = (self.pace, devices) else { return Ok(true) };
+        let devices = u32::try_from(devices).unwrap_or(u32::MAX);
+        // A try whose answer was lost may have taken them; then they are paid for twice.
+        let take = || {
+            let take = Take { devices, pace, taker: self.taker, now: clock() };
+            async move { index.take_pace(app, &take).await }
+        };
+        let taken = waiting.for_index(stopping, take).await?.value;
+        self.next_at = taken.next_at;
+        Ok(taken.granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_no_larger_than_half_a_seconds_worth() {
+        let most = |pace| Allowance::new(NonZeroU32::new(pace), Taker::Broadcast).most(1000);
+        assert_eq!([most(0), most(1), most(500), most(1_000_000)], [1000, 1, 250, 1000]);
+    }
+}

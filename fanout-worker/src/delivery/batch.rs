@@ -1,0 +1,106 @@
+//! Which devices of a partition are next, and how many are left.
+
+use push_shared::{
+    device::Target,
+    envelope::Job,
+    ids::ClientId,
+    index::{IndexError, Slice},
+    ledger::Checkpoint,
+    message::Audience,
+    targeting::Targeting,
+};
+
+use super::plan;
+use crate::context::Context;
+
+/// Some devices of a partition, and the checkpoint behind them.
+pub(super) struct Batch {
+    pub(super) targets: Vec<Target>,
+    /// Named devices that are not registered.
+    pub(super) unknown: u64,
+    pub(super) next: Checkpoint,
+}
+
+/// Where devices are read from.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) context: &'a Context,
+    pub(super) job: &'a Job,
+    /// Empty for named devices.
+    pub(super) slices: &'a [Slice],
+}
+
+impl Source<'_> {
+    /// The devices at the checkpoint, at most `most`.
+    pub(super) async fn read(
+        &self,
+        checkpoint: Checkpoint,
+        most: usize,
+    ) -> Result<Batch, IndexError> {
+        let everyone = Targeting::everyone();
+        let targeting = match &*self.job.audience {
+            Audience::Clients(clients) => {
+                let from = named_offset(checkpoint, clients.len());
+                let to = from.saturating_add(most).min(clients.len());
+                let (targets, unknown) = self.find(&clients[from..to]).await?;
+                let next = match u32::try_from(to) {
+                    Ok(offset) if to < clients.len() => Checkpoint::At { slice: 0, offset },
+                    _ => Checkpoint::End,
+                };
+                return Ok(Batch { targets, unknown, next });
+            }
+            Audience::All => &everyone,
+            Audience::Targeting(targeting) => targeting,
+        };
+        let Some((part, _)) = plan::rest(self.slices, checkpoint) else {
+            return Ok(Batch { targets: Vec::new(), unknown: 0, next: Checkpoint::End });
+        };
+        let head = &self.job.head;
+        let by = self.context.registered_by(head);
+        let page = self.context.index.scan(&self.job.app(), part, targeting, by, most).await?;
+        let next = plan::advance(self.slices, checkpoint, page.next);
+        Ok(Batch { targets: page.items, unknown: 0, next })
+    }
+
+    /// How these devices are reached, and how many of them are not registered.
+    pub(super) async fn find(
+        &self,
+        clients: &[ClientId],
+    ) -> Result<(Vec<Target>, u64), IndexError> {
+        let found = self.context.index.targets(&self.job.app(), clients).await?;
+        let targets: Vec<Target> = found.into_iter().flatten().collect();
+        let unknown = (clients.len() - targets.len()) as u64;
+        Ok((targets, unknown))
+    }
+
+    /// How many devices are left from the checkpoint up to the one that is answered as well.
+    pub(super) async fn count(
+        &self,
+        checkpoint: Checkpoint,
+    ) -> Result<(u64, Checkpoint), IndexError> {
+        let everyone = Targeting::everyone();
+        let targeting = match &*self.job.audience {
+            Audience::Clients(clients) => {
+                let left = clients.len() - named_offset(checkpoint, clients.len());
+                return Ok((left as u64, Checkpoint::End));
+            }
+            Audience::All => &everyone,
+            Audience::Targeting(targeting) => targeting,
+        };
+        let Some((part, _)) = plan::rest(self.slices, checkpoint) else {
+            return Ok((0, Checkpoint::End));
+        };
+        let head = &self.job.head;
+        let by = self.context.registered_by(head);
+        let count = self.context.index.count_matching(&self.job.app(), part, targeting, by).await?;
+        Ok((count, plan::advance(self.slices, checkpoint, None)))
+    }
+}
+
+/// How many named devices are behind the checkpoint.
+fn named_offset(checkpoint: Checkpoint, devices: usize) -> usize {
+    match checkpoint {
+        Checkpoint::At { offset, .. } => usize::try_from(offset).unwrap_or(devices).min(devices),
+        Checkpoint::End => devices,
+    }
+}

@@ -1,0 +1,129 @@
+//! Which devices of a partition are tried again, when, and how many at once. Pure.
+
+use push_shared::{
+    ids::ClientId,
+    ledger::{Leftover, leftover},
+    time::UnixMillis,
+};
+
+/// Devices that are tried at once after one try without an answer. One of them may be what breaks
+/// the connection: the others are repeated with it, so they are few.
+const SMALL_GROUP: usize = 32;
+
+/// What a partition has to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Try these devices again.
+    Retry { index: usize, devices: usize },
+    /// Read devices that were not tried yet.
+    Read,
+    /// Nothing before this time.
+    At(UnixMillis),
+}
+
+/// Decides what is next. `at_end`: every device was read; `backlog`: as many devices may wait for
+/// another try before no more are read.
+pub(super) fn next(
+    leftovers: &[Leftover],
+    now: UnixMillis,
+    at_end: bool,
+    backlog: u64,
+    batch: usize,
+) -> Next {
+    let first = (0..).zip(leftovers).min_by_key(|(_, leftover)| leftover.due_at);
+    match first {
+        Some((index, leftover)) if leftover.due_at <= now => {
+            let devices = group(leftover.unanswered, batch).min(leftover.clients.len());
+            Next::Retry { index, devices }
+        }
+        Some((_, first)) if at_end || leftover::count(leftovers) >= backlog => {
+            Next::At(first.due_at)
+        }
+        _ => Next::Read,
+    }
+}
+
+/// How many devices are tried at once.
+fn group(unanswered: u32, batch: usize) -> usize {
+    match unanswered {
+        0 => batch,
+        1 => batch.min(SMALL_GROUP),
+        _ => 1,
+    }
+}
+
+/// Takes the first devices of a leftover out.
+pub(super) fn take(leftovers: &mut Vec<Leftover>, index: usize, devices: usize) -> Vec<ClientId> {
+    let Some(leftover) = leftovers.get_mut(index) else { return Vec::new() };
+    let rest = leftover.clients.split_off(devices.min(leftover.clients.len()));
+    let taken = std::mem::replace(&mut leftover.clients, rest);
+    if leftover.clients.is_empty() {
+        leftovers.remove(index);
+    }
+    taken
+}
+
+/// Adds devices to be tried again, together with others of the same time and number of tries.
+pub(super) fn add(leftovers: &mut Vec<Leftover>, more: Leftover) {
+    if more.clients.is_empty() {
+        return;
+    }
+    let same = |known: &&mut Leftover| {
+        (known.attempt, known.unanswered, known.due_at)
+            == (more.attempt, more.unanswered, more.due_at)
+    };
+    match leftovers.iter_mut().find(same) {
+        Some(known) => known.clients.extend(more.clients),
+        None => leftovers.push(more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leftover(unanswered: u32, due_at: u64, devices: usize) -> Leftover {
+        let clients = (0..devices).map(|n| format!("d{n}").parse().unwrap()).collect();
+        Leftover { attempt: 1, unanswered, due_at: UnixMillis(due_at), clients }
+    }
+
+    fn next_at(leftovers: &[Leftover], now: u64, at_end: bool) -> Next {
+        next(leftovers, UnixMillis(now), at_end, 100, 1000)
+    }
+
+    #[test]
+    fn what_is_due_first_is_tried_first_and_reading_goes_on_meanwhile() {
+        let waiting = [leftover(0, 50, 5), leftover(0, 20, 7)];
+        assert_eq!(next_at(&waiting, 20, false), Next::Retry { index: 1, devices: 7 });
+        assert_eq!(next_at(&waiting, 19, false), Next::Read);
+        assert_eq!(next_at(&[], 0, false), Next::Read);
+    }
+
+    #[test]
+    fn a_partition_that_is_read_or_has_too_many_leftovers_waits_for_the_first_of_them() {
+        assert_eq!(next_at(&[leftover(0, 20, 7)], 19, true), Next::At(UnixMillis(20)));
+        assert_eq!(next_at(&[leftover(0, 20, 100)], 19, false), Next::At(UnixMillis(20)));
+    }
+
+    #[test]
+    fn devices_without_an_answer_are_tried_in_small_groups_and_then_one_by_one() {
+        let devices = |unanswered| match next_at(&[leftover(unanswered, 0, 900)], 0, true) {
+            Next::Retry { devices, .. } => devices,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([devices(0), devices(1), devices(2), devices(9)], [900, 32, 1, 1]);
+    }
+
+    #[test]
+    fn a_group_is_taken_out_and_the_rest_stays() {
+        let mut waiting = vec![leftover(1, 0, 3)];
+        assert_eq!(take(&mut waiting, 0, 2).len(), 2);
+        assert_eq!(waiting[0].clients.len(), 1);
+        assert_eq!(take(&mut waiting, 0, 2).len(), 1);
+        assert!(waiting.is_empty());
+        add(&mut waiting, leftover(1, 5, 2));
+        add(&mut waiting, leftover(1, 5, 1));
+        add(&mut waiting, leftover(2, 5, 1));
+        assert_eq!((waiting.len(), waiting[0].clients.len()), (2, 3));
+    }
+}

@@ -1,0 +1,114 @@
+//! The ledger entry of a message, and its plan: there before the first device is sent to.
+
+use push_shared::{
+    envelope::Job,
+    ledger::{Claim, Entry, Opened, Plan},
+    message::Audience,
+    time::UnixMillis,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::plan;
+use crate::{context::Context, control::waiting::GaveUp};
+
+/// What opening an entry came to.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// The entry is this copy's, and planned.
+    Open(Box<Entry>, Plan),
+    /// Another copy of the message was accepted before and is sent in place of this one.
+    Repeated,
+    /// Another copy was accepted before. Should it end without being sent to any device, then this
+    /// one is sent: to be looked at again at this time.
+    After(UnixMillis),
+}
+
+/// Opens the entry of a message and fixes its plan: the given one, or one cut now. `claim` is the
+/// owner of partition 0 if the entry begins with this step.
+pub(crate) async fn open(
+    context: &Context,
+    job: &Job,
+    plan: Option<Plan>,
+    claim: Option<Claim>,
+    stopping: &CancellationToken,
+) -> Result<Opening, GaveUp> {
+    let head = &job.head;
+    // A push to named devices needs no look at the index to be planned.
+    let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
+    let mut opened = Opened {
+        message_id: head.message_id,
+        app_id: head.app_id.clone(),
+        accepted_at: head.accepted_at,
+        expires_at: head.expires_at,
+        copy: job.copy,
+        keep_until: context.keep_until(head),
+        plan: plan.or(named),
+        claim,
+        replaces: None,
+    };
+    let entry = loop {
+        let open = || context.index.open(&opened);
+        let entry = context.waiting.for_index(stopping, open).await?.value;
+        match entry.copy {
+            Some(copy) if copy == job.copy => break entry,
+            Some(copy) if opened.replaces != Some(copy) && ended_unsent(context, &entry) => {
+                opened.replaces = Some(copy);
+            }
+            _ if may_end_unsent(&entry, job) => {
+                return Ok(Opening::After(next_look(entry.expires_at, context.now())));
+            }
+            _ => {
+                info!(message_id = %head.message_id, "repeated request, already accepted");
+                return Ok(Opening::Repeated);
+            }
+        }
+    };
+    if let Some(plan) = entry.plan.clone() {
+        return Ok(Opening::Open(Box::new(entry), plan));
+    }
+    let plan = match opened.plan.clone() {
+        Some(plan) => plan,
+        None => {
+            let app = job.app();
+            let extent = || context.index.extent(&app);
+            let extent = context.waiting.for_index(stopping, extent).await?.value;
+            plan::cut(&extent, context.plan.partitions, context.plan.min_slots)
+        }
+    };
+    let fix = || context.index.plan(&head.message_id, &plan);
+    // No entry: it was lost just now. The claim, which comes next, opens it again.
+    let plan = context.waiting.for_index(stopping, fix).await?.value.unwrap_or(plan);
+    Ok(Opening::Open(Box::new(entry), plan))
+}
+
+/// Whether a copy expired before any device was sent to: then a later copy of the same message is
+/// what its producer waits for. One that stays open when it is over for a rest has no worker any
+/// more: the index forgot how it ended.
+fn ended_unsent(context: &Context, entry: &Entry) -> bool {
+    let end = entry.expires_at.map(|at| {
+        let now_or_never = entry.accepted_at.plus(context.run.now_window);
+        at.max(now_or_never).plus(context.closing.rest)
+    });
+    let is_forgotten = end.is_some_and(|end| context.now() > end);
+    let ended = if entry.is_closed() { entry.outcomes.expired > 0 } else { is_forgotten };
+    ended && is_unsent(entry)
+}
+
+/// Whether a copy is still worked on that may expire before this one does.
+fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
+    let ends_earlier = entry.expires_at.is_some_and(|at| at < job.head.expires_at);
+    !entry.is_closed() && ends_earlier && is_unsent(entry)
+}
+
+fn is_unsent(entry: &Entry) -> bool {
+    let outcomes = &entry.outcomes;
+    entry.recalled_at.is_none() && outcomes.sent == 0 && outcomes.failed.is_empty()
+}
+
+/// When to look again at a copy that may end unsent: when it expires; then later and later, for
+/// what of it is in work may take a while to be counted.
+fn next_look(expires_at: Option<UnixMillis>, now: UnixMillis) -> UnixMillis {
+    let expires_at = expires_at.unwrap_or_default();
+    if now < expires_at { expires_at } else { now.plus(now.since(expires_at)) }
+}

@@ -1,0 +1,152 @@
+//! How a broadcast is cut, and how far a partition is read. Pure: no clock, no index, no queue.
+//!
+//! A broadcast becomes at most `most` partitions of about the same number of slots. Each is worked
+//! off a run at a time and goes back to the end of the task lane in between, so the lane holds at
+//! most `most` tasks of one broadcast however large it is, and broadcasts of any size take turns.
+
+use push_shared::{
+    index::Slice,
+    ledger::{Checkpoint, Plan},
+};
+
+/// Cuts an app's slots into partitions of equal size, each at least `min_slots` unless it is all.
+pub fn cut(extent: &[Slice], most: usize, min_slots: u64) -> Plan {
+    let total: u64 = extent.iter().map(|s| u64::from(slots(s))).sum();
+    if total == 0 {
+        return Plan { partitions: Vec::new() };
+    }
+    let partitions = total.div_ceil(min_slots.max(1)).clamp(1, most.max(1) as u64);
+    let per_partition = total.div_ceil(partitions);
+    let mut plan = Plan { partitions: Vec::new() };
+    let mut partition = Vec::new();
+    let mut room = per_partition;
+    for slice in extent {
+        let mut from = slice.from;
+        while from < slice.to {
+            let left = u64::from(slice.to - from);
+            // `room` is at most `left` in the second case, so it fits a u32.
+            let to = if left <= room {
+                slice.to
+            } else {
+                from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX))
+            };
+            partition.push(Slice { shard: slice.shard, from, to });
+            room -= u64::from(to - from);
+            from = to;
+            if room == 0 {
+                plan.partitions.push(std::mem::take(&mut partition));
+                room = per_partition;
+            }
+        }
+    }
+    if !partition.is_empty() {
+        plan.partitions.push(partition);
+    }
+    plan
+}
+
+fn slots(slice: &Slice) -> u32 {
+    slice.to.saturating_sub(slice.from)
+}
+
+/// The slots that a plan covers.
+pub fn total_slots(plan: &Plan) -> u64 {
+    plan.partitions.iter().flatten().map(|s| u64::from(slots(s))).sum()
+}
+
+/// What is left of a partition at this checkpoint: the rest of one slice, then the others. `None`
+/// when nothing is left.
+pub fn rest(slices: &[Slice], checkpoint: Checkpoint) -> Option<(Slice, &[Slice])> {
+    let Checkpoint::At { slice: index, offset } = checkpoint else { return None };
+    let index = usize::try_from(index).ok()?;
+    let slice = slices.get(index)?;
+    let from = offset.clamp(slice.from, slice.to);
+    Some((Slice { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
+}
+
+/// How many slots of a partition are left behind this checkpoint.
+pub fn slots_left(slices: &[Slice], checkpoint: Checkpoint) -> u64 {
+    rest(slices, checkpoint).map_or(0, |(part, others)| {
+        std::iter::once(&part).chain(others).map(|slice| u64::from(slots(slice))).sum()
+    })
+}
+
+/// The checkpoint after a page of a slice: at slot `next` of the same slice, or at the start of
+/// the slice after it.
+pub fn advance(slices: &[Slice], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
+    let Checkpoint::At { slice, .. } = checkpoint else { return Checkpoint::End };
+    match next {
+        Some(offset) => Checkpoint::At { slice, offset },
+        None if u64::from(slice) + 1 < slices.len() as u64 => {
+            Checkpoint::At { slice: slice + 1, offset: 0 }
+        }
+        None => Checkpoint::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(shard: u32, from: u32, to: u32) -> Slice {
+        Slice { shard, from, to }
+    }
+
+    /// Walks a partition as a worker does, `page` slots at a time.
+    fn walk(slices: &[Slice], page: u32) -> Vec<(u32, u32)> {
+        let covered: u64 = slices.iter().map(|slice| u64::from(slots(slice))).sum();
+        let mut seen = Vec::new();
+        let mut checkpoint = Checkpoint::START;
+        while let Some((part, _)) = rest(slices, checkpoint) {
+            let end = part.to.min(part.from.saturating_add(page));
+            assert_eq!(slots_left(slices, checkpoint), covered - seen.len() as u64);
+            seen.extend((part.from..end).map(|slot| (part.shard, slot)));
+            checkpoint = advance(slices, checkpoint, (end < part.to).then_some(end));
+        }
+        seen
+    }
+
+    #[test]
+    fn every_slot_is_in_exactly_one_partition_and_is_walked_once_in_order() {
+        let extent = [slice(0, 0, 100), slice(3, 0, 1), slice(9, 0, 57), slice(10, 0, 1000)];
+        let all: Vec<(u32, u32)> =
+            extent.iter().flat_map(|s| (s.from..s.to).map(|slot| (s.shard, slot))).collect();
+        for most in [1, 2, 3, 7, 64] {
+            for min_slots in [1, 10, 500, 5000] {
+                let plan = cut(&extent, most, min_slots);
+                assert!(plan.partitions.len() <= most);
+                assert_eq!(total_slots(&plan), 1158);
+                for page in [1, 7, 4096] {
+                    let seen: Vec<_> = plan.partitions.iter().flat_map(|s| walk(s, page)).collect();
+                    assert_eq!(seen, all, "{most} {min_slots} {page}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn partitions_differ_by_no_more_than_rounding() {
+        let plan = cut(&[slice(0, 0, 1_000_003)], 16, 1);
+        let sizes: Vec<u64> =
+            plan.partitions.iter().map(|s| s.iter().map(|s| u64::from(slots(s))).sum()).collect();
+        assert_eq!(sizes.len(), 16);
+        assert!(sizes.iter().all(|size| (62_488..=62_501).contains(size)), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_small_audience_is_one_partition_and_no_audience_is_none() {
+        assert_eq!(cut(&[slice(0, 0, 9)], 16, 4096).partitions.len(), 1);
+        assert!(cut(&[], 16, 4096).partitions.is_empty());
+        assert!(cut(&[slice(0, 5, 5)], 16, 4096).partitions.is_empty());
+    }
+
+    #[test]
+    fn a_partition_that_does_not_start_at_slot_zero_starts_where_it_should() {
+        let slices = [slice(2, 40, 50)];
+        assert_eq!(rest(&slices, Checkpoint::START).unwrap().0, slices[0]);
+        assert_eq!(rest(&slices, Checkpoint::End), None);
+        assert_eq!(rest(&[], Checkpoint::START), None);
+        assert_eq!(slots_left(&slices, Checkpoint::START), 10);
+        assert_eq!(slots_left(&slices, Checkpoint::End), 0);
+    }
+}

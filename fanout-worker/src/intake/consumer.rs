@@ -1,0 +1,48 @@
+//! Taking messages from a lane and giving each to its handler.
+//!
+//! The prefetch of the queue is the only bound needed: there are never more handlers than
+//! undecided deliveries.
+
+use std::sync::Arc;
+
+use push_shared::queue::{Lane, QueueError};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{jobs, tasks};
+use crate::{context::Context, in_work::InWork, lane_health::LaneHealth};
+
+/// Consumes a lane until the worker stops.
+pub(crate) async fn consume(
+    context: Arc<Context>,
+    lane: Lane,
+    prefetch: u16,
+    stopping: CancellationToken,
+    handlers: TaskTracker,
+    in_work: InWork,
+    lanes: LaneHealth,
+) -> Result<(), QueueError> {
+    let consume = || context.queue.consume(lane, prefetch);
+    let Some(mut consumer) = context.waiting.for_consumer(&stopping, consume).await? else {
+        return Ok(());
+    };
+    let _open = lanes.enter(lane, consumer.open());
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Ok(()),
+            delivery = consumer.next() => delivery?,
+        };
+        let guards = (
+            in_work.enter(lane, delivery.payload.len(), context.now()),
+            context.metrics.in_work(lane),
+        );
+        let (context, stopping) = (context.clone(), stopping.clone());
+        handlers.spawn(async move {
+            match lane {
+                Lane::Jobs => jobs::handle(&context, delivery, &stopping).await,
+                Lane::Tasks => tasks::handle(&context, delivery, &stopping).await,
+            }
+            drop(guards);
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! The task lane: partitions of messages, a run at a time, and checks that broadcasts close.
+
+use push_shared::{
+    envelope::{PartitionTask, Task, Work},
+    queue::{Delivery, Lane},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    carry_out::carry_out,
+    closing,
+    settling::{Undecided, put_aside_by_count, settle, unreadable},
+};
+use crate::{
+    context::Context,
+    delivery::{PartitionRun, claim::Ticket},
+};
+
+/// Works on one task and settles its message.
+pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
+    let decided = match put_aside_by_count(context, Lane::Tasks, &delivery, stopping).await {
+        Some(decided) => decided,
+        None => work_on(context, &delivery, stopping).await,
+    };
+    settle(context, Lane::Tasks, delivery, decided).await;
+}
+
+async fn work_on(
+    context: &Context,
+    delivery: &Delivery,
+    stopping: &CancellationToken,
+) -> Result<(), Undecided> {
+    let task = match Task::decode(&delivery.payload) {
+        Ok(task) => task,
+        Err(error) => {
+            let envelope = delivery.payload.clone();
+            return unreadable(context, Lane::Tasks, envelope, &error, stopping).await;
+        }
+    };
+    match &task.work {
+        Work::Partition(partition) => {
+            run(context, &task, partition.clone(), delivery, stopping).await
+        }
+        Work::Closing(check) => closing::look(context, &task, *check, stopping).await,
+    }
+}
+
+async fn run(
+    context: &Context,
+    task: &Task,
+    partition: PartitionTask,
+    delivery: &Delivery,
+    stopping: &CancellationToken,
+) -> Result<(), Undecided> {
+    let is_held = || delivery.is_held();
+    let run = PartitionRun {
+        context,
+        job: &task.job,
+        plan: task.plan.as_ref(),
+        slices: task.slices(partition.partition),
+        lane: Lane::Tasks,
+        forgotten: partition.forgotten,
+        beyond_plan: partition.is_beyond_plan(),
+        is_held: &is_held,
+        stopping,
+    };
+    let ticket = Ticket::of(&partition, delivery.deliveries, (context.random)());
+    let ended = run.run(ticket, None).await;
+    carry_out(context, &task.job, task.plan.as_ref(), partition, ended, stopping).await
+}

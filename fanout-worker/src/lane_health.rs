@@ -1,0 +1,64 @@
+//! Which lanes messages can come from, as the consumers themselves say.
+//!
+//! A server that answers is not enough: a consumer may still be refused, or on its way back after
+//! its connection was lost, and then a worker is up and does nothing.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use push_shared::queue::Lane;
+use tokio::sync::watch;
+
+/// The consumers of one worker.
+#[derive(Debug, Clone, Default)]
+pub struct LaneHealth(Arc<Mutex<BTreeMap<Lane, watch::Receiver<bool>>>>);
+
+/// Takes its consumer out again when it is dropped, also by a panic or a cancellation.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    lanes: LaneHealth,
+    lane: Lane,
+}
+
+impl LaneHealth {
+    /// Whether the lane has a consumer that is open.
+    pub fn is_open(&self, lane: Lane) -> bool {
+        self.lock().get(&lane).is_some_and(|open| *open.borrow())
+    }
+
+    pub(crate) fn enter(&self, lane: Lane, open: watch::Receiver<bool>) -> Guard {
+        self.lock().insert(lane, open);
+        Guard { lanes: self.clone(), lane }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Lane, watch::Receiver<bool>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.lanes.lock().remove(&self.lane);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_open_while_its_own_consumer_says_so() {
+        let lanes = LaneHealth::default();
+        let (open, receiver) = watch::channel(true);
+        let guard = lanes.enter(Lane::Tasks, receiver);
+        assert_eq!(Lane::ALL.map(|lane| lanes.is_open(lane)), [false, true]);
+        open.send_replace(false);
+        assert!(!lanes.is_open(Lane::Tasks));
+        open.send_replace(true);
+        assert!(lanes.is_open(Lane::Tasks));
+        drop(guard);
+        assert!(!lanes.is_open(Lane::Tasks));
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether a worker can do its work now: it needs queue, index and transports, and a consumer of
+//! each lane that is open. One that is stopping has none, and so is not ready. Nor is one whose
+//! broker takes no messages, because what remains of a task has to be published.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use push_ops::{Probe, Verdict};
+use push_shared::{
+    index::Index,
+    queue::{Lane, Queue, QueueError},
+};
+
+use crate::{Dependencies, LaneHealth, transport::Transports};
+
+/// Asks everything a worker needs.
+#[derive(Debug)]
+pub struct Ready {
+    queue: Arc<dyn Queue>,
+    index: Arc<dyn Index>,
+    transports: Transports,
+    lanes: LaneHealth,
+}
+
+impl Ready {
+    /// A probe over what a worker works with.
+    pub fn new(dependencies: &Dependencies) -> Self {
+        Self {
+            queue: dependencies.queue.clone(),
+            index: dependencies.index.clone(),
+            transports: dependencies.transports.clone(),
+            lanes: dependencies.lanes.clone(),
+        }
+    }
+}
+
+#[async_trait]
+impl Probe for Ready {
+    async fn probe(&self) -> Verdict {
+        let lane = |lane: Lane| (format!("lane {}", lane.name()), self.lanes.is_open(lane));
+        let queue = self.queue.ping().await;
+        let mut parts = vec![
+            ("queue".to_owned(), queue.is_ok()),
+            ("index".to_owned(), self.index.ping().await.is_ok()),
+            ("transports".to_owned(), self.transports.ready().await),
+        ];
+        parts.extend(Lane::ALL.map(lane));
+        let ready = parts.iter().all(|(_, ok)| *ok);
+        let line = |(name, ok): &(String, bool)| {
+            format!("{name}: {}\n", if *ok { "ok" } else { "not available" })
+        };
+        let mut detail: String = parts.iter().map(line).collect();
+        if let Err(error @ QueueError::Blocked(_)) = queue {
+            detail.push_str(&format!("{error}\n"));
+        }
+        Verdict { ready, detail }
+    }
+}

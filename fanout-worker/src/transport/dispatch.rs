@@ -1,0 +1,96 @@
+//! Which transport serves which device.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use push_shared::{
+    device::{Target, TransportKind},
+    ledger::FailReason,
+    time::UnixMillis,
+};
+use tracing::warn;
+
+use super::{Outcome, Outgoing, Transport};
+
+/// The transports that a worker was configured with.
+#[derive(Clone, Default)]
+pub struct Transports {
+    by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
+}
+
+impl Transports {
+    /// Serves devices of this kind with this transport.
+    #[must_use]
+    pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
+        self.by_kind.insert(kind.name(), transport);
+        self
+    }
+
+    /// Sends to every target; one outcome each, in order.
+    pub(crate) async fn deliver(
+        &self,
+        message: &Outgoing,
+        targets: &[Target],
+        now: impl Fn() -> UnixMillis,
+    ) -> Vec<Outcome> {
+        let Some(first) = targets.first() else { return Vec::new() };
+        if targets.iter().all(|t| t.transport == first.transport) {
+            return self.deliver_by(first.transport, message, targets, &now).await;
+        }
+        let mut outcomes = vec![Outcome::Undecided; targets.len()];
+        for kind in TransportKind::ALL {
+            let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
+            let (indices, part): (Vec<_>, Vec<_>) =
+                targets.iter().enumerate().filter(of_kind).map(|(i, t)| (i, t.clone())).unzip();
+            if part.is_empty() {
+                continue;
+            }
+            let sent = self.deliver_by(kind, message, &part, &now).await;
+            for (index, outcome) in indices.into_iter().zip(sent) {
+                outcomes[index] = outcome;
+            }
+        }
+        outcomes
+    }
+
+    async fn deliver_by(
+        &self,
+        kind: TransportKind,
+        message: &Outgoing,
+        targets: &[Target],
+        now: &impl Fn() -> UnixMillis,
+    ) -> Vec<Outcome> {
+        let Some(transport) = self.by_kind.get(kind.name()) else {
+            return vec![Outcome::Failed(FailReason::NoTransport); targets.len()];
+        };
+        let mut outcomes = transport.deliver(message, targets, now()).await;
+        if outcomes.len() != targets.len() {
+            let (got, wanted) = (outcomes.len(), targets.len());
+            warn!(transport = kind.name(), got, wanted, "a transport answered for a part only");
+            outcomes.resize(targets.len(), Outcome::Undecided);
+        }
+        outcomes
+    }
+
+    /// Whether every transport could send now.
+    pub async fn ready(&self) -> bool {
+        for transport in self.by_kind.values() {
+            if !transport.ready().await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Closes every transport.
+    pub async fn close(&self) {
+        for transport in self.by_kind.values() {
+            transport.close().await;
+        }
+    }
+}
+
+impl fmt::Debug for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_kind.keys()).finish()
+    }
+}

@@ -1,0 +1,124 @@
+//! The chunk of a batch that one connection takes, and how far it has come.
+
+use bytes::Bytes;
+use bytestring::ByteString;
+use push_shared::{device::Target, ids::AppId};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::expiry::Expiry;
+use crate::transport::Outcome;
+
+/// One answer for each device of a chunk, in order; `None` for a device that was certainly not
+/// handed over to the broker.
+pub(super) type Answers = Vec<Option<Outcome>>;
+
+/// One message to some devices.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) topics: Vec<ByteString>,
+    pub(super) payload: Bytes,
+    pub(super) expiry: Expiry,
+    /// From here on no further device is handed over: the broker is too slow for this delivery.
+    pub(super) hand_over_until: Instant,
+    /// From here on no acknowledgement is waited for.
+    pub(super) answer_until: Instant,
+    /// Takes the answers. If it is dropped unanswered nothing is known of the chunk.
+    pub(super) reply: oneshot::Sender<Answers>,
+}
+
+impl Chunk {
+    /// Answers that no device was handed over.
+    pub(super) fn give_back(self) {
+        let answers = vec![None; self.topics.len()];
+        // If nothing waits for the answers the delivery was abandoned.
+        let _ = self.reply.send(answers);
+    }
+}
+
+/// The topic that a device listens to.
+pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
+    let (app, client) = (app.as_str(), target.client_id.as_str());
+    let mut topic = String::with_capacity("push//".len() + app.len() + client.len());
+    topic.push_str("push/");
+    topic.push_str(app);
+    topic.push('/');
+    topic.push_str(client);
+    topic.into()
+}
+
+/// A chunk that a session works on.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) chunk: Chunk,
+    answers: Answers,
+    /// Devices before this one were encoded or answered.
+    next: usize,
+    /// Devices without an answer.
+    missing: usize,
+}
+
+impl Progress {
+    pub(super) fn new(chunk: Chunk) -> Self {
+        let missing = chunk.topics.len();
+        Self { answers: vec![None; missing], chunk, next: 0, missing }
+    }
+
+    /// Whether every device has its answer.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Whether a device has neither been encoded nor answered.
+    pub(super) fn has_next(&self) -> bool {
+        self.next < self.answers.len()
+    }
+
+    /// Whether nothing waits for the answers any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.chunk.reply.is_closed()
+    }
+
+    /// The next device and its topic, which can be taken once.
+    pub(super) fn take_next(&mut self) -> Option<(usize, ByteString)> {
+        let device = self.next;
+        let topic = std::mem::take(self.chunk.topics.get_mut(device)?);
+        self.next += 1;
+        Some((device, topic))
+    }
+
+    /// Enters the outcome of a device that has none yet.
+    pub(super) fn decide(&mut self, device: usize, outcome: Outcome) {
+        if let Some(open @ None) = self.answers.get_mut(device) {
+            *open = Some(outcome);
+            self.missing -= 1;
+        }
+    }
+
+    /// Enters one outcome for all devices that were not encoded.
+    pub(super) fn decide_rest(&mut self, outcome: Outcome) {
+        for device in self.next..self.answers.len() {
+            self.decide(device, outcome);
+        }
+        self.next = self.answers.len();
+    }
+
+    pub(super) fn answer(self) {
+        // If nothing waits for the answers the delivery was abandoned.
+        let _ = self.chunk.reply.send(self.answers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_a_topic_of_its_own() {
+        let target = Target {
+            client_id: "c:1".parse().unwrap(),
+            transport: push_shared::device::TransportKind::Mqtt,
+            token: None,
+        };
+        assert_eq!(topic(&"my.app".parse().unwrap(), &target), "push/my.app/c:1");
+    }
+}

@@ -1,0 +1,133 @@
+//! One message on its way to a batch of devices.
+//!
+//! The batch is cut into chunks, one for each connection. From then on the chunks know nothing of
+//! each other: when a connection breaks, the devices of its chunk that were not handed over go
+//! over another connection at once, while the other chunks go on. A device that was handed over
+//! is not sent to again here, whatever became of it.
+
+use push_shared::{device::Target, ledger::RetryReason, time::UnixMillis};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    chunk::{Answers, Chunk, topic},
+    expiry::Expiry,
+    pool::Pool,
+    settings::MqttSettings,
+};
+use crate::transport::{Outcome, Outgoing};
+
+pub(super) struct Delivery<'a> {
+    pool: &'a Pool,
+    settings: &'a MqttSettings,
+    message: &'a Outgoing,
+    expiry: Expiry,
+    hand_over_until: Instant,
+    answer_until: Instant,
+}
+
+impl<'a> Delivery<'a> {
+    /// A delivery that begins now, when the caller's wall clock says `now`.
+    pub(super) fn new(
+        pool: &'a Pool,
+        settings: &'a MqttSettings,
+        message: &'a Outgoing,
+        now: UnixMillis,
+    ) -> Self {
+        let start = Instant::now();
+        Self {
+            pool,
+            settings,
+            message,
+            expiry: Expiry::new(message.lifetime, now, start),
+            hand_over_until: start + settings.delivery_timeout / 2,
+            answer_until: start + settings.delivery_timeout,
+        }
+    }
+
+    /// Sends to the devices: one outcome each, in their order.
+    pub(super) async fn run(&self, targets: &[Target]) -> Vec<Outcome> {
+        let connections = self.pool.choose(targets.len(), self.patient_until()).await;
+        if connections.is_empty() || targets.is_empty() {
+            return vec![self.outcome_of_rest(); targets.len()];
+        }
+        let size = targets.len().div_ceil(connections.len());
+        let mut chunks = Vec::with_capacity(connections.len());
+        for (chunk, connection) in targets.chunks(size).zip(connections) {
+            chunks.push(self.carry(chunk, connection));
+        }
+        futures::future::join_all(chunks).await.concat()
+    }
+
+    /// Sends to some of the devices, first over this connection.
+    async fn carry(&self, targets: &[Target], mut connection: usize) -> Vec<Outcome> {
+        let mut outcomes: Answers = vec![None; targets.len()];
+        let mut open: Vec<usize> = (0..targets.len()).collect();
+        let mut patient_until = self.patient_until();
+        loop {
+            let answers = self.hand_over(targets, &open, connection).await;
+            for (&device, answer) in open.iter().zip(answers) {
+                outcomes[device] = answer;
+            }
+            let before = open.len();
+            open.retain(|&device| outcomes[device].is_none());
+            if open.is_empty() || self.expiry.is_now_or_never() || Instant::now() >= self.last() {
+                break;
+            }
+            if open.len() < before {
+                patient_until = self.patient_until();
+            }
+            match self.pool.choose(open.len(), patient_until).await.first() {
+                Some(&another) => connection = another,
+                None => break,
+            }
+        }
+        let rest = self.outcome_of_rest();
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(rest)).collect()
+    }
+
+    /// Sends to the open devices over one connection, and waits for their answers.
+    async fn hand_over(&self, targets: &[Target], open: &[usize], connection: usize) -> Answers {
+        let (reply, answer) = oneshot::channel();
+        let topics = open.iter().map(|&device| topic(&self.message.app_id, &targets[device]));
+        let chunk = Chunk {
+            topics: topics.collect(),
+            payload: self.message.payload.clone(),
+            expiry: self.expiry,
+            hand_over_until: self.hand_over_until,
+            answer_until: self.answer_until,
+            reply,
+        };
+        if !self.pool.send(connection, chunk, self.last()).await {
+            return vec![None; open.len()];
+        }
+        // Every connection answers or gives back what it takes. If one does not, it failed in a
+        // way that was not foreseen, and what it did before is not known.
+        answer.await.unwrap_or_else(|_| vec![Some(Outcome::Undecided); open.len()])
+    }
+
+    /// Until when a delivery that makes no progress waits for a connection.
+    fn patient_until(&self) -> Instant {
+        let now = Instant::now();
+        if self.expiry.is_now_or_never() {
+            return now;
+        }
+        self.last().min(now + self.settings.patience)
+    }
+
+    /// The last instant at which a device may be handed over.
+    fn last(&self) -> Instant {
+        self.expiry.end().map_or(self.hand_over_until, |end| end.min(self.hand_over_until))
+    }
+
+    /// What becomes now of devices that were never handed over.
+    fn outcome_of_rest(&self) -> Outcome {
+        let now = Instant::now();
+        if self.expiry.end().is_some_and(|end| now > end) {
+            Outcome::Expired
+        } else if now >= self.hand_over_until {
+            Outcome::Later(RetryReason::Busy, None)
+        } else {
+            Outcome::Later(RetryReason::TransportAway, None)
+        }
+    }
+}

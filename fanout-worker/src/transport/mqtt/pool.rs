@@ -1,0 +1,114 @@
+//! The connections to the broker: which of them are up, and which take a delivery.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, timeout_at},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    chunk::Chunk,
+    connection::{self, Connection},
+    settings::MqttSettings,
+    url::MqttUrl,
+};
+
+/// Deliveries of at most this many devices take the connection that broadcasts leave free.
+const SMALL: usize = 16;
+
+/// Devices below which splitting a delivery further costs more than it brings.
+const MIN_CHUNK: usize = 64;
+
+/// Connections that work in the background until the pool is closed or dropped.
+pub(super) struct Pool {
+    /// Those for broadcasts, then the express one for small deliveries.
+    connections: Vec<mpsc::Sender<Chunk>>,
+    up: watch::Receiver<u64>,
+    /// Which connection gets the first chunk of the next delivery.
+    next: AtomicUsize,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Pool {
+    /// Begins to connect. Must be called within a Tokio runtime.
+    pub(super) fn start(url: &MqttUrl, settings: &Arc<MqttSettings>) -> Self {
+        let (up, seen) = watch::channel(0);
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let bulk = settings.connections.clamp(1, MqttSettings::MAX_CONNECTIONS);
+        let connections = (0..=bulk)
+            .map(|number| {
+                let (chunks, taken) = mpsc::channel(connection::QUEUE);
+                let connection = Connection {
+                    number,
+                    url: url.clone(),
+                    settings: settings.clone(),
+                    up: up.clone(),
+                    stop: stop.clone(),
+                };
+                tasks.spawn(connection.run(taken));
+                chunks
+            })
+            .collect();
+        tasks.close();
+        Self { connections, up: seen, next: AtomicUsize::new(0), stop, tasks }
+    }
+
+    /// The connections that are up: one bit each.
+    pub(super) fn up(&self) -> watch::Receiver<u64> {
+        self.up.clone()
+    }
+
+    /// The connections that this many devices are to be split over, as soon as any is up. Empty
+    /// if none is by `until`, or if the pool is closed. It may name one that went down just now;
+    /// then its chunk comes back.
+    pub(super) async fn choose(&self, devices: usize, until: Instant) -> Vec<usize> {
+        let mut seen = self.up.clone();
+        let any = async { seen.wait_for(|up| *up != 0).await.map(|up| *up) };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Vec::new(),
+            up = any => up.map_or_else(|_| Vec::new(), |up| self.split(devices, up)),
+            () = tokio::time::sleep_until(until) => Vec::new(),
+        }
+    }
+
+    fn split(&self, devices: usize, up: u64) -> Vec<usize> {
+        let is_up = |number: usize| up & (1 << number) != 0;
+        let express = self.connections.len() - 1;
+        if devices <= SMALL && is_up(express) {
+            return vec![express];
+        }
+        let mut chosen: Vec<usize> = (0..express).filter(|&number| is_up(number)).collect();
+        if chosen.is_empty() {
+            return vec![express];
+        }
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % chosen.len();
+        chosen.rotate_left(first);
+        chosen.truncate(devices.div_ceil(MIN_CHUNK).max(1));
+        chosen
+    }
+
+    /// Hands a chunk to a connection. `false` if it is closed, or has no room by `until`.
+    pub(super) async fn send(&self, connection: usize, chunk: Chunk, until: Instant) -> bool {
+        let Some(chunks) = self.connections.get(connection) else { return false };
+        matches!(timeout_at(until, chunks.send(chunk)).await, Ok(Ok(())))
+    }
+
+    /// Ends all sessions and waits until they have ended.
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,35 @@
+//! Devices that were read, had no outcome yet, and are to be tried again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ids::ClientId, time::UnixMillis};
+
+/// Devices of one partition that are tried again together.
+///
+/// They are counted as targeted. The ledger keeps them, not a queue message, so that a message
+/// which is lost or stands twice in the queue neither loses nor doubles a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// How often they were tried.
+    #[serde(rename = "a")]
+    pub attempt: u32,
+    /// How many of these tries ended without an answer. One device can be what breaks the
+    /// connection, so devices without an answer are tried again in small groups, then one by one.
+    #[serde(rename = "u", default, skip_serializing_if = "is_zero")]
+    pub unanswered: u32,
+    /// Not before this time.
+    #[serde(rename = "d")]
+    pub due_at: UnixMillis,
+    /// The devices.
+    #[serde(rename = "c")]
+    pub clients: Vec<ClientId>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// How many devices are left over.
+pub fn count(leftovers: &[Leftover]) -> u64 {
+    leftovers.iter().map(|leftover| leftover.clients.len() as u64).sum()
+}

@@ -1,0 +1,46 @@
+//! How the broker behaves, all of it changeable while it runs.
+
+use std::{collections::BTreeMap, num::NonZeroU16};
+
+use rmqtt_codec::v5::PublishAckReason;
+
+/// What the broker does. The default is a broker that acknowledges everything at once.
+#[derive(Debug, Clone)]
+pub struct Behaviour {
+    /// The most acknowledgements a second, over all connections together and evenly spread.
+    /// `None` is as many as there are.
+    pub acks_per_second: Option<u32>,
+    /// Nothing is acknowledged. What comes meanwhile is acknowledged when this ends. Pings are
+    /// answered.
+    pub withholds_acks: bool,
+    /// New connections are closed at once. Those that are open stay open.
+    pub refuses_connections: bool,
+    /// How many unacknowledged messages a connection may have; a connection is told once, when it
+    /// opens.
+    pub receive_maximum: NonZeroU16,
+    /// What is done with messages to these topics.
+    pub topics: BTreeMap<String, OnPublish>,
+}
+
+/// What is done with a message to a certain topic. All of them are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnPublish {
+    /// It is never acknowledged.
+    Ignore,
+    /// The connection is closed. What was acknowledged before is sent first.
+    Close,
+    /// It is acknowledged with this reason code, in its turn.
+    Answer(PublishAckReason),
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self {
+            acks_per_second: None,
+            withholds_acks: false,
+            refuses_connections: false,
+            receive_maximum: NonZeroU16::MAX,
+            topics: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! An MQTT 5 broker that counts what it is sent and misbehaves as told.
+//!
+//! Real brokers are well-behaved most of the time, and none says how often it was sent the same
+//! message. This one runs inside the test, has no subscribers and keeps no message: it takes
+//! PUBLISH packets, counts them by message and topic, and acknowledges them or not, as
+//! [`Behaviour`] says at that moment.
+//!
+//! It has the parts of MQTT that a publisher with QoS 1 needs. Whoever breaks its receive maximum
+//! is disconnected, as the standard demands.
+
+#![allow(clippy::expect_used, reason = "a test ends where its broker cannot be started")]
+
+mod behaviour;
+mod connection;
+mod pace;
+mod record;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_util::task::AbortOnDropHandle;
+
+pub use self::behaviour::{Behaviour, OnPublish};
+use self::{connection::Connection, pace::Pace, record::Record};
+pub use rmqtt_codec::v5::PublishAckReason;
+
+/// A broker that listens on a free port of loopback until it is dropped.
+#[derive(Debug)]
+pub struct RogueBroker {
+    url: String,
+    shared: Arc<Shared>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    behaviour: watch::Sender<Behaviour>,
+    /// How often all connections were closed.
+    closings: watch::Sender<u64>,
+    pace: Mutex<Pace>,
+    record: Mutex<Record>,
+}
+
+impl RogueBroker {
+    /// Starts one that behaves well, within the runtime of the test.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("the address of a bound port");
+        let shared = Arc::new(Shared {
+            behaviour: watch::Sender::new(Behaviour::default()),
+            closings: watch::Sender::new(0),
+            pace: Mutex::new(Pace::new()),
+            record: Mutex::default(),
+        });
+        let task = tokio::spawn(accept(listener, shared.clone()));
+        Self { url: format!("mqtt://{address}"), shared, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// `mqtt://127.0.0.1:port`
+    pub fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Changes how it behaves from now on.
+    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        self.shared.behaviour.send_modify(change);
+    }
+
+    /// Closes all connections. New ones are accepted unless
+    /// [`Behaviour::refuses_connections`] says otherwise.
+    pub fn close_connections(&self) {
+        self.shared.closings.send_modify(|closings| *closings += 1);
+    }
+
+    /// How often each topic was sent the message with this `message_id` in its JSON payload,
+    /// acknowledged or not. Payloads without one count as the message with an empty id.
+    pub fn copies(&self, message_id: &str) -> BTreeMap<String, u32> {
+        self.shared.record().copies(message_id)
+    }
+
+    /// The ids of all messages that it was sent.
+    pub fn messages(&self) -> Vec<String> {
+        self.shared.record().messages()
+    }
+
+    /// How many PUBLISH packets it has read.
+    pub fn received(&self) -> u64 {
+        self.shared.record().received
+    }
+
+    /// How many of them it has acknowledged, with whatever reason code.
+    pub fn acknowledged(&self) -> u64 {
+        self.shared.record().acknowledged
+    }
+
+    /// The most messages that one connection had unacknowledged at a time.
+    pub fn most_in_flight(&self) -> usize {
+        self.shared.record().most_in_flight
+    }
+
+    /// How many clients have a session now.
+    pub fn sessions(&self) -> usize {
+        self.shared.record().sessions
+    }
+
+    /// How many sessions there have been, those of now included.
+    pub fn sessions_so_far(&self) -> u64 {
+        self.shared.record().sessions_so_far
+    }
+}
+
+impl Shared {
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves connections until it is dropped, and they with it.
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // An error is that of one client, or one that passes.
+                if let Ok((stream, _)) = accepted
+                    && !shared.behaviour.borrow().refuses_connections
+                {
+                    connections.spawn(Connection::new(shared.clone()).serve(stream));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What the broker has seen.
+
+use std::collections::BTreeMap;
+
+/// Counts since the broker was started.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    /// By message id and topic.
+    copies: BTreeMap<String, BTreeMap<String, u32>>,
+    pub(super) received: u64,
+    pub(super) acknowledged: u64,
+    pub(super) most_in_flight: usize,
+    pub(super) sessions: usize,
+    pub(super) sessions_so_far: u64,
+}
+
+impl Record {
+    pub(super) fn count(&mut self, message_id: &str, topic: &str) {
+        self.received += 1;
+        if !self.copies.contains_key(message_id) {
+            self.copies.insert(message_id.to_owned(), BTreeMap::new());
+        }
+        let Some(topics) = self.copies.get_mut(message_id) else { return };
+        match topics.get_mut(topic) {
+            Some(copies) => *copies += 1,
+            None => {
+                topics.insert(topic.to_owned(), 1);
+            }
+        }
+    }
+
+    pub(super) fn copies(&self, message_id: &str) -> BTreeMap<String, u32> {
+        self.copies.get(message_id).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn messages(&self) -> Vec<String> {
+        self.copies.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,57 @@
+//! The processes of the service: the shipped worker, on engines in memory.
+
+use std::{sync::Arc, time::Duration};
+
+use push_fanout_worker::{
+    BulkLimits, ClosingLimits, Dependencies, LaneHealth, Metrics, PlanLimits, RetryLimits,
+    RetryPolicy, RunLimits, Transports, WorkerSettings,
+};
+use push_shared::device::TransportKind;
+
+use crate::{
+    index::SimIndex,
+    life::Life,
+    queue::SimQueue,
+    transport::SimTransport,
+    world::{World, lock},
+};
+
+/// How long a worker that stops may finish what it has.
+const DRAIN: Duration = Duration::from_hours(1);
+
+/// Starts a worker.
+pub(crate) fn start(world: &Arc<World>) -> Life {
+    let life = Life::new(world);
+    let (clock, random) = (life.clone(), world.clone());
+    let dependencies = Dependencies {
+        queue: Arc::new(SimQueue(life.clone())),
+        index: Arc::new(SimIndex(life.clone())),
+        transports: Transports::default()
+            .with(TransportKind::Mqtt, Arc::new(SimTransport(life.clone()))),
+        metrics: Metrics::default(),
+        lanes: LaneHealth::default(),
+        clock: Arc::new(move || clock.now()),
+        random: Arc::new(move || lock(&random.choices).number()),
+    };
+    let stop = life.stopping().clone();
+    tokio::spawn(push_fanout_worker::run(world.settings.clone(), dependencies, DRAIN, stop));
+    life
+}
+
+/// The settings of the workers: small, so that everything that has a bound meets it.
+pub(crate) fn settings(batch: usize, clock_allowance: Duration) -> WorkerSettings {
+    let ms = Duration::from_millis;
+    WorkerSettings {
+        job_prefetch: 2,
+        task_prefetch: 2,
+        bulk: BulkLimits { requests: 1, yields: ms(5) },
+        run: RunLimits { batch, time: ms(25), now_window: ms(5_000), clock_allowance },
+        plan: PlanLimits { partitions: 3, min_slots: 4 },
+        retry: RetryPolicy { first: ms(20), longest: ms(500) },
+        retry_limits: RetryLimits { attempts: 5, backlog: 4 },
+        closing: ClosingLimits { every: ms(20_000), rest: ms(60_000) },
+        index_pause: RetryPolicy { first: ms(50), longest: ms(400) },
+        hold: ms(1_000),
+        ledger_retention: Duration::from_hours(1),
+    }
+}

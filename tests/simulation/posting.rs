@@ -1,0 +1,59 @@
+//! How a producer's pushes come into the queue.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use push_shared::{
+    envelope::{encode_batch, encode_job},
+    ids::{ClientId, MessageId},
+    message::{Audience, Payload},
+    queue::Lane,
+    time::UnixMillis,
+};
+use uuid::Uuid;
+
+use crate::{
+    people::{Copy, Push},
+    world::{World, lock},
+};
+
+/// One acceptance of a push, by a program whose clock says `accepted_at`. It gives the job, and
+/// notes the copy with the push.
+pub(crate) fn accept(
+    world: &World,
+    push: &mut Push,
+    accepted_at: UnixMillis,
+    time_to_live: Duration,
+) -> Vec<u8> {
+    let expires_at = accepted_at.plus(time_to_live);
+    let payload = Payload {
+        message_id: push.id,
+        app_id: world.app.clone(),
+        kind: 2,
+        notification: None,
+        data: Some(BTreeMap::new()),
+        accepted_at,
+        expires_at,
+    };
+    let now_window = world.settings.run.now_window;
+    let deadline = if time_to_live.is_zero() { accepted_at.plus(now_window) } else { expires_at };
+    push.copies.push(Copy { accepted: world.now(), accepted_at, deadline });
+    let copy = push.copies.len() as u64;
+    encode_job(&payload, &push.audience, copy, 0).expect("JSON")
+}
+
+/// The broker takes these jobs as one envelope.
+pub(crate) fn publish(world: &World, jobs: &[Vec<u8>]) {
+    lock(&world.broker).push(Lane::Jobs, encode_batch(jobs));
+    world.changed.notify_waiters();
+}
+
+/// A push that is not accepted yet.
+pub(crate) fn push(number: u128, audience: Audience) -> Push {
+    Push { id: MessageId::from_uuid(Uuid::from_u128(number)), audience, copies: Vec::new() }
+}
+
+/// An audience of named devices.
+pub(crate) fn named(names: &[&str]) -> Audience {
+    let client = |name: &&str| -> ClientId { name.parse().expect("a client id") };
+    Audience::Clients(names.iter().map(client).collect())
+}

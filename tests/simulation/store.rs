@@ -1,0 +1,363 @@
+//! What the index holds: one for all processes, and it survives all of them, though not always
+//! its last writes.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry as Place},
+    hash::{Hash, Hasher},
+};
+
+use push_shared::{
+    app::App,
+    device::{Device, Target},
+    ids::{AppId, ClientId, MessageId},
+    index::Slice,
+    ledger::{Advance, Advanced, Entry, Opened, PartitionState, Plan, Recall, RecallOutcome},
+    pace::PaidUntil,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+use push_tests::invariants::{Violation, equation, never_back};
+
+use crate::{
+    custody::{Custody, Touched},
+    judge::counts,
+    people::Person,
+};
+
+/// Shards of the device list; slots go round them.
+const SHARDS: usize = 3;
+
+/// A write, as it can take effect now or later.
+#[derive(Debug, Clone)]
+pub(crate) enum Write {
+    Open(Box<Opened>),
+    Plan(MessageId, Plan),
+    Advance(MessageId, Box<Advance>),
+    Remove(ClientId),
+}
+
+/// What a write answers.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Open(Box<Entry>),
+    Plan(Option<Plan>),
+    Advance(Advanced),
+    Remove(bool),
+}
+
+/// A write that the index may lose again.
+#[derive(Debug)]
+struct Undo {
+    message: MessageId,
+    before: Option<Entry>,
+    touched: Option<Touched>,
+    /// The hand-over that it saved.
+    saved: Option<usize>,
+    /// Devices that it counted as expired or recalled.
+    written_off: u64,
+}
+
+/// What the index forgot of one message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Forgotten {
+    pub(crate) something: bool,
+    /// After the last look at the whole entry.
+    pub(crate) since_last_look: bool,
+    pub(crate) write_offs: u64,
+}
+
+/// The index's content.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    /// Who is in each slot: a number of [`Store::people`].
+    shards: [Vec<Option<usize>>; SHARDS],
+    /// Every device there ever was.
+    pub(crate) people: Vec<Person>,
+    ledger: BTreeMap<MessageId, Entry>,
+    journal: Vec<Undo>,
+    forgotten: BTreeMap<MessageId, Forgotten>,
+    /// When recalls took effect; none if the index has forgotten it.
+    recalled: BTreeMap<MessageId, Option<UnixMillis>>,
+    /// The only app there is, if it has a pace, and what it has taken.
+    pub(crate) app: Option<App>,
+    pub(crate) paid: PaidUntil,
+}
+
+impl Store {
+    /// Registers a device in a new slot, or in one that became free.
+    pub(crate) fn register(&mut self, device: Device, now: UnixMillis, born: UnixMillis) {
+        let number = self.people.len();
+        self.people.push(Person { device, registered: now, born, removed: None });
+        let free = self.shards.iter_mut().flatten().find(|slot| slot.is_none());
+        match free {
+            Some(slot) => *slot = Some(number),
+            None => self.shards[number % SHARDS].push(Some(number)),
+        }
+    }
+
+    /// Removes a device. False if there was none.
+    pub(crate) fn remove(&mut self, client: &ClientId, now: UnixMillis) -> bool {
+        let is_it = |person: &Person| person.device.client_id == *client;
+        for slot in self.shards.iter_mut().flatten() {
+            if let Some(number) = *slot
+                && is_it(&self.people[number])
+            {
+                self.people[number].removed = Some(now);
+                *slot = None;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Every slot there is.
+    pub(crate) fn extent(&self) -> Vec<Slice> {
+        let slots = |slots: &Vec<_>| u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let slices = (0..).zip(&self.shards);
+        let slices = slices.map(|(shard, s)| Slice { shard, from: 0, to: slots(s) });
+        slices.filter(|slice| slice.to > 0).collect()
+    }
+
+    fn registered(&self) -> impl Iterator<Item = &Person> {
+        self.shards.iter().flatten().flatten().map(|&number| &self.people[number])
+    }
+
+    /// How a device is reached.
+    pub(crate) fn find(&self, client: &ClientId) -> Option<Target> {
+        let mut all = self.registered();
+        all.find(|p| p.device.client_id == *client).map(target)
+    }
+
+    /// The devices of a slice that match, each with its slot.
+    pub(crate) fn matching(
+        &self,
+        slice: Slice,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Vec<(u32, Target)> {
+        let slots = (0..).zip(self.shards.get(slice.shard as usize).into_iter().flatten());
+        slots
+            .filter(|(slot, _)| (slice.from..slice.to).contains(slot))
+            .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
+            .filter(|(_, person)| person.born <= registered_by)
+            .filter(|(_, person)| targeting.matches(&person.device.attributes))
+            .map(|(slot, person)| (slot, target(person)))
+            .collect()
+    }
+
+    /// The ledger of a message.
+    pub(crate) fn entry(&self, message: &MessageId) -> Option<&Entry> {
+        self.ledger.get(message)
+    }
+
+    /// A worker looks at a whole entry, to see whether it is closed.
+    pub(crate) fn look(&mut self, message: &MessageId) -> Option<Entry> {
+        if let Some(forgotten) = self.forgotten.get_mut(message) {
+            forgotten.since_last_look = false;
+        }
+        self.ledger.get(message).cloned()
+    }
+
+    /// A write takes effect; answers what rules that broke as well.
+    pub(crate) fn write(
+        &mut self,
+        write: &Write,
+        custody: &mut Custody,
+        now: UnixMillis,
+    ) -> (Written, Option<Violation>) {
+        match write {
+            Write::Open(opened) => {
+                let message = opened.message_id;
+                let before = self.ledger.get(&message).cloned();
+                let entry = self.open(opened).clone();
+                if before.as_ref() != Some(&entry) {
+                    self.note(message, before, Some(Touched::Message), None, 0);
+                }
+                (Written::Open(Box::new(entry)), None)
+            }
+            Write::Plan(message, plan) => {
+                let before = self.ledger.get(message).cloned();
+                let Some(entry) = self.ledger.get_mut(message) else {
+                    return (Written::Plan(None), None);
+                };
+                let in_force = entry.plan.get_or_insert_with(|| plan.clone()).clone();
+                if before.as_ref().is_some_and(|before| before.plan.is_none()) {
+                    self.note(*message, before, Some(Touched::Message), None, 0);
+                }
+                (Written::Plan(Some(in_force)), None)
+            }
+            Write::Advance(message, step) => {
+                let before = self.ledger.get(message).cloned();
+                let Some(entry) = self.ledger.get_mut(message) else {
+                    return (Written::Advance(Advanced::Unknown), None);
+                };
+                let advanced = entry.advance(step);
+                let mut broken = None;
+                if let (Advanced::Saved { .. }, Some(before)) = (advanced, before) {
+                    let counts =
+                        [&before, &*entry].map(|e| counts(e.targeted, &e.outcomes, e.pending()));
+                    broken = equation(&counts[1]).or_else(|| never_back(&counts[0], &counts[1]));
+                    let saved = custody.saved(*message, step);
+                    let touched = Touched::Partition(step.partition);
+                    let written_off = step.counts.outcomes.expired + step.counts.outcomes.recalled;
+                    self.note(*message, Some(before), Some(touched), saved, written_off);
+                }
+                (Written::Advance(advanced), broken)
+            }
+            Write::Remove(client) => (Written::Remove(self.remove(client, now)), None),
+        }
+    }
+
+    fn open(&mut self, opened: &Opened) -> &Entry {
+        match self.ledger.entry(opened.message_id) {
+            Place::Vacant(place) => place.insert(Entry::begin(opened)),
+            Place::Occupied(place) => {
+                let entry = place.into_mut();
+                if entry.copy.is_none() {
+                    entry.begin_recalled(opened);
+                } else if entry.copy == opened.replaces {
+                    *entry = Entry::begin(opened);
+                }
+                entry
+            }
+        }
+    }
+
+    /// A producer recalls a message.
+    pub(crate) fn recall(
+        &mut self,
+        app: &AppId,
+        message: MessageId,
+        recall: &Recall,
+    ) -> RecallOutcome {
+        let before = self.ledger.get(&message).cloned();
+        let outcome = match self.ledger.entry(message) {
+            Place::Vacant(place) => match recall.ahead {
+                None => RecallOutcome::Unknown,
+                Some(ahead) => {
+                    let entry = Entry::recalled_ahead(app.clone(), message, recall.at, &ahead);
+                    RecallOutcome::Recalled(place.insert(entry).clone())
+                }
+            },
+            Place::Occupied(place) if place.get().is_closed() => {
+                RecallOutcome::AlreadyClosed(place.get().clone())
+            }
+            Place::Occupied(mut place) => {
+                place.get_mut().recalled_at.get_or_insert(recall.at);
+                RecallOutcome::Recalled(place.get().clone())
+            }
+        };
+        if let RecallOutcome::Recalled(_) = outcome {
+            self.recalled.insert(message, Some(recall.at));
+            self.note(message, before, None, None, 0);
+        }
+        outcome
+    }
+
+    /// For how long a recall of this message has been in force.
+    pub(crate) fn recalled_for(&self, message: &MessageId, now: UnixMillis) -> Option<u64> {
+        let at = self.recalled.get(message).copied().flatten()?;
+        Some(now.since(at).as_millis() as u64)
+    }
+
+    /// Whether there was a recall of this message.
+    pub(crate) fn was_recalled(&self, message: &MessageId) -> bool {
+        self.recalled.contains_key(message)
+    }
+
+    fn note(
+        &mut self,
+        message: MessageId,
+        before: Option<Entry>,
+        touched: Option<Touched>,
+        saved: Option<usize>,
+        written_off: u64,
+    ) {
+        self.journal.push(Undo { message, before, touched, saved, written_off });
+    }
+
+    /// How many writes the index could lose.
+    pub(crate) fn journal_len(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// The message that was written last.
+    pub(crate) fn last_written(&self) -> Option<MessageId> {
+        self.journal.last().map(|undo| undo.message)
+    }
+
+    /// The index loses its last writes.
+    pub(crate) fn forget(
+        &mut self,
+        writes: usize,
+        custody: &mut Custody,
+    ) -> Vec<(MessageId, Touched)> {
+        let mut forgotten = Vec::new();
+        for _ in 0..writes {
+            let Some(undo) = self.journal.pop() else { break };
+            match &undo.before {
+                Some(entry) => self.ledger.insert(undo.message, entry.clone()),
+                None => self.ledger.remove(&undo.message),
+            };
+            forgotten.extend(undo.touched.map(|touched| (undo.message, touched)));
+            self.forgot(undo, custody);
+        }
+        forgotten
+    }
+
+    /// The index loses everything that it knows of a message.
+    pub(crate) fn forget_entry(&mut self, message: MessageId, custody: &mut Custody) {
+        let (lost, kept) =
+            std::mem::take(&mut self.journal).into_iter().partition(|u| u.message == message);
+        self.journal = kept;
+        self.ledger.remove(&message);
+        let lost: Vec<Undo> = lost;
+        for undo in lost {
+            self.forgot(undo, custody);
+        }
+    }
+
+    fn forgot(&mut self, undo: Undo, custody: &mut Custody) {
+        let Undo { message, touched, saved, written_off, .. } = undo;
+        if self.ledger.get(&message).is_none_or(|entry| entry.recalled_at.is_none())
+            && let Some(recalled) = self.recalled.get_mut(&message)
+        {
+            *recalled = None;
+        }
+        let Some(touched) = touched else { return };
+        let forgotten = self.forgotten.entry(message).or_default();
+        forgotten.something = true;
+        forgotten.since_last_look = true;
+        forgotten.write_offs += written_off;
+        custody.forgotten(saved, message, touched);
+    }
+
+    /// What the index forgot of a message.
+    pub(crate) fn forgotten(&self, message: &MessageId) -> Forgotten {
+        self.forgotten.get(message).copied().unwrap_or_default()
+    }
+
+    /// Adds what the store holds to a fingerprint; claims without their random numbers.
+    pub(crate) fn hash(&self, to: &mut impl Hasher) {
+        self.shards.hash(to);
+        self.recalled.values().filter(|at| at.is_some()).count().hash(to);
+        for entry in self.ledger.values() {
+            let Entry { copy, recalled_at, plan, targeted, outcomes, retried, .. } = entry;
+            (copy, recalled_at.is_some(), plan.is_some(), targeted).hash(to);
+            (outcomes.sent, &outcomes.failed, outcomes.expired, outcomes.recalled).hash(to);
+            retried.hash(to);
+            for (number, partition) in &entry.partitions {
+                let PartitionState { claim, step, checkpoint } = &partition.state;
+                (number, claim.map(|claim| claim.generation), step, checkpoint).hash(to);
+                for leftover in &partition.leftovers {
+                    (leftover.attempt, leftover.unanswered, &leftover.clients).hash(to);
+                }
+            }
+        }
+    }
+}
+
+fn target(person: &Person) -> Target {
+    let Device { client_id, transport, token, .. } = &person.device;
+    Target { client_id: client_id.clone(), transport: *transport, token: token.clone() }
+}

@@ -1,0 +1,104 @@
+//! A server that is short of memory or disk: it takes no messages until the alarm ends.
+
+use std::{sync::Arc, time::Duration};
+
+use push_shared::queue::{
+    Lane, Queue, QueueError,
+    amqp::{AmqpQueue, AmqpSettings},
+};
+use push_tests::{eventually, namespace, servers::RabbitMq};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::tools::{DEADLINE, assert_quiet, chain, next_acked, payload};
+
+/// What is to happen at once has this long, on a busy machine.
+const SOON: Duration = Duration::from_secs(3);
+
+const MEMORY: &str = "set_vm_memory_high_watermark";
+const DISK: &str = "set_disk_free_limit";
+
+async fn connect(server: &RabbitMq, settings: AmqpSettings) -> Arc<AmqpQueue> {
+    Arc::new(AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap())
+}
+
+/// Publishes a message in a task of its own.
+fn publish(queue: &Arc<AmqpQueue>, message: &str) -> JoinHandle<Result<(), QueueError>> {
+    let (queue, message) = (queue.clone(), payload(message));
+    tokio::spawn(async move { queue.publish(Lane::Jobs, message).await })
+}
+
+/// What became of a publish that is to be refused at once: the reason.
+async fn refused(publish: JoinHandle<Result<(), QueueError>>) -> String {
+    match timeout(SOON, publish).await.expect("an answer at once").unwrap() {
+        Err(QueueError::Blocked(reason)) => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_later_is_refused() {
+    let server = RabbitMq::start().await.unwrap();
+    // It would soon take an unconfirmed publish for overdue.
+    let settings = AmqpSettings {
+        heartbeat: Duration::from_secs(1),
+        publish_timeout: Duration::from_millis(200),
+        publishes_in_flight: 1,
+        ..AmqpSettings::default()
+    };
+    let queue = connect(&server, settings).await;
+    server.control(&[MEMORY, "0"]).await.unwrap();
+    // RabbitMQ says that it takes nothing when it is given something. That has the only place.
+    let in_flight = publish(&queue, "in flight");
+    let waiting = [publish(&queue, "waits for a place"), publish(&queue, "the same")];
+    for publish in waiting {
+        assert_eq!(refused(publish).await, "low on memory");
+    }
+    assert_eq!(refused(publish(&queue, "comes later")).await, "low on memory");
+    // The length of the fault: by far longer than a confirm may take.
+    sleep(Duration::from_secs(3)).await;
+    assert!(!in_flight.is_finished(), "it was given up: {:?}", in_flight.await);
+    assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
+    assert!(matches!(queue.takes_messages().await, Err(QueueError::Blocked(_))));
+
+    server.control(&[MEMORY, "0.9"]).await.unwrap();
+    timeout(DEADLINE, in_flight).await.expect("in time").unwrap().unwrap();
+    assert_eq!(*queue.blocked().borrow(), None);
+    queue.ping().await.unwrap();
+    queue.takes_messages().await.unwrap();
+    publish(&queue, "afterwards").await.unwrap().unwrap();
+    let mut consumer = queue.consume(Lane::Jobs, 10).await.unwrap();
+    assert_eq!(next_acked(&mut consumer).await, "in flight");
+    assert_eq!(next_acked(&mut consumer).await, "afterwards");
+    assert_quiet(&mut consumer).await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_hear_of_an_alarm_and_closing_does_not_wait_for_its_end() {
+    let server = RabbitMq::start().await.unwrap();
+    let queue = connect(&server, AmqpSettings::default()).await;
+    for letter in ["first", "second"] {
+        queue.publish_dead(Lane::Jobs, payload(letter), "a reason").await.unwrap();
+    }
+    server.control(&[DISK, "1000000GB"]).await.unwrap();
+    let replay = async || {
+        let error = timeout(SOON, queue.replay_dead(None)).await.expect("in time").unwrap_err();
+        let text = chain(&error);
+        if text.contains("low on disk") { Ok(()) } else { Err(text) }
+    };
+    replay().await.unwrap();
+    replay().await.unwrap();
+    // The next session does not know of the alarm, and hears of it as the first one did.
+    server.control(&["close_all_connections", "maintenance"]).await.unwrap();
+    eventually("the announcement ends with its session", DEADLINE, async || {
+        queue.ping().await.map_err(|error| chain(&error))
+    })
+    .await;
+    eventually("the next session hears of the alarm", DEADLINE, replay).await;
+    let begun = Instant::now();
+    queue.close().await;
+    assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+}
