@@ -9,11 +9,12 @@ use push_shared::{
     queue::Queue,
     time::UnixMillis,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     control::{
-        Clock, Random, jitter,
+        Clock, Random,
+        hold::Hold,
+        jitter,
         pace::Paces,
         priority::IndexPriority,
         retry::RetryPolicy,
@@ -126,9 +127,9 @@ impl Context {
     pub(crate) async fn pace(
         &self,
         app: &AppKey,
-        stopping: &CancellationToken,
+        hold: &Hold<'_>,
     ) -> Result<Option<NonZeroU32>, GaveUp> {
-        self.paces.of(app, &*self.index, &self.waiting, stopping).await
+        self.paces.of(app, &*self.index, &self.waiting, hold).await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use push_shared::{
+    ledger::MOST_PARTITIONS,
     queue::MAX_DELAY,
     settings::{Mistakes, address, count, duration},
 };
@@ -184,7 +185,7 @@ impl WorkerArgs {
         let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
         let bulk_requests = m.take("--bulk-requests", &self.bulk_requests, count(1, 1000));
         let batch = m.take("--batch", &self.batch, count(1, 100_000));
-        let strands = m.take("--strands", &self.strands, count(1, 4096));
+        let strands = m.take("--strands", &self.strands, count(1, MOST_PARTITIONS as usize));
         let min_slots =
             m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
         let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));

@@ -41,6 +41,9 @@ pub enum BadEnvelope {
     /// A task that does not say what is to be done, or says two things.
     #[error("not a readable envelope: it must ask for exactly one of partition and closing")]
     Work,
+    /// A task of a partition that no plan has.
+    #[error("not a readable envelope: there is no partition {0}")]
+    Partition(u32),
 }
 
 /// One accepted push.

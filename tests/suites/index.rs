@@ -90,6 +90,7 @@ suite! {
         a_copy_replaces_only_the_one_that_it_names,
         a_recall_is_told_to_every_batch_that_follows,
         what_has_an_outcome_cannot_be_recalled,
+        a_message_that_expired_unsent_can_be_recalled_and_is_not_replaced_then,
         a_message_can_be_recalled_before_it_begins,
         an_early_recall_counts_in_its_own_app_only,
         an_entry_belongs_to_its_app,

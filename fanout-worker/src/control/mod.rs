@@ -1,9 +1,10 @@
 //! What decides when something may be done: how long to wait before another try, how fast an app
 //! is sent to, and who uses the index first.
 //!
-//! Nothing here reads a clock or draws a random number by itself: [`Clock`] and [`Random`] are
+//! Nothing here reads a wall clock or draws a random number by itself: [`Clock`] and [`Random`] are
 //! passed in, so that a simulation owns them.
 
+pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod priority;
 pub(crate) mod retry;

@@ -13,10 +13,10 @@ use push_shared::{
 };
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Clock,
+    hold::Hold,
     waiting::{GaveUp, Waiting},
 };
 
@@ -48,13 +48,13 @@ impl Paces {
         app: &AppKey,
         index: &dyn Index,
         waiting: &Waiting,
-        stopping: &CancellationToken,
+        hold: &Hold<'_>,
     ) -> Result<Option<NonZeroU32>, GaveUp> {
         match self.0.get(app) {
             Some(known) if Instant::now() < known.until => return Ok(known.pace),
             _ => {}
         }
-        let record = waiting.for_index(stopping, || index.app(&app.id)).await?.value;
+        let record = waiting.for_index(hold, || index.app(&app.id)).await?.value;
         let pace = record.filter(|record| AppKey::from(record) == *app).and_then(|app| app.pace);
         self.0.insert(app.clone(), Known { pace, until: Instant::now() + FRESH });
         Ok(pace)
@@ -87,7 +87,7 @@ impl Allowance {
         devices: usize,
         (index, clock): (&dyn Index, &Clock),
         waiting: &Waiting,
-        stopping: &CancellationToken,
+        hold: &Hold<'_>,
     ) -> Result<bool, GaveUp> {
         let (Some(pace), 1..) = (self.pace, devices) else { return Ok(true) };
         let devices = u32::try_from(devices).unwrap_or(u32::MAX);
@@ -96,7 +96,7 @@ impl Allowance {
             let take = Take { devices, pace, taker: self.taker, now: clock() };
             async move { index.take_pace(app, &take).await }
         };
-        let taken = waiting.for_index(stopping, take).await?.value;
+        let taken = waiting.for_index(hold, take).await?.value;
         self.next_at = taken.next_at;
         Ok(taken.granted)
     }
@@ -104,7 +104,43 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use push_shared::{
+        app::App,
+        index::{
+            Apps,
+            sqlite::{SqliteIndex, SqliteIndexSettings},
+        },
+        secret::Secret,
+    };
+    use tempfile::TempDir;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::control::retry::RetryPolicy;
+
+    #[tokio::test]
+    async fn a_push_for_a_removed_app_has_no_pace_of_the_next_app_of_its_name() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("index.sqlite3");
+        let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
+        let first = AppKey::first("app".parse().unwrap());
+        let pace = NonZeroU32::new(7);
+        let record = App::new(first.id.clone(), &Secret::generate(), UnixMillis(0));
+        let record = App { pace, ..record };
+        assert!(index.create_app(&record).await.unwrap());
+        assert!(index.remove_app(&first.id).await.unwrap());
+        assert!(index.create_app(&record).await.unwrap());
+        let second = AppKey { generation: 1, ..first.clone() };
+        let policy = RetryPolicy { first: Duration::ZERO, longest: Duration::ZERO };
+        let waiting = Waiting { policy, hold: Duration::ZERO, random: Arc::new(|| 0) };
+        let (paces, stopping) = (Paces::default(), CancellationToken::new());
+        let hold = waiting.hold(&|| true, &stopping);
+        let of = async |app| paces.of(app, &index, &waiting, &hold).await.unwrap();
+        assert_eq!(of(&second).await, pace);
+        assert_eq!(of(&first).await, None);
+    }
 
     #[test]
     fn a_batch_is_no_larger_than_half_a_seconds_worth() {

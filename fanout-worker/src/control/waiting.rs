@@ -5,8 +5,8 @@
 //! delivery, and an outage would turn healthy messages into dead letters.
 //!
 //! Work that gets stuck: RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes.
-//! So a wait for the index ends after [`Waiting::hold`], and the message is handed on to come back
-//! later. A wait for the queue has no such end: there is nowhere else to hand the message to.
+//! So a wait for the index ends when a message was kept for [`Waiting::hold`], and the message is
+//! handed on to come back later. A wait for the queue has no such end: there is nowhere else to hand the message to.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Random, jitter, retry::RetryPolicy};
+use super::{Random, hold::Hold, jitter, retry::RetryPolicy};
 
 /// Why a step was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum GaveUp {
 pub(crate) struct Waiting {
     /// The pauses between tries.
     pub(crate) policy: RetryPolicy,
-    /// How long the index is waited for with a message in work.
+    /// How long a message is kept.
     pub(crate) hold: Duration,
     /// Where jitter comes from.
     pub(crate) random: Random,
@@ -48,21 +48,47 @@ pub(crate) struct Answer<T> {
 }
 
 impl Waiting {
-    /// Tries a step until the index answers. The first try is made even when the worker stops, so
-    /// that a batch that was sent is saved if it can be.
+    /// Begins to keep a queue message.
+    pub(crate) fn hold<'a>(
+        &self,
+        is_held: &'a (dyn Fn() -> bool + Sync),
+        stopping: &'a CancellationToken,
+    ) -> Hold<'a> {
+        Hold::new(is_held, self.hold, stopping)
+    }
+
+    /// Tries a step until the index answers. The first try is made even when the worker stops or
+    /// has kept the message for long, so that a batch that was sent is saved if it can be.
     pub(crate) async fn for_index<T, F>(
         &self,
-        stopping: &CancellationToken,
+        hold: &Hold<'_>,
         step: impl Fn() -> F,
     ) -> Result<Answer<T>, GaveUp>
     where
         F: Future<Output = Result<T, IndexError>>,
     {
-        let begun = Instant::now();
+        self.for_index_in_turn(hold, || std::future::ready(()), step).await
+    }
+
+    /// The same, where each try waits for its turn: nothing is kept of it in between, or all others
+    /// would wait as long as this one does.
+    pub(crate) async fn for_index_in_turn<T, F, W>(
+        &self,
+        hold: &Hold<'_>,
+        turn: impl Fn() -> W,
+        step: impl Fn() -> F,
+    ) -> Result<Answer<T>, GaveUp>
+    where
+        F: Future<Output = Result<T, IndexError>>,
+        W: Future,
+    {
         let mut attempt = 0;
         loop {
+            let turn = turn().await;
             let asked_at = Instant::now();
-            let error = match step().await {
+            let answer = step().await;
+            drop(turn);
+            let error = match answer {
                 Ok(value) => {
                     if attempt > 0 {
                         info!("the index answers again");
@@ -75,18 +101,18 @@ impl Waiting {
             if attempt == 0 {
                 warn!(error = &error as &dyn std::error::Error, "waiting for the index");
             }
-            if begun.elapsed() >= self.hold {
+            if hold.is_over() {
                 return Err(GaveUp::TooLong);
             }
-            self.pause(&mut attempt, stopping).await?;
+            self.pause(&mut attempt, hold.stopping()).await?;
         }
     }
 
-    /// Publishes until the queue confirms. A publish fails only when its session has ended, so
-    /// what an earlier try published may be stored as well.
+    /// Publishes until the queue confirms. A publish whose session has ended may be stored as well
+    /// as the one that follows it.
     pub(crate) async fn for_publish<F>(
         &self,
-        stopping: &CancellationToken,
+        hold: &Hold<'_>,
         publish: impl Fn() -> F,
     ) -> Result<(), GaveUp>
     where
@@ -102,7 +128,7 @@ impl Waiting {
             if attempt == 0 {
                 warn!(error = &error as &dyn std::error::Error, "waiting for the queue");
             }
-            self.pause(&mut attempt, stopping).await?;
+            self.pause(&mut attempt, hold.stopping()).await?;
         }
     }
 
@@ -149,6 +175,9 @@ mod tests {
 
     use super::*;
 
+    /// How long an answer takes.
+    const ANSWER: Duration = Duration::from_millis(10);
+
     fn waiting() -> Waiting {
         Waiting {
             policy: RetryPolicy {
@@ -158,6 +187,10 @@ mod tests {
             hold: Duration::from_mins(10),
             random: Arc::new(|| u64::MAX),
         }
+    }
+
+    fn hold(stopping: &CancellationToken) -> Hold<'_> {
+        Hold::new(&|| true, waiting().hold, stopping)
     }
 
     fn unsure() -> IndexError {
@@ -173,22 +206,39 @@ mod tests {
         let tries = Cell::new(0);
         let step = async || {
             tries.set(tries.get() + 1);
-            if tries.get() < 10 { Err(unsure()) } else { Ok(7) }
+            if tries.get() < 10 {
+                return Err(unsure());
+            }
+            tokio::time::sleep(ANSWER).await;
+            Ok(7)
         };
         let started = Instant::now();
-        let answer = waiting().for_index(&CancellationToken::new(), step).await.unwrap();
+        let answer = waiting().for_index(&hold(&CancellationToken::new()), step).await.unwrap();
         assert_eq!((answer.value, tries.get()), (7, 10));
-        assert_eq!(started.elapsed(), Duration::from_millis(6_300 + 3 * 5_000));
-        assert_eq!(answer.asked_at, Instant::now());
+        assert_eq!(started.elapsed(), ANSWER + Duration::from_millis(6_300 + 3 * 5_000));
+        assert_eq!(answer.asked_at, Instant::now() - ANSWER, "what it says may be as old");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_index_that_is_away_for_too_long_ends_the_wait() {
         let started = Instant::now();
         let step = async || Err::<(), _>(refused());
-        let gave_up = waiting().for_index(&CancellationToken::new(), step).await.unwrap_err();
+        let gave_up =
+            waiting().for_index(&hold(&CancellationToken::new()), step).await.unwrap_err();
         assert_eq!(gave_up, GaveUp::TooLong);
         assert!(started.elapsed() >= waiting().hold);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_is_kept_for_one_time_whatever_is_asked_for_it() {
+        let (stopping, started) = (CancellationToken::new(), Instant::now());
+        let hold = hold(&stopping);
+        for _ in 0..100 {
+            let step = async || Err::<(), _>(refused());
+            let gave_up = waiting().for_index(&hold, step).await.unwrap_err();
+            assert_eq!(gave_up, GaveUp::TooLong);
+        }
+        assert!(started.elapsed() < waiting().hold + waiting().policy.longest * 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,10 +248,10 @@ mod tests {
             tries.set(tries.get() + 1);
             if tries.get() < 5 { Err(QueueError::Unavailable("gone".into())) } else { Ok(()) }
         };
-        assert_eq!(waiting().for_publish(&CancellationToken::new(), publish).await, Ok(()));
+        assert_eq!(waiting().for_publish(&hold(&CancellationToken::new()), publish).await, Ok(()));
         assert_eq!(tries.get(), 5);
         let closed = async || Err(QueueError::Closed);
-        let gave_up = waiting().for_publish(&CancellationToken::new(), closed).await;
+        let gave_up = waiting().for_publish(&hold(&CancellationToken::new()), closed).await;
         assert_eq!(gave_up, Err(GaveUp::Interrupted));
     }
 
@@ -225,10 +275,10 @@ mod tests {
     async fn stopping_ends_the_wait_and_what_is_broken_is_not_tried_again() {
         let stopping = CancellationToken::new();
         stopping.cancel();
-        let gave_up = waiting().for_index(&stopping, async || Err::<(), _>(unsure())).await;
+        let gave_up = waiting().for_index(&hold(&stopping), async || Err::<(), _>(unsure())).await;
         assert_eq!(gave_up.unwrap_err(), GaveUp::Interrupted);
         let broken = async || Err::<(), _>(IndexError::Corrupt("x".into()));
-        let gave_up = waiting().for_index(&CancellationToken::new(), broken).await;
+        let gave_up = waiting().for_index(&hold(&CancellationToken::new()), broken).await;
         assert_eq!(gave_up.unwrap_err(), GaveUp::Broken("x".into()));
     }
 }

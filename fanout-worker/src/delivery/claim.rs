@@ -10,11 +10,15 @@
 //!   a later one, whatever it believes about its session.
 //! - A message that was handed on before it was known whether one of its deliveries had claimed
 //!   continues that claim ([`Earlier`]).
+//! - Two messages may have one number (a publish of a copy byte for byte was repeated). The one
+//!   that finds the other's claim is put off.
 //! - Every other message continues an older generation: a stale copy.
 //!
 //! A worker keeps its message until the partition has ended or a message that continues its own
 //! claim is confirmed. So the claim in the ledger always has a message in the queue, and a stale
 //! copy can be acknowledged without a look at what the owner does.
+
+use std::cmp::Ordering;
 
 use push_shared::{
     envelope::{Job, PartitionTask, Unsaved},
@@ -24,21 +28,21 @@ use push_shared::{
     },
 };
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
     opening::{Opening, open},
     run::RunEnd,
 };
-use crate::context::Context;
+use crate::{context::Context, control::hold::Hold};
 
 /// How often a claim is tried against others that claim meanwhile, before the partition is put
 /// off.
 const TRIES: u32 = 8;
 
-/// The most messages whose claims another one continues. One is added only when the index answered
-/// no look for as long as a message is held, and the message before had tried to claim.
+/// The most messages whose claims another one continues. One is added when a message is handed on
+/// that may have claimed and does not know it: the index was away for as long as a message is held,
+/// or the worker stopped.
 const MOST_CONTINUED: usize = 8;
 
 /// With what a partition is claimed.
@@ -58,6 +62,9 @@ pub(crate) struct Ticket {
     pub(crate) continues: Vec<Earlier>,
     /// This delivery has tried to claim, and does not know whether it has.
     pub(crate) tried: bool,
+    /// The last generation that this delivery claimed. If the index forgot it, the next claim has
+    /// a later one: a state of the partition must never look like another one that was forgotten.
+    pub(crate) claimed: u64,
     /// What was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
 }
@@ -66,7 +73,8 @@ impl Ticket {
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
         let PartitionTask { partition, parent, nonce, ref continues, ref unsaved, .. } = *task;
         let (continues, unsaved) = (continues.clone(), unsaved.clone());
-        Self { partition, parent, nonce, delivery, owner, continues, tried: false, unsaved }
+        let (tried, claimed) = (false, 0);
+        Self { partition, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
     }
 
     /// This delivery tries to claim in place of `held`.
@@ -76,8 +84,9 @@ impl Ticket {
     }
 
     /// It has claimed.
-    fn has_claimed(&mut self) {
+    pub(crate) fn has_claimed(&mut self, claim: &Claim) {
         self.tried = false;
+        self.claimed = claim.generation;
         self.continues.clear();
     }
 
@@ -108,6 +117,8 @@ pub(crate) enum Worth {
     Stale,
     /// A later delivery of the same message has the partition.
     Superseded,
+    /// There are two messages with one number, and the other one has claimed.
+    Twin,
     /// This delivery owns the partition.
     Mine,
     /// It may claim with this claim. `again`: in place of another delivery of the same message.
@@ -120,23 +131,24 @@ pub(crate) fn decide(state: &PartitionState, ticket: &Ticket) -> Worth {
         return Worth::Ended;
     }
     let claim = |after: u64, again| {
-        let generation = after.max(ticket.parent).saturating_add(1);
+        let generation = after.max(ticket.parent).max(ticket.claimed).saturating_add(1);
         let Ticket { nonce, delivery, owner, .. } = *ticket;
         Worth::Claim { claim: Claim { generation, nonce, delivery, owner }, again }
     };
     match state.claim {
         Some(held) if held.owner == ticket.owner => Worth::Mine,
-        Some(held) if held.nonce == ticket.nonce => {
-            if held.delivery > ticket.delivery {
-                Worth::Superseded
-            } else {
-                claim(held.generation, true)
-            }
-        }
+        Some(held) if held.nonce == ticket.nonce => match held.delivery.cmp(&ticket.delivery) {
+            Ordering::Greater => Worth::Superseded,
+            Ordering::Equal if ticket.claimed == 0 => Worth::Twin,
+            Ordering::Equal | Ordering::Less => claim(held.generation, true),
+        },
         Some(held) if ticket.continues.iter().any(|earlier| earlier.covers(&held)) => {
             claim(held.generation, false)
         }
-        Some(held) if held.generation > ticket.parent => Worth::Stale,
+        // Older than what this delivery claimed itself: the index forgot that claim.
+        Some(held) if held.generation > ticket.parent && held.generation >= ticket.claimed => {
+            Worth::Stale
+        }
         held => claim(held.map_or(0, |held| held.generation), false),
     }
 }
@@ -161,9 +173,8 @@ pub(crate) struct Claiming<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
-    /// Whether the queue message still belongs to this worker.
-    pub(crate) is_held: &'a (dyn Fn() -> bool + Sync),
-    pub(crate) stopping: &'a CancellationToken,
+    /// The queue message.
+    pub(crate) hold: &'a Hold<'a>,
 }
 
 impl Claiming<'_> {
@@ -183,8 +194,14 @@ impl Claiming<'_> {
                 Worth::Ended => return Err(RunEnd::Finished),
                 Worth::Stale => return Err(RunEnd::Stale),
                 Worth::Superseded => return Err(RunEnd::Superseded),
+                // The other one has its time to finish; a message that continues its claim is
+                // there if it does not.
+                Worth::Twin => {
+                    ticket.tried = true;
+                    return Err(RunEnd::Contended);
+                }
                 // The queue has given the message to another consumer, which claims with it.
-                Worth::Claim { again: true, .. } if !(self.is_held)() => {
+                Worth::Claim { again: true, .. } if !self.hold.is_held() => {
                     return Err(RunEnd::Superseded);
                 }
                 Worth::Mine => {
@@ -194,7 +211,7 @@ impl Claiming<'_> {
                         delivery: ticket.delivery,
                         owner: ticket.owner,
                     });
-                    ticket.has_claimed();
+                    ticket.has_claimed(&claim);
                     if let Some(step) = self.unsaved_step(ticket, claim, &view.partition) {
                         if let Some(owned) = self.take(step, claim, view, false).await? {
                             return Ok(owned);
@@ -227,7 +244,7 @@ impl Claiming<'_> {
                         });
                     ticket.tries(view.partition.state.claim);
                     if let Some(owned) = self.take(step, claim, view, again).await? {
-                        ticket.has_claimed();
+                        ticket.has_claimed(&claim);
                         return Ok(owned);
                     }
                 }
@@ -242,21 +259,36 @@ impl Claiming<'_> {
         let (context, head) = (self.context, &self.job.head);
         for _ in 0..TRIES {
             let look = || context.index.partition(&head.app_id, &head.message_id, ticket.partition);
-            let answer = context.waiting.for_index(self.stopping, look).await?;
+            let answer = context.waiting.for_index(self.hold, look).await?;
             if let Some(view) = answer.value
                 && view.copy == Some(self.job.copy)
             {
+                if !self.is_planned().await? {
+                    return Err(RunEnd::Stale);
+                }
                 return Ok((view, answer.asked_at));
             }
-            match open(context, self.job, self.plan.cloned(), None, self.stopping).await? {
+            match open(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Opening::Open(..) => {
                     warn!(message_id = %head.message_id, "the ledger had no entry: opened again");
                 }
                 Opening::Repeated => return Err(RunEnd::Stale),
-                Opening::After(time) => return Err(RunEnd::Waiting(time)),
+                Opening::After(time) => return Err(RunEnd::Behind(time)),
             }
         }
         Err(RunEnd::Contended)
+    }
+
+    /// Makes sure that the ledger has the plan that this message's slices are part of. An index that
+    /// forgot its last writes may have lost it, and a job that is delivered again cuts another one
+    /// if devices have registered since: two plans side by side would reach some devices twice and
+    /// others never. False if another plan is in force, which has messages of its own.
+    async fn is_planned(&self) -> Result<bool, RunEnd> {
+        let Some(plan) = self.plan.filter(|plan| plan.is_shared()) else { return Ok(true) };
+        let (context, message) = (self.context, &self.job.head.message_id);
+        let fix = || context.index.plan(message, plan);
+        let in_force = context.waiting.for_index(self.hold, fix).await?.value;
+        Ok(in_force.is_none_or(|in_force| in_force == *plan))
     }
 
     /// The step that saves what was sent before, if the partition is where that began.
@@ -295,7 +327,7 @@ impl Claiming<'_> {
     ) -> Result<Option<Owned>, RunEnd> {
         let message = &self.job.head.message_id;
         let advance = || self.context.index.advance(message, &step);
-        let answer = self.context.waiting.for_index(self.stopping, advance).await?;
+        let answer = self.context.waiting.for_index(self.hold, advance).await?;
         let Advanced::Saved { recalled } = answer.value else { return Ok(None) };
         if again {
             info!(message_id = %message, partition = step.partition, "taken over");
@@ -318,8 +350,8 @@ mod tests {
     use super::*;
 
     fn ticket(parent: u64, nonce: u64, owner: u64) -> Ticket {
-        let (delivery, continues, tried, unsaved) = (2, Vec::new(), false, None);
-        Ticket { partition: 0, parent, nonce, delivery, owner, continues, tried, unsaved }
+        let (delivery, continues, tried, claimed, unsaved) = (2, Vec::new(), false, 0, None);
+        Ticket { partition: 0, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
     }
 
     fn held(generation: u64, nonce: u64, owner: u64) -> PartitionState {
@@ -348,6 +380,25 @@ mod tests {
         let mut by_second = held(4, 5, 2);
         by_second.claim = by_second.claim.map(|claim| Claim { delivery: 2, ..claim });
         assert_eq!(decide(&by_second, &first), Worth::Superseded);
+    }
+
+    #[test]
+    fn a_claim_that_the_index_forgot_is_made_again_with_a_later_generation() {
+        let mut ticket = ticket(2, 5, 7);
+        ticket.has_claimed(&Claim { generation: 3, nonce: 5, delivery: 2, owner: 7 });
+        assert_eq!(decide(&held(2, 4, 1), &ticket), claims(4, 5, 7, false));
+        assert_eq!(decide(&held(3, 5, 1), &ticket), claims(4, 5, 7, true));
+        ticket.has_claimed(&Claim { generation: 4, nonce: 5, delivery: 2, owner: 7 });
+        assert_eq!(decide(&held(3, 4, 1), &ticket), claims(5, 5, 7, false), "it was claimed over");
+        assert_eq!(decide(&held(4, 4, 1), &ticket), Worth::Stale, "another one claims as well");
+    }
+
+    #[test]
+    fn the_second_of_two_messages_with_one_number_waits_and_then_continues_the_first() {
+        let mut second = Ticket { delivery: 1, ..ticket(2, 5, 2) };
+        assert_eq!(decide(&held(3, 5, 1), &second), Worth::Twin);
+        second.tried = true;
+        assert_eq!(second.handed_on(), [Earlier { nonce: 5, delivery: 1 }]);
     }
 
     #[test]

@@ -6,18 +6,20 @@ use push_shared::{
     message::Audience,
     time::UnixMillis,
 };
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::plan;
-use crate::{context::Context, control::waiting::GaveUp};
+use crate::{
+    context::Context,
+    control::{hold::Hold, waiting::GaveUp},
+};
 
 /// What opening an entry came to.
 #[derive(Debug)]
 pub(crate) enum Opening {
     /// The entry is this copy's, and planned.
     Open(Box<Entry>, Plan),
-    /// Another copy of the message was accepted before and is sent in place of this one.
+    /// The entry is another copy's and stays so: this copy is done with.
     Repeated,
     /// Another copy was accepted before. Should it end without being sent to any device, then this
     /// one is sent: to be looked at again at this time.
@@ -31,7 +33,7 @@ pub(crate) async fn open(
     job: &Job,
     plan: Option<Plan>,
     claim: Option<Claim>,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<Opening, GaveUp> {
     let head = &job.head;
     // A push to named devices needs no look at the index to be planned.
@@ -49,17 +51,21 @@ pub(crate) async fn open(
     };
     let entry = loop {
         let open = || context.index.open(&opened);
-        let entry = context.waiting.for_index(stopping, open).await?.value;
+        let entry = context.waiting.for_index(hold, open).await?.value;
         match entry.copy {
             Some(copy) if copy == job.copy => break entry,
-            Some(copy) if opened.replaces != Some(copy) && ended_unsent(context, &entry) => {
+            Some(copy)
+                if opened.replaces != Some(copy)
+                    && ends_after(job, &entry)
+                    && ended_unsent(context, &entry) =>
+            {
                 opened.replaces = Some(copy);
             }
             _ if may_end_unsent(&entry, job) => {
                 return Ok(Opening::After(next_look(entry.expires_at, context.now())));
             }
             _ => {
-                info!(message_id = %head.message_id, "repeated request, already accepted");
+                info!(message_id = %head.message_id, "another copy of this request is the one that counts");
                 return Ok(Opening::Repeated);
             }
         }
@@ -72,13 +78,13 @@ pub(crate) async fn open(
         None => {
             let app = job.app();
             let extent = || context.index.extent(&app);
-            let extent = context.waiting.for_index(stopping, extent).await?.value;
+            let extent = context.waiting.for_index(hold, extent).await?.value;
             plan::cut(&extent, context.plan.partitions, context.plan.min_slots)
         }
     };
     let fix = || context.index.plan(&head.message_id, &plan);
     // No entry: it was lost just now. The claim, which comes next, opens it again.
-    let plan = context.waiting.for_index(stopping, fix).await?.value.unwrap_or(plan);
+    let plan = context.waiting.for_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Opening::Open(Box::new(entry), plan))
 }
 
@@ -91,19 +97,18 @@ fn ended_unsent(context: &Context, entry: &Entry) -> bool {
         at.max(now_or_never).plus(context.closing.rest)
     });
     let is_forgotten = end.is_some_and(|end| context.now() > end);
-    let ended = if entry.is_closed() { entry.outcomes.expired > 0 } else { is_forgotten };
-    ended && is_unsent(entry)
+    entry.ended_unsent() || (!entry.is_closed() && is_forgotten && entry.is_unsent())
+}
+
+/// Whether this copy expires after the one that the entry is about. Only such a copy takes its
+/// place: otherwise a late message of the first copy would replace the second one again.
+fn ends_after(job: &Job, entry: &Entry) -> bool {
+    entry.expires_at.is_some_and(|at| at < job.head.expires_at)
 }
 
 /// Whether a copy is still worked on that may expire before this one does.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
-    let ends_earlier = entry.expires_at.is_some_and(|at| at < job.head.expires_at);
-    !entry.is_closed() && ends_earlier && is_unsent(entry)
-}
-
-fn is_unsent(entry: &Entry) -> bool {
-    let outcomes = &entry.outcomes;
-    entry.recalled_at.is_none() && outcomes.sent == 0 && outcomes.failed.is_empty()
+    !entry.is_closed() && ends_after(job, entry) && entry.is_unsent()
 }
 
 /// When to look again at a copy that may end unsent: when it expires; then later and later, for

@@ -28,8 +28,8 @@ use push_shared::{
     queue::Lane,
     time::UnixMillis,
 };
-use tokio::{sync::SemaphorePermit, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::{
     batch::{Batch, Source},
@@ -39,9 +39,17 @@ use super::{
 };
 use crate::{
     context::Context,
-    control::{pace::Allowance, waiting::GaveUp},
+    control::{
+        hold::Hold,
+        pace::Allowance,
+        waiting::{Answer, GaveUp},
+    },
     transport::Outgoing,
 };
+
+/// How often an index that answers slowly is asked whether a message is recalled, before the
+/// partition is put off.
+const LOOKS: u32 = 3;
 
 /// How a run on a partition ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +72,10 @@ pub(crate) enum RunEnd {
     Paced(UnixMillis),
     /// Devices are to be tried again then, and nothing is to be done before.
     Waiting(UnixMillis),
-    /// The worker is stopping, or could not publish what it had to.
+    /// Another copy of the message was accepted before and may end unsent: to be looked at again
+    /// then, also when this copy is over.
+    Behind(UnixMillis),
+    /// The worker is stopping.
     Interrupted,
     /// It can never be worked off, and why.
     Broken(String),
@@ -111,9 +122,8 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) forgotten: bool,
     /// Its devices were counted as targeted before.
     pub(crate) beyond_plan: bool,
-    /// Whether the queue message still belongs to this worker.
-    pub(crate) is_held: &'a (dyn Fn() -> bool + Sync),
-    pub(crate) stopping: &'a CancellationToken,
+    /// The queue message.
+    pub(crate) hold: &'a Hold<'a>,
 }
 
 impl PartitionRun<'_> {
@@ -133,8 +143,9 @@ impl PartitionRun<'_> {
     }
 
     /// Works on a partition that is claimed already.
-    pub(crate) async fn run_owned(&self, ticket: Ticket, owned: Owned) -> Run {
-        let ticket = Ticket { unsaved: None, ..ticket };
+    pub(crate) async fn run_owned(&self, mut ticket: Ticket, owned: Owned) -> Run {
+        ticket.unsaved = None;
+        ticket.has_claimed(&owned.claim);
         let mut work = Working { run: self, ticket, owned, unsaved: None };
         work.count_claim();
         let end = work.until_end().await;
@@ -144,8 +155,8 @@ impl PartitionRun<'_> {
     }
 
     fn claiming(&self) -> Claiming<'_> {
-        let Self { context, job, plan, is_held, stopping, .. } = *self;
-        Claiming { context, job, plan, is_held, stopping }
+        let Self { context, job, plan, hold, .. } = *self;
+        Claiming { context, job, plan, hold }
     }
 
     fn source(&self) -> Source<'_> {
@@ -157,19 +168,24 @@ impl PartitionRun<'_> {
     where
         F: Future<Output = Result<T, IndexError>>,
     {
-        let _permit = self.index_permit().await;
-        if self.stopping.is_cancelled() {
+        if self.hold.is_stopping() {
             return Err(RunEnd::Interrupted);
         }
-        Ok(self.context.waiting.for_index(self.stopping, step).await?.value)
+        Ok(self.in_turn(step).await?.value)
     }
 
-    /// Waits until this partition may use the index.
-    async fn index_permit(&self) -> Option<SemaphorePermit<'_>> {
-        match self.lane {
-            Lane::Tasks => self.context.priority.bulk(self.stopping).await,
-            Lane::Jobs => None,
-        }
+    /// Tries a step until the index answers, each time when it is this partition's turn.
+    async fn in_turn<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, GaveUp>
+    where
+        F: Future<Output = Result<T, IndexError>>,
+    {
+        let turn = || async {
+            match self.lane {
+                Lane::Tasks => self.context.priority.bulk(self.hold.stopping()).await,
+                Lane::Jobs => None,
+            }
+        };
+        self.context.waiting.for_index_in_turn(self.hold, turn, step).await
     }
 }
 
@@ -198,7 +214,7 @@ impl Working<'_> {
             payload: job.payload.clone(),
             lifetime: context.lifetime(&job.head),
         };
-        let pace = match context.pace(&job.app(), self.run.stopping).await {
+        let pace = match context.pace(&job.app(), self.run.hold).await {
             Ok(pace) => pace,
             Err(gave_up) => return gave_up.into(),
         };
@@ -217,7 +233,7 @@ impl Working<'_> {
                 return RunEnd::Finished;
             } else if self.owned.recalled || now > deadline {
                 self.write_off().await
-            } else if self.run.stopping.is_cancelled() {
+            } else if self.run.hold.is_stopping() {
                 return RunEnd::Interrupted;
             } else if now < allowance.next_at {
                 return RunEnd::Paced(allowance.next_at);
@@ -242,10 +258,10 @@ impl Working<'_> {
         let most = allowance.most(context.run.batch);
         let step = self.next_step(most).await?;
         let devices = step.batch.targets.len();
-        let (app, stopping) = (&self.run.job.app(), self.run.stopping);
+        let (app, hold) = (&self.run.job.app(), self.run.hold);
         let engines = (&*context.index, &context.clock);
         let granted = context.now() <= deadline
-            && allowance.take(app, devices, engines, &context.waiting, stopping).await?;
+            && allowance.take(app, devices, engines, &context.waiting, hold).await?;
         // The partition is not another worker's, and the message not recalled, as of just now.
         if !granted || !self.is_fresh().await? || context.now() > deadline {
             return Ok(());
@@ -302,12 +318,18 @@ impl Working<'_> {
     /// Whether the partition is as it was, asking again if that was learnt too long ago. False if
     /// it is not, or the message is recalled.
     async fn is_fresh(&mut self) -> Result<bool, RunEnd> {
-        if self.owned.checked_at.elapsed() > RECALL_CHECK {
+        for _ in 0..LOOKS {
+            if self.owned.checked_at.elapsed() <= RECALL_CHECK {
+                return Ok(true);
+            }
             let before = (self.owned.claim, self.owned.state);
             self.own_again().await?;
-            return Ok(!self.owned.recalled && before == (self.owned.claim, self.owned.state));
+            if self.owned.recalled || before != (self.owned.claim, self.owned.state) {
+                return Ok(false);
+            }
         }
-        Ok(true)
+        // Each answer was too old when it came.
+        Err(RunEnd::IndexAway)
     }
 
     async fn save_batch(
@@ -316,13 +338,8 @@ impl Working<'_> {
         others: Option<Vec<Leftover>>,
         sorted: Sorted,
     ) -> Result<(), RunEnd> {
-        let (context, stopping) = (self.run.context, self.run.stopping);
+        let (context, hold) = (self.run.context, self.run.hold);
         let Sorted { mut outcomes, retried, leftovers: more, gone, .. } = sorted;
-        let app = self.run.job.app();
-        for client in &gone {
-            let removal = || context.index.remove_device(&app, client);
-            context.waiting.for_index(stopping, removal).await?;
-        }
         if batch.unknown > 0 {
             *outcomes.failed.entry(FailReason::UnknownClient).or_default() += batch.unknown;
         }
@@ -337,18 +354,31 @@ impl Working<'_> {
         };
         let found = batch.targets.len() as u64 + batch.unknown;
         let targeted = if is_retry || self.run.beyond_plan { 0 } else { found };
-        self.save(batch.next, Counts { targeted, outcomes, retried }, leftovers).await
+        self.save(batch.next, Counts { targeted, outcomes, retried }, leftovers).await?;
+        // After the save, whose devices must not wait for it. One that stays is found gone by the
+        // next message.
+        let app = self.run.job.app();
+        for client in &gone {
+            let removal = || context.index.remove_device(&app, client);
+            context.waiting.for_index(hold, removal).await?;
+        }
+        Ok(())
     }
 
     /// Counts what is left up to the next checkpoint as expired, recalled or unrecorded.
     async fn write_off(&mut self) -> Result<(), RunEnd> {
         let source = self.run.source();
         let from = self.owned.state.checkpoint;
-        let permit = self.run.index_permit().await;
         let count = || source.count(from);
-        let answer = self.run.context.waiting.for_index(self.run.stopping, count).await?;
-        drop(permit);
-        let (left, next) = answer.value;
+        let (left, next) = match self.run.in_turn(count).await {
+            Ok(answer) => answer.value,
+            // What the index holds of the app can never be read. The entry closes all the same.
+            Err(GaveUp::Broken(reason)) if self.run.forgotten => {
+                warn!(message_id = %self.run.job.head.message_id, reason, "closed without a count");
+                (0, Checkpoint::End)
+            }
+            Err(gave_up) => return Err(gave_up.into()),
+        };
         let all = left + leftover::count(&self.owned.leftovers);
         let mut outcomes = Outcomes::default();
         if self.owned.recalled {
@@ -387,11 +417,9 @@ impl Working<'_> {
             leftovers: step.leftovers.clone(),
         });
         let (context, message) = (self.run.context, &self.run.job.head.message_id);
-        let permit = self.run.index_permit().await;
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let advance = || context.index.advance(message, &step);
-        let answer = context.waiting.for_index(self.run.stopping, advance).await?;
-        drop(permit);
+        let answer = self.run.in_turn(advance).await?;
         let Advanced::Saved { recalled } = answer.value else {
             return self.resolve(to, step.counts).await;
         };

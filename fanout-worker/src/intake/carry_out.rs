@@ -9,7 +9,6 @@ use push_shared::{
     ledger::Plan,
     queue::Lane,
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     context::Context,
+    control::hold::Hold,
     delivery::{Run, run::Resume},
 };
 
@@ -28,7 +28,7 @@ pub(super) async fn carry_out(
     plan: Option<&Plan>,
     task: PartitionTask,
     run: Run,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let Run { end, resume } = run;
     let head = &job.head;
@@ -46,9 +46,11 @@ pub(super) async fn carry_out(
         Disposition::PutOff(delay) => (task.attempt.saturating_add(1), Some(delay)),
         Disposition::Reject(reason) => {
             warn!(%message_id, partition, reason, "partition put aside as a dead letter");
-            let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(task) };
+            // As it would go on, so that a replay repeats nothing that was sent.
+            let rest = continued(context, &task, &resume, task.attempt);
+            let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };
             let envelope = task.encode().map_err(|_| Undecided::GiveBack)?;
-            return put_aside(context, Lane::Tasks, envelope, &reason, stopping).await;
+            return put_aside(context, Lane::Tasks, envelope, &reason, hold).await;
         }
     };
     let next = || continued(context, &task, &resume, attempt);
@@ -60,7 +62,7 @@ pub(super) async fn carry_out(
             Some(delay) => context.queue.publish_later(Lane::Tasks, envelope, delay).await,
         }
     };
-    Ok(context.waiting.for_publish(stopping, publish).await?)
+    Ok(context.waiting.for_publish(hold, publish).await?)
 }
 
 /// The message that goes on: under a number of its own, so that of two that are there, because a

@@ -16,12 +16,12 @@ use push_shared::{
     ledger::{Entry, Plan},
     queue::{Lane, QueueError},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::settling::Undecided;
 use crate::{
     context::Context,
+    control::hold::Hold,
     delivery::opening::{Opening, open},
 };
 
@@ -30,9 +30,9 @@ pub(super) async fn begin(
     context: &Context,
     job: &Job,
     plan: &Plan,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
-    next(context, job, Some(plan), ClosingCheck::default(), stopping).await
+    next(context, job, Some(plan), ClosingCheck::default(), hold).await
 }
 
 /// Looks at the entry of a broadcast.
@@ -40,12 +40,12 @@ pub(super) async fn look(
     context: &Context,
     task: &Task,
     check: ClosingCheck,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let read = || context.index.entry(&head.app_id, &head.message_id);
-    let entry = context.waiting.for_index(stopping, read).await?.value;
-    // The entry of another copy of the message has a check of its own.
+    let entry = context.waiting.for_index(hold, read).await?.value;
+    // One that knows only a recall is as good as none.
     let mut entry = entry.filter(|entry| entry.copy.is_some());
     // An index that lost the plan alone has an entry that can't close.
     if let (Some(entry), Some(plan)) = (&mut entry, plan)
@@ -53,27 +53,28 @@ pub(super) async fn look(
         && entry.copy == Some(job.copy)
     {
         let fix = || context.index.plan(&head.message_id, plan);
-        entry.plan = context.waiting.for_index(stopping, fix).await?.value;
+        entry.plan = context.waiting.for_index(hold, fix).await?.value;
     }
+    // The entry of another copy of the message has a check of its own.
     let is_over = |entry: &Entry| entry.is_closed() || entry.copy != Some(job.copy);
     if entry.as_ref().is_some_and(is_over) {
         if check.closed {
             return Ok(());
         }
-        return next(context, job, plan, ClosingCheck { closed: true }, stopping).await;
+        return next(context, job, plan, ClosingCheck { closed: true }, hold).await;
     }
     let end = context.deadline(head).plus(context.closing.rest);
     if context.now() > end {
         let entry = match entry {
             Some(entry) => entry,
-            None => match open(context, job, plan.cloned(), None, stopping).await? {
+            None => match open(context, job, plan.cloned(), None, hold).await? {
                 Opening::Open(entry, _) => *entry,
                 Opening::Repeated | Opening::After(_) => return Ok(()),
             },
         };
-        close(context, task, &entry, stopping).await?;
+        close(context, task, &entry, hold).await?;
     }
-    next(context, job, plan, ClosingCheck { closed: false }, stopping).await
+    next(context, job, plan, ClosingCheck { closed: false }, hold).await
 }
 
 /// Hands on what has not ended, to be counted.
@@ -81,7 +82,7 @@ async fn close(
     context: &Context,
     task: &Task,
     entry: &Entry,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let plan = entry.plan.as_ref().or(task.plan.as_ref());
     let partitions = plan.map_or(&[][..], |plan| &plan.partitions);
@@ -104,7 +105,7 @@ async fn close(
             });
             publish_now(context, Task { plan: plan.cloned(), work, ..task.clone() }).await
         };
-        context.waiting.for_publish(stopping, publish).await?;
+        context.waiting.for_publish(hold, publish).await?;
     }
     Ok(())
 }
@@ -120,11 +121,11 @@ async fn next(
     job: &Job,
     plan: Option<&Plan>,
     check: ClosingCheck,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Closing(check) };
     let envelope = task.encode().map_err(|_| Undecided::GiveBack)?;
     let every = context.closing.every;
     let publish = || context.queue.publish_later(Lane::Tasks, envelope.clone(), every);
-    Ok(context.waiting.for_publish(stopping, publish).await?)
+    Ok(context.waiting.for_publish(hold, publish).await?)
 }

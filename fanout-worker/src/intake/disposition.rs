@@ -19,7 +19,8 @@ pub(crate) enum Disposition {
     PutOff(Duration),
     /// The same, and nothing has failed.
     Wait(Duration),
-    /// Another consumer has it: nothing is to be told to the queue.
+    /// A later delivery of it has the partition: it is given back, which does nothing if the queue
+    /// has given it to another consumer already.
     Leave,
     /// Put it aside with this reason, then acknowledge.
     Reject(String),
@@ -63,6 +64,7 @@ pub(super) fn decide(
         RunEnd::Paced(until) | RunEnd::Waiting(until) => {
             Disposition::Wait(until.min(over).since(now))
         }
+        RunEnd::Behind(until) => Disposition::Wait(until.since(now).max(delay)),
         RunEnd::Broken(reason) => Disposition::Reject(reason),
     }
 }
@@ -95,6 +97,12 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_now_is_not_tried_at_once_again() {
         assert_eq!(decided(RunEnd::IndexAway, 500), Disposition::PutOff(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_copy_that_waits_for_another_is_not_looked_at_again_and_again_when_it_is_over() {
+        let waits = Disposition::Wait(Duration::from_secs(60));
+        assert_eq!(decided(RunEnd::Behind(UnixMillis(0)), 1_000_000), waits);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     context::Context,
-    control::waiting::GaveUp,
+    control::{hold::Hold, waiting::GaveUp},
     delivery::{
         PartitionRun, Run, RunEnd,
         claim::{Owned, Ticket, remember},
@@ -38,9 +38,11 @@ const JOBS_AT_ONCE: usize = 32;
 /// Works off one envelope and settles it.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
     let _first = context.priority.interactive();
-    let decided = match put_aside_by_count(context, Lane::Jobs, &delivery, stopping).await {
+    let is_held = || delivery.is_held();
+    let hold = context.waiting.hold(&is_held, stopping);
+    let decided = match put_aside_by_count(context, Lane::Jobs, &delivery, &hold).await {
         Some(decided) => decided,
-        None => work_off(context, &delivery, stopping).await,
+        None => work_off(context, &delivery, &hold).await,
     };
     settle(context, Lane::Jobs, delivery, decided).await;
 }
@@ -48,45 +50,61 @@ pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &Can
 async fn work_off(
     context: &Context,
     delivery: &Delivery,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let jobs = match decode_batch(&delivery.payload) {
         Ok(jobs) => jobs,
         Err(error) => {
             let envelope = delivery.payload.clone();
-            return unreadable(context, Lane::Jobs, envelope, &error, stopping).await;
+            return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
         }
     };
-    let is_held = || delivery.is_held();
     let each = stream::iter(jobs).map(|job| async {
         match job {
             Ok(job) => {
                 let deliveries = delivery.deliveries;
-                let one = OneJob { context, job: &job, deliveries, is_held: &is_held, stopping };
+                let one = OneJob { context, job: &job, deliveries, hold };
                 let decided = one.handle().await;
                 (decided, Some(job))
             }
             Err((envelope, error)) => {
-                (unreadable(context, Lane::Jobs, envelope, &error, stopping).await, None)
+                (unreadable(context, Lane::Jobs, envelope, &error, hold).await, None)
             }
         }
     });
     let each: Vec<_> = each.buffer_unordered(JOBS_AT_ONCE).collect().await;
-    match each.iter().try_for_each(|(one, _)| *one) {
-        Err(Undecided::GiveBack) if each.iter().any(|(one, _)| one.is_ok()) => {
-            hand_on_undecided(context, delivery, each, stopping).await
-        }
-        all => all,
+    match of_envelope(&each.iter().map(|(decided, _)| *decided).collect::<Vec<_>>()) {
+        OfEnvelope::Settle(decided) => decided,
+        OfEnvelope::HandOn => hand_on_undecided(context, delivery, each, hold).await,
     }
 }
 
-/// Publishes the jobs that are not decided alone. If their envelope went back whole, a job of it
+/// What becomes of an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OfEnvelope {
+    /// It is settled as a whole.
+    Settle(Result<(), Undecided>),
+    /// Its undecided jobs go on without the others.
+    HandOn,
+}
+
+/// Decides by what became of each of its jobs.
+fn of_envelope(jobs: &[Result<(), Undecided>]) -> OfEnvelope {
+    let undecided = jobs.iter().find_map(|decided| decided.err());
+    match undecided {
+        None => OfEnvelope::Settle(Ok(())),
+        Some(Undecided::GiveBack) if jobs.iter().any(Result::is_ok) => OfEnvelope::HandOn,
+        Some(undecided) => OfEnvelope::Settle(Err(undecided)),
+    }
+}
+
+/// Publishes the undecided jobs without the others. If their envelope went back whole, a job of it
 /// that was handed on would begin again beside the message that continues it.
 async fn hand_on_undecided(
     context: &Context,
     delivery: &Delivery,
     each: Vec<(Result<(), Undecided>, Option<Job>)>,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     let undecided = each.into_iter().filter(|(decided, _)| decided.is_err()).map(|(_, job)| job);
     let jobs: Option<Vec<Job>> = undecided.collect();
@@ -98,7 +116,7 @@ async fn hand_on_undecided(
         let envelope = encode_jobs(&jobs).map_err(|_| push_shared::queue::QueueError::Closed)?;
         context.queue.publish(Lane::Jobs, envelope).await
     };
-    Ok(context.waiting.for_publish(stopping, publish).await?)
+    Ok(context.waiting.for_publish(hold, publish).await?)
 }
 
 struct OneJob<'a> {
@@ -106,13 +124,12 @@ struct OneJob<'a> {
     job: &'a Job,
     /// How often its envelope was handed out.
     deliveries: u32,
-    is_held: &'a (dyn Fn() -> bool + Sync),
-    stopping: &'a CancellationToken,
+    hold: &'a Hold<'a>,
 }
 
 impl OneJob<'_> {
     async fn handle(&self) -> Result<(), Undecided> {
-        let Self { context, job, stopping, .. } = *self;
+        let Self { context, job, hold, .. } = *self;
         // Where the devices are named there is one partition, which is claimed in the step that
         // opens the entry.
         let owner = (context.random)();
@@ -123,8 +140,8 @@ impl OneJob<'_> {
         // Side by side, so that a small push does not wait for one answer after the other. The run
         // finds the app's pace known; if it could not be read, it asks again.
         let app = job.app();
-        let pace = context.pace(&app, stopping);
-        let (opened, _) = tokio::join!(open(context, job, None, claim, stopping), pace);
+        let pace = context.pace(&app, hold);
+        let (opened, _) = tokio::join!(open(context, job, None, claim, hold), pace);
         match opened {
             Ok(Opening::Open(entry, plan)) => self.begin(&entry, &plan, owner, asked_at).await,
             Ok(Opening::Repeated) => Ok(()),
@@ -133,7 +150,7 @@ impl OneJob<'_> {
             Err(GaveUp::TooLong) => self.later(context.now(), claim.is_some()).await,
             Err(GaveUp::Broken(reason)) => {
                 let alone = encode_alone(job).map_err(|_| Undecided::GiveBack)?;
-                put_aside(context, Lane::Jobs, alone, &reason, stopping).await
+                put_aside(context, Lane::Jobs, alone, &reason, hold).await
             }
         }
     }
@@ -145,24 +162,22 @@ impl OneJob<'_> {
         owner: u64,
         asked_at: Instant,
     ) -> Result<(), Undecided> {
-        let Self { context, job, stopping, .. } = *self;
+        let Self { context, job, hold, .. } = *self;
         let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
         match plan.partitions.as_slice() {
             [] => Ok(()),
             [_] => {
-                let sent = self.send_at_once(entry, plan, owner, asked_at);
-                if !is_broadcast {
-                    return sent.await;
+                // First: what follows the sending must not be given back with the envelope.
+                if is_broadcast {
+                    closing::begin(context, job, plan, hold).await?;
                 }
-                let check = closing::begin(context, job, plan, stopping);
-                let (sent, check) = tokio::join!(sent, check);
-                sent.and(check)
+                self.send_at_once(entry, plan, owner, asked_at).await
             }
             partitions => {
                 for number in (0..).zip(partitions).map(|(number, _)| number) {
                     self.hand_on(entry, plan, number).await?;
                 }
-                closing::begin(context, job, plan, stopping).await
+                closing::begin(context, job, plan, hold).await
             }
         }
     }
@@ -175,7 +190,7 @@ impl OneJob<'_> {
         owner: u64,
         asked_at: Instant,
     ) -> Result<(), Undecided> {
-        let Self { context, job, deliveries, is_held, stopping } = *self;
+        let Self { context, job, deliveries, hold } = *self;
         let run = PartitionRun {
             context,
             job,
@@ -184,8 +199,7 @@ impl OneJob<'_> {
             lane: Lane::Jobs,
             forgotten: false,
             beyond_plan: false,
-            is_held,
-            stopping,
+            hold,
         };
         let task = PartitionTask { continues: job.continues.clone(), ..first_task(0, job.nonce) };
         let ticket = Ticket::of(&task, deliveries, owner);
@@ -206,16 +220,16 @@ impl OneJob<'_> {
             _ => run.run(ticket, Some((view, asked_at))).await,
         };
         if let Run { end: RunEnd::Interrupted, resume: Resume { claim: None, .. } } = ended {
-            // Nothing was begun: the envelope goes back as it is.
+            // No claim is known; a redelivery takes over one that was made.
             return Err(Undecided::GiveBack);
         }
-        carry_out(context, job, Some(plan), task, ended, stopping).await
+        carry_out(context, job, Some(plan), task, ended, hold).await
     }
 
     /// Publishes the first task of a partition, unless one was published before (this is a
     /// redelivery, then). One that exists twice is harmless.
     async fn hand_on(&self, entry: &Entry, plan: &Plan, number: u32) -> Result<(), Undecided> {
-        let Self { context, job, stopping, .. } = *self;
+        let Self { context, job, hold, .. } = *self;
         let state = entry.partition(number).state;
         if state.claim.is_some() || state.is_ended() {
             return Ok(());
@@ -226,12 +240,12 @@ impl OneJob<'_> {
             let envelope = task.encode().map_err(|_| push_shared::queue::QueueError::Closed)?;
             context.queue.publish(Lane::Tasks, envelope).await
         };
-        Ok(context.waiting.for_publish(stopping, publish).await?)
+        Ok(context.waiting.for_publish(hold, publish).await?)
     }
 
     /// Publishes the job to come back after this time. `tried`: it may have been claimed.
     async fn later(&self, time: UnixMillis, tried: bool) -> Result<(), Undecided> {
-        let Self { context, job, stopping, deliveries, .. } = *self;
+        let Self { context, job, hold, deliveries, .. } = *self;
         let pause = context.retry.delay(0, context.jitter());
         let delay = time.since(context.now()).saturating_add(pause);
         let mut job = job.clone();
@@ -244,7 +258,7 @@ impl OneJob<'_> {
             let alone = encode_alone(&job).map_err(|_| push_shared::queue::QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };
-        Ok(context.waiting.for_publish(stopping, publish).await?)
+        Ok(context.waiting.for_publish(hold, publish).await?)
     }
 }
 
@@ -258,5 +272,21 @@ fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         attempt: 0,
         unsaved: None,
         forgotten: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_acknowledged_when_each_of_its_jobs_is_decided() {
+        let (decided, undecided) = (Ok(()), Err(Undecided::GiveBack));
+        assert_eq!(of_envelope(&[]), OfEnvelope::Settle(decided));
+        assert_eq!(of_envelope(&[decided; 3]), OfEnvelope::Settle(decided));
+        assert_eq!(of_envelope(&[undecided; 3]), OfEnvelope::Settle(undecided));
+        for jobs in [[undecided, decided, decided], [decided, decided, undecided]] {
+            assert_eq!(of_envelope(&jobs), OfEnvelope::HandOn);
+        }
     }
 }

@@ -6,11 +6,13 @@ use push_shared::{
     queue::{Delivery, Lane, MAX_DELIVERIES},
 };
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::renaming::renamed;
-use crate::{context::Context, control::waiting::GaveUp};
+use crate::{
+    context::Context,
+    control::{hold::Hold, waiting::GaveUp},
+};
 
 /// How long an envelope waits that was written by a newer program: some worker of a fleet that is
 /// being replaced can read it soon.
@@ -42,13 +44,13 @@ pub(super) async fn put_aside_by_count(
     context: &Context,
     lane: Lane,
     delivery: &Delivery,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Option<Result<(), Undecided>> {
     if delivery.deliveries <= MAX_DELIVERIES {
         return None;
     }
     let reason = format!("delivered {} times and never settled", delivery.deliveries - 1);
-    Some(put_aside(context, lane, delivery.payload.clone(), &reason, stopping).await)
+    Some(put_aside(context, lane, delivery.payload.clone(), &reason, hold).await)
 }
 
 /// Deals with an envelope that cannot be read: a newer one waits for a newer worker, any other is a
@@ -58,15 +60,15 @@ pub(super) async fn unreadable(
     lane: Lane,
     envelope: Bytes,
     error: &BadEnvelope,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     if !matches!(error, BadEnvelope::Version(_)) {
-        return put_aside(context, lane, envelope, &error.to_string(), stopping).await;
+        return put_aside(context, lane, envelope, &error.to_string(), hold).await;
     }
     info!(lane = lane.name(), %error, "an envelope waits for a newer worker");
     let delay = NEWER_WAITS.mul_f64(1.0 + context.jitter());
     let publish = || context.queue.publish_later(lane, envelope.clone(), delay);
-    Ok(context.waiting.for_publish(stopping, publish).await?)
+    Ok(context.waiting.for_publish(hold, publish).await?)
 }
 
 /// Stores what cannot be processed as a dead letter.
@@ -75,11 +77,11 @@ pub(super) async fn put_aside(
     lane: Lane,
     envelope: Bytes,
     reason: &str,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
     warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
     let publish = || context.queue.publish_dead(lane, envelope.clone(), reason);
-    context.waiting.for_publish(stopping, publish).await?;
+    context.waiting.for_publish(hold, publish).await?;
     context.metrics.dead_letter(lane);
     Ok(())
 }

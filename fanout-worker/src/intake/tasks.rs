@@ -13,35 +13,32 @@ use super::{
 };
 use crate::{
     context::Context,
+    control::hold::Hold,
     delivery::{PartitionRun, claim::Ticket},
 };
 
 /// Works on one task and settles its message.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
-    let decided = match put_aside_by_count(context, Lane::Tasks, &delivery, stopping).await {
+    let is_held = || delivery.is_held();
+    let hold = context.waiting.hold(&is_held, stopping);
+    let decided = match put_aside_by_count(context, Lane::Tasks, &delivery, &hold).await {
         Some(decided) => decided,
-        None => work_on(context, &delivery, stopping).await,
+        None => work_on(context, &delivery, &hold).await,
     };
     settle(context, Lane::Tasks, delivery, decided).await;
 }
 
-async fn work_on(
-    context: &Context,
-    delivery: &Delivery,
-    stopping: &CancellationToken,
-) -> Result<(), Undecided> {
+async fn work_on(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Undecided> {
     let task = match Task::decode(&delivery.payload) {
         Ok(task) => task,
         Err(error) => {
             let envelope = delivery.payload.clone();
-            return unreadable(context, Lane::Tasks, envelope, &error, stopping).await;
+            return unreadable(context, Lane::Tasks, envelope, &error, hold).await;
         }
     };
     match &task.work {
-        Work::Partition(partition) => {
-            run(context, &task, partition.clone(), delivery, stopping).await
-        }
-        Work::Closing(check) => closing::look(context, &task, *check, stopping).await,
+        Work::Partition(partition) => run(context, &task, partition.clone(), delivery, hold).await,
+        Work::Closing(check) => closing::look(context, &task, *check, hold).await,
     }
 }
 
@@ -50,9 +47,8 @@ async fn run(
     task: &Task,
     partition: PartitionTask,
     delivery: &Delivery,
-    stopping: &CancellationToken,
+    hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
-    let is_held = || delivery.is_held();
     let run = PartitionRun {
         context,
         job: &task.job,
@@ -61,10 +57,9 @@ async fn run(
         lane: Lane::Tasks,
         forgotten: partition.forgotten,
         beyond_plan: partition.is_beyond_plan(),
-        is_held: &is_held,
-        stopping,
+        hold,
     };
     let ticket = Ticket::of(&partition, delivery.deliveries, (context.random)());
     let ended = run.run(ticket, None).await;
-    carry_out(context, &task.job, task.plan.as_ref(), partition, ended, stopping).await
+    carry_out(context, &task.job, task.plan.as_ref(), partition, ended, hold).await
 }

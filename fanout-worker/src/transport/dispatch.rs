@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use futures::future;
 use push_shared::{
     device::{Target, TransportKind},
     ledger::FailReason,
@@ -37,17 +38,22 @@ impl Transports {
             return self.deliver_by(first.transport, message, targets, &now).await;
         }
         let mut outcomes = vec![Outcome::Undecided; targets.len()];
-        for kind in TransportKind::ALL {
+        let now = &now;
+        // Side by side: what is handed over after another transport's answer would be handed over
+        // long after it was known that the message is not recalled.
+        let deliver = |kind| async move {
             let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
             let (indices, part): (Vec<_>, Vec<_>) =
                 targets.iter().enumerate().filter(of_kind).map(|(i, t)| (i, t.clone())).unzip();
-            if part.is_empty() {
-                continue;
-            }
-            let sent = self.deliver_by(kind, message, &part, &now).await;
-            for (index, outcome) in indices.into_iter().zip(sent) {
-                outcomes[index] = outcome;
-            }
+            let sent = match part.as_slice() {
+                [] => Vec::new(),
+                part => self.deliver_by(kind, message, part, now).await,
+            };
+            indices.into_iter().zip(sent)
+        };
+        let parts = TransportKind::ALL.into_iter().map(deliver);
+        for (index, outcome) in future::join_all(parts).await.into_iter().flatten() {
+            outcomes[index] = outcome;
         }
         outcomes
     }

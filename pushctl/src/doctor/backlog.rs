@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use push_shared::{
-    envelope::{Head, Task, decode_batch},
+    envelope::{BadEnvelope, Head, Task, decode_batch},
     ids::MessageId,
     index::{Finding, Level},
     queue::Lane,
@@ -26,6 +26,8 @@ pub(super) struct Sample {
     expired: u64,
     /// Envelopes, or jobs in them, that cannot be read.
     unreadable: u64,
+    /// Those that a newer program wrote.
+    newer: u64,
     /// When the oldest message was accepted.
     oldest: Option<UnixMillis>,
     /// When the last of those expires that have not yet.
@@ -40,8 +42,9 @@ impl Sample {
         for envelope in envelopes {
             for head in heads(lane, envelope) {
                 match head {
-                    Some(head) => drop(messages.insert(head.message_id, head)),
-                    None => sample.unreadable += 1,
+                    Ok(head) => drop(messages.insert(head.message_id, head)),
+                    Err(BadEnvelope::Version(_)) => sample.newer += 1,
+                    Err(_) => sample.unreadable += 1,
                 }
             }
         }
@@ -93,20 +96,31 @@ impl Sample {
             let unreadable = self.unreadable;
             parts.push(format!("{unreadable} cannot be read and will go to the dead letters"));
         }
+        if self.newer > 0 {
+            let newer = counted(
+                self.newer,
+                "was written by a newer program and waits",
+                "were written by a newer program and wait",
+            );
+            parts.push(format!("{newer} for newer workers"));
+        }
         let level =
             if self.expired > 0 || self.unreadable > 0 { Level::Warning } else { Level::Ok };
         Finding { level, subject: format!("lane {}", lane.name()), detail: parts.join("; ") }
     }
 }
 
-/// The messages of an envelope; none where it is unreadable.
-fn heads(lane: Lane, envelope: &[u8]) -> Vec<Option<Head>> {
+/// The messages of an envelope, or why they cannot be read.
+fn heads(lane: Lane, envelope: &[u8]) -> Vec<Result<Head, BadEnvelope>> {
     match lane {
         Lane::Jobs => match decode_batch(envelope) {
-            Ok(jobs) => jobs.into_iter().map(|job| job.ok().map(|job| job.head)).collect(),
-            Err(_) => vec![None],
+            Ok(jobs) => jobs
+                .into_iter()
+                .map(|job| job.map(|job| job.head).map_err(|(_, error)| error))
+                .collect(),
+            Err(error) => vec![Err(error)],
         },
-        Lane::Tasks => vec![Task::decode(envelope).ok().map(|task| task.job.head)],
+        Lane::Tasks => vec![Task::decode(envelope).map(|task| task.job.head)],
     }
 }
 
@@ -230,5 +244,8 @@ mod tests {
         let finding = sample.finding(Lane::Jobs, 2, NOW);
         assert_eq!(finding.level, Level::Warning);
         assert!(finding.detail.contains("1 cannot be read"), "{}", finding.detail);
+        let newer = Sample::of(Lane::Tasks, &[Bytes::from_static(b"{\"v\":9}")], NOW);
+        let detail = newer.finding(Lane::Tasks, 1, NOW).detail;
+        assert!(detail.ends_with("1 was written by a newer program and waits for newer workers"));
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 pub struct Task {
     /// The message.
     pub job: Job,
-    /// How its audience is cut; none in a task of version 1.
+    /// How its audience is cut. A task of version 1 knows its own part alone, and a retry of it none.
     pub plan: Option<Plan>,
     /// What is to be done.
     pub work: Work,
@@ -186,7 +186,7 @@ mod version_1 {
     use crate::{
         envelope::{BadEnvelope, decode_job},
         index::Slice,
-        ledger::Plan,
+        ledger::{MOST_PARTITIONS, Plan},
     };
 
     #[derive(Deserialize)]
@@ -212,6 +212,9 @@ mod version_1 {
         let job = decode_job(task.job)?;
         let (partition, plan) = match task.strand {
             // Only its own part of the plan is known.
+            Strand::Planned(number) if number >= MOST_PARTITIONS => {
+                return Err(BadEnvelope::Partition(number));
+            }
             Strand::Planned(number) => {
                 let mut partitions = vec![Vec::new(); usize::try_from(number).unwrap_or_default()];
                 partitions.push(task.slices);
@@ -253,6 +256,15 @@ mod version_1 {
             let task = Task::decode(TASK.trim_ascii()).unwrap();
             assert_eq!((partition(&task).partition, partition(&task).parent), (3, 0));
             assert_eq!(task.slices(3)[1], Slice { shard: 7, from: 0, to: 12 });
+        }
+
+        #[test]
+        fn a_strand_of_version_1_that_no_plan_has_is_unreadable() {
+            let text = std::str::from_utf8(TASK.trim_ascii()).unwrap();
+            let many = text.replace("\"planned\":3", "\"planned\":4096");
+            assert_ne!(many, text);
+            let error = Task::decode(many.as_bytes()).unwrap_err();
+            assert!(matches!(error, BadEnvelope::Partition(4096)), "{error}");
         }
 
         #[test]

@@ -11,7 +11,7 @@ use crate::{
 ///
 /// A worker hands a batch over only if it learnt less than [`RECALL_CHECK`] ago that the message
 /// is not recalled. So that much time passes between the recall and the answer, and the answer
-/// also counts what was sent in it. One that no worker has begun is answered at once.
+/// also counts what was sent in it.
 ///
 /// # Errors
 /// If the index did not answer; the message may be recalled all the same.
@@ -23,10 +23,60 @@ pub async fn recall_everywhere(
 ) -> Result<RecallOutcome, IndexError> {
     let outcome = index.recall(app, message, recall).await?;
     let RecallOutcome::Recalled(entry) = outcome else { return Ok(outcome) };
-    if entry.copy.is_none() || entry.is_closed() {
+    if entry.copy.is_some() && entry.is_closed() {
         return Ok(RecallOutcome::Recalled(entry));
     }
     tokio::time::sleep(RECALL_CHECK).await;
     let later = index.entry(app, message).await?;
     Ok(RecallOutcome::Recalled(later.unwrap_or(entry)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        index::{
+            Ledger,
+            sqlite::{SqliteIndex, SqliteIndexSettings},
+        },
+        ledger::Opened,
+        time::UnixMillis,
+    };
+
+    #[tokio::test]
+    async fn a_recall_is_answered_when_every_worker_knows() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("index.sqlite3");
+        let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
+        let app: AppId = "app".parse().unwrap();
+        let recalled_after = async |message: &MessageId| {
+            let recall = Recall::new(&app, message, UnixMillis::now(), Duration::from_hours(1));
+            let begun = Instant::now();
+            let outcome = recall_everywhere(&index, &app, message, &recall).await.unwrap();
+            assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
+            begun.elapsed()
+        };
+        // An index that lost the entry of a message in work knows no more of it.
+        let without_entry = MessageId::issue(&app);
+        assert!(recalled_after(&without_entry).await >= RECALL_CHECK);
+        let in_work = MessageId::issue(&app);
+        let opened = Opened {
+            message_id: in_work,
+            app_id: app.clone(),
+            accepted_at: UnixMillis::now(),
+            expires_at: UnixMillis::MAX,
+            copy: 1,
+            keep_until: UnixMillis::MAX,
+            plan: None,
+            claim: None,
+            replaces: None,
+        };
+        index.open(&opened).await.unwrap();
+        assert!(recalled_after(&in_work).await >= RECALL_CHECK);
+    }
 }

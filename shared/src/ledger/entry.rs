@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Advance, Advanced, Ahead, Claim, FailReason, Outcomes, Partition, PartitionState, Plan,
-    Retried, State,
+    Retried, RetryReason, State,
 };
 use crate::{
     ids::{AppId, MessageId},
@@ -175,6 +175,27 @@ impl Entry {
             numbers
                 .all(|number: u32| self.partitions.get(&number).is_some_and(|p| p.state.is_ended()))
         }) && self.pending() == 0
+    }
+
+    /// Whether it expired, and no device was sent to before: then another copy of the message may
+    /// take its place.
+    pub fn ended_unsent(&self) -> bool {
+        self.is_closed() && self.outcomes.expired > 0 && self.is_unsent()
+    }
+
+    /// Whether no device can have received it or refused it, and the message was not recalled.
+    pub fn is_unsent(&self) -> bool {
+        let Self { outcomes, recalled_at, retried, .. } = self;
+        // A device that never answered may have received it.
+        let may_be_sent = outcomes.sent > 0 || retried.contains_key(&RetryReason::Unanswered);
+        recalled_at.is_none() && !may_be_sent && outcomes.failed.is_empty()
+    }
+
+    /// Whether an entry begins anew with this step ([`Opened::replaces`]). One of which only a
+    /// recall is known does; one that was recalled does not.
+    pub fn is_replaced_by(&self, opened: &Opened) -> bool {
+        let is_named = self.copy == opened.replaces && self.recalled_at.is_none();
+        self.copy.is_none() || is_named
     }
 
     /// Where the message is in its life.

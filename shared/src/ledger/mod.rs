@@ -34,7 +34,9 @@ pub use self::{
     entry::{Entry, Opened, PartitionView},
     leftover::Leftover,
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
-    partition::{BadState, Checkpoint, Claim, Earlier, Partition, PartitionState, Plan},
+    partition::{
+        BadState, Checkpoint, Claim, Earlier, MOST_PARTITIONS, Partition, PartitionState, Plan,
+    },
     recall::{Ahead, RECALL_CHECK, Recall, RecallOutcome},
     state::State,
 };

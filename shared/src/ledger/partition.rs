@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::Leftover;
 use crate::index::Slice;
 
+/// No plan has more partitions than this. A worker's setting for them (`--strands`) ends here.
+pub const MOST_PARTITIONS: u32 = 4096;
+
 /// How a message is cut, fixed once by the first worker that plans it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -19,6 +22,12 @@ impl Plan {
     /// The plan of a push to named devices: one partition, whose devices are in the job.
     pub fn named() -> Self {
         Self { partitions: vec![Vec::new()] }
+    }
+
+    /// Whether it has several partitions and all of them are known. A task of version 1 knows its
+    /// own alone.
+    pub fn is_shared(&self) -> bool {
+        self.partitions.len() > 1 && self.partitions.iter().all(|slices| !slices.is_empty())
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// A worker has it; nothing is sent yet.
+    /// Nothing is sent yet.
     Accepted,
     /// Devices are being served.
     Sending,

@@ -163,6 +163,7 @@ async fn doctor_names_the_settings_that_would_lose_devices() {
     let findings = index.inspect().await.unwrap();
     let level = |subject: &str| findings.iter().find(|f| f.subject == subject).unwrap().level;
     assert_eq!(level("redis version"), Level::Ok);
+    assert_eq!(level("redis clock"), Level::Ok);
     assert_eq!(level("maxmemory-policy"), Level::Error);
     assert_eq!(level("appendonly"), Level::Warning);
 }

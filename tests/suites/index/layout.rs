@@ -12,7 +12,7 @@ use crate::devices::{NOW, app, client, device, scan_all};
 
 fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, IndexError>) {
     match answer {
-        Err(IndexError::Corrupt(why)) if why.contains("another version") => {}
+        Err(IndexError::Refused(why)) if why.to_string().contains("another version") => {}
         other => panic!("{what}: {other:?}"),
     }
 }

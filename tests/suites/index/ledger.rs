@@ -252,6 +252,23 @@ pub(crate) async fn what_has_an_outcome_cannot_be_recalled(index: &dyn Index) {
     assert_eq!((entry.recalled_at, entry.outcomes.total()), (None, 6));
 }
 
+pub(crate) async fn a_message_that_expired_unsent_can_be_recalled_and_is_not_replaced_then(
+    index: &dyn Index,
+) {
+    let first = Opened { plan: Some(partitions(1)), ..opened() };
+    let message = &first.message_id;
+    index.open(&first).await.unwrap();
+    let mut over = all_sent(0, 3);
+    (over.counts.outcomes.sent, over.counts.outcomes.expired) = (0, 3);
+    index.advance(message, &over).await.unwrap();
+    let when = UnixMillis::now();
+    let outcome = index.recall(&app(), message, &recall(when)).await.unwrap();
+    let RecallOutcome::Recalled(entry) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((entry.recalled_at, entry.outcomes.expired), (Some(when), 3));
+    let second = Opened { copy: 2, replaces: Some(u64::MAX), ..first.clone() };
+    assert_eq!(index.open(&second).await.unwrap().copy, Some(u64::MAX));
+}
+
 pub(crate) async fn a_message_can_be_recalled_before_it_begins(index: &dyn Index) {
     let opened = opened();
     let message = &opened.message_id;

@@ -140,7 +140,9 @@ impl Session {
                 Ok(()) => {}
                 Err(SessionEnd::Stopped) => break,
                 Err(end) => {
-                    if self.exchange.output.is_broken() {
+                    // A worker that stood still finds its broker silent, and the answers in the
+                    // socket.
+                    if self.exchange.output.is_broken() || matches!(end, SessionEnd::Silent(_)) {
                         self.read_rest(&mut reader).await;
                     }
                     return end;
@@ -164,8 +166,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the acknowledgements that had arrived when a write failed: what they answer is not
-    /// undecided.
+    /// Takes the acknowledgements that had arrived when a write failed or the broker seemed silent:
+    /// what they answer is not undecided.
     async fn read_rest(&mut self, reader: &mut (impl AsyncRead + Unpin)) {
         let limit = self.ack_timeout / CHECKS;
         let rest = async {

@@ -30,6 +30,8 @@ pub(super) struct Criteria {
 struct Table {
     attribute: Attribute,
     verdicts: Vec<u8>,
+    /// What is said of codes that are not in the dictionary.
+    otherwise: u8,
 }
 
 /// Codes of one byte.
@@ -72,11 +74,11 @@ impl Table {
 
     fn of(attribute: Attribute, mut verdicts: Vec<u8>) -> Self {
         verdicts.resize(verdicts.len().max(NARROW), NOT_KNOWN);
-        Self { attribute, verdicts }
+        Self { attribute, verdicts, otherwise: NOT_KNOWN }
     }
 
     fn verdict(&self, code: u16) -> u8 {
-        self.verdicts.get(usize::from(code)).copied().unwrap_or(NOT_KNOWN)
+        self.verdicts.get(usize::from(code)).copied().unwrap_or(self.otherwise)
     }
 
     /// Keeps the slots that are meant.
@@ -133,6 +135,17 @@ impl Criteria {
     ) -> Self {
         let table = |(attribute, wanted)| Table::new(attribute, wanted, dictionaries);
         Self { tables: targeting.criteria().map(table).collect(), registered_by }
+    }
+
+    /// The same where a code that the dictionary lacks is a no. It lacks a code that devices have
+    /// only if it lost its last writes and the devices did not (they can be on other masters of a
+    /// cluster); nothing says any more what value that was.
+    pub(super) fn without_unknown(mut self) -> Self {
+        for table in &mut self.tables {
+            table.otherwise = NO;
+            table.verdicts.iter_mut().filter(|v| **v == NOT_KNOWN).for_each(|v| *v = NO);
+        }
+        self
     }
 
     /// The attributes that restrict: their columns are what [`Criteria::candidates`] needs.
@@ -206,6 +219,9 @@ mod tests {
         assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(Outdated));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(Outdated));
         assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
+        let criteria = criteria.without_unknown();
+        assert_eq!(criteria.candidates(&[column(&[0, 1, 300])]), Ok(vec![]));
+        assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Ok(false));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::index::IndexError;
 /// The code with which our scripts say that what is stored is unreadable.
 pub(super) const CORRUPT: &str = "CORRUPT";
 
+/// The code with which our scripts say that another version of this program wrote what is stored.
+pub(super) const OTHER_VERSION: &str = "OTHERVERSION";
+
 /// A request that was not answered as it should be.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -124,6 +127,8 @@ fn meaning(code: &str) -> Meaning {
         | "LOADING" | "BUSY" | "UNKILLABLE" | "MASTERDOWN" | "NOSCRIPT"
         // A cluster that is not whole, or whose keys are elsewhere or on their way.
         | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "EXECABORT"
+        // Another program can read it.
+        | OTHER_VERSION
         // Whoever asks may not.
         | "NOAUTH" | "NOPERM" | "WRONGPASS" | "DENIED" => Meaning::Refused,
         _ => Meaning::Unknown,

@@ -1,12 +1,19 @@
-//! What `pushctl doctor` says of a Redis: settings that cost safety, and versions.
+//! What `pushctl doctor` says of a Redis: settings that cost safety, versions, and its clock.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use super::{link::Link, reply};
-use crate::index::{Finding, IndexError, Level};
+use crate::{
+    index::{Finding, IndexError, Level},
+    time::UnixMillis,
+};
 
 /// The oldest release whose scripts and commands suffice.
 const MIN_VERSION: (u32, u32) = (6, 2);
+
+/// How far clocks may differ: what a worker allows for unless it is told otherwise
+/// (`--clock-allowance`).
+const CLOCK_ALLOWANCE: Duration = Duration::from_secs(1);
 
 /// The lines `name:value` of INFO and CLUSTER INFO.
 type Info = HashMap<String, String>;
@@ -24,7 +31,39 @@ pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
             findings.push(cluster(&node, &info));
         }
     }
+    let asked = UnixMillis::now();
+    let answers = link.each_node(&redis::cmd("TIME")).await?;
+    let answered = UnixMillis::now();
+    for (node, time) in answers {
+        findings.push(clock(&node, unix_millis(time)?, asked, answered));
+    }
     Ok(findings)
+}
+
+/// What TIME answers: seconds, and microseconds of the second.
+fn unix_millis(value: redis::Value) -> Result<UnixMillis, IndexError> {
+    let mut parts = reply::list(value)?.into_iter().map(reply::number);
+    let mut next = || parts.next().transpose().map(|part| part.flatten().unwrap_or_default());
+    let (seconds, micros) = (next()?, next()?);
+    Ok(UnixMillis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
+}
+
+/// Compares a clock with that of this machine, which was read before and after: only what the time
+/// of the answer does not explain is a difference.
+fn clock(node: &str, theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding {
+    const SUBJECT: &str = "redis clock";
+    let (ahead, behind) = (theirs.since(answered), asked.since(theirs));
+    let (differs, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    if differs.is_zero() {
+        let within = answered.since(asked).as_millis();
+        return finding(Level::Ok, SUBJECT, node, format!("this machine's, within {within} ms"));
+    }
+    let detail = format!("{} ms {which} this machine's", differs.as_millis());
+    if differs < CLOCK_ALLOWANCE {
+        return finding(Level::Ok, SUBJECT, node, detail);
+    }
+    let detail = format!("{detail}: broadcasts may miss new devices; synchronise both (NTP)");
+    finding(Level::Warning, SUBJECT, node, detail)
 }
 
 async fn infos(link: &Link, cmd: &redis::Cmd) -> Result<Vec<(String, Info)>, IndexError> {
@@ -128,6 +167,18 @@ mod tests {
         let of = |text: &str| version("", &info(&format!("redis_version:{text}\r\n"))).level;
         assert_eq!([of("6.2.0"), of("7.0.15"), of("10.0.0")], [Level::Ok; 3]);
         assert_eq!([of("6.0.16"), of("5.0"), of("")], [Level::Error; 3]);
+    }
+
+    #[test]
+    fn a_clock_differs_by_what_the_time_of_the_answer_does_not_explain() {
+        let of = |theirs| clock("", UnixMillis(theirs), UnixMillis(5_000), UnixMillis(5_020));
+        assert_eq!(of(5_010).detail, "this machine's, within 20 ms");
+        assert_eq!(
+            (of(5_120).level, of(5_120).detail.as_str()),
+            (Level::Ok, "100 ms ahead of this machine's")
+        );
+        assert_eq!((of(6_020).level, of(4_000).level), (Level::Warning, Level::Warning));
+        assert!(of(4_000).detail.starts_with("1000 ms behind this machine's: "));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::failure::CORRUPT;
+use super::failure::{CORRUPT, OTHER_VERSION};
 use crate::{ids::ClientId, index::IndexError};
 
 /// The number of this layout, which every shard carries: what lies otherwise would be misread
@@ -28,7 +28,8 @@ pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> 
     if height == 0 || layout == LAYOUT {
         return Ok(());
     }
-    Err(IndexError::Corrupt(format!("{OTHER_LAYOUT}{layout}, {LAYOUT})")))
+    // It waits for a program that can read it, or for the operator.
+    Err(IndexError::Refused(format!("{OTHER_LAYOUT}{layout}, {LAYOUT})").into()))
 }
 
 /// The shards of an app. Every stored device depends on it: it cannot change.
@@ -90,7 +91,8 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
-         local LAYOUT, OTHER_LAYOUT, CORRUPT = '{LAYOUT}', {OTHER_LAYOUT:?}, '{CORRUPT}'\n",
+         local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n\
+         local CORRUPT, OTHER_VERSION = '{CORRUPT}', '{OTHER_VERSION}'\n",
         crate::attributes::Attribute::COUNT
     )
 }

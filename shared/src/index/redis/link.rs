@@ -42,6 +42,9 @@ use crate::index::IndexError;
 /// After a failed connection attempt, calls fail at once for this long instead of trying again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The part of the time for a connection that one node of a cluster may take of it.
+const SHARE_OF_ONE_NODE: u32 = 3;
+
 /// How many redirections of a cluster one request follows.
 const REDIRECTIONS: u32 = 3;
 
@@ -99,7 +102,9 @@ impl Server {
         };
         let nodes = hosts.split(',').map(|host| format!("redis://{credentials}{host}"));
         ClusterClient::builder(nodes)
-            .connection_timeout(settings.connect_timeout)
+            // All seeds are connected to at once and waited for, and the whole takes no longer than
+            // `connect_timeout`: one that does not answer must leave time for the others.
+            .connection_timeout(settings.connect_timeout / SHARE_OF_ONE_NODE)
             .response_timeout(settings.response_timeout)
             .retries(0)
             .build()

@@ -13,6 +13,8 @@
 
 use futures::{StreamExt, TryStreamExt, future, stream};
 
+use tracing::warn;
+
 use super::{
     RedisIndex,
     criteria::{Column, Criteria, Outdated},
@@ -302,7 +304,9 @@ impl RedisIndex {
     }
 
     /// Makes a decision; if a code came up that the criteria do not know, once more with
-    /// criteria that know it, because a code is in the dictionary before any device has it.
+    /// criteria that know it, because a code is in the dictionary before any device has it. One
+    /// that the dictionary has lost is a no: a value that nothing knows any more must not keep the
+    /// message from all other devices.
     async fn decide<T>(
         &self,
         scope: Scope<'_>,
@@ -316,7 +320,14 @@ impl RedisIndex {
         }
         let dictionaries = self.dictionaries(scope.app).await?;
         self.read_rest(scope.app, &dictionaries).await?;
-        match decide(&Criteria::new(scope.targeting, scope.registered_by, &dictionaries)) {
+        let criteria = Criteria::new(scope.targeting, scope.registered_by, &dictionaries);
+        match decide(&criteria) {
+            Ok(decision) => return Ok(decision),
+            Err(Undecided::Failed(error)) => return Err(error),
+            Err(Undecided::Outdated) => {}
+        }
+        warn!(app_id = %scope.app.id, "devices have attributes that the app's dictionary lost");
+        match decide(&criteria.without_unknown()) {
             Ok(decision) => Ok(decision),
             Err(Undecided::Failed(error)) => Err(error),
             Err(Undecided::Outdated) => Err(unknown_code()),

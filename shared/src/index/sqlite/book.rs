@@ -62,7 +62,7 @@ impl Book<'_> {
 
     pub(super) fn open(&self, opened: &Opened) -> Result<Entry, StoreError> {
         let known = self.entry()?;
-        let replaced = |entry: &Entry| entry.copy.is_none() || entry.copy == opened.replaces;
+        let replaced = |entry: &Entry| entry.is_replaced_by(opened);
         if known.as_ref().is_none_or(replaced) {
             self.sweep()?;
             let keep_until = opened.keep_until.max(self.now.plus(KEEP_AT_LEAST));
@@ -271,7 +271,7 @@ impl Book<'_> {
         if entry.recalled_at.is_some() {
             return Ok(RecallOutcome::Recalled(entry));
         }
-        if entry.is_closed() {
+        if entry.is_closed() && !entry.ended_unsent() {
             return Ok(RecallOutcome::AlreadyClosed(entry));
         }
         let mark = "UPDATE message SET recalled_at = ?3 WHERE namespace = ?1 AND id = ?2";

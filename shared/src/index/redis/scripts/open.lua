@@ -3,10 +3,11 @@
 -- nothing; then fields and values, the app first. Answers the entry.
 --
 -- An entry without a 'copy' is a recall that came before the message: the message then begins
--- recalled, if the recall is of its own app.
+-- recalled, if the recall is of its own app. One that was recalled is never replaced.
 
 local copy = redis.call('HGET', KEYS[1], 'copy')
-if not copy or copy == ARGV[3] then
+local recalled = redis.call('HEXISTS', KEYS[1], 'recalled_at') == 1
+if not copy or (copy == ARGV[3] and not recalled) then
   -- Only what is there is deleted: a script that has deleted may write without memory.
   local app = redis.call('HGET', KEYS[1], 'app')
   if copy or (app and app ~= ARGV[5]) then redis.call('DEL', KEYS[1]) end

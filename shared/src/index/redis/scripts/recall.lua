@@ -1,9 +1,18 @@
--- Recalls a message unless every device of it is settled. KEYS[1]: the entry. ARGV: the app, the
+-- Recalls a message unless every device of it is settled. One that expired and was sent to no device
+-- can be recalled all the same: another copy of it may still be waiting. KEYS[1]: the entry. ARGV: the app, the
 -- time, and the state of a partition that has ended; and, for a message that may have no entry
 -- yet, when it was accepted and when its recall may be forgotten. Answers the entry, empty if the
 -- app has none with this id.
 
 local function number(field) return tonumber(redis.call('HGET', KEYS[1], field) or 0) end
+
+local function is_unsent()
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, 7) == 'failed:' then return false end
+  end
+  if number('retried:unanswered') > 0 then return false end
+  return number('sent') == 0 and number('expired') > 0
+end
 
 local function is_closed()
   local strands = redis.call('HGET', KEYS[1], 'strands')
@@ -23,5 +32,5 @@ if ARGV[4] and redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('PEXPIREAT', KEYS[1], ARGV[5])
 end
 if redis.call('HGET', KEYS[1], 'app') ~= ARGV[1] then return {} end
-if not is_closed() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end
+if not is_closed() or is_unsent() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end
 return redis.call('HGETALL', KEYS[1])
