@@ -43,7 +43,7 @@ pub(crate) struct Broker {
     /// Undecided messages: who holds them.
     held: BTreeMap<u64, Held>,
     dead: Vec<(Lane, String)>,
-    /// Messages that are on their way although their publisher was told otherwise.
+    /// Messages that are on their way, also if their publisher was told otherwise or is dead.
     arriving: Vec<(Lane, Bytes)>,
 }
 
@@ -74,12 +74,12 @@ impl Broker {
         self.push(lane, payload);
     }
 
-    /// A message has arrived that was announced.
+    /// A message has arrived that was announced, or never will.
     pub(crate) fn arrives(&mut self, lane: Lane, payload: &Bytes) {
         take_one(&mut self.arriving, lane, payload);
     }
 
-    /// A message is on its way although its publisher was told otherwise.
+    /// A message is on its way, whatever its publisher is told.
     pub(crate) fn announce(&mut self, lane: Lane, payload: Bytes) {
         self.arriving.push((lane, payload));
     }
@@ -237,7 +237,7 @@ fn newer_print() -> u64 {
 }
 
 /// Which partitions of which messages a queue message is about.
-fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
+pub(crate) fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
     match lane {
         Lane::Jobs => {
             let jobs = decode_batch(payload).unwrap_or_default();

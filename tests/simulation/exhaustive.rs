@@ -26,6 +26,8 @@ use crate::{
 
 /// How long everything may take to settle.
 const PEACE: Duration = Duration::from_mins(30);
+/// More steps than this mean that something is tried again without a pause.
+const MOST_STEPS: usize = 5_000;
 /// After so many failures a walk ends.
 const FAILURES: usize = 5;
 
@@ -40,17 +42,23 @@ fn run(small: Small, schedule: Schedule, record: bool) -> Ran {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
-        let world = World::new(Choices::listed(schedule, record), small.settings());
+        let world = World::new(Choices::listed(schedule, small.step, record), small.settings());
         small.begin(&world);
         let mut violations = Vec::new();
         if !world.quiet(PEACE).await {
             violations.push(Violation::new(Rule::NoEnd, lock(&world.broker).rest()));
         }
         violations.extend(judge(&world));
+        let states = world.states();
+        if states.len() > MOST_STEPS {
+            let seen = format!("{} steps", states.len());
+            violations.push(Violation::new(Rule::NoEnd, seen));
+        }
         let mut choices = lock(&world.choices);
         let not_struck = write(choices.not_struck());
         assert!(not_struck.is_empty(), "there is no such step: {not_struck}");
-        Ran { violations, could: choices.recorded(), states: world.states() }
+        world.end();
+        Ran { violations, could: choices.recorded(), states }
     })
 }
 

@@ -21,6 +21,10 @@ pub(crate) struct Answers {
     pub(crate) without: u32,
     /// One was refused. A delivery that another one took over from may answer after it.
     pub(crate) refused: bool,
+    /// It received the message.
+    pub(crate) received: bool,
+    /// It was said to be gone.
+    pub(crate) gone: bool,
 }
 
 /// What devices received.
@@ -59,7 +63,9 @@ impl Inbox {
     ) {
         let answers = self.answers.entry((message, client.clone())).or_default();
         self.received += u64::from(received);
+        answers.received |= received;
         answers.refused |= matches!(outcome, Outcome::Failed(_) | Outcome::Gone);
+        answers.gone |= outcome == Outcome::Gone;
         match outcome {
             Outcome::Later(RetryReason::TransportAway, _) => return,
             Outcome::Later(..) | Outcome::Undecided => answers.without += 1,
@@ -74,6 +80,12 @@ impl Inbox {
     /// How the transport answered for a device.
     pub(crate) fn answers(&self, message: MessageId, client: &ClientId) -> Answers {
         self.answers.get(&(message, client.clone())).copied().unwrap_or_default()
+    }
+
+    /// Whether a message reached a device, or was refused by one.
+    pub(crate) fn has_reached(&self, message: MessageId) -> bool {
+        let mut answers = self.answers.iter().filter(|((id, _), _)| *id == message);
+        answers.any(|(_, answers)| answers.received || answers.refused)
     }
 
     /// A message is over, and is still worked on; of all its copies that may be `quite` so.

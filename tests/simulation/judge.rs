@@ -1,7 +1,7 @@
 //! What a run comes to, in the plain terms of the contract.
 
 use push_shared::{
-    ledger::{Entry, Outcomes},
+    ledger::{Entry, FailReason, Outcomes},
     queue::Lane,
     report::{REST, Report},
 };
@@ -18,6 +18,7 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
     let mut violations = world.violations();
     for push in &*lock(&world.pushes) {
         violations.extend(settled(&seen(world, push)));
+        violations.extend(gone(world, push));
     }
     let broker = lock(&world.broker);
     for (lane, reason) in broker.dead() {
@@ -29,18 +30,41 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
     violations
 }
 
+/// A device is removed before it counts as gone, so of each that does there is none any more.
+fn gone(world: &World, push: &Push) -> Option<Violation> {
+    let (store, inbox) = (lock(&world.store), lock(&world.inbox));
+    let counted = store.entry(&push.id)?.outcomes.failed.get(&FailReason::Gone).copied()?;
+    let is_removed = |client| inbox.answers(push.id, client).gone;
+    let removed = store.people.iter().filter(|person| person.removed.is_some());
+    let removed = removed.filter(|person| is_removed(&person.device.client_id)).count() as u64;
+    let what = || format!("{counted} devices of {} count as gone, {removed} are", push.id);
+    (counted > removed).then(|| Violation::new(Rule::GoneKept, what()))
+}
+
 /// One message, as it is in the end.
 fn seen(world: &World, push: &Push) -> Message {
     let (store, inbox) = (lock(&world.store), lock(&world.inbox));
     let forgotten = store.forgotten(&push.id);
     // A push to named devices has no check that its entry closes, so its entry may stay open if
-    // the index forgot; so may one that was forgotten after the last look.
-    let forgotten_late =
-        if push.is_named() { forgotten.something } else { forgotten.since_last_look };
+    // the index forgot; so may one that was forgotten after the last look. That there is none at
+    // all is right for a broadcast to nobody only.
+    let allowance = world.settings.run.clock_allowance;
+    let is_to_nobody = store.people.iter().all(|p| push.means(p, allowance) != Meant::Yes);
+    let forgotten_late = if push.is_named() {
+        forgotten.something
+    } else {
+        forgotten.since_last_look && (is_to_nobody || store.was_looked_at(&push.id))
+    };
     let entry = store.entry(&push.id);
     let report = entry.map(|entry| reported(push, entry, forgotten_late));
+    // What the index forgot was seen by the copies that came after it.
+    let superseded = match entry {
+        Some(entry) if !forgotten.something => {
+            entry.outcomes.sent > 0 || !entry.outcomes.failed.is_empty()
+        }
+        _ => inbox.has_reached(push.id),
+    };
     let mut copies = lock(&world.custody).copies(push.id);
-    let allowance = world.settings.run.clock_allowance;
     let devices = store.people.iter().map(|person| {
         let client = &person.device.client_id;
         let (received, excused) = copies.remove(client).unwrap_or_default();
@@ -63,10 +87,7 @@ fn seen(world: &World, push: &Push) -> Message {
         unknown: push.unknown(&store.people),
         recalled: store.was_recalled(&push.id),
         expired: inbox.was_over(&push.id),
-        has_another: push.copies.len() > 1
-            && !inbox.was_quite_over(&push.id)
-            && entry
-                .is_none_or(|entry| entry.outcomes.sent == 0 && entry.outcomes.failed.is_empty()),
+        has_another: push.copies.len() > 1 && !inbox.was_quite_over(&push.id) && !superseded,
         forgotten: forgotten.something,
         forgotten_late,
         forgotten_write_offs: forgotten.write_offs,

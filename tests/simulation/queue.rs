@@ -10,6 +10,7 @@ use push_shared::queue::{
 use tokio::sync::watch;
 
 use crate::{
+    broker::{Broker, parts_of},
     fault::{ARRIVES, BLOCKED, Fault, Kind},
     life::Life,
     world::{World, lock},
@@ -34,10 +35,35 @@ enum Publish {
     Dead(Lane, String),
 }
 
+impl Publish {
+    /// The message, unless it is a dead letter.
+    fn of_lane(&self) -> Option<(Lane, &Bytes)> {
+        match self {
+            Self::Now(lane, payload) | Self::Later(lane, payload, _) => Some((*lane, payload)),
+            Self::Dead(..) => None,
+        }
+    }
+
+    /// The message is on its way.
+    fn announce(&self, broker: &mut Broker) {
+        if let Some((lane, payload)) = self.of_lane() {
+            broker.announce(lane, payload.clone());
+        }
+    }
+
+    /// It is not on its way any more.
+    fn arrives(&self, broker: &mut Broker) {
+        if let Some((lane, payload)) = self.of_lane() {
+            broker.arrives(lane, payload);
+        }
+    }
+}
+
 /// The broker stores a message.
 fn store(world: &Arc<World>, publish: Publish) {
     world.tell(|| format!("        {publish:?}"));
     let mut broker = lock(&world.broker);
+    publish.arrives(&mut broker);
     match publish {
         Publish::Now(lane, payload) => broker.push(lane, payload),
         Publish::Dead(lane, reason) => broker.put_aside(lane, &reason),
@@ -58,24 +84,28 @@ fn store(world: &Arc<World>, publish: Publish) {
 impl SimQueue {
     async fn step(&self, publish: Publish) -> Result<(), QueueError> {
         let world = self.0.world();
+        // From now on it may be there, whatever becomes of the process.
+        publish.announce(&mut lock(&world.broker));
         let blow = self.0.begin(Kind::Publish).await;
+        if matches!(
+            blow.fault,
+            Some(Fault::PublishLost | Fault::PublishStored | Fault::PublishArrives)
+        ) && let Some((lane, payload)) = publish.of_lane()
+        {
+            // It fails because the session ends, and what it says was sent and is not saved with it.
+            lock(&world.custody).cut_off(self.0.id(), parts_of(lane, payload).into_iter());
+        }
         let answer = match blow.fault {
-            Some(Fault::PublishLost) => Err(lost()),
+            Some(Fault::PublishLost) => {
+                publish.arrives(&mut lock(&world.broker));
+                Err(lost())
+            }
             Some(Fault::PublishStored) => {
                 store(world, publish);
                 Err(lost())
             }
             Some(Fault::PublishArrives) => {
-                if let Publish::Now(lane, payload) | Publish::Later(lane, payload, _) = &publish {
-                    lock(&world.broker).announce(*lane, payload.clone());
-                }
-                world.after(ARRIVES, |world| {
-                    if let Publish::Now(lane, payload) | Publish::Later(lane, payload, _) = &publish
-                    {
-                        lock(&world.broker).arrives(*lane, payload);
-                    }
-                    store(world, publish);
-                });
+                world.after(ARRIVES, |world| store(world, publish));
                 Err(lost())
             }
             Some(Fault::Blocked) => {
@@ -162,7 +192,7 @@ impl SimConsumer {
         let (id, message) = lock(&world.broker).take(self.lane, session, self.prefetch, which)?;
         self.life.takes();
         world.tell(|| format!("        session {session} takes {:?}", message.payload));
-        let settle = SimSettle { life: self.life.clone(), id, session };
+        let settle = SimSettle { life: self.life.clone(), id, session, told: false };
         Some(Delivery::new(message.payload, message.deliveries, Box::new(settle)))
     }
 }
@@ -193,10 +223,13 @@ struct SimSettle {
     life: Life,
     id: u64,
     session: u64,
+    /// The broker was told. The same session may hold another delivery of the message by now.
+    told: bool,
 }
 
 impl SimSettle {
-    fn give_back(&self) -> bool {
+    fn give_back(&mut self) -> bool {
+        self.told = true;
         let world = self.life.world();
         let which = |of| lock(&world.choices).which(of, OUT_OF_ORDER);
         lock(&world.broker).give_back(self.id, self.session, which)
@@ -205,8 +238,8 @@ impl SimSettle {
 
 #[async_trait]
 impl Settle for SimSettle {
-    async fn ack(self: Box<Self>) -> Result<(), QueueError> {
-        let world = self.life.world();
+    async fn ack(mut self: Box<Self>) -> Result<(), QueueError> {
+        let world = self.life.world().clone();
         let blow = self.life.begin(Kind::Ack).await;
         let acked = if blow.is(Fault::AckLost) {
             let mut custody = lock(&world.custody);
@@ -215,6 +248,7 @@ impl Settle for SimSettle {
             self.give_back();
             false
         } else {
+            self.told = true;
             lock(&world.broker).ack(self.id, self.session)
         };
         world.changed.notify_waiters();
@@ -222,7 +256,7 @@ impl Settle for SimSettle {
         if acked { Ok(()) } else { Err(lost()) }
     }
 
-    async fn requeue(self: Box<Self>) -> Result<(), QueueError> {
+    async fn requeue(mut self: Box<Self>) -> Result<(), QueueError> {
         let blow = self.life.begin(Kind::Requeue).await;
         let given = self.give_back();
         self.life.world().changed.notify_waiters();
@@ -240,7 +274,9 @@ impl Drop for SimSettle {
         // Dropped undecided by a living process: it comes back. A dead one's messages come back
         // when the broker notices.
         if !self.life.is_dead() {
-            self.give_back();
+            if !self.told {
+                self.give_back();
+            }
             self.life.lets_go();
         }
     }

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::{
     choices::{Choices, LONGEST_STEP},
+    fault::Fault,
     fleet,
     judge::judge,
     people::{Push, device},
@@ -73,6 +74,7 @@ async fn simulate(seed: u64) -> Result<u64, String> {
     }
     violations.extend(judge(&world));
     violations.extend(pace.and_then(|pace| judge_pace(&world, pace)));
+    world.end();
     let Some(first) = violations.first() else { return Ok(world.fingerprint()) };
     Err(format!("{first}\n{} in all, after {}", violations.len(), world.struck()))
 }
@@ -163,15 +165,18 @@ impl Producer {
 }
 
 /// The oracle of the pace: in no window of time the transport saw more devices than the bound
-/// in [`push_shared::pace`]. A fault that stretches a step may come between taking and sending.
+/// in [`push_shared::pace`], where a clock that is off makes the time longer. A fault that
+/// stretches a step may come between taking and sending.
 fn judge_pace(world: &World, pace: NonZeroU32) -> Option<Violation> {
+    let off = [Fault::ClockAhead, Fault::ClockBehind].map(|fault| world.has_struck(fault));
+    let clocks_differ = ALLOWANCE * off.map(u32::from).iter().sum();
     let inbox = lock(&world.inbox);
     let batches = inbox.batches();
     for (first, (from, _)) in batches.iter().enumerate() {
         let mut devices = 0;
         for (until, count) in batches.iter().skip(first) {
             devices += count;
-            let time = until.since(*from) + TAKE_TO_SEND + SAVED_UP + NAMED_AHEAD;
+            let time = until.since(*from) + TAKE_TO_SEND + SAVED_UP + NAMED_AHEAD + clocks_differ;
             let most =
                 time.as_millis() * u128::from(pace.get()) + 1000 * u128::from(most_at_once(pace));
             if 1000 * devices as u128 > most && !world.was_stretched() {

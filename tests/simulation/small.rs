@@ -1,15 +1,19 @@
 //! Worlds that are small enough to be walked completely.
 //!
 //! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
-//! broadcasts side by side, a message that expires in the middle, one that is accepted twice, and
-//! an audience of no device. Two devices are a batch.
+//! broadcasts side by side, a message that expires in the middle, one that is accepted twice
+//! (to named devices, and as a broadcast), an
+//! audience of no device, and servers that are slow. Two devices are a batch.
 
 use std::{sync::Arc, time::Duration};
 
 use push_fanout_worker::{PlanLimits, WorkerSettings};
-use push_shared::{attributes::Attribute, message::Audience, targeting::Targeting};
+use push_shared::{
+    attributes::Attribute, ledger::RECALL_CHECK, message::Audience, targeting::Targeting,
+};
 
 use crate::{
+    choices::STEP,
     fleet,
     people::device,
     posting::{accept, named, publish, push},
@@ -22,6 +26,8 @@ const ALLOWANCE: Duration = Duration::from_millis(5);
 const LIFE: Duration = Duration::from_mins(2);
 /// A time to live that is over when half of the devices are served.
 const HALF: Duration = Duration::from_millis(9);
+/// A step after which what a worker knew of recalls before it is too old to be trusted.
+const SLOW_STEP: Duration = RECALL_CHECK.saturating_add(Duration::from_millis(100));
 /// Devices of a batch.
 const BATCH: usize = 2;
 
@@ -34,17 +40,28 @@ pub(crate) struct Small {
     pub(crate) faults: usize,
     devices: usize,
     partitions: usize,
+    /// How long a step takes.
+    pub(crate) step: Duration,
     post: fn(&World),
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 6] = [
-    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, post: envelope },
-    Small { name: "broadcast", faults: 1, devices: 5, partitions: 2, post: broadcast },
-    Small { name: "two-broadcasts", faults: 1, devices: 3, partitions: 1, post: two_broadcasts },
-    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, post: expiring },
-    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, post: repeated },
-    Small { name: "nobody", faults: 1, devices: 0, partitions: 1, post: broadcast },
+pub(crate) const ALL: [Small; 8] = [
+    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, step: STEP, post: envelope },
+    Small { name: "broadcast", faults: 1, devices: 5, partitions: 2, step: STEP, post: broadcast },
+    Small {
+        name: "two-broadcasts",
+        faults: 1,
+        devices: 3,
+        partitions: 1,
+        step: STEP,
+        post: two_broadcasts,
+    },
+    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, step: STEP, post: expiring },
+    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, step: STEP, post: repeated },
+    Small { name: "retried", faults: 1, devices: 3, partitions: 2, step: STEP, post: retried },
+    Small { name: "nobody", faults: 1, devices: 0, partitions: 1, step: STEP, post: broadcast },
+    Small { name: "slow", faults: 1, devices: 4, partitions: 1, step: SLOW_STEP, post: broadcast },
 ];
 
 impl Small {
@@ -109,6 +126,16 @@ fn two_broadcasts(world: &World) {
 
 fn expiring(world: &World) {
     post(world, vec![(1, Audience::All, HALF)]);
+}
+
+/// A broadcast that expires before any worker sees it, as does the producer's second try.
+fn retried(world: &World) {
+    let mut push = push(1, Audience::All);
+    let first = accept(world, &mut push, world.now(), Duration::from_millis(1));
+    let second = accept(world, &mut push, world.now(), HALF);
+    lock(&world.pushes).push(push);
+    publish(world, &[first]);
+    publish(world, &[second]);
 }
 
 /// A push that expires before any worker sees it, and the producer's second try.

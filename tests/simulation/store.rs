@@ -2,7 +2,7 @@
 //! its last writes.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry as Place},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry as Place},
     hash::{Hash, Hasher},
 };
 
@@ -76,6 +76,8 @@ pub(crate) struct Store {
     ledger: BTreeMap<MessageId, Entry>,
     journal: Vec<Undo>,
     forgotten: BTreeMap<MessageId, Forgotten>,
+    /// Messages whose whole entry was looked at.
+    looked_at: BTreeSet<MessageId>,
     /// When recalls took effect; none if the index has forgotten it.
     recalled: BTreeMap<MessageId, Option<UnixMillis>>,
     /// The only app there is, if it has a pace, and what it has taken.
@@ -152,10 +154,16 @@ impl Store {
 
     /// A worker looks at a whole entry, to see whether it is closed.
     pub(crate) fn look(&mut self, message: &MessageId) -> Option<Entry> {
+        self.looked_at.insert(*message);
         if let Some(forgotten) = self.forgotten.get_mut(message) {
             forgotten.since_last_look = false;
         }
         self.ledger.get(message).cloned()
+    }
+
+    /// Whether a worker has looked at a whole entry, or for it.
+    pub(crate) fn was_looked_at(&self, message: &MessageId) -> bool {
+        self.looked_at.contains(message)
     }
 
     /// A write takes effect; answers what rules that broke as well.
@@ -215,7 +223,7 @@ impl Store {
                 let entry = place.into_mut();
                 if entry.copy.is_none() {
                     entry.begin_recalled(opened);
-                } else if entry.copy == opened.replaces {
+                } else if entry.is_replaced_by(opened) {
                     *entry = Entry::begin(opened);
                 }
                 entry
@@ -239,7 +247,7 @@ impl Store {
                     RecallOutcome::Recalled(place.insert(entry).clone())
                 }
             },
-            Place::Occupied(place) if place.get().is_closed() => {
+            Place::Occupied(place) if place.get().is_closed() && !place.get().ended_unsent() => {
                 RecallOutcome::AlreadyClosed(place.get().clone())
             }
             Place::Occupied(mut place) => {

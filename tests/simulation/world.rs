@@ -90,6 +90,12 @@ impl World {
         })
     }
 
+    /// Nothing happens any more. The processes hold the world that holds them, so that without this
+    /// none of a million worlds would be given back.
+    pub(crate) fn end(&self) {
+        lock(&self.processes).clear();
+    }
+
     /// The time in the world.
     pub(crate) fn now(&self) -> UnixMillis {
         BEGINNING.plus(self.started.elapsed())
