@@ -1,11 +1,12 @@
 //! What the suite itself knows of every push, in a few bytes each.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
+use push_tests::invariants::Counts;
 use uuid::Uuid;
 
 use crate::client::Answer;
@@ -24,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) id: Option<Uuid>,
     /// When the ledger was first seen closed.
     pub(crate) closed: Option<Instant>,
+    /// It was not: at that time it was given up to look, because the index had forgotten.
+    pub(crate) left_open: bool,
 }
 
 /// The records of all pushes, and what went against the promises.
@@ -36,6 +39,8 @@ struct Inner {
     records: Vec<Record>,
     /// Accepted and not seen closed.
     open: VecDeque<u32>,
+    /// What was seen last of those, and how often the index had forgotten something before.
+    counts: HashMap<u32, (u64, Counts)>,
     violations: Vec<String>,
 }
 
@@ -94,8 +99,27 @@ impl Book {
         self.lock().open.push_back(number);
     }
 
+    /// Notes what a look at an open push has seen, after so many times that the index forgot;
+    /// gives what the look before noted.
+    pub(crate) fn counted(
+        &self,
+        number: u32,
+        forgettings: u64,
+        counts: Counts,
+    ) -> Option<(u64, Counts)> {
+        self.lock().counts.insert(number, (forgettings, counts))
+    }
+
     pub(crate) fn closed(&self, number: u32) {
-        self.lock().record(number).closed.get_or_insert_with(Instant::now);
+        let inner = &mut *self.lock();
+        inner.counts.remove(&number);
+        inner.record(number).closed.get_or_insert_with(Instant::now);
+    }
+
+    /// An open one that is not looked at again.
+    pub(crate) fn left_open(&self, number: u32) {
+        self.closed(number);
+        self.lock().record(number).left_open = true;
     }
 
     /// Those that were accepted and not seen closed.

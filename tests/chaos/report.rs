@@ -7,10 +7,10 @@ use std::{
 };
 
 use crate::{
-    auditor::Counts,
     book::Record,
+    history::{History, Struck},
+    oracle::Found,
     plan::Part,
-    run::Struck,
     world::{BATCH, BATCHES_IN_FLIGHT},
 };
 
@@ -24,12 +24,15 @@ pub(crate) struct Figures {
     tried: u64,
     accepted: u64,
     sent: u64,
-    unheard: u64,
+    failed: u64,
+    unrecorded: u64,
+    forgotten: u64,
+    uncounted: u64,
     expired: u64,
     slowest_flow: Duration,
-    pub(crate) repeats: u64,
-    pub(crate) most_repeats: u64,
-    pub(crate) lost_with_mosquitto: u64,
+    repeats: u64,
+    most_repeats: u64,
+    lost_with_mosquitto: u64,
 }
 
 impl Figures {
@@ -42,7 +45,10 @@ impl Figures {
             tried: 0,
             accepted: 0,
             sent: 0,
-            unheard: 0,
+            failed: 0,
+            unrecorded: 0,
+            forgotten: 0,
+            uncounted: 0,
             expired: 0,
             slowest_flow: Duration::ZERO,
             repeats: 0,
@@ -61,8 +67,8 @@ impl Figures {
         self.settled = self.began.elapsed();
     }
 
-    pub(crate) fn struck(&mut self, faults: [Option<Struck>; 2]) {
-        self.faults.extend(faults.into_iter().flatten());
+    pub(crate) fn struck(&mut self, history: &History) {
+        self.faults = history.all().to_vec();
     }
 
     pub(crate) fn flowed(&mut self, after: Duration) {
@@ -74,30 +80,26 @@ impl Figures {
         self.accepted += u64::from(record.accepted);
     }
 
-    pub(crate) fn devices(&mut self, counts: &Counts) {
+    pub(crate) fn found(&mut self, found: &Found) {
+        let Found { counts, forgotten, uncounted, lost_with_mosquitto, repeats, most_repeats } =
+            found;
+        let unrecorded = counts.failed("unrecorded");
         self.sent += counts.sent;
-        self.unheard += counts.failed;
+        self.unrecorded += unrecorded;
+        self.failed += counts.failed.values().sum::<u64>() - unrecorded;
         self.expired += counts.expired;
-    }
-
-    /// The faults between the post of a push and its settlement, with what they left behind.
-    pub(crate) fn faults_in_the_life_of(
-        &self,
-        record: &Record,
-        aftermath: Duration,
-    ) -> Vec<Struck> {
-        let during = |struck: &&Struck| {
-            record.posted.is_some_and(|posted| posted < struck.ended + aftermath)
-                && record.closed.is_none_or(|closed| struck.began < closed)
-        };
-        self.faults.iter().filter(during).copied().collect()
+        self.forgotten += u64::from(*forgotten);
+        self.uncounted += u64::from(*uncounted);
+        self.lost_with_mosquitto += lost_with_mosquitto;
+        self.repeats += repeats;
+        self.most_repeats = self.most_repeats.max(*most_repeats);
     }
 
     /// The published bound: one batch for each task in flight at each fault.
     fn bound(&self) -> u64 {
         let workers = |struck: &Struck| match struck.fault.part {
-            Part::Ingest(_) => 0,
-            Part::Worker(_) => 1,
+            _ if !struck.fault.justifies_a_copy() => 0,
+            Part::Ingest(_) | Part::Worker(_) => 1,
             Part::RabbitMq | Part::Redis | Part::Mosquitto => 2,
         };
         self.faults.iter().map(workers).sum::<u64>() * BATCHES_IN_FLIGHT * BATCH
@@ -116,10 +118,13 @@ impl fmt::Display for Figures {
         let maybe = self.tried - self.accepted;
         line("pushes", format!("{} tried, {} accepted, {maybe} maybe", self.tried, self.accepted))?;
         line("devices served", self.sent.to_string())?;
-        line("devices not reached", format!("{} failed, {} expired", self.unheard, self.expired))?;
+        line("devices not reached", format!("{} failed, {} expired", self.failed, self.expired))?;
+        line("devices unrecorded", self.unrecorded.to_string())?;
+        let forgotten = format!("{}, {} without counts", self.forgotten, self.uncounted);
+        line("pushes left open", forgotten)?;
         line("lost inside Mosquitto", self.lost_with_mosquitto.to_string())?;
         line("repeats at listeners", self.repeats.to_string())?;
-        line("  of one push, at most", self.most_repeats.to_string())?;
+        line("  of one push, one device", self.most_repeats.to_string())?;
         line("  bound over all devices", self.bound().to_string())?;
         line("slowest to flow again", format!("{:.1?}", self.slowest_flow))?;
         line("posting, then settling", {

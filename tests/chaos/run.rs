@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,6 +19,7 @@ use crate::{
     auditor::{AUDITORS, audit},
     book::Book,
     client::Client,
+    history::{History, Struck},
     oracle,
     plan::{self, Fault, Round},
     producer::{post, produce},
@@ -48,14 +49,6 @@ pub(crate) struct Wish {
     pub(crate) devices: usize,
 }
 
-/// A fault that has been.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Struck {
-    pub(crate) fault: Fault,
-    pub(crate) began: Instant,
-    pub(crate) ended: Instant,
-}
-
 /// What all the tasks of a run share.
 pub(crate) struct Run {
     pub(crate) client: Client,
@@ -63,6 +56,8 @@ pub(crate) struct Run {
     pub(crate) pushes: Pushes,
     pub(crate) book: Book,
     arrivals: Mutex<Arrivals>,
+    history: Mutex<History>,
+    forgettings: Arc<AtomicU64>,
 }
 
 impl Run {
@@ -78,8 +73,19 @@ impl Run {
     /// What has arrived by now.
     pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         let mut arrivals = self.seen();
-        arrivals.read(&self.book, &self.pushes, &self.people);
+        arrivals.read(&self.book);
         arrivals
+    }
+
+    /// The faults that are over.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the index has forgotten something: a look that begins and ends with one number
+    /// saw one index, and so did another with the same number.
+    pub(crate) fn forgettings(&self) -> u64 {
+        self.forgettings.load(Ordering::SeqCst)
     }
 }
 
@@ -95,6 +101,8 @@ pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
         client: Client::new(&world.stack),
         book: Book::new(pushes.planned()),
         arrivals: Mutex::new(Arrivals::new(devices)),
+        history: Mutex::default(),
+        forgettings: world.forgettings(),
         people,
         pushes,
     });
@@ -142,6 +150,7 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     figures.flowed(flow(run).await?);
     settle(run).await?;
     oracle::judge(run, &mut figures).await?;
+    figures.struck(&run.history());
     let dead = world.stack.pushctl(&["dead", "list"]).await;
     if dead != "no dead letters\n" {
         return Err(format!("there are dead letters:\n{dead}"));
@@ -159,19 +168,20 @@ async fn strike(
     let strike = async |fault: Fault| {
         let began = Instant::now();
         world.strike(fault).await.map_err(|error| format!("{fault}: {error}"))?;
-        Ok::<_, String>(Struck { fault, began, ended: Instant::now() })
+        run.history().add(Struck { fault, began, ended: Instant::now() });
+        Ok::<_, String>(())
     };
     let second = async {
         match round.second {
-            None => Ok(None),
+            None => Ok(()),
             Some((apart, fault)) => {
                 sleep(apart).await;
-                strike(fault).await.map(Some)
+                strike(fault).await
             }
         }
     };
     let (first, second) = tokio::join!(strike(round.first), second);
-    figures.struck([Some(first?), second?]);
+    first.and(second)?;
     let flowed = flow(run).await.map_err(|error| format!("after {round}: {error}"))?;
     figures.flowed(flowed);
     println!("{round}: pushes flow again after {flowed:.1?}");

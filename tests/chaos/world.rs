@@ -1,17 +1,24 @@
 //! The servers and programs of a run, and how faults strike them.
 
 use std::{
+    error::Error,
     fs,
     path::PathBuf,
     process::ExitStatus,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use lapin::{Connection, ConnectionProperties, options::QueueDeclareOptions, types::FieldTable};
 use push_shared::queue::amqp::queue_names;
 use push_tests::{
+    clock::WrongClock,
     devices::Devices,
-    servers::{Mosquitto, RabbitMq, Redis},
+    mqtt_proxy::{Manner, MqttProxy},
+    servers::{Kind, Mosquitto, RabbitMq, Redis, Server},
     service::{Program, built},
     stack::{APP, Servers, Stack},
 };
@@ -36,6 +43,11 @@ const JOBS_AT_ONCE: u64 = 32;
 /// Batches that a worker has in flight at once, at most.
 pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 
+/// Between the two looks that must find a broadcast closed: more than the index ever forgets.
+const CLOSING_CHECK: &str = "4s";
+/// Longer than faults keep anything waiting.
+const CLOSING_REST: &str = "45s";
+
 /// Small steps, so that faults strike in the middle of broadcasts; quick looks, so that a run
 /// settles soon.
 fn worker_flags() -> Vec<String> {
@@ -49,15 +61,29 @@ fn worker_flags() -> Vec<String> {
         ["--turn", "200ms"],
         ["--stand-by", "2s"],
         ["--retry-longest", "4s"],
+        ["--mqtt-ack-timeout", "5s"],
+        ["--closing-check", CLOSING_CHECK],
+        ["--closing-rest", CLOSING_REST],
     ];
     flags.into_iter().flatten().map(str::to_owned).collect()
 }
+
+/// Why a part that was struck does not come back.
+type Struck = Result<(), Box<dyn Error + Send + Sync>>;
+
+/// The setting of RabbitMQ that an alarm depends on, and its value in production.
+const MEMORY: &str = "set_vm_memory_high_watermark";
+const USUAL_MEMORY: &str = "0.4";
 
 /// Everything that runs. Each part has a lock of its own, so that faults can overlap.
 pub(crate) struct World {
     amqp: Mutex<RabbitMq>,
     redis: Mutex<Redis>,
     mqtt: Mutex<Mosquitto>,
+    /// What the workers take for Mosquitto.
+    mqtt_proxy: MqttProxy,
+    clock: WrongClock,
+    forgettings: Arc<AtomicU64>,
     ingests: [Mutex<Program>; 2],
     workers: [Mutex<Program>; 2],
     pub(crate) stack: Stack,
@@ -68,7 +94,8 @@ impl World {
     pub(crate) async fn start(people: &Population) -> (Self, Devices) {
         let (amqp, mut redis, mqtt) =
             tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
-        let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
+        let mqtt_proxy = MqttProxy::start(&mqtt.url()).await;
+        let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt_proxy.url() };
         let mut stack = Stack::start(servers).await;
         stack.add_ingest().await;
         // RabbitMQ 3.10 forgets a queue whose name had no time to reach the disk.
@@ -89,6 +116,9 @@ impl World {
             amqp: Mutex::new(amqp),
             redis: Mutex::new(redis),
             mqtt: Mutex::new(mqtt),
+            mqtt_proxy,
+            clock: WrongClock::compile().unwrap(),
+            forgettings: Arc::default(),
             ingests: ingests.map(Mutex::new),
             workers: [workers.0, workers.1].map(Mutex::new),
             stack,
@@ -98,48 +128,85 @@ impl World {
 
     /// Strikes, waits, and brings the part back. `Err` if it does not come back.
     pub(crate) async fn strike(&self, fault: Fault) -> Result<(), String> {
-        let away = || sleep(fault.away);
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        match (fault.part, fault.blow) {
-            (Part::Ingest(n), blow) => strike_program(&self.ingests[n], blow, away()).await,
-            (Part::Worker(n), blow) => strike_program(&self.workers[n], blow, away()).await,
-            (Part::RabbitMq, Blow::Kill) => {
-                let mut amqp = self.amqp.lock().await;
-                amqp.kill();
-                away().await;
-                amqp.restart().await.map_err(|error| text(&error))
-            }
-            (Part::RabbitMq, Blow::Freeze) => {
-                let amqp = self.amqp.lock().await;
-                amqp.freeze().map_err(|error| text(&error))?;
-                away().await;
-                amqp.thaw().map_err(|error| text(&error))
-            }
-            (Part::Redis, Blow::Kill) => {
-                let mut redis = self.redis.lock().await;
-                redis.kill();
-                away().await;
-                redis.restart().await.map_err(|error| text(&error))
-            }
-            (Part::Redis, Blow::Freeze) => {
-                let redis = self.redis.lock().await;
-                redis.freeze().map_err(|error| text(&error))?;
-                away().await;
-                redis.thaw().map_err(|error| text(&error))
-            }
-            (Part::Mosquitto, Blow::Kill) => {
-                let mut mqtt = self.mqtt.lock().await;
-                mqtt.kill();
-                away().await;
-                mqtt.restart().await.map_err(|error| text(&error))
-            }
-            (Part::Mosquitto, Blow::Freeze) => {
-                let mqtt = self.mqtt.lock().await;
-                mqtt.freeze().map_err(|error| text(&error))?;
-                away().await;
-                mqtt.thaw().map_err(|error| text(&error))
-            }
+        let Fault { part, blow, away } = fault;
+        match part {
+            Part::Ingest(n) => self.strike_program(&self.ingests[n], blow, away).await,
+            Part::Worker(n) => self.strike_program(&self.workers[n], blow, away).await,
+            Part::RabbitMq => self.strike_rabbitmq(blow, away).await,
+            Part::Redis => self.strike_redis(blow, away).await,
+            Part::Mosquitto => self.strike_mosquitto(blow, away).await,
         }
+        .map_err(|error| error.to_string())
+    }
+
+    async fn strike_program(&self, program: &Mutex<Program>, blow: Blow, away: Duration) -> Struck {
+        let mut program = program.lock().await;
+        match blow {
+            Blow::Freeze => {
+                program.process().freeze()?;
+                sleep(away).await;
+                return Ok(program.process().thaw()?);
+            }
+            Blow::Kill => {}
+            Blow::Clock(ahead) => program.set_environment(self.clock.ahead(ahead)),
+            other => return no_such(other),
+        }
+        program.process().kill();
+        sleep(away).await;
+        program.restart();
+        Ok(revive(&mut program).await?)
+    }
+
+    async fn strike_rabbitmq(&self, blow: Blow, away: Duration) -> Struck {
+        let mut amqp = self.amqp.lock().await;
+        match blow {
+            Blow::Alarm => {
+                amqp.control(&[MEMORY, "0"]).await?;
+                sleep(away).await;
+                amqp.control(&[MEMORY, USUAL_MEMORY]).await?;
+                Ok(())
+            }
+            other => strike_server(&mut amqp, other, away).await,
+        }
+    }
+
+    async fn strike_redis(&self, blow: Blow, away: Duration) -> Struck {
+        let mut redis = self.redis.lock().await;
+        match blow {
+            Blow::Refuse(why) => {
+                redis.refuse_writes(why, true).await?;
+                sleep(away).await;
+                Ok(redis.refuse_writes(why, false).await?)
+            }
+            Blow::Forget(what) => {
+                let past = redis.note_files()?;
+                sleep(what).await;
+                redis.kill_and_forget_since(&past)?;
+                // While no answer can come, so that each look knows which index it saw.
+                self.forgettings.fetch_add(1, Ordering::SeqCst);
+                sleep(away).await;
+                Ok(redis.restart().await?)
+            }
+            other => strike_server(&mut redis, other, away).await,
+        }
+    }
+
+    async fn strike_mosquitto(&self, blow: Blow, away: Duration) -> Struck {
+        let mut mqtt = self.mqtt.lock().await;
+        match blow {
+            Blow::Answer(manner) => {
+                self.mqtt_proxy.answer(manner);
+                sleep(away).await;
+                self.mqtt_proxy.answer(Manner::Prompt);
+                Ok(())
+            }
+            other => strike_server(&mut mqtt, other, away).await,
+        }
+    }
+
+    /// Counts how often Redis has forgotten something.
+    pub(crate) fn forgettings(&self) -> Arc<AtomicU64> {
+        self.forgettings.clone()
     }
 
     /// Programs that have ended without having been killed, with their numbers.
@@ -204,25 +271,25 @@ impl World {
     }
 }
 
-async fn strike_program(
-    program: &Mutex<Program>,
-    blow: Blow,
-    away: impl Future<Output = ()>,
-) -> Result<(), String> {
-    let mut program = program.lock().await;
+/// What every server can suffer.
+async fn strike_server<K: Kind>(server: &mut Server<K>, blow: Blow, away: Duration) -> Struck {
     match blow {
         Blow::Freeze => {
-            program.process().freeze().map_err(|error| error.to_string())?;
-            away.await;
-            program.process().thaw().map_err(|error| error.to_string())
+            server.freeze()?;
+            sleep(away).await;
+            Ok(server.thaw()?)
         }
         Blow::Kill => {
-            program.process().kill();
-            away.await;
-            program.restart();
-            revive(&mut program).await
+            server.kill();
+            sleep(away).await;
+            Ok(server.restart().await?)
         }
+        other => no_such(other),
     }
+}
+
+fn no_such(blow: Blow) -> Struck {
+    Err(format!("{blow:?} is not for this part").into())
 }
 
 /// Waits until a program is ready. One that cannot reach its servers at the start ends, and is

@@ -33,6 +33,8 @@ pub enum Rule {
     WrongSent,
     /// A count stands in the entry for which nothing happened.
     WithoutReason,
+    /// A device that counts as gone is not registered any more.
+    GoneKept,
     /// Every entry closes.
     StaysOpen,
     /// Nothing is handed over after the deadline.

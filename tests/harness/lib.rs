@@ -3,16 +3,19 @@
 //!
 //! `tests/run` starts one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto for the whole
 //! run; tests share them, each in its own [`namespace`]. A test that breaks a server starts its
-//! own from [`servers`], and one that needs a broker which misbehaves has a [`rogue_broker`]. Nothing is skipped: without the servers of a run a test fails and says
-//! how to run it.
+//! own from [`servers`], and one that needs a broker which misbehaves has a [`rogue_broker`] or,
+//! where devices are to receive what it takes, an [`mqtt_proxy`]. Nothing is skipped: without the
+//! servers of a run a test fails and says how to run it.
 //!
 //! Every process is started through [`process::Process`], which ends it together with its
 //! children and its data folder even when the test itself is killed.
 
 pub mod broadcast;
+pub mod clock;
 pub mod devices;
 pub mod eventually;
 pub mod invariants;
+pub mod mqtt_proxy;
 pub mod ports;
 pub mod process;
 pub mod process_tree;

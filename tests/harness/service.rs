@@ -48,6 +48,8 @@ pub fn built(program: &str) -> PathBuf {
 pub struct Program {
     name: String,
     flags: Vec<String>,
+    /// Its environment, beside our own.
+    environment: Vec<(String, String)>,
     process: Process,
     folder: TempDir,
     ops: Port,
@@ -63,8 +65,9 @@ impl Program {
         let ops = free_port().expect("a free port");
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         flags.extend(["--ops-listen".to_owned(), ops.address()]);
-        let process = spawn(name, &flags, folder.path());
-        Self { name: name.to_owned(), flags, process, folder, ops }
+        let process = spawn(name, &flags, &[], folder.path());
+        let (name, environment) = (name.to_owned(), Vec::new());
+        Self { name, flags, environment, process, folder, ops }
     }
 
     /// Starts it again as it was started first, after killing it if it runs. Its log goes on.
@@ -73,7 +76,13 @@ impl Program {
     /// If it cannot be started.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = spawn(&self.name, &self.flags, self.folder.path());
+        let Self { name, flags, environment, folder, .. } = self;
+        self.process = spawn(name, flags, environment, folder.path());
+    }
+
+    /// Changes its environment, from its next start on.
+    pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
+        self.environment = environment;
     }
 
     /// Whether `/readyz` says yes.
@@ -176,9 +185,9 @@ impl Stopped {
     }
 }
 
-fn spawn(name: &str, flags: &[String], folder: &Path) -> Process {
+fn spawn(name: &str, flags: &[String], more: &[(String, String)], folder: &Path) -> Process {
     let mut command = Command::new(built(name));
-    command.args(flags).current_dir(folder);
+    command.args(flags).envs(more.iter().cloned()).current_dir(folder);
     Process::spawn(&command, Output::Log(&folder.join("log")), Some(folder))
         .expect("the program starts")
 }

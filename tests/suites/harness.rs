@@ -5,7 +5,7 @@
 use std::{
     fs,
     process::{Command, ExitStatus},
-    time::Duration,
+    time::{Duration, Instant, SystemTime},
 };
 
 use lapin::{
@@ -14,14 +14,19 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use push_tests::{
-    amqp_url, eventually, free_port, mqtt_url, namespace,
+    amqp_url,
+    clock::WrongClock,
+    eventually, free_port,
+    mqtt_proxy::{Manner, MqttProxy},
+    mqtt_url, namespace,
     process::{Output, Process},
     process_tree::{Identity, still_running, tree_of},
     redis_cluster_url, redis_url,
-    servers::{Mosquitto, RabbitMq, Redis},
+    servers::{Mosquitto, RabbitMq, Redis, Refusal},
 };
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
+use tokio::time::timeout;
 
 /// Anything that is waited for here takes less.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -77,6 +82,72 @@ async fn a_killed_redis_comes_back_on_its_port_with_its_data() {
     let mut after = connect(&redis.url()).await;
     let kept: String = redis::cmd("GET").arg("key").query_async(&mut after).await.unwrap();
     assert_eq!(kept, "kept");
+}
+
+#[tokio::test]
+async fn a_forgetful_redis_comes_back_as_it_was_some_time_before() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.sync_always().await.unwrap();
+    let mut before = connect(&redis.url()).await;
+    redis::cmd("SET").arg("old").arg("kept").query_async::<()>(&mut before).await.unwrap();
+    let past = redis.note_files().unwrap();
+    redis::cmd("SET").arg("new").arg("lost").query_async::<()>(&mut before).await.unwrap();
+    // Files that are written anew meanwhile change nothing.
+    redis::cmd("BGREWRITEAOF").query_async::<()>(&mut before).await.unwrap();
+    redis.kill_and_forget_since(&past).unwrap();
+    redis.restart().await.unwrap();
+
+    let mut after = connect(&redis.url()).await;
+    let both: [Option<String>; 2] =
+        redis::cmd("MGET").arg(&["old", "new"]).query_async(&mut after).await.unwrap();
+    assert_eq!(both, [Some("kept".to_owned()), None]);
+}
+
+#[tokio::test]
+async fn a_redis_refuses_writes_until_it_is_told_to_take_them() {
+    let redis = Redis::start().await.unwrap();
+    let mut connection = connect(&redis.url()).await;
+    let mut set = redis::cmd("SET");
+    set.arg("key").arg(1);
+    for why in Refusal::ALL {
+        redis.refuse_writes(why, true).await.unwrap();
+        set.query_async::<()>(&mut connection).await.unwrap_err();
+        redis.refuse_writes(why, false).await.unwrap();
+        set.query_async::<()>(&mut connection).await.unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_clock_is_so_much_ahead() {
+    let clock = WrongClock::compile().unwrap();
+    let ahead = Duration::from_hours(1);
+    let mut date = Command::new("date");
+    let output = date.arg("+%s").envs(clock.ahead(ahead)).output().unwrap();
+    let shown: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let wrong = shown.abs_diff(now + ahead.as_secs());
+    assert!(wrong < 60, "it is wrong by {wrong} s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_behind_the_proxy_acknowledges_late_or_never_as_it_is_told() {
+    let proxy = MqttProxy::start(&mqtt_url()).await;
+    let address = proxy.url();
+    let (host, port) = address.trim_start_matches("mqtt://").split_once(':').unwrap();
+    let publish = async || {
+        let mut publish = tokio::process::Command::new("mosquitto_pub");
+        publish.args(["-V", "5", "-q", "1", "-h", host, "-p", port, "-t", "t", "-m", "hello"]);
+        publish.kill_on_drop(true).status().await.unwrap().success()
+    };
+    assert!(publish().await);
+    let late = Duration::from_millis(300);
+    proxy.answer(Manner::Slow(late));
+    let began = Instant::now();
+    assert!(publish().await && began.elapsed() > late, "it took {:?}", began.elapsed());
+    proxy.answer(Manner::Mute);
+    assert!(timeout(10 * late, publish()).await.is_err(), "it was acknowledged");
+    proxy.answer(Manner::Prompt);
+    assert!(publish().await);
 }
 
 #[tokio::test]

@@ -22,7 +22,10 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 pub use self::{
-    mosquitto::Mosquitto, rabbitmq::RabbitMq, rabbitmq_cluster::RabbitMqCluster, redis::Redis,
+    mosquitto::Mosquitto,
+    rabbitmq::RabbitMq,
+    rabbitmq_cluster::RabbitMqCluster,
+    redis::{Past, Redis, Refusal},
     redis_cluster::RedisCluster,
 };
 use crate::process::{Output, Process, installed, log_tail};
