@@ -1,0 +1,167 @@
+//! One build for all faults.
+//!
+//! The copy shares the build folder with the repository, so that everything from the registry is
+//! there already; the finished programs go to a folder of their own, so that no program with a
+//! planted fault ever stands where the service's own are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::{Failure, list::Test};
+
+const SIMULATION: &str = "simulation";
+
+/// The built tests.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    /// By the kind and the name of their target.
+    files: BTreeMap<(Kind, String), Program>,
+}
+
+/// A program that runs tests.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) file: PathBuf,
+    /// Where cargo would run it.
+    pub(crate) folder: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Library,
+    Test,
+}
+
+impl Programs {
+    /// The program that has this test.
+    pub(crate) fn of(&self, test: &Test) -> Result<&Program, Failure> {
+        let key = match test {
+            Test::Unit { package, .. } => (Kind::Library, package.replace('-', "_")),
+            Test::Exhaustive | Test::Random => (Kind::Test, SIMULATION.to_owned()),
+            Test::Suite { name, .. } => (Kind::Test, name.clone()),
+        };
+        let missing = || Failure::List(format!("there is no {test}"));
+        self.files.get(&key).ok_or_else(missing)
+    }
+}
+
+/// Builds what these tests need.
+pub(crate) async fn build<'a>(
+    tree: &Path,
+    target: &Path,
+    tests: impl Iterator<Item = &'a Test>,
+) -> Result<Programs, Failure> {
+    let (mut units, mut suites, mut services) = (false, BTreeSet::new(), false);
+    for test in tests {
+        match test {
+            Test::Unit { .. } => units = true,
+            Test::Exhaustive | Test::Random => {
+                suites.insert(SIMULATION);
+            }
+            Test::Suite { name, .. } => {
+                services = true;
+                suites.insert(name);
+            }
+        }
+    }
+    let suites = suites.iter().flat_map(|suite| ["--test", suite]);
+    let mut programs = Programs::default();
+    // The whole workspace is named, so that features are resolved as for all other tests and
+    // nothing from the registry is built twice.
+    if units {
+        let arguments = ["test", "--no-run", "--workspace", "--lib"];
+        programs.add(cargo(tree, target, &arguments, &[]).await?)?;
+    }
+    let suites: Vec<&str> = suites.collect();
+    if services {
+        let arguments = ["build", "--workspace", "--bins"];
+        programs.add(cargo(tree, target, &arguments, &suites).await?)?;
+    } else if !suites.is_empty() {
+        let arguments = ["test", "--no-run", "--workspace"];
+        programs.add(cargo(tree, target, &arguments, &suites).await?)?;
+    }
+    programs.put_beside_services(&finished(target))?;
+    Ok(programs)
+}
+
+/// Where finished programs go.
+fn finished(target: &Path) -> PathBuf {
+    target.join("mutants/programs")
+}
+
+async fn cargo(
+    tree: &Path,
+    target: &Path,
+    arguments: &[&str],
+    more: &[&str],
+) -> Result<String, Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut cargo = Command::new(cargo);
+    cargo
+        .args(arguments)
+        .args(more)
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(tree)
+        .env("CARGO_BUILD_BUILD_DIR", target)
+        .env("CARGO_TARGET_DIR", finished(target))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let built = cargo.output().await.map_err(|e| Failure::Program(format!("cargo: {e}")))?;
+    if !built.status.success() {
+        return Err(Failure::Build(String::from_utf8_lossy(&built.stderr).into_owned()));
+    }
+    Ok(String::from_utf8_lossy(&built.stdout).into_owned())
+}
+
+impl Programs {
+    /// Notes what cargo says that it built.
+    fn add(&mut self, said: String) -> Result<(), Failure> {
+        for line in said.lines() {
+            let said: Value = serde_json::from_str(line)
+                .map_err(|error| Failure::Program(format!("cargo says {line:?}: {error}")))?;
+            let of = |name: &str| said["target"][name].clone();
+            let (Some(file), Some(name), Some(manifest)) = (
+                said["executable"].as_str(),
+                of("name").as_str().map(str::to_owned),
+                said["manifest_path"].as_str(),
+            ) else {
+                continue;
+            };
+            let kind = match of("kind")[0].as_str() {
+                Some("lib") => Kind::Library,
+                Some("test") => Kind::Test,
+                _ => continue,
+            };
+            let folder = Path::new(manifest).parent().unwrap_or(Path::new(".")).to_owned();
+            self.files.insert((kind, name), Program { file: file.into(), folder });
+        }
+        Ok(())
+    }
+
+    /// A suite starts the programs of the service that stand beside it.
+    fn put_beside_services(&mut self, finished: &Path) -> Result<(), Failure> {
+        for ((kind, name), program) in &mut self.files {
+            if *kind != Kind::Test {
+                continue;
+            }
+            let beside = finished.join("debug").join(format!("test-{name}"));
+            let wrong = |error| Failure::file(&beside, error);
+            if beside.exists() {
+                fs::remove_file(&beside).map_err(wrong)?;
+            }
+            fs::hard_link(&program.file, &beside)
+                .or_else(|_| fs::copy(&program.file, &beside).map(drop))
+                .map_err(wrong)?;
+            program.file.clone_from(&beside);
+        }
+        Ok(())
+    }
+}

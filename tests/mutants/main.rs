@@ -1,0 +1,171 @@
+//! `mutants [--short] [NAME]...`: a test of the tests. Breaks the service on purpose, in one way
+//! after the other, and each time runs the tests that must notice.
+//!
+//! A suite that passes says little if it would pass without the code that it is there for. So
+//! `faults/*.toml` lists *planted faults*: an edit of the source, and the level of the tests that
+//! must catch it, of the lowest that can. The list is part of the tests: who adds a guarantee adds
+//! the faults that break it. `--short` leaves out those that need real servers; a NAME (or a part
+//! of one) picks faults.
+//!
+//! - `list`: the records, and what makes one wrong
+//! - `planting`: a copy of the tracked files with all faults in it, each inert until chosen
+//! - `building`: one build of that copy for all faults
+//! - `trial`: one run of one test, and what it says
+//!
+//! A fault is caught if its test fails as a test: by an assertion. One that the build refuses, that
+//! ends the test's process or that lets it run into its limit is an error of the list, as is a
+//! text to be replaced that the source has not exactly once.
+
+mod building;
+mod list;
+mod planting;
+mod trial;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use self::{
+    building::{Programs, build},
+    list::{Fault, Test},
+    trial::{Ended, run},
+};
+
+/// What went wrong before or beside the trials.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("usage: mutants [--short] [NAME]...")]
+    Usage,
+    #[error("no planted fault has such a name")]
+    NoSuchName,
+    #[error("{path}: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("{0}")]
+    Program(String),
+    #[error("{0}")]
+    List(String),
+    #[error("the copy with the planted faults can't be built:\n{0}")]
+    Build(String),
+    #[error("without a planted fault, {test} ends with: {end}")]
+    Baseline { test: Test, end: String },
+    #[error("{0} planted faults are not caught: {1}")]
+    Survived(usize, String),
+}
+
+impl Failure {
+    fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
+}
+
+/// The command line.
+#[derive(Debug, Default)]
+struct Choice {
+    short: bool,
+    names: Vec<String>,
+}
+
+impl Choice {
+    fn read(arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut choice = Self::default();
+        for argument in arguments {
+            match argument.as_str() {
+                "--short" => choice.short = true,
+                _ if argument.starts_with('-') => return Err(Failure::Usage),
+                _ => choice.names.push(argument),
+            }
+        }
+        Ok(choice)
+    }
+
+    fn takes(&self, fault: &Fault) -> bool {
+        let named = self.names.is_empty() || self.names.iter().any(|n| fault.name.contains(n));
+        named && !(self.short && fault.caught_by.needs_servers())
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match mutants().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&format!("mutants: {failure}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn mutants() -> Result<(), Failure> {
+    let begun = Instant::now();
+    let choice = Choice::read(std::env::args().skip(1))?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let all = list::read(&root.join("tests/mutants/faults"))?;
+    let chosen: Vec<&Fault> = all.iter().filter(|fault| choice.takes(fault)).collect();
+    if chosen.is_empty() {
+        return Err(Failure::NoSuchName);
+    }
+    let target = target_folder()?;
+    let tree = target.join("mutants/tree");
+    // All of them, whichever are chosen: a record that has gone out of date is noticed each time.
+    planting::plant(root, &tree, &all).await?;
+    let tests: BTreeMap<&Test, ()> = chosen.iter().map(|fault| (&fault.caught_by, ())).collect();
+    let programs = build(&tree, &target, tests.keys().copied()).await?;
+    say(&format!("built with {} faults after {:.0?}", all.len(), begun.elapsed()));
+    baseline(&programs, tests.keys().copied()).await?;
+    say(&format!("passed without a fault after {:.0?}", begun.elapsed()));
+    let survived = try_each(&programs, &chosen).await?;
+    say(&format!("{} faults planted in {:.0?}", chosen.len(), begun.elapsed()));
+    if survived.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Survived(survived.len(), survived.join(", ")))
+}
+
+/// This program is built where the tests of the service are.
+fn target_folder() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::Program(error.to_string()))?;
+    let folder = own.ancestors().nth(2);
+    folder.map(Path::to_owned).ok_or_else(|| Failure::Program("no target folder".to_owned()))
+}
+
+/// Each test passes while no fault is chosen.
+async fn baseline(programs: &Programs, tests: impl Iterator<Item = &Test>) -> Result<(), Failure> {
+    for test in tests {
+        match run(programs, test, None).await? {
+            Ended::Passed => {}
+            other => {
+                return Err(Failure::Baseline { test: test.clone(), end: other.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Plants one fault after the other; the names of those that nothing caught.
+async fn try_each(programs: &Programs, faults: &[&Fault]) -> Result<Vec<String>, Failure> {
+    let mut survived = Vec::new();
+    for Fault { name, says, caught_by, .. } in faults {
+        let begun = Instant::now();
+        let ended = run(programs, caught_by, Some(name)).await?;
+        let took = begun.elapsed().as_secs_f64();
+        match &ended {
+            Ended::Failed(why) => {
+                let level = caught_by.level();
+                say(&format!("caught by {level}: {name}  {took:.1} s  ({why})"));
+            }
+            other => {
+                say(&format!("NOT CAUGHT by {caught_by}: {name}  {took:.1} s  {other}\n  {says}"));
+                survived.push((*name).clone());
+            }
+        }
+    }
+    Ok(survived)
+}
+
+#[allow(clippy::print_stderr, reason = "a command-line tool says here what it found")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}

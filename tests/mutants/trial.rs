@@ -1,0 +1,121 @@
+//! One run of one test, with a planted fault or without.
+
+use std::{fmt, process::Stdio, time::Duration};
+
+use tokio::{process::Command, time::timeout};
+
+use crate::{Failure, building::Programs, list::Test, planting::CHOSEN};
+
+/// How long tests beside the code may take; and the others, which a test runner gives as long or
+/// longer (`.config/nextest.toml`).
+const UNIT_LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(5);
+/// What makes the simulation run something else.
+const OTHER_RUNS: [&str; 7] = [
+    "PUSH_SIM_SEED",
+    "PUSH_SIM_REPLAY",
+    "PUSH_SIM_WORLD",
+    "PUSH_SIM_DEPTH",
+    "PUSH_SIM_FAULTS",
+    "PUSH_SIM_TRACE",
+    "PUSH_SIM_WITHOUT",
+];
+/// Random schedules of a run, a part of those that the simulation runs otherwise. A fault that
+/// is caught by its first schedules is caught by all of them.
+const SCHEDULES: &str = "2000";
+/// The code with which a test program says that tests failed.
+const TESTS_FAILED: i32 = 101;
+/// The longest reason that is shown.
+const LONGEST: usize = 100;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Tests ran, and all passed.
+    Passed,
+    /// Tests failed, and what they say.
+    Failed(String),
+    /// No test has such a name.
+    NothingRan,
+    /// It took longer than its limit. A test that hangs says nothing of what is wrong.
+    TimedOut(Duration),
+    /// Something else ended it.
+    Died(String),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("all tests passed"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::NothingRan => f.write_str("no test has such a name"),
+            Self::TimedOut(limit) => write!(f, "took longer than {limit:.0?}"),
+            Self::Died(how) => write!(f, "the test program ended by itself: {how}"),
+        }
+    }
+}
+
+/// Runs a test with this fault.
+pub(crate) async fn run(
+    programs: &Programs,
+    test: &Test,
+    fault: Option<&str>,
+) -> Result<Ended, Failure> {
+    let program = programs.of(test)?;
+    let (filter, limit) = match test {
+        Test::Unit { filter, .. } => (filter.as_str(), UNIT_LIMIT),
+        Test::Exhaustive => ("contract_holds_in_every_schedule_of_small_worlds", LIMIT),
+        Test::Random => ("contract_holds_in_random_schedules", LIMIT),
+        Test::Suite { filter, .. } => (filter.as_str(), LIMIT),
+    };
+    let mut command = Command::new(&program.file);
+    for variable in OTHER_RUNS {
+        command.env_remove(variable);
+    }
+    command
+        .arg(filter)
+        .current_dir(&program.folder)
+        .env(CHOSEN, fault.unwrap_or_default())
+        .env("PUSH_SIM_SCHEDULES", SCHEDULES)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let Ok(output) = timeout(limit, command.output()).await else {
+        return Ok(Ended::TimedOut(limit));
+    };
+    let output = output.map_err(|error| Failure::file(&program.file, error))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let ran = !said.contains("running 0 tests");
+    Ok(match output.status.code() {
+        Some(0) if ran => Ended::Passed,
+        Some(0) => Ended::NothingRan,
+        Some(TESTS_FAILED) if said.contains("test result: FAILED") => Ended::Failed(reason(&said)),
+        _ => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            Ended::Died(format!("{}: {errors}", output.status))
+        }
+    })
+}
+
+/// The broken rule of the contract that the simulation names; or the tests that failed.
+fn reason(said: &str) -> String {
+    let after_schedule = said.split("PUSH_SIM_").nth(1);
+    let rule = after_schedule.and_then(|text| {
+        let mut words = text.split_whitespace().skip(1);
+        words.find_map(|word| word.strip_suffix(':').filter(|word| is_rule(word)))
+    });
+    if let Some(rule) = rule {
+        return rule.to_owned();
+    }
+    let failed =
+        said.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    let names: Vec<&str> = failed.map(|name| name.rsplit("::").next().unwrap_or(name)).collect();
+    names.join(", ").chars().take(LONGEST).collect()
+}
+
+/// Rules are named as types are.
+fn is_rule(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphabetic)
+}
