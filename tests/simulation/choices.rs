@@ -15,7 +15,7 @@ pub(crate) type Schedule = Vec<(u32, Fault)>;
 /// The most faults of a random schedule, unless `PUSH_SIM_FAULTS` says another number.
 const FAULTS: u64 = 2;
 /// How long a step takes where a list of faults decides, in most worlds.
-pub(crate) const STEP: Duration = Duration::from_millis(1);
+const STEP: Duration = Duration::from_millis(1);
 /// The longest half of a step where a seed decides, in milliseconds.
 pub(crate) const LONGEST_STEP: u64 = 6;
 
@@ -43,8 +43,8 @@ pub(crate) struct Random {
 pub(crate) struct Listed {
     faults: Schedule,
     next: usize,
-    /// How long a step takes.
-    step: Duration,
+    /// How long the index searches for devices, beyond what a step takes.
+    search: Duration,
     /// Which faults could have struck each step; none if that is not asked for.
     could: Option<Vec<Faults>>,
     draws: u64,
@@ -60,10 +60,11 @@ impl Choices {
         Self::Random(Random { random, rate, left })
     }
 
-    /// Choices for this list, where a step takes so long. With `record`, it is noted which faults could have struck each step.
-    pub(crate) fn listed(faults: Schedule, step: Duration, record: bool) -> Self {
+    /// Choices for this list, where the index searches for so long. With `record`, it is noted
+    /// which faults could have struck each step.
+    pub(crate) fn listed(faults: Schedule, search: Duration, record: bool) -> Self {
         let could = record.then(Vec::new);
-        Self::Listed(Listed { faults, next: 0, step, could, draws: 0 })
+        Self::Listed(Listed { faults, next: 0, search, could, draws: 0 })
     }
 
     /// The faults that strike this step, of those that can.
@@ -101,7 +102,15 @@ impl Choices {
                 let mut half = || Duration::from_millis(random.random_range(0..=LONGEST_STEP));
                 (half(), half())
             }
-            Self::Listed(Listed { step, .. }) => (*step, Duration::ZERO),
+            Self::Listed(_) => (STEP, Duration::ZERO),
+        }
+    }
+
+    /// How long the answer to a search takes, beyond what a step takes.
+    pub(crate) fn search_takes(&self) -> Duration {
+        match self {
+            Self::Random(_) => Duration::ZERO,
+            Self::Listed(Listed { search, .. }) => *search,
         }
     }
 

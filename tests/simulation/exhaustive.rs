@@ -42,7 +42,7 @@ fn run(small: Small, schedule: Schedule, record: bool) -> Ran {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
-        let world = World::new(Choices::listed(schedule, small.step, record), small.settings());
+        let world = World::new(Choices::listed(schedule, small.search, record), small.settings());
         small.begin(&world);
         let mut violations = Vec::new();
         if !world.quiet(PEACE).await {

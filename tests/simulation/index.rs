@@ -186,13 +186,17 @@ impl Devices for SimIndex {
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Page<Target>, IndexError> {
-        self.read(|store| {
-            let mut found = store.matching(slice, targeting, registered_by);
-            let next = found.get(limit).map(|(slot, _)| *slot);
-            found.truncate(limit);
-            Page { items: found.into_iter().map(|(_, target)| target).collect(), next }
-        })
-        .await
+        let answer = self
+            .read(|store| {
+                let mut found = store.matching(slice, targeting, registered_by);
+                let next = found.get(limit).map(|(slot, _)| *slot);
+                found.truncate(limit);
+                Page { items: found.into_iter().map(|(_, target)| target).collect(), next }
+            })
+            .await;
+        let slowly = lock(&self.0.world().choices).search_takes();
+        self.0.pass(slowly).await;
+        answer
     }
 
     async fn count_matching(

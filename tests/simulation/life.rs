@@ -179,7 +179,7 @@ impl Life {
 
     /// Lets time pass for this process. A dead one waits for ever, one that stands still until it
     /// moves again.
-    async fn pass(&self, time: Duration) {
+    pub(crate) async fn pass(&self, time: Duration) {
         if !time.is_zero() {
             sleep(time).await;
         }

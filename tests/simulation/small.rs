@@ -2,8 +2,8 @@
 //!
 //! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
 //! broadcasts side by side, a message that expires in the middle, one that is accepted twice
-//! (to named devices, and as a broadcast), an
-//! audience of no device, and servers that are slow. Two devices are a batch.
+//! (to named devices, and as a broadcast), an audience of no device, and an index that searches
+//! slowly. Two devices are a batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,6 @@ use push_shared::{
 };
 
 use crate::{
-    choices::STEP,
     fleet,
     people::device,
     posting::{accept, named, publish, push},
@@ -26,8 +25,10 @@ const ALLOWANCE: Duration = Duration::from_millis(5);
 const LIFE: Duration = Duration::from_mins(2);
 /// A time to live that is over when half of the devices are served.
 const HALF: Duration = Duration::from_millis(9);
-/// A step after which what a worker knew of recalls before it is too old to be trusted.
-const SLOW_STEP: Duration = RECALL_CHECK.saturating_add(Duration::from_millis(100));
+/// A search for devices that is so slow that what a worker knew of recalls before it is too old
+/// to be trusted.
+const SLOW_SEARCH: Duration = RECALL_CHECK.saturating_add(Duration::from_millis(100));
+const NONE: Duration = Duration::ZERO;
 /// Devices of a batch.
 const BATCH: usize = 2;
 
@@ -40,28 +41,42 @@ pub(crate) struct Small {
     pub(crate) faults: usize,
     devices: usize,
     partitions: usize,
-    /// How long a step takes.
-    pub(crate) step: Duration,
+    /// How long the index searches for devices, beyond what a step takes.
+    pub(crate) search: Duration,
     post: fn(&World),
 }
 
 /// Every small world.
 pub(crate) const ALL: [Small; 8] = [
-    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, step: STEP, post: envelope },
-    Small { name: "broadcast", faults: 1, devices: 5, partitions: 2, step: STEP, post: broadcast },
+    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, search: NONE, post: envelope },
+    Small {
+        name: "broadcast",
+        faults: 1,
+        devices: 5,
+        partitions: 2,
+        search: NONE,
+        post: broadcast,
+    },
     Small {
         name: "two-broadcasts",
         faults: 1,
         devices: 3,
         partitions: 1,
-        step: STEP,
+        search: NONE,
         post: two_broadcasts,
     },
-    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, step: STEP, post: expiring },
-    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, step: STEP, post: repeated },
-    Small { name: "retried", faults: 1, devices: 3, partitions: 2, step: STEP, post: retried },
-    Small { name: "nobody", faults: 1, devices: 0, partitions: 1, step: STEP, post: broadcast },
-    Small { name: "slow", faults: 1, devices: 4, partitions: 1, step: SLOW_STEP, post: broadcast },
+    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, search: NONE, post: expiring },
+    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, search: NONE, post: repeated },
+    Small { name: "retried", faults: 1, devices: 3, partitions: 2, search: NONE, post: retried },
+    Small { name: "nobody", faults: 1, devices: 0, partitions: 1, search: NONE, post: broadcast },
+    Small {
+        name: "slow",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: SLOW_SEARCH,
+        post: broadcast,
+    },
 ];
 
 impl Small {

@@ -150,7 +150,8 @@ impl Entry {
         }
     }
 
-    /// Changes a partition and the counts, as every engine does it.
+    /// Changes a partition and the counts, as every engine does it: the engines do so where they
+    /// store the entry, and the simulation through this function.
     pub fn advance(&mut self, step: &Advance) -> Advanced {
         if self.copy != Some(step.copy) || self.partition(step.partition).state != step.from {
             return Advanced::Conflict;
@@ -286,6 +287,9 @@ mod tests {
         assert_eq!(entry.advance(&step), Advanced::Saved { recalled: false });
         assert_eq!(entry.advance(&step), Advanced::Conflict);
         assert_eq!((entry.partition(4).state, entry.targeted), (to, 1));
+        let of_another_copy = Advance { copy: 1, from: to, ..step };
+        assert_eq!(entry.advance(&of_another_copy), Advanced::Conflict);
+        assert_eq!(entry.targeted, 1);
     }
 
     #[test]

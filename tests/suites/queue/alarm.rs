@@ -1,7 +1,8 @@
 //! A server that is short of memory or disk: it takes no messages until the alarm ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use push_shared::queue::{
     Lane, Queue, QueueError,
     amqp::{AmqpQueue, AmqpSettings},
@@ -24,10 +25,15 @@ async fn connect(server: &RabbitMq, settings: AmqpSettings) -> Arc<AmqpQueue> {
     Arc::new(AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap())
 }
 
-/// Publishes a message in a task of its own.
+/// Publishes a message in a task of its own. It takes its place among those in flight at once, so
+/// that publishes take their places in the order of the calls.
 fn publish(queue: &Arc<AmqpQueue>, message: &str) -> JoinHandle<Result<(), QueueError>> {
     let (queue, message) = (queue.clone(), payload(message));
-    tokio::spawn(async move { queue.publish(Lane::Jobs, message).await })
+    let mut publishing = Box::pin(async move { queue.publish(Lane::Jobs, message).await });
+    match publishing.as_mut().now_or_never() {
+        Some(published) => tokio::spawn(ready(published)),
+        None => tokio::spawn(publishing),
+    }
 }
 
 /// What became of a publish that is to be refused at once: the reason.
