@@ -97,7 +97,7 @@ impl std::fmt::Debug for Dependencies {
 }
 
 /// Runs a worker until `shutdown`, then drains: takes nothing more, finishes the batches in
-/// work, saves their checkpoints, gives back what is not done. What is still running after
+/// work, saves their checkpoints, publishes what is not done as tasks that go on from there. What is still running after
 /// `drain_deadline` is named in the log and left to redelivery.
 ///
 /// # Errors

@@ -42,8 +42,9 @@ const TRIES: u32 = 8;
 
 /// The most messages whose claims another one continues. One is added when a message is handed on
 /// that may have claimed and does not know it: the index was away for as long as a message is held,
-/// or the worker stopped.
-const MOST_CONTINUED: usize = 8;
+/// or the worker stopped. Beyond so many in a row, none of which reached the index, the first claim
+/// counts as another message's, and the partition is left as it is until its entry is closed.
+const MOST_CONTINUED: usize = 64;
 
 /// With what a partition is claimed.
 #[derive(Debug, Clone)]

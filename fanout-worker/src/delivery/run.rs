@@ -231,14 +231,14 @@ impl Working<'_> {
             let now = context.now();
             let step = if self.owned.state.is_ended() {
                 return RunEnd::Finished;
-            } else if self.owned.recalled || now > deadline {
-                self.write_off().await
             } else if self.run.hold.is_stopping() {
                 return RunEnd::Interrupted;
-            } else if now < allowance.next_at {
-                return RunEnd::Paced(allowance.next_at);
             } else if Instant::now() >= ends_at {
                 return RunEnd::Yielded;
+            } else if self.owned.recalled || now > deadline {
+                self.write_off().await
+            } else if now < allowance.next_at {
+                return RunEnd::Paced(allowance.next_at);
             } else {
                 self.send_next(&outgoing, &mut allowance, deadline).await
             };

@@ -60,8 +60,9 @@ pub struct Entry {
     /// it: until one does, the recall is all that is known.
     pub expires_at: Option<UnixMillis>,
     /// Which accepted copy of the message this entry belongs to. Two requests with one
-    /// `Idempotency-Key` make two jobs with one id; the copy that opens the entry is sent, the
-    /// other is dropped. None as above.
+    /// `Idempotency-Key` make two jobs with one id; the copy that opens the entry is sent. The
+    /// other is dropped, unless the first expires unsent and the other expires later
+    /// ([`Entry::is_replaced_by`]). None as above.
     pub copy: Option<u64>,
     /// When it was recalled.
     pub recalled_at: Option<UnixMillis>,

@@ -39,7 +39,8 @@ pub const MAX_DELAY: Duration = Duration::from_secs(3584);
 pub enum Lane {
     /// Accepted pushes, in group-commit batches.
     Jobs,
-    /// Slices of broadcasts.
+    /// Partitions of messages that are not decided with their job: those of broadcasts, and what
+    /// is left of a push to named devices.
     Tasks,
 }
 

@@ -115,7 +115,8 @@ impl Book<'_> {
         Ok(Entry::recalled_ahead(app.clone(), self.message, at, ahead))
     }
 
-    /// Deletes a few entries that are over, and this one if it is.
+    /// Deletes a few entries that are over, and any entry of this message: the caller writes it
+    /// anew.
     fn sweep(&self) -> Result<(), StoreError> {
         let over = "SELECT row FROM message WHERE namespace = ?1 AND id = ?2
             UNION SELECT row FROM (SELECT row FROM message WHERE keep_until <= ?3 LIMIT ?4)";
