@@ -202,6 +202,15 @@ impl DeviceDraft<'_> {
     }
 }
 
+/// Why a device that a push names cannot be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTarget {
+    /// It is not registered.
+    Unknown,
+    /// Its record cannot be read.
+    Unreadable,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

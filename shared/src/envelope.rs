@@ -32,15 +32,20 @@ pub const VERSION: u32 = 2;
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BadEnvelope {
-    /// Not the JSON it should be.
-    #[error("not a readable envelope: {0}")]
-    Json(#[from] serde_json::Error),
+    /// Not the JSON it should be. The error's own text stays out of logs: it quotes the envelope,
+    /// which holds what people write to each other.
+    #[error("not a readable envelope: {what:?} error at column {column}",
+        what = .0.classify(), column = .0.column())]
+    Json(serde_json::Error),
     /// Written by a newer program.
     #[error("envelope version {0} is newer than this program, which reads up to {VERSION}")]
-    Version(u32),
+    Version(u64),
     /// A task that does not say what is to be done, or says two things.
     #[error("not a readable envelope: it must ask for exactly one of partition and closing")]
     Work,
+    /// A plan that no program of ours cuts.
+    #[error("not a readable envelope: its plan has too many partitions, or a slice without an end")]
+    Plan,
     /// A task of a partition that no plan has.
     #[error("not a readable envelope: there is no partition {0}")]
     Partition(u32),
@@ -84,6 +89,12 @@ pub struct Head {
     pub accepted_at: UnixMillis,
     /// When it expires.
     pub expires_at: UnixMillis,
+}
+
+impl From<serde_json::Error> for BadEnvelope {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error)
+    }
 }
 
 #[derive(Serialize)]
@@ -183,12 +194,12 @@ pub fn encode_batch<J: AsRef<[u8]>>(jobs: &[J]) -> Bytes {
 
 #[derive(Deserialize)]
 struct Version {
-    v: u32,
+    v: u64,
 }
 
 fn check_version(envelope: &[u8]) -> Result<u32, BadEnvelope> {
     let Version { v } = serde_json::from_slice(envelope)?;
-    if v > VERSION { Err(BadEnvelope::Version(v)) } else { Ok(v) }
+    u32::try_from(v).ok().filter(|v| *v <= VERSION).ok_or(BadEnvelope::Version(v))
 }
 
 /// A job that could be read, or the bytes of one that could not and why.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use push_shared::{
     app::App,
-    device::{Device, Target},
+    device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     index::{
         AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, Pacing, Page, Put, PutRefused,
@@ -174,8 +174,9 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         clients: &[ClientId],
-    ) -> Result<Vec<Option<Target>>, IndexError> {
-        self.read(|store| clients.iter().map(|c| store.find(c)).collect()).await
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let find = |store: &Store, client| store.find(client).ok_or(NoTarget::Unknown);
+        self.read(|store| clients.iter().map(|client| find(store, client)).collect()).await
     }
 
     async fn scan(
@@ -191,7 +192,8 @@ impl Devices for SimIndex {
                 let mut found = store.matching(slice, targeting, registered_by);
                 let next = found.get(limit).map(|(slot, _)| *slot);
                 found.truncate(limit);
-                Page { items: found.into_iter().map(|(_, target)| target).collect(), next }
+                let items = found.into_iter().map(|(_, target)| target).collect();
+                Page { items, unreadable: 0, next }
             })
             .await;
         let slowly = lock(&self.0.world().choices).search_takes();

@@ -293,6 +293,28 @@ async fn a_redis_that_forgot_the_end_of_a_broadcast_still_closes_its_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_whose_ledger_entry_cannot_be_read_becomes_a_dead_letter() {
+    let world = World::start(amqp_url(), redis_url(), 3).await;
+    let _worker = world.worker(&SOON).await;
+    let id = world.stack.push(&everyone(60)).await;
+    world.stack.settled(&id).await;
+    let server = redis::Client::open(redis_url()).unwrap();
+    let mut redis = server.get_multiplexed_async_connection().await.unwrap();
+    let mut damage = redis::cmd("HSET");
+    damage.arg(format!("{}:{{m/{id}}}", world.stack.namespace)).arg("sent").arg("many");
+    assert_eq!(damage.query_async::<u32>(&mut redis).await.unwrap(), 0);
+    let dead = eventually("the closing check is put aside", PATIENCE, async || {
+        let dead = world.stack.pushctl(&["dead", "list", "--json"]).await;
+        let dead: Vec<Value> = serde_json::from_str(&dead).unwrap();
+        if dead.is_empty() { Err("no dead letter".to_owned()) } else { Ok(dead) }
+    })
+    .await;
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    assert_eq!(dead[0]["lane"], "tasks");
+    assert!(dead[0]["reason"].as_str().unwrap().contains("sent"), "{dead:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_request_with_one_key_is_sent_if_the_first_expired_unsent() {
     let world = World::start(amqp_url(), redis_url(), 3).await;
     let path = format!("/v1/message/push/{APP}");

@@ -7,6 +7,8 @@
 mod apps;
 #[path = "index/away.rs"]
 mod away;
+#[path = "index/damaged.rs"]
+mod damaged;
 #[path = "index/devices.rs"]
 mod devices;
 #[path = "index/engines.rs"]

@@ -1,11 +1,13 @@
 //! Which devices of a partition are next, and how many are left.
 
+use std::collections::BTreeMap;
+
 use push_shared::{
-    device::Target,
+    device::{NoTarget, Target},
     envelope::Job,
     ids::ClientId,
     index::{IndexError, Slice},
-    ledger::Checkpoint,
+    ledger::{Checkpoint, FailReason},
     message::Audience,
     targeting::Targeting,
 };
@@ -16,8 +18,8 @@ use crate::context::Context;
 /// Some devices of a partition, and the checkpoint behind them.
 pub(super) struct Batch {
     pub(super) targets: Vec<Target>,
-    /// Named devices that are not registered.
-    pub(super) unknown: u64,
+    /// Devices that cannot be sent to, by reason.
+    pub(super) failed: BTreeMap<FailReason, u64>,
     pub(super) next: Checkpoint,
 }
 
@@ -42,35 +44,47 @@ impl Source<'_> {
             Audience::Clients(clients) => {
                 let from = named_offset(checkpoint, clients.len());
                 let to = from.saturating_add(most).min(clients.len());
-                let (targets, unknown) = self.find(&clients[from..to]).await?;
+                let (targets, failed) = self.find(&clients[from..to]).await?;
                 let next = match u32::try_from(to) {
                     Ok(offset) if to < clients.len() => Checkpoint::At { slice: 0, offset },
                     _ => Checkpoint::End,
                 };
-                return Ok(Batch { targets, unknown, next });
+                return Ok(Batch { targets, failed, next });
             }
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
         let Some((part, _)) = plan::rest(self.slices, checkpoint) else {
-            return Ok(Batch { targets: Vec::new(), unknown: 0, next: Checkpoint::End });
+            let (targets, failed) = (Vec::new(), BTreeMap::new());
+            return Ok(Batch { targets, failed, next: Checkpoint::End });
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let page = self.context.index.scan(&self.job.app(), part, targeting, by, most).await?;
         let next = plan::advance(self.slices, checkpoint, page.next);
-        Ok(Batch { targets: page.items, unknown: 0, next })
+        let failed = (page.unreadable > 0).then_some((FailReason::Unreadable, page.unreadable));
+        Ok(Batch { targets: page.items, failed: failed.into_iter().collect(), next })
     }
 
-    /// How these devices are reached, and how many of them are not registered.
+    /// How these devices are reached, and how many of them cannot be, by reason.
     pub(super) async fn find(
         &self,
         clients: &[ClientId],
-    ) -> Result<(Vec<Target>, u64), IndexError> {
-        let found = self.context.index.targets(&self.job.app(), clients).await?;
-        let targets: Vec<Target> = found.into_iter().flatten().collect();
-        let unknown = (clients.len() - targets.len()) as u64;
-        Ok((targets, unknown))
+    ) -> Result<(Vec<Target>, BTreeMap<FailReason, u64>), IndexError> {
+        let mut failed = BTreeMap::new();
+        let mut targets = Vec::with_capacity(clients.len());
+        for found in self.context.index.targets(&self.job.app(), clients).await? {
+            let reason = match found {
+                Ok(target) => {
+                    targets.push(target);
+                    continue;
+                }
+                Err(NoTarget::Unknown) => FailReason::UnknownClient,
+                Err(NoTarget::Unreadable) => FailReason::Unreadable,
+            };
+            *failed.entry(reason).or_default() += 1;
+        }
+        Ok((targets, failed))
     }
 
     /// How many devices are left from the checkpoint up to the one that is answered as well.

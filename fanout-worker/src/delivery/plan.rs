@@ -60,7 +60,8 @@ pub fn rest(slices: &[Slice], checkpoint: Checkpoint) -> Option<(Slice, &[Slice]
     let Checkpoint::At { slice: index, offset } = checkpoint else { return None };
     let index = usize::try_from(index).ok()?;
     let slice = slices.get(index)?;
-    let from = offset.clamp(slice.from, slice.to);
+    // A slice that ends before it begins, which no program of ours cuts, is empty.
+    let from = offset.max(slice.from).min(slice.to);
     Some((Slice { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
 }
 
@@ -138,6 +139,13 @@ mod tests {
         assert_eq!(cut(&[slice(0, 0, 9)], 16, 4096).partitions.len(), 1);
         assert!(cut(&[], 16, 4096).partitions.is_empty());
         assert!(cut(&[slice(0, 5, 5)], 16, 4096).partitions.is_empty());
+    }
+
+    #[test]
+    fn a_slice_that_ends_before_it_begins_is_empty() {
+        let slices = [slice(0, 10, 5), slice(1, 0, 4)];
+        assert_eq!(walk(&slices, 10), [(1, 0), (1, 1), (1, 2), (1, 3)]);
+        assert_eq!(slots_left(&slices, Checkpoint::START), 4);
     }
 
     #[test]

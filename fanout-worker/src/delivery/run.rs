@@ -308,8 +308,8 @@ impl Working<'_> {
                 });
                 let clients = leftovers::take(&mut others, index, devices);
                 let source = self.run.source();
-                let (targets, unknown) = self.run.ask(|| source.find(&clients)).await?;
-                let batch = Batch { targets, unknown, next: state.checkpoint };
+                let (targets, failed) = self.run.ask(|| source.find(&clients)).await?;
+                let batch = Batch { targets, failed, next: state.checkpoint };
                 Ok(Step { batch, tried, others: Some(others) })
             }
         }
@@ -340,9 +340,8 @@ impl Working<'_> {
     ) -> Result<(), RunEnd> {
         let (context, hold) = (self.run.context, self.run.hold);
         let Sorted { mut outcomes, retried, leftovers: more, gone, .. } = sorted;
-        if batch.unknown > 0 {
-            *outcomes.failed.entry(FailReason::UnknownClient).or_default() += batch.unknown;
-        }
+        let found = batch.targets.len() as u64 + batch.failed.values().sum::<u64>();
+        outcomes.add(&Outcomes { failed: batch.failed, ..Outcomes::default() });
         let is_retry = others.is_some();
         let leftovers = match (others, more.is_empty()) {
             (None, true) => None,
@@ -352,7 +351,6 @@ impl Working<'_> {
                 Some(all)
             }
         };
-        let found = batch.targets.len() as u64 + batch.unknown;
         let targeted = if is_retry || self.run.beyond_plan { 0 } else { found };
         self.save(batch.next, Counts { targeted, outcomes, retried }, leftovers).await?;
         // After the save, whose devices must not wait for it. One that stays is found gone by the

@@ -18,10 +18,9 @@ use push_shared::{
 };
 use tracing::warn;
 
-use super::settling::Undecided;
 use crate::{
     context::Context,
-    control::hold::Hold,
+    control::{hold::Hold, waiting::GaveUp},
     delivery::opening::{Opening, open},
 };
 
@@ -31,17 +30,17 @@ pub(super) async fn begin(
     job: &Job,
     plan: &Plan,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), GaveUp> {
     next(context, job, Some(plan), ClosingCheck::default(), hold).await
 }
 
-/// Looks at the entry of a broadcast.
+/// Looks at the entry of a broadcast. [`GaveUp::Broken`] if the entry can't be read.
 pub(super) async fn look(
     context: &Context,
     task: &Task,
     check: ClosingCheck,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), GaveUp> {
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let read = || context.index.entry(&head.app_id, &head.message_id);
     let entry = context.waiting.for_index(hold, read).await?.value;
@@ -83,7 +82,7 @@ async fn close(
     task: &Task,
     entry: &Entry,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), GaveUp> {
     let plan = entry.plan.as_ref().or(task.plan.as_ref());
     let partitions = plan.map_or(&[][..], |plan| &plan.partitions);
     for number in (0..).zip(partitions).map(|(number, _)| number) {
@@ -122,10 +121,10 @@ async fn next(
     plan: Option<&Plan>,
     check: ClosingCheck,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), GaveUp> {
     let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Closing(check) };
-    let envelope = task.encode().map_err(|_| Undecided::GiveBack)?;
+    let envelope = task.encode().map_err(|error| GaveUp::Broken(error.to_string()))?;
     let every = context.closing.every;
     let publish = || context.queue.publish_later(Lane::Tasks, envelope.clone(), every);
-    Ok(context.waiting.for_publish(hold, publish).await?)
+    context.waiting.for_publish(hold, publish).await
 }

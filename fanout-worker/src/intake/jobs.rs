@@ -177,7 +177,7 @@ impl OneJob<'_> {
                 for number in (0..).zip(partitions).map(|(number, _)| number) {
                     self.hand_on(entry, plan, number).await?;
                 }
-                closing::begin(context, job, plan, hold).await
+                Ok(closing::begin(context, job, plan, hold).await?)
             }
         }
     }

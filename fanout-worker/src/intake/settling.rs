@@ -6,7 +6,7 @@ use push_shared::{
     queue::{Delivery, Lane, MAX_DELIVERIES},
 };
 use std::time::Duration;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::renaming::renamed;
 use crate::{
@@ -32,8 +32,12 @@ pub(super) enum Undecided {
     Leave,
 }
 
+/// For steps that another try can help: what can never be read is put aside before.
 impl From<GaveUp> for Undecided {
-    fn from(_: GaveUp) -> Self {
+    fn from(gave_up: GaveUp) -> Self {
+        if let GaveUp::Broken(reason) = gave_up {
+            error!(reason, "a message that can never be worked off goes back to the queue");
+        }
         Self::GiveBack
     }
 }

@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     carry_out::carry_out,
     closing,
-    settling::{Undecided, put_aside_by_count, settle, unreadable},
+    settling::{Undecided, put_aside, put_aside_by_count, settle, unreadable},
 };
 use crate::{
     context::Context,
-    control::hold::Hold,
+    control::{hold::Hold, waiting::GaveUp},
     delivery::{PartitionRun, claim::Ticket},
 };
 
@@ -38,7 +38,12 @@ async fn work_on(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
     };
     match &task.work {
         Work::Partition(partition) => run(context, &task, partition.clone(), delivery, hold).await,
-        Work::Closing(check) => closing::look(context, &task, *check, hold).await,
+        Work::Closing(check) => match closing::look(context, &task, *check, hold).await {
+            Err(GaveUp::Broken(reason)) => {
+                put_aside(context, Lane::Tasks, delivery.payload.clone(), &reason, hold).await
+            }
+            looked => Ok(looked?),
+        },
     }
 }
 

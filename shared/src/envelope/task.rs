@@ -173,6 +173,9 @@ impl Task {
             (None, Some(check)) => Work::Closing(check),
             _ => return Err(BadEnvelope::Work),
         };
+        if task.plan.as_ref().is_some_and(|plan| !plan.is_sound()) {
+            return Err(BadEnvelope::Plan);
+        }
         Ok(Self { job: decode_job(task.job)?, plan: task.plan, work })
     }
 }
@@ -280,6 +283,7 @@ mod version_1 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::MOST_PARTITIONS;
 
     const PARTITION: &[u8] = include_bytes!("../../tests/golden/task-v2.json");
     const CLOSING: &[u8] = include_bytes!("../../tests/golden/closing-v2.json");
@@ -306,6 +310,28 @@ mod tests {
         let none = whole.replace("closing", "else");
         assert!(matches!(Task::decode(none.as_bytes()), Err(BadEnvelope::Work)));
         assert!(matches!(Task::decode(b"{\"v\":3}"), Err(BadEnvelope::Version(3))));
+        assert!(matches!(Task::decode(b"{\"v\":4294967296}"), Err(BadEnvelope::Version(_))));
         assert!(Task::decode(b"\xff").is_err());
+    }
+
+    #[test]
+    fn a_task_whose_plan_no_program_cuts_is_unreadable() {
+        let task = Task::decode(PARTITION.trim_ascii()).unwrap();
+        let backwards = vec![vec![Slice { shard: 1, from: 10, to: 5 }]];
+        let endless = vec![Vec::new(); MOST_PARTITIONS as usize + 1];
+        for partitions in [backwards, endless] {
+            let task = Task { plan: Some(Plan { partitions }), ..task.clone() };
+            let decoded = Task::decode(&task.encode().unwrap());
+            assert!(matches!(decoded, Err(BadEnvelope::Plan)), "{decoded:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_nothing_of_the_envelope() {
+        let written = std::str::from_utf8(PARTITION).unwrap();
+        let private = written.replace("\"audience\":", "\"audience\":\"what people write\",\"x\":");
+        assert_ne!(private, written);
+        let error = Task::decode(private.as_bytes()).unwrap_err();
+        assert!(!error.to_string().contains("people"), "{error}");
     }
 }

@@ -22,7 +22,7 @@ pub use self::recalling::recall_everywhere;
 use crate::{
     app::App,
     attributes::Attribute,
-    device::{Device, Target},
+    device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
     pace::{Take, Taken},
@@ -120,6 +120,9 @@ pub struct Slice {
 pub struct Page<T> {
     /// The devices; may be empty although the slice goes on.
     pub items: Vec<T>,
+    /// Devices that were found and whose records cannot be read. They keep no other from its
+    /// message.
+    pub unreadable: u64,
     /// Where the next page begins; none when the slice is done.
     pub next: Option<u32>,
 }
@@ -127,7 +130,7 @@ pub struct Page<T> {
 impl<T> Default for Page<T> {
     /// A slice without devices.
     fn default() -> Self {
-        Self { items: Vec::new(), next: None }
+        Self { items: Vec::new(), unreadable: 0, next: None }
     }
 }
 
@@ -215,8 +218,8 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn extent(&self, app: &AppKey) -> Result<Vec<Slice>, IndexError>;
 
-    /// How these devices are reached: one entry for each id, in order, `None` for one that is
-    /// not registered. When they registered is no matter: a push that names a device means it.
+    /// How these devices are reached, or why they are not: one entry for each id, in order. When
+    /// they registered is no matter: a push that names a device means it.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -224,7 +227,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-    ) -> Result<Vec<Option<Target>>, IndexError>;
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError>;
 
     /// The next devices of `slice` that match and were registered no later than
     /// `registered_by`: at most `limit`.
@@ -240,7 +243,8 @@ pub trait Devices: Send + Sync {
         limit: usize,
     ) -> Result<Page<Target>, IndexError>;
 
-    /// How many devices of `slice` match and were registered no later than `registered_by`.
+    /// How many devices of `slice` match and were registered no later than `registered_by`, or
+    /// have a record that cannot be read.
     ///
     /// # Errors
     /// If the index did not answer.

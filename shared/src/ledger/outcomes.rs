@@ -23,11 +23,14 @@ pub enum FailReason {
     /// What became of it was not recorded: the index lost the record, or no worker ran until the
     /// message was over for longer than the stated rest. It may have been sent.
     Unrecorded,
+    /// The index holds a record for it that cannot be read. One that stands where a broadcast
+    /// looks counts as a device of its audience.
+    Unreadable,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
@@ -35,6 +38,7 @@ impl FailReason {
         Self::NoTransport,
         Self::RetriesExhausted,
         Self::Unrecorded,
+        Self::Unreadable,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -47,6 +51,7 @@ impl FailReason {
             Self::NoTransport => "no_transport",
             Self::RetriesExhausted => "retries_exhausted",
             Self::Unrecorded => "unrecorded",
+            Self::Unreadable => "unreadable",
         }
     }
 
@@ -107,19 +112,21 @@ impl Outcomes {
         *self.failed.entry(reason).or_default() += 1;
     }
 
-    /// Adds others to these.
+    /// Adds others to these. Counts that a store made up stay at the largest number.
     pub fn add(&mut self, more: &Self) {
-        self.sent += more.sent;
-        self.expired += more.expired;
-        self.recalled += more.recalled;
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.sent, more.sent);
+        add(&mut self.expired, more.expired);
+        add(&mut self.recalled, more.recalled);
         for (reason, count) in &more.failed {
-            *self.failed.entry(*reason).or_default() += count;
+            add(self.failed.entry(*reason).or_default(), *count);
         }
     }
 
     /// All settled devices.
     pub fn total(&self) -> u64 {
-        self.sent + self.failed.values().sum::<u64>() + self.expired + self.recalled
+        let counts = self.failed.values().chain([&self.sent, &self.expired, &self.recalled]);
+        counts.copied().fold(0, u64::saturating_add)
     }
 }
 

@@ -24,6 +24,12 @@ impl Plan {
         Self { partitions: vec![Vec::new()] }
     }
 
+    /// Whether this program could have cut it.
+    pub fn is_sound(&self) -> bool {
+        self.partitions.len() <= MOST_PARTITIONS as usize
+            && self.partitions.iter().flatten().all(|slice| slice.from <= slice.to)
+    }
+
     /// Whether it has several partitions and all of them are known. A task of version 1 knows its
     /// own alone.
     pub fn is_shared(&self) -> bool {

@@ -200,7 +200,7 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             for (client, target) in clients.iter().zip(targets) {
                 let expected =
                     model.devices.get(client).map(|(d, _)| (&d.client_id, d.transport, &d.token));
-                let found = target.as_ref().map(|t| (&t.client_id, t.transport, &t.token));
+                let found = target.as_ref().ok().map(|t| (&t.client_id, t.transport, &t.token));
                 assert_eq!(found, expected, "{at}");
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use push_shared::{
     app::App,
     attributes::Attribute,
-    device::Device,
+    device::{Device, NoTarget},
     index::{
         AppKey, Apps, Devices, Index, Put, PutRefused, REMOVED_APP_REFUSES, Slice,
         redis::RedisIndex,
@@ -111,7 +111,10 @@ pub(crate) async fn nothing_is_read_or_removed_with_the_key_of_a_removed_app(ind
     assert_eq!(index.count_devices(&old).await.unwrap(), 0);
     assert_eq!(index.extent(&old).await.unwrap(), []);
     assert_eq!(index.device(&old, &c0).await.unwrap(), None);
-    assert_eq!(index.targets(&old, std::slice::from_ref(&c0)).await.unwrap(), [None]);
+    assert_eq!(
+        index.targets(&old, std::slice::from_ref(&c0)).await.unwrap(),
+        [Err(NoTarget::Unknown)]
+    );
     assert!(!index.remove_device(&old, &c0).await.unwrap());
     for slice in slices {
         for targeting in [Targeting::everyone(), wanted(Attribute::Model, &["m"])] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, future, stream};
+use tracing::warn;
 
 use super::{
     RedisIndex,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     attributes::Attribute,
-    device::{Device, Target},
+    device::{Device, NoTarget, Target},
     ids::ClientId,
     index::{AppKey, Devices, IndexError, Page, Put, PutRefused, Slice},
     targeting::Targeting,
@@ -125,12 +126,13 @@ impl RedisIndex {
     }
 
     /// Calls `found` for every registered device among these clients, with its place in the
-    /// list.
+    /// list; and for one whose record may be among those that cannot be read, with the error, if
+    /// no other is found.
     async fn find(
         &self,
         app: &AppKey,
         clients: &[ClientId],
-        mut found: impl FnMut(usize, &Record<'_>) -> Result<(), IndexError>,
+        mut found: impl FnMut(usize, Result<&Record<'_>, IndexError>) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let mut shards: BTreeMap<u32, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
         let mut full = Vec::new();
@@ -161,10 +163,14 @@ impl RedisIndex {
                     return Err(IndexError::Corrupt("a place that was not asked for".to_owned()));
                 };
                 // Another client can have the same tag: the record decides.
-                if let Some(record) = records(&chunk).nth(slot).transpose()?.flatten()
-                    && clients.get(place).is_some_and(|client| record.is_of(client))
-                {
-                    found(place, &record)?;
+                match records(&chunk).nth(slot) {
+                    Some(Ok(Some(record))) => {
+                        if clients.get(place).is_some_and(|client| record.is_of(client)) {
+                            found(place, Ok(&record))?;
+                        }
+                    }
+                    Some(Err(error)) => found(place, Err(error))?,
+                    None | Some(Ok(None)) => {}
                 }
             }
         }
@@ -247,6 +253,7 @@ impl Devices for RedisIndex {
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
         let mut found = None;
         self.find(app, std::slice::from_ref(client), |_, record| {
+            let record = record?;
             found = Some((record.target()?, record.codes));
             Ok(())
         })
@@ -279,11 +286,16 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-    ) -> Result<Vec<Option<Target>>, IndexError> {
-        let mut targets = vec![None; clients.len()];
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let mut targets = vec![Err(NoTarget::Unknown); clients.len()];
         self.find(app, clients, |place, record| {
-            if let Some(target) = targets.get_mut(place) {
-                *target = Some(record.target()?);
+            match (targets.get_mut(place), record.and_then(Record::target)) {
+                (Some(target), Ok(found)) => *target = Ok(found),
+                (Some(target @ Err(_)), Err(error)) => {
+                    warn!(app_id = %app.id, %error, "a named device is left out");
+                    *target = Err(NoTarget::Unreadable);
+                }
+                _ => {}
             }
             Ok(())
         })

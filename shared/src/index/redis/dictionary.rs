@@ -183,7 +183,8 @@ impl RedisIndex {
                 .collect::<Result<_, _>>()?;
             let read = values.len();
             dictionaries.learn(attribute, from, values);
-            if read < PAGE {
+            // One that is longer than the codes reach was written by no program of ours.
+            if read < PAGE || dictionaries.known_len(attribute) == from {
                 return Ok(());
             }
         }

@@ -13,7 +13,7 @@
 //!
 //! Scripts know where time and client id are; the rest is opaque to them.
 
-use super::layout::TIME_LEN;
+use super::layout::{CHUNK_SLOTS, TIME_LEN};
 use crate::{
     attributes::Attribute,
     device::{Device, Target, TransportKind},
@@ -106,18 +106,26 @@ impl<'a> Record<'a> {
 
 /// The records of a chunk, one item for each slot, `None` for a free one.
 pub(super) fn records(chunk: &[u8]) -> Records<'_> {
-    Records { rest: chunk }
+    Records { rest: chunk, slots: CHUNK_SLOTS, broken: false }
 }
 
 /// See [`records`].
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     rest: &'a [u8],
+    /// The most that are left.
+    slots: u32,
+    /// Where a record ends cannot be read, and so none of those behind it.
+    broken: bool,
 }
 
 impl<'a> Records<'a> {
     /// The next slot's record undecoded; `None` after the last slot.
     fn next_body(&mut self) -> Option<Result<&'a [u8], IndexError>> {
+        self.slots = self.slots.checked_sub(1)?;
+        if self.broken {
+            return Some(Err(unreadable()));
+        }
         let (first, mut rest) = self.rest.split_first()?;
         let mut body = || {
             let len = match first & LONG {
@@ -127,7 +135,8 @@ impl<'a> Records<'a> {
             take(&mut rest, len)
         };
         let body = body().ok_or_else(unreadable);
-        self.rest = if body.is_ok() { rest } else { &[] };
+        self.broken = body.is_err();
+        self.rest = rest;
         Some(body)
     }
 }
@@ -146,9 +155,8 @@ impl<'a> Iterator for Records<'a> {
     /// Steps over records without decoding them.
     fn nth(&mut self, n: usize) -> Option<Self::Item> {
         for _ in 0..n {
-            if let Err(error) = self.next_body()? {
-                return Some(Err(error));
-            }
+            // One that is broken is found again by the next.
+            let _ = self.next_body()?;
         }
         self.next()
     }

@@ -103,10 +103,11 @@ impl RedisIndex {
         let take = |record: &Record<'_>| Ok((record.target()?, record.codes));
         let page = self.page(scope, slice, limit, take).await?;
         let mut items = Vec::with_capacity(page.items.len());
-        for (target, codes) in page.items {
+        let Page { items: found, unreadable, next } = page;
+        for (target, codes) in found {
             items.push(self.device_of(app, target, &codes).await?);
         }
-        Ok(Page { items, next: page.next })
+        Ok(Page { items, unreadable, next })
     }
 
     pub(super) async fn device_of(
@@ -131,7 +132,7 @@ impl RedisIndex {
         let criteria = self.criteria(scope).await?;
         let limit = limit.clamp(1, MAX_PAGE);
         let (mut to, mut asked) = (slice.to, false);
-        let mut page = Page { items: Vec::new(), next: Some(slice.from) };
+        let mut page = Page { next: Some(slice.from), ..Page::default() };
         let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
         for _ in 0..MAX_WINDOWS {
             let Some(from) = page.next.filter(|from| *from < to && page.items.len() < limit) else {
@@ -148,15 +149,20 @@ impl RedisIndex {
             }
             let found = self.decide(scope, &criteria, |criteria| {
                 let mut found = Vec::new();
-                for_each(&window.slots, &chunks, |record| {
+                let unreadable = for_each(&window.slots, &chunks, |record| {
                     if criteria.accept(record)? {
                         found.push(take(record)?);
                     }
                     Ok(())
                 })?;
-                Ok(found)
+                Ok((found, unreadable))
             });
-            page.items.extend(found.await?);
+            let (found, unreadable) = found.await?;
+            if unreadable > 0 {
+                warn!(app_id = %scope.app.id, unreadable, "devices whose records cannot be read");
+            }
+            page.items.extend(found);
+            page.unreadable += unreadable;
             page.next = Some(window.next);
             width = width.saturating_mul(2).min(MAX_WINDOW);
         }
@@ -219,11 +225,11 @@ impl RedisIndex {
             count += self
                 .decide(scope, criteria, |criteria| {
                     let mut count = 0;
-                    for_each(slots, &chunks, |record| {
+                    let unreadable = for_each(slots, &chunks, |record| {
                         count += u64::from(criteria.accept(record)?);
                         Ok(())
                     })?;
-                    Ok(count)
+                    Ok(count + unreadable)
                 })
                 .await?;
         }
@@ -373,25 +379,33 @@ fn byte_strings(values: Vec<redis::Value>) -> Result<Vec<Vec<u8>>, IndexError> {
     values.into_iter().map(|value| Ok(reply::bytes(value)?.unwrap_or_default())).collect()
 }
 
-/// Calls `look` for the device in each of these slots, both lists in order.
+/// Calls `look` for the device in each of these slots, both lists in order. Answers in how many
+/// of them something is that cannot be read.
 fn for_each(
     slots: &[u32],
     chunks: &Chunks,
     mut look: impl FnMut(&Record<'_>) -> Result<(), Undecided>,
-) -> Result<(), Undecided> {
+) -> Result<u64, Undecided> {
+    let mut unreadable = 0;
     let mut slots = slots.iter().copied().peekable();
     for (number, chunk) in chunks {
         let mut records = records(chunk);
         let mut at = number * CHUNK_SLOTS;
         while let Some(slot) = slots.next_if(|slot| slot / CHUNK_SLOTS == *number) {
-            let record = records.nth((slot - at) as usize).transpose()?.flatten();
+            let record = records.nth((slot - at) as usize).transpose().map(Option::flatten);
             at = slot + 1;
-            if let Some(record) = record {
-                look(&record)?;
+            let looked = match record {
+                Ok(Some(record)) => look(&record),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            match looked {
+                Err(Undecided::Failed(IndexError::Corrupt(_))) => unreadable += 1,
+                looked => looked?,
             }
         }
     }
-    Ok(())
+    Ok(unreadable)
 }
 
 #[cfg(test)]

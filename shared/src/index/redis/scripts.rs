@@ -21,7 +21,7 @@
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
-use super::{keys::SHARD_KEYS_LUA, layout::constants_lua, link::Link};
+use super::{failure::CORRUPT, keys::SHARD_KEYS_LUA, layout::constants_lua, link::Link};
 use crate::index::IndexError;
 
 const SHARD_LUA: &str = include_str!("scripts/shard.lua");
@@ -42,6 +42,11 @@ impl Script {
     /// A script that works on the keys of a shard.
     fn of_shard(text: &str) -> Self {
         Self::new(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+    }
+
+    /// A script that can find what is stored unreadable.
+    fn of_entry(text: &str) -> Self {
+        Self::new(&format!("local CORRUPT = '{CORRUPT}'\n{text}"))
     }
 
     /// A call with these keys, to be completed with arguments.
@@ -112,7 +117,7 @@ scripts! {
     remove_app: new("scripts/remove_app.lua"),
     open: new("scripts/open.lua"),
     plan: new("scripts/plan.lua"),
-    advance: new("scripts/advance.lua"),
+    advance: of_entry("scripts/advance.lua"),
     recall: new("scripts/recall.lua"),
     take_pace: new("scripts/take_pace.lua"),
 }

@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
+use tracing::warn;
 
 use super::{
     SqliteIndex, register,
@@ -11,7 +12,7 @@ use super::{
     words::Decoder,
 };
 use crate::{
-    device::{Device, Target},
+    device::{Device, NoTarget, Target},
     ids::ClientId,
     index::{AppKey, Devices, IndexError, Page, Put, PutRefused, Slice},
     sqlite::StoreError,
@@ -113,15 +114,23 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-    ) -> Result<Vec<Option<Target>>, IndexError> {
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         let ids = clients.to_vec();
         let read = move |sql: &Connection, app| {
-            let target = |found: &Found<'_>| found.target();
-            ids.iter().map(|id| find(sql, app, id, target)).collect()
+            let read = |found: &Found<'_>| found.target();
+            let target = |id| match find(sql, app, id, read) {
+                Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
+                Err(StoreError::Unreadable(what)) => {
+                    warn!(what, "a named device is left out");
+                    Ok(Err(NoTarget::Unreadable))
+                }
+                Err(error) => Err(error),
+            };
+            ids.iter().map(target).collect::<Result<_, _>>()
         };
         let mut targets: Vec<_> = self.read_app(app, read).await?;
         // An app that has nothing was not asked for each.
-        targets.resize(clients.len(), None);
+        targets.resize(clients.len(), Err(NoTarget::Unknown));
         Ok(targets)
     }
 

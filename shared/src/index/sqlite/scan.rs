@@ -1,6 +1,7 @@
 //! Reading devices by their slots.
 
 use rusqlite::{Connection, Row, params};
+use tracing::warn;
 
 use super::{
     criteria::{Criteria, FIRST_CODE},
@@ -139,7 +140,7 @@ pub(super) fn count(
         let rest = Slice { from, ..slice };
         let met =
             page(sql, app, rest, LOOK_AT, |found| Ok(wanted.is_met_by(found)?.then_some(())))?;
-        count += met.items.len() as u64;
+        count += met.items.len() as u64 + met.unreadable;
         next = met.next;
     }
     Ok(count)
@@ -169,7 +170,14 @@ fn page<T>(
             page.next = Some(found.slot()?);
             break;
         }
-        page.items.extend(take(&found)?);
+        match take(&found) {
+            Ok(taken) => page.items.extend(taken),
+            Err(StoreError::Unreadable(what)) => {
+                warn!(what, "a device whose record cannot be read");
+                page.unreadable += 1;
+            }
+            Err(error) => return Err(error),
+        }
         looked_at += 1;
     }
     Ok(page)

@@ -6,10 +6,17 @@
 -- they grow by.
 --
 -- The first write decides: a server that refuses writes refuses it, and nothing is half written.
+-- So a counter that cannot grow is found before it.
 
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'unknown' end
 if redis.call('HGET', KEYS[1], 'copy') ~= ARGV[1] then return 'conflict' end
 if (redis.call('HGET', KEYS[1], ARGV[2]) or '') ~= ARGV[3] then return 'conflict' end
+for i = 9, #ARGV, 2 do
+  local count = redis.call('HGET', KEYS[1], ARGV[i])
+  if count and not (tonumber(count) and tonumber(count) >= 0 and tonumber(count) < 2 ^ 53) then
+    return redis.error_reply(CORRUPT .. ' the counter ' .. ARGV[i])
+  end
+end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[4])
 if ARGV[6] == '' then
   redis.call('HDEL', KEYS[1], ARGV[5])
