@@ -256,6 +256,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_publish_on_its_way_is_not_made_again_however_long_it_takes() {
+        let tries = Cell::new(0);
+        let publish = async || {
+            tries.set(tries.get() + 1);
+            assert_eq!(tries.get(), 1, "it was made again");
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            Ok(())
+        };
+        assert_eq!(waiting().for_publish(&hold(&CancellationToken::new()), publish).await, Ok(()));
+        assert_eq!(tries.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_consumer_waits_for_a_queue_that_is_away_but_not_for_one_that_is_wrong() {
         let (tries, stopping) = (Cell::new(0), CancellationToken::new());
         let consume = async || {
