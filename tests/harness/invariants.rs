@@ -33,7 +33,7 @@ pub enum Rule {
     WrongSent,
     /// A count stands in the entry for which nothing happened.
     WithoutReason,
-    /// A device that counts as gone is not registered any more.
+    /// A device that counts as gone is not registered any more, if nothing failed in between.
     GoneKept,
     /// Every entry closes.
     StaysOpen,

@@ -30,8 +30,16 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
     violations
 }
 
-/// A device is removed before it counts as gone, so of each that does there is none any more.
+/// Between the count of a device that is gone and its removal.
+const KEEPS_GONE: [Fault; 5] =
+    [Fault::CrashBefore, Fault::CrashAfter, Fault::CrashMidway, Fault::RefuseLong, Fault::Stop];
+
+/// A device that counts as gone is removed, unless its worker ended first or the index refused for
+/// longer than a message is held: the next message finds it gone again.
 fn gone(world: &World, push: &Push) -> Option<Violation> {
+    if KEEPS_GONE.into_iter().any(|fault| world.has_struck(fault)) {
+        return None;
+    }
     let (store, inbox) = (lock(&world.store), lock(&world.inbox));
     let counted = store.entry(&push.id)?.outcomes.failed.get(&FailReason::Gone).copied()?;
     let is_removed = |client| inbox.answers(push.id, client).gone;
