@@ -10,6 +10,7 @@ pub mod codes;
 pub mod device;
 pub mod engines;
 pub mod envelope;
+pub mod group;
 pub mod ids;
 pub mod index;
 pub mod ledger;
