@@ -253,7 +253,12 @@ impl Ledger for SimIndex {
         .await
     }
 
-    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError> {
+    async fn advance(
+        &self,
+        _: &AppId,
+        message: &MessageId,
+        step: &Advance,
+    ) -> Result<Advanced, IndexError> {
         match self.write(Write::Advance(*message, Box::new(step.clone()))).await? {
             Written::Advance(advanced) => Ok(advanced),
             other => Err(IndexError::Corrupt(format!("{other:?}"))),

@@ -300,8 +300,10 @@ async fn a_broadcast_whose_ledger_entry_cannot_be_read_becomes_a_dead_letter() {
     world.stack.settled(&id).await;
     let server = redis::Client::open(redis_url()).unwrap();
     let mut redis = server.get_multiplexed_async_connection().await.unwrap();
+    let find = redis::cmd("KEYS").arg(format!("{}:*m{id}", world.stack.namespace)).to_owned();
+    let entries: Vec<String> = find.query_async(&mut redis).await.unwrap();
     let mut damage = redis::cmd("HSET");
-    damage.arg(format!("{}:{{m/{id}}}", world.stack.namespace)).arg("sent").arg("many");
+    damage.arg(&entries[0]).arg("sent").arg("many");
     assert_eq!(damage.query_async::<u32>(&mut redis).await.unwrap(), 0);
     let dead = eventually("the closing check is put aside", PATIENCE, async || {
         let dead = world.stack.pushctl(&["dead", "list", "--json"]).await;

@@ -17,6 +17,8 @@ mod engines;
 mod layout;
 #[path = "index/ledger.rs"]
 mod ledger;
+#[path = "index/ledger_model.rs"]
+mod ledger_model;
 #[path = "index/model.rs"]
 mod model;
 #[path = "index/pacing.rs"]
@@ -97,6 +99,8 @@ suite! {
         an_early_recall_counts_in_its_own_app_only,
         an_entry_belongs_to_its_app,
         a_step_for_a_message_without_entry_says_so_and_leaves_none;
+    ledger_model:
+        every_engine_keeps_what_the_model_keeps;
     pacing:
         every_engine_grants_what_the_definition_grants,
         workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,

@@ -326,8 +326,9 @@ impl Claiming<'_> {
         view: PartitionView,
         again: bool,
     ) -> Result<Option<Owned>, RunEnd> {
-        let message = &self.job.head.message_id;
-        let advance = || self.context.index.advance(message, &step);
+        let head = &self.job.head;
+        let message = &head.message_id;
+        let advance = || self.context.index.advance(&head.app_id, message, &step);
         let answer = self.context.waiting.for_index(self.hold, advance).await?;
         let Advanced::Saved { recalled } = answer.value else { return Ok(None) };
         if again {

@@ -414,9 +414,9 @@ impl Working<'_> {
             counts: step.counts.clone(),
             leftovers: step.leftovers.clone(),
         });
-        let (context, message) = (self.run.context, &self.run.job.head.message_id);
+        let (context, head) = (self.run.context, &self.run.job.head);
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
-        let advance = || context.index.advance(message, &step);
+        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
         let answer = self.run.in_turn(advance).await?;
         let Advanced::Saved { recalled } = answer.value else {
             return self.resolve(to, step.counts).await;

@@ -67,6 +67,17 @@ impl IndexError {
         }
     }
 
+    /// The same error for another call that went with the one that failed.
+    pub(crate) fn again(&self) -> Self {
+        let text = |source: &Source| source.to_string().into();
+        match self {
+            Self::Refused(source) => Self::Refused(text(source)),
+            Self::Unreachable(source) => Self::Unreachable(text(source)),
+            Self::Unsure(source) => Self::Unsure(text(source)),
+            Self::Corrupt(what) => Self::Corrupt(what.clone()),
+        }
+    }
+
     /// Whether what was asked may have been done all the same.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::Unsure(_))
@@ -301,7 +312,12 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer; the step may have been saved all the same.
-    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError>;
+    async fn advance(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        step: &Advance,
+    ) -> Result<Advanced, IndexError>;
 
     /// The entry of a message, if this app has one with this id.
     ///

@@ -19,6 +19,7 @@
 //! - `advance`: the step that changes a partition
 //! - `entry`, `state`: everything known of one message
 //! - `outcomes`: what became of devices, and why
+//! - `record`: an entry in a few bytes
 //! - `recall`: the step that ends a message early
 
 mod advance;
@@ -27,6 +28,7 @@ pub mod leftover;
 mod outcomes;
 mod partition;
 mod recall;
+pub mod record;
 mod state;
 
 pub use self::{

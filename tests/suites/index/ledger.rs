@@ -75,7 +75,7 @@ pub(crate) async fn a_plan_known_from_the_start_needs_no_step_of_its_own(index: 
     assert_eq!(index.open(&opened).await.unwrap().plan, Some(partitions(1)));
     let plan = index.plan(&opened.message_id, &partitions(5)).await.unwrap();
     assert_eq!(plan, Some(partitions(1)));
-    index.advance(&opened.message_id, &all_sent(0, 5)).await.unwrap();
+    index.advance(&app(), &opened.message_id, &all_sent(0, 5)).await.unwrap();
     let entry = index.entry(&app(), &opened.message_id).await.unwrap().unwrap();
     assert_eq!(entry.state(), State::Done);
 
@@ -104,7 +104,7 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
     index.plan(message, &partitions(2)).await.unwrap();
 
     let large = at(1, u32::MAX);
-    assert_eq!(index.advance(message, &sent(0, at(0, 0), large, 10)).await.unwrap(), SAVED);
+    assert_eq!(index.advance(&app(), message, &sent(0, at(0, 0), large, 10)).await.unwrap(), SAVED);
     let mut mixed = sent(0, large, at(2, 5), 3);
     mixed.counts.targeted = 10;
     mixed.counts.outcomes.fail(FailReason::Gone);
@@ -113,8 +113,8 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
     mixed.counts.outcomes.expired = 1;
     mixed.counts.outcomes.recalled = 2;
     mixed.counts.retried = Retried::from([(RetryReason::Busy, 1), (RetryReason::Error, 4)]);
-    assert_eq!(index.advance(message, &mixed).await.unwrap(), SAVED);
-    assert_eq!(index.advance(message, &mixed).await.unwrap(), Advanced::Conflict);
+    assert_eq!(index.advance(&app(), message, &mixed).await.unwrap(), SAVED);
+    assert_eq!(index.advance(&app(), message, &mixed).await.unwrap(), Advanced::Conflict);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert_eq!(entry.partition(0).state, at(2, 5));
     assert_eq!((entry.targeted, entry.outcomes.sent, entry.pending()), (20, 13, 1));
@@ -126,8 +126,8 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
     let mut last = sent(0, at(2, 5), PartitionState::ENDED, 1);
     last.counts.targeted = 0;
     last.counts.retried = Retried::from([(RetryReason::Error, 1), (RetryReason::TransportAway, 2)]);
-    assert_eq!(index.advance(message, &last).await.unwrap(), SAVED);
-    assert_eq!(index.advance(message, &all_sent(1, 0)).await.unwrap(), SAVED);
+    assert_eq!(index.advance(&app(), message, &last).await.unwrap(), SAVED);
+    assert_eq!(index.advance(&app(), message, &all_sent(1, 0)).await.unwrap(), SAVED);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert!(entry.is_closed(), "{entry:?}");
     assert_eq!(entry.partition(1).state, PartitionState::ENDED);
@@ -143,7 +143,11 @@ pub(crate) async fn of_two_workers_at_one_partition_one_saves_and_the_other_is_t
     index.open(&opened).await.unwrap();
     index.plan(message, &partitions(1)).await.unwrap();
     let (first, second) = (sent(0, at(0, 0), at(1, 100), 7), sent(0, at(0, 0), at(1, 90), 6));
-    let both = tokio::join!(index.advance(message, &first), index.advance(message, &second));
+    let app_id = app();
+    let both = tokio::join!(
+        index.advance(&app_id, message, &first),
+        index.advance(&app_id, message, &second)
+    );
     let (first, second) = (both.0.unwrap(), both.1.unwrap());
     assert!(
         matches!((first, second), (SAVED, Advanced::Conflict) | (Advanced::Conflict, SAVED)),
@@ -169,9 +173,9 @@ pub(crate) async fn a_claim_is_part_of_what_a_step_follows_on(index: &dyn Index)
     let taken = Claim { generation: 2, nonce: 2, delivery: 2, owner: 9 };
     let taken = PartitionState { claim: Some(taken), ..begun };
     let step = sent(0, begun, taken, 0);
-    assert_eq!(index.advance(message, &step).await.unwrap(), SAVED);
+    assert_eq!(index.advance(&app(), message, &step).await.unwrap(), SAVED);
     let of_first = sent(0, begun, PartitionState::ENDED, 4);
-    assert_eq!(index.advance(message, &of_first).await.unwrap(), Advanced::Conflict);
+    assert_eq!(index.advance(&app(), message, &of_first).await.unwrap(), Advanced::Conflict);
     assert_eq!(index.entry(&app(), message).await.unwrap().unwrap().targeted, 0);
 }
 
@@ -189,8 +193,8 @@ pub(crate) async fn leftovers_stay_until_a_step_replaces_them(index: &dyn Index)
     let mut first = sent(0, at(0, 0), at(1, 9), 3);
     first.counts.targeted = 5;
     first.leftovers = Some(leftovers.clone());
-    index.advance(message, &first).await.unwrap();
-    index.advance(message, &sent(0, at(1, 9), at(2, 10), 1)).await.unwrap();
+    index.advance(&app(), message, &first).await.unwrap();
+    index.advance(&app(), message, &sent(0, at(1, 9), at(2, 10), 1)).await.unwrap();
     let view = index.partition(&app(), message, 0).await.unwrap().unwrap();
     assert_eq!(view.partition.leftovers, leftovers);
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
@@ -198,7 +202,7 @@ pub(crate) async fn leftovers_stay_until_a_step_replaces_them(index: &dyn Index)
     let mut last = sent(0, at(2, 10), PartitionState::ENDED, 2);
     last.counts.targeted = 0;
     last.leftovers = Some(Vec::new());
-    index.advance(message, &last).await.unwrap();
+    index.advance(&app(), message, &last).await.unwrap();
     let entry = index.entry(&app(), message).await.unwrap().unwrap();
     assert!(entry.is_closed() && entry.partition(0).leftovers.is_empty(), "{entry:?}");
 }
@@ -206,13 +210,13 @@ pub(crate) async fn leftovers_stay_until_a_step_replaces_them(index: &dyn Index)
 pub(crate) async fn a_copy_replaces_only_the_one_that_it_names(index: &dyn Index) {
     let first = Opened { plan: Some(partitions(1)), ..opened() };
     index.open(&first).await.unwrap();
-    index.advance(&first.message_id, &all_sent(0, 3)).await.unwrap();
+    index.advance(&app(), &first.message_id, &all_sent(0, 3)).await.unwrap();
     let other = Opened { copy: 2, replaces: Some(1), ..first.clone() };
     assert_eq!(index.open(&other).await.unwrap().copy, Some(u64::MAX));
     let named = Opened { copy: 2, replaces: Some(u64::MAX), ..first.clone() };
     let entry = index.open(&named).await.unwrap();
     assert_eq!((entry.copy, entry.targeted, entry.partitions.len()), (Some(2), 0, 0));
-    let late = index.advance(&first.message_id, &all_sent(0, 3)).await.unwrap();
+    let late = index.advance(&app(), &first.message_id, &all_sent(0, 3)).await.unwrap();
     assert_eq!(late, Advanced::Conflict, "the copy that was replaced changes nothing any more");
 }
 
@@ -221,7 +225,7 @@ pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(index: &dyn Ind
     let message = &opened.message_id;
     index.open(&opened).await.unwrap();
     index.plan(message, &partitions(1)).await.unwrap();
-    index.advance(message, &sent(0, at(0, 0), at(1, 5), 5)).await.unwrap();
+    index.advance(&app(), message, &sent(0, at(0, 0), at(1, 5), 5)).await.unwrap();
     let when = UnixMillis::now();
     let outcome = index.recall(&app(), message, &recall(when)).await.unwrap();
     let RecallOutcome::Recalled(entry) = outcome else {
@@ -230,7 +234,7 @@ pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(index: &dyn Ind
     assert_eq!((entry.recalled_at, entry.outcomes.sent), (Some(when), 5));
     assert_eq!(entry.state(), State::Recalled);
     let last = sent(0, at(1, 5), PartitionState::ENDED, 5);
-    assert_eq!(index.advance(message, &last).await.unwrap(), BUT_RECALLED);
+    assert_eq!(index.advance(&app(), message, &last).await.unwrap(), BUT_RECALLED);
     assert!(index.partition(&app(), message, 0).await.unwrap().unwrap().recalled);
     let again = index.recall(&app(), message, &recall(when.plus_seconds(9))).await.unwrap();
     let RecallOutcome::Recalled(entry) = again else { panic!("{again:?}") };
@@ -245,8 +249,8 @@ pub(crate) async fn what_has_an_outcome_cannot_be_recalled(index: &dyn Index) {
     let mut batch = all_sent(0, 1);
     batch.counts.targeted = 2;
     batch.counts.outcomes.fail(FailReason::Refused);
-    index.advance(message, &batch).await.unwrap();
-    index.advance(message, &all_sent(1, 4)).await.unwrap();
+    index.advance(&app(), message, &batch).await.unwrap();
+    index.advance(&app(), message, &all_sent(1, 4)).await.unwrap();
     let outcome = index.recall(&app(), message, &recall(UnixMillis::now())).await.unwrap();
     let RecallOutcome::AlreadyClosed(entry) = outcome else { panic!("{outcome:?}") };
     assert_eq!((entry.recalled_at, entry.outcomes.total()), (None, 6));
@@ -260,7 +264,7 @@ pub(crate) async fn a_message_that_expired_unsent_can_be_recalled_and_is_not_rep
     index.open(&first).await.unwrap();
     let mut over = all_sent(0, 3);
     (over.counts.outcomes.sent, over.counts.outcomes.expired) = (0, 3);
-    index.advance(message, &over).await.unwrap();
+    index.advance(&app(), message, &over).await.unwrap();
     let when = UnixMillis::now();
     let outcome = index.recall(&app(), message, &recall(when)).await.unwrap();
     let RecallOutcome::Recalled(entry) = outcome else { panic!("{outcome:?}") };
@@ -287,7 +291,7 @@ pub(crate) async fn a_message_can_be_recalled_before_it_begins(index: &dyn Index
     let second = Opened { copy: 2, ..opened.clone() };
     assert_eq!(index.open(&second).await.unwrap(), entry);
     index.plan(message, &partitions(1)).await.unwrap();
-    assert_eq!(index.advance(message, &all_sent(0, 5)).await.unwrap(), BUT_RECALLED);
+    assert_eq!(index.advance(&app(), message, &all_sent(0, 5)).await.unwrap(), BUT_RECALLED);
 }
 
 pub(crate) async fn an_early_recall_counts_in_its_own_app_only(index: &dyn Index) {
@@ -319,7 +323,7 @@ pub(crate) async fn an_entry_belongs_to_its_app(index: &dyn Index) {
 pub(crate) async fn a_step_for_a_message_without_entry_says_so_and_leaves_none(index: &dyn Index) {
     let message = MessageId::issue(&app());
     assert_eq!(index.plan(&message, &partitions(1)).await.unwrap(), None);
-    assert_eq!(index.advance(&message, &all_sent(0, 5)).await.unwrap(), Advanced::Unknown);
+    assert_eq!(index.advance(&app(), &message, &all_sent(0, 5)).await.unwrap(), Advanced::Unknown);
     assert_eq!(index.partition(&app(), &message, 0).await.unwrap(), None);
     let outcome = index.recall(&app(), &message, &recall(UnixMillis::now())).await.unwrap();
     assert_eq!(outcome, RecallOutcome::Unknown);

@@ -126,7 +126,7 @@ impl Scene {
             },
             keep_until: Some(opened.keep_until.plus_seconds(600)),
         };
-        let advance = async || match index.advance(message, &batch).await? {
+        let advance = async || match index.advance(&app(), message, &batch).await? {
             Advanced::Saved { .. } => Ok(()),
             other => panic!("{other:?}"),
         };
@@ -166,7 +166,7 @@ impl Scene {
             }
         }
         let after = self.content().await;
-        let is_new_entry = |key: &str| key.contains("{m/") && !before.contains_key(key);
+        let is_new_entry = |key: &str| key.contains("{l/") && !before.contains_key(key);
         let keys = before.keys().chain(after.keys());
         let changed: Vec<_> = keys
             .filter(|key| before.get(*key) != after.get(*key))

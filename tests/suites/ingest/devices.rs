@@ -114,7 +114,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         counts: Counts { targeted: 7, outcomes, retried: Retried::from([(RetryReason::Busy, 2)]) },
         keep_until: None,
     };
-    service.index.advance(&id, &step).await.unwrap();
+    service.index.advance(&APP.parse().unwrap(), &id, &step).await.unwrap();
 
     let mut view = json!({
         "message_id": id.to_string(), "app_id": APP, "state": "sending",

@@ -1,16 +1,14 @@
 //! Registering, reading and removing devices by their client ids.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, future, stream};
-use tracing::warn;
 
 use super::{
     RedisIndex,
     keys::ShardKeys,
     layout::{self, Place, SHARDS},
-    record::{Codes, Record, records, time_bytes},
+    lookup::find,
+    record::{Codes, Record, time_bytes},
     reply,
 };
 use crate::{
@@ -28,8 +26,6 @@ const PUT_DEVICES: usize = 256;
 const PUT_BYTES: usize = 256 * 1024;
 /// Script calls of one registration that are under way at once.
 const PUT_IN_FLIGHT: usize = 32;
-/// The most clients that one script call looks up.
-const FIND_CLIENTS: usize = 256;
 
 /// What a shard says of itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -125,58 +121,6 @@ impl RedisIndex {
         }
     }
 
-    /// Calls `found` for every registered device among these clients, with its place in the
-    /// list; and for one whose record may be among those that cannot be read, with the error, if
-    /// no other is found.
-    async fn find(
-        &self,
-        app: &AppKey,
-        clients: &[ClientId],
-        mut found: impl FnMut(usize, Result<&Record<'_>, IndexError>) -> Result<(), IndexError>,
-    ) -> Result<(), IndexError> {
-        let mut shards: BTreeMap<u32, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
-        let mut full = Vec::new();
-        for (place, client) in clients.iter().enumerate() {
-            let Place { shard, tag } = Place::of(client);
-            let (places, tags) = shards.entry(shard).or_default();
-            places.push(place);
-            tags.extend_from_slice(&tag);
-            if places.len() == FIND_CLIENTS {
-                full.extend(shards.remove_entry(&shard));
-            }
-        }
-        let lookups = full.into_iter().chain(shards).map(|(shard, (places, tags))| async move {
-            let keys = self.keys.shard(app, shard);
-            let answer = self.scripts.find.call(&[keys.base()]).arg(tags).run(&self.quick).await?;
-            Ok::<_, IndexError>((places, reply::list(answer)?))
-        });
-        for (places, answer) in future::try_join_all(lookups).await? {
-            let mut answer = answer.into_iter();
-            while let (Some(number), Some(slot), Some(chunk)) =
-                (answer.next(), answer.next(), answer.next())
-            {
-                let place = reply::number(number)?.and_then(|n| usize::try_from(n).ok());
-                let place = place.and_then(|n| places.get(n)).copied();
-                let slot = reply::number(slot)?.and_then(|n| usize::try_from(n).ok());
-                let chunk = reply::bytes(chunk)?.unwrap_or_default();
-                let (Some(place), Some(slot)) = (place, slot) else {
-                    return Err(IndexError::Corrupt("a place that was not asked for".to_owned()));
-                };
-                // Another client can have the same tag: the record decides.
-                match records(&chunk).nth(slot) {
-                    Some(Ok(Some(record))) => {
-                        if clients.get(place).is_some_and(|client| record.is_of(client)) {
-                            found(place, Ok(&record))?;
-                        }
-                    }
-                    Some(Err(error)) => found(place, Err(error))?,
-                    None | Some(Ok(None)) => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// What every shard says of itself.
     async fn shards(&self, app: &AppKey) -> Result<Vec<Shard>, IndexError> {
         let keys = (0..SHARDS).map(|shard| self.keys.shard(app, shard));
@@ -252,7 +196,8 @@ impl Devices for RedisIndex {
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
         let mut found = None;
-        self.find(app, std::slice::from_ref(client), |_, record| {
+        let clients = std::slice::from_ref(client);
+        find(&self.access, &self.keys, app, clients, |_, record| {
             let record = record?;
             found = Some((record.target()?, record.codes));
             Ok(())
@@ -287,20 +232,7 @@ impl Devices for RedisIndex {
         app: &AppKey,
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
-        let mut targets = vec![Err(NoTarget::Unknown); clients.len()];
-        self.find(app, clients, |place, record| {
-            match (targets.get_mut(place), record.and_then(Record::target)) {
-                (Some(target), Ok(found)) => *target = Ok(found),
-                (Some(target @ Err(_)), Err(error)) => {
-                    warn!(app_id = %app.id, %error, "a named device is left out");
-                    *target = Err(NoTarget::Unreadable);
-                }
-                _ => {}
-            }
-            Ok(())
-        })
-        .await?;
-        Ok(targets)
+        self.look_up(app, clients).await
     }
 
     async fn scan(

@@ -15,22 +15,29 @@
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
-//! | `push:{m/<uuid>}` | hash: the ledger entry of a message |
+//! | `push:{l/7}:p<window>.<bits>` | hash: a page of the ledger, of ids with this window and these bits ([`Page`]); the rest of an id → its record |
+//! | `push:{l/7}:p<uuid>` | the same for an id that has a page of its own |
+//! | `push:{l/7}:m<uuid>` | hash: the ledger entry of a message that has fields of its own |
 //!
 //! What stands in braces is the hash tag of Redis Cluster: a script touches the keys of one tag
 //! only. No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in
 //! keys of the second it is `app@1`, and so on, so that no key of one is ever one of another.
 
-use crate::{attributes::Attribute, ids::MessageId, index::AppKey};
+use crate::{
+    attributes::Attribute,
+    ids::{InPage, MessageId, Page},
+    index::AppKey,
+};
 
-/// The functions with which a script names the keys of its shard, `KEYS[1]`.
+/// The functions with which a script names the keys of its shard: `KEYS[1]`, unless it says another.
 pub(super) const SHARD_KEYS_LUA: &str = r"
-local function low_key(attribute, segment) return KEYS[1] .. ':' .. attribute .. '.' .. segment end
-local function high_key(attribute, segment) return KEYS[1] .. ':h' .. attribute .. '.' .. segment end
-local function chunk_key(chunk) return KEYS[1] .. ':r' .. chunk end
-local function bucket_key(bucket) return KEYS[1] .. ':m' .. bucket end
-local function newest_key() return KEYS[1] .. ':n' end
-local function free_key() return KEYS[1] .. ':f' end
+local base = KEYS[1]
+local function low_key(attribute, segment) return base .. ':' .. attribute .. '.' .. segment end
+local function high_key(attribute, segment) return base .. ':h' .. attribute .. '.' .. segment end
+local function chunk_key(chunk) return base .. ':r' .. chunk end
+local function bucket_key(bucket) return base .. ':m' .. bucket end
+local function newest_key() return base .. ':n' end
+local function free_key() return base .. ':f' end
 ";
 
 /// Names keys within one namespace.
@@ -68,9 +75,29 @@ impl Keys {
         ShardKeys { base: format!("{}:{{{app}/{shard}}}", self.namespace) }
     }
 
-    pub(super) fn message(&self, message: &MessageId) -> String {
-        format!("{}:{{m/{message}}}", self.namespace)
+    pub(super) fn message(&self, message: &MessageId) -> MessageKeys {
+        let (page, field) = message.place();
+        let part = match page {
+            Page::Shared(_, [first, ..]) | Page::Own([first, ..]) => first,
+        };
+        let base = format!("{}:{{l/{part}}}", self.namespace);
+        let page = match page {
+            Page::Shared(window, [_, a, b]) => format!("{base}:p{window:x}.{a:02x}{b:02x}"),
+            Page::Own(_) => format!("{base}:p{message}"),
+        };
+        MessageKeys { page, field, entry: format!("{base}:m{message}") }
     }
+}
+
+/// Where the ledger keeps a message.
+#[derive(Debug, Clone)]
+pub(super) struct MessageKeys {
+    /// The page with its record.
+    pub(super) page: String,
+    /// The record's field there.
+    pub(super) field: InPage,
+    /// The entry's own fields, if it has any.
+    pub(super) entry: String,
 }
 
 /// Names the keys of one shard, like [`SHARD_KEYS_LUA`].

@@ -19,18 +19,21 @@ mod keys;
 mod layout;
 mod ledger;
 mod link;
+mod lookup;
 mod pacing;
 mod record;
 mod reply;
 mod scan;
 mod scripts;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use self::{
     dictionary::Remembered,
     keys::Keys,
+    ledger::{Swaps, swaps},
     link::{Link, Server},
+    lookup::{Lookups, lookups},
     scripts::Scripts,
 };
 use super::{Finding, Index, IndexError};
@@ -53,12 +56,24 @@ impl Default for RedisSettings {
 /// The index in Redis.
 pub struct RedisIndex {
     keys: Keys,
-    scripts: Scripts,
+    scripts: Arc<Scripts>,
     /// For what somebody waits for: one device, one app, one step of the ledger.
-    quick: Link,
+    quick: Arc<Link>,
     /// For scans and imports, so that nothing small waits behind their megabytes.
     bulk: Link,
     remembered: Remembered,
+    access: Access,
+    /// Changes of ledger records, in groups.
+    swaps: Swaps,
+    /// Lookups of devices, in groups.
+    lookups: Lookups,
+}
+
+/// What a group of calls needs, whichever caller began it.
+#[derive(Clone)]
+struct Access {
+    scripts: Arc<Scripts>,
+    link: Arc<Link>,
 }
 
 impl RedisIndex {
@@ -73,12 +88,19 @@ impl RedisIndex {
         settings: RedisSettings,
     ) -> Result<Self, IndexError> {
         let server = Server::open(url, &settings)?;
+        let keys = Keys::new(namespace);
+        let scripts = Arc::new(Scripts::new());
+        let quick = Arc::new(Link::new(server.clone(), settings));
+        let access = Access { scripts: Arc::clone(&scripts), link: Arc::clone(&quick) };
         let index = Self {
-            keys: Keys::new(namespace),
-            scripts: Scripts::new(),
-            quick: Link::new(server.clone(), settings),
+            keys: keys.clone(),
+            scripts,
+            quick,
             bulk: Link::new(server, settings),
             remembered: dictionary::remembered(),
+            swaps: swaps(access.clone()),
+            lookups: lookups(access.clone(), keys),
+            access,
         };
         index.ping().await?;
         Ok(index)

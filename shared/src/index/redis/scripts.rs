@@ -119,5 +119,8 @@ scripts! {
     plan: new("scripts/plan.lua"),
     advance: of_entry("scripts/advance.lua"),
     recall: new("scripts/recall.lua"),
+    swap: new("scripts/swap.lua"),
+    promote: new("scripts/promote.lua"),
+    demote: new("scripts/demote.lua"),
     take_pace: new("scripts/take_pace.lua"),
 }

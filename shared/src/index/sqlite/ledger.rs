@@ -51,7 +51,12 @@ impl Ledger for SqliteIndex {
         Ok(self.database.read(read).await?)
     }
 
-    async fn advance(&self, message: &MessageId, step: &Advance) -> Result<Advanced, IndexError> {
+    async fn advance(
+        &self,
+        _: &AppId,
+        message: &MessageId,
+        step: &Advance,
+    ) -> Result<Advanced, IndexError> {
         let step = step.clone();
         self.write_book(message, move |book| book.advance(&step)).await
     }

@@ -211,7 +211,7 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     index.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     let plan = Plan { partitions: vec![vec![Slice { shard: 0, from: 0, to: 1 }]] };
     index.plan(&message, &plan).await.unwrap();
-    index.advance(&message, &step(after(0), PartitionState::ENDED)).await.unwrap();
+    index.advance(&app(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
     drop(index);
 
     let index = open(&dir).await;
@@ -231,7 +231,9 @@ async fn of_two_processes_at_one_partition_one_saves_and_the_other_is_told() {
     one.open(&opened(message, UnixMillis::MAX)).await.unwrap();
     for at in 0..20 {
         let step = step(after(at), after(at + 1));
-        let (a, b) = tokio::join!(one.advance(&message, &step), two.advance(&message, &step));
+        let app = app();
+        let (a, b) =
+            tokio::join!(one.advance(&app, &message, &step), two.advance(&app, &message, &step));
         let saved = Advanced::Saved { recalled: false };
         let both = [a.unwrap(), b.unwrap()];
         assert!(both.contains(&saved) && both.contains(&Advanced::Conflict), "{both:?}");
@@ -247,12 +249,12 @@ async fn entries_that_are_over_are_deleted_as_new_ones_begin() {
     let old: Vec<_> = (0..6).map(|_| MessageId::issue(&app())).collect();
     for message in &old {
         index.open(&opened(*message, T0)).await.unwrap();
-        index.advance(message, &step(after(0), after(1))).await.unwrap();
+        index.advance(&app(), message, &step(after(0), after(1))).await.unwrap();
         assert!(index.entry(&app(), message).await.unwrap().is_some(), "kept while it is young");
     }
     Connection::open(file(&dir)).unwrap().execute("UPDATE message SET keep_until = 1", []).unwrap();
     assert_eq!(index.entry(&app(), &old[0]).await.unwrap(), None);
-    let late = index.advance(&old[0], &step(after(1), after(2))).await.unwrap();
+    let late = index.advance(&app(), &old[0], &step(after(1), after(2))).await.unwrap();
     assert_eq!(late, Advanced::Unknown);
     let again = index.open(&opened(old[5], UnixMillis::MAX)).await.unwrap();
     assert_eq!(again.targeted, 0, "it begins anew");

@@ -1,5 +1,5 @@
 -- Changes a partition and the counts if the entry is of this copy of the message and the partition
--- is in the state that the step follows on. KEYS[1]: the entry. ARGV: the copy; the field of the
+-- is in the state that the step follows on. KEYS[1]: the entry; KEYS[2]: its page. ARGV: the copy; the field of the
 -- state, its old value (empty where there is no field) and its new one; the field of the leftovers
 -- and their new value ('keep' leaves them, empty removes them); until when the entry is kept at
 -- least (0 leaves that) and the shortest time it is kept, in milliseconds; then counters and what
@@ -29,6 +29,9 @@ if ARGV[7] ~= '0' then
   local wanted = math.max(tonumber(ARGV[7]), now + tonumber(ARGV[8]))
   if redis.call('PTTL', KEYS[1]) < wanted - now then
     redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
+  end
+  if redis.call('PTTL', KEYS[2]) < wanted - now then
+    redis.call('PEXPIREAT', KEYS[2], string.format('%d', wanted))
   end
 end
 for i = 9, #ARGV, 2 do redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1]) end

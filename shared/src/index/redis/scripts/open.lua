@@ -1,19 +1,28 @@
--- Begins a ledger entry unless there is one. KEYS[1]: the entry. ARGV: when it may be forgotten
--- and the shortest time it is kept, both in milliseconds; the copy whose entry is replaced, or
--- nothing; then fields and values, the app first. Answers the entry.
+-- Begins a ledger entry with fields of its own unless there is one. KEYS[1]: the entry; KEYS[2]: its
+-- page. ARGV: when it may be forgotten and the shortest time it is kept, both in milliseconds; the
+-- copy whose entry is replaced, or nothing; the field of its record, what says there that the entry
+-- has fields of its own, and the record that it replaces, or nothing; then fields and values, the
+-- app first. Answers the entry, or the record if the page has another one.
 --
 -- An entry without a 'copy' is a recall that came before the message: the message then begins
 -- recalled, if the recall is of its own app. One that was recalled is never replaced.
 
+local record = redis.call('HGET', KEYS[2], ARGV[4])
+if record and record ~= ARGV[5] and record ~= ARGV[6] then return record end
 local copy = redis.call('HGET', KEYS[1], 'copy')
 local recalled = redis.call('HEXISTS', KEYS[1], 'recalled_at') == 1
 if not copy or (copy == ARGV[3] and not recalled) then
   -- Only what is there is deleted: a script that has deleted may write without memory.
   local app = redis.call('HGET', KEYS[1], 'app')
-  if copy or (app and app ~= ARGV[5]) then redis.call('DEL', KEYS[1]) end
-  redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+  if copy or (app and app ~= ARGV[8]) then redis.call('DEL', KEYS[1]) end
+  redis.call('HSET', KEYS[1], unpack(ARGV, 7))
+  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
   local time = redis.call('TIME')
-  local earliest = tonumber(time[1]) * 1000 + tonumber(ARGV[2])
-  redis.call('PEXPIREAT', KEYS[1], string.format('%d', math.max(tonumber(ARGV[1]), earliest)))
+  local now = tonumber(time[1]) * 1000
+  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+  redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
+  if redis.call('PTTL', KEYS[2]) < wanted - now then
+    redis.call('PEXPIREAT', KEYS[2], string.format('%d', wanted))
+  end
 end
 return redis.call('HGETALL', KEYS[1])

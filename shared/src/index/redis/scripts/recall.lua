@@ -1,8 +1,9 @@
 -- Recalls a message unless every device of it is settled. One that expired and was sent to no device
--- can be recalled all the same: another copy of it may still be waiting. KEYS[1]: the entry. ARGV: the app, the
--- time, and the state of a partition that has ended; and, for a message that may have no entry
--- yet, when it was accepted and when its recall may be forgotten. Answers the entry, empty if the
--- app has none with this id.
+-- can be recalled all the same: another copy of it may still be waiting. KEYS[1]: the entry; KEYS[2]:
+-- its page. ARGV: the app, the time, the state of a partition that has ended, the field of the
+-- entry's record, and what says there that the entry has fields of its own; and, for a message that
+-- may have no entry yet, when it was accepted and when its recall may be forgotten. Answers the
+-- entry, empty if the app has none with this id; or its record, if it is kept as one.
 
 local function number(field) return tonumber(redis.call('HGET', KEYS[1], field) or 0) end
 
@@ -27,9 +28,15 @@ local function is_closed()
   return settled >= number('targeted')
 end
 
-if ARGV[4] and redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], 'app', ARGV[1], 'accepted_at', ARGV[4], 'recalled_at', ARGV[2])
-  redis.call('PEXPIREAT', KEYS[1], ARGV[5])
+local record = redis.call('HGET', KEYS[2], ARGV[4])
+if record and record ~= ARGV[5] then return record end
+if ARGV[6] and redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], 'app', ARGV[1], 'accepted_at', ARGV[6], 'recalled_at', ARGV[2])
+  redis.call('PEXPIREAT', KEYS[1], ARGV[7])
+  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
+  if redis.call('PTTL', KEYS[2]) < redis.call('PTTL', KEYS[1]) then
+    redis.call('PEXPIREAT', KEYS[2], ARGV[7])
+  end
 end
 if redis.call('HGET', KEYS[1], 'app') ~= ARGV[1] then return {} end
 if not is_closed() or is_unsent() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end

@@ -16,7 +16,7 @@ local function corrupt(what) error({ err = CORRUPT .. ' ' .. what }) end
 
 -- The shard; or nothing, and what the script is to answer.
 local function read_shard()
-  local got = redis.call('HMGET', KEYS[1], 'height', 'buckets', 'live', 'gone', 'layout')
+  local got = redis.call('HMGET', base, 'height', 'buckets', 'live', 'gone', 'layout')
   if got[4] then return { height = 0, buckets = 1, live = 0, gone = true } end
   if got[1] and got[5] ~= LAYOUT then
     -- Answered and not raised, because Redis 6 keeps the code of an answer only.

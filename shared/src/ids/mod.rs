@@ -3,11 +3,14 @@
 //! They end up in Redis keys, MQTT topics and SQL, so their alphabets leave out everything that
 //! means something there: braces, slashes, `+`, `#`, white space and control characters.
 
+mod pages;
+
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
+pub use self::pages::{InPage, Page};
 use crate::{text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the text is for the person who sent it.
@@ -112,9 +115,9 @@ impl MessageId {
         Self(uuid)
     }
 
-    /// A new id of a push of this app; it sorts by its time of issue.
+    /// A new id of a push of this app; it sorts by its time of issue, to the millisecond.
     pub fn issue(app: &AppId) -> Self {
-        Self::seal(app, Uuid::now_v7(), 0)
+        Self::seal(app, pages::next_id(UnixMillis::now()), 0)
     }
 
     /// An id that looks like any other and is recognised as that of no message: for an answer
@@ -145,12 +148,15 @@ impl MessageId {
         if *self != Self::seal(app, self.0, 0) {
             return Origin::Foreign;
         }
-        let issued = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7);
-        issued.map_or(Origin::Derived, |time| {
-            let (seconds, nanos) = time.to_unix();
-            let millis = seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000));
-            Origin::Issued(UnixMillis(millis))
-        })
+        self.time().map_or(Origin::Derived, Origin::Issued)
+    }
+
+    /// When it was issued, as it says itself; none of an id that was derived.
+    pub fn time(&self) -> Option<UnixMillis> {
+        let time = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?;
+        let (seconds, nanos) = time.to_unix();
+        let millis = seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000));
+        Some(UnixMillis(millis))
     }
 
     fn seal(app: &AppId, id: Uuid, twist: u16) -> Self {
@@ -159,6 +165,12 @@ impl MessageId {
         let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ twist;
         bytes[14..].copy_from_slice(&checksum.to_be_bytes());
         Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The page on which the ledger keeps what became of the message if that is little, and what
+    /// tells it from the others there.
+    pub fn place(&self) -> (Page, InPage) {
+        pages::place(&self.0)
     }
 
     /// The id as a UUID.

@@ -1,0 +1,315 @@
+//! The ledger.
+//!
+//! An entry is kept in one of two ways. Most are of pushes to a few named devices and fit into a
+//! short *record* ([`record`]): some hundred records that were begun one after the other share a
+//! page, a hash that Redis stores packed ([`records`]). A broadcast has a plan and many partitions,
+//! and a push of which some devices are to be tried again has leftovers: such an entry has fields
+//! of its own, and its place on the page says so ([`rich`]). Page and fields have one hash tag, so
+//! that an entry changes from one way to the other in one step.
+//!
+//! A page is kept until the last of its entries may be forgotten.
+
+mod records;
+mod rich;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Pipeline, Value};
+use tracing::debug;
+
+use self::records::{LONGEST, Swap, Swapped, record_of};
+pub(super) use self::records::{Swaps, swaps};
+use super::{RedisIndex, keys::MessageKeys};
+use crate::{
+    ids::{AppId, MessageId, Origin},
+    index::{IndexError, Ledger},
+    ledger::{
+        Advance, Advanced, Entry, Opened, PartitionState, PartitionView, Plan, Recall,
+        RecallOutcome, record,
+    },
+};
+
+/// An entry is kept at least this long after it was begun, however late that was: its message is
+/// being worked on. Longer than the longest delay of a queue message, rounding included.
+const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
+
+/// How often a change is tried against others that change the entry meanwhile.
+const TRIES: u32 = 8;
+
+/// What a page or an entry says of a message.
+#[derive(Debug)]
+enum Stored {
+    Nothing,
+    /// A record, not a stub.
+    Record(Vec<u8>),
+    Entry(Box<Entry>),
+}
+
+fn corrupt(message: &MessageId, field: &str) -> IndexError {
+    IndexError::Corrupt(format!("the ledger entry of message {message}: {field}"))
+}
+
+fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, IndexError> {
+    record::decode(app, message, record).map_err(|_| corrupt(message, "its record"))
+}
+
+/// Others changed an entry as often as it was tried to. That passes.
+fn contended() -> IndexError {
+    IndexError::Refused("others change the entry all the time".into())
+}
+
+/// What a script answered: a record, or an entry's fields.
+fn stored(
+    answer: Value,
+    read: impl FnOnce(Value) -> Result<Option<Entry>, IndexError>,
+) -> Result<Stored, IndexError> {
+    match answer {
+        Value::BulkString(record) => Ok(Stored::Record(record)),
+        fields => Ok(read(fields)?.map_or(Stored::Nothing, |entry| Stored::Entry(entry.into()))),
+    }
+}
+
+/// Whether this app can have such a message. A record does not say whose it is; the id does.
+fn is_of(app: &AppId, message: &MessageId) -> bool {
+    message.origin(app) != Origin::Foreign
+}
+
+impl RedisIndex {
+    async fn swap(&self, swap: Swap) -> Result<Swapped, IndexError> {
+        let ended = |error| IndexError::Unsure(Box::new(error));
+        self.swaps.call(swap).await.map_err(ended)?
+    }
+
+    /// Begins an entry as a record in place of `replaced`, or gives the record that is there.
+    async fn open_record(
+        &self,
+        keys: &MessageKeys,
+        opened: &Opened,
+        replaced: Option<Vec<u8>>,
+    ) -> Result<Swapped, IndexError> {
+        let claim = opened.claim;
+        let state = PartitionState { claim, ..PartitionState::default() };
+        let head = record::head(opened.copy, &state, false);
+        let behind = record::times(&opened.message_id, opened.accepted_at, opened.expires_at);
+        let keep = (opened.keep_until.0, KEEP_AT_LEAST.as_secs() * 1000);
+        let expected = replaced.unwrap_or_default();
+        self.swap(Swap { behind, keep, ..Swap::of(keys, expected, head) }).await
+    }
+
+    /// Takes a step of an entry from what its record says, which is given if it is known.
+    async fn advance_record(
+        &self,
+        keys: &MessageKeys,
+        app: &AppId,
+        message: &MessageId,
+        step: &Advance,
+        mut known: Option<Vec<u8>>,
+    ) -> Result<Advanced, IndexError> {
+        for _ in 0..TRIES {
+            let record = match known.take() {
+                Some(record) => record,
+                None => match self.record(keys).await? {
+                    Some(record) => record,
+                    None => return Ok(Advanced::Unknown),
+                },
+            };
+            if record::is_stub(&record) {
+                return self.advance_fields(keys, step).await;
+            }
+            let mut entry = decode(app, message, &record)?;
+            let advanced = entry.advance(step);
+            let Advanced::Saved { .. } = advanced else { return Ok(advanced) };
+            let short = record::encode(&entry).filter(|record| record.len() <= LONGEST);
+            let saved = match short {
+                Some(new) => {
+                    let keep = keep(step);
+                    match self.swap(Swap { keep, ..Swap::of(keys, record, new) }).await? {
+                        Swapped::Done => true,
+                        Swapped::Not(None) => return Ok(Advanced::Unknown),
+                        Swapped::Not(now) => {
+                            known = now;
+                            false
+                        }
+                    }
+                }
+                None => self.promote(keys, &record, &entry, step.keep_until).await?,
+            };
+            if saved {
+                return Ok(advanced);
+            }
+        }
+        Err(contended())
+    }
+
+    async fn record(&self, keys: &MessageKeys) -> Result<Option<Vec<u8>>, IndexError> {
+        let mut get = redis::cmd("HGET");
+        get.arg(&keys.page).arg(&keys.field);
+        record_of(self.quick.read(&get).await?)
+    }
+
+    /// Reads a record, and of an entry with fields what `ask` asks for, as one step.
+    async fn look(
+        &self,
+        keys: &MessageKeys,
+        ask: impl FnOnce(&mut Pipeline),
+    ) -> Result<(Option<Vec<u8>>, Value), IndexError> {
+        let mut pipe = Pipeline::with_capacity(2);
+        pipe.atomic().cmd("HGET").arg(&keys.page).arg(&keys.field);
+        ask(&mut pipe);
+        let mut answers = self.quick.read_all(&pipe).await?.into_iter();
+        let record = record_of(answers.next().unwrap_or_default())?;
+        Ok((record, answers.next().unwrap_or_default()))
+    }
+}
+
+/// How long a page is kept that a step changes.
+fn keep(step: &Advance) -> (u64, u64) {
+    step.keep_until.map_or((0, 0), |at| (at.0, KEEP_AT_LEAST.as_secs() * 1000))
+}
+
+#[async_trait]
+impl Ledger for RedisIndex {
+    async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
+        let (app, message) = (&opened.app_id, &opened.message_id);
+        let keys = self.keys.message(message);
+        let is_small = opened.plan.as_ref() == Some(&Plan::named());
+        let mut replaced = None;
+        for _ in 0..TRIES {
+            let stored = match is_small {
+                true => match self.open_record(&keys, opened, replaced.take()).await? {
+                    Swapped::Done => return Ok(Entry::begin(opened)),
+                    Swapped::Not(Some(record)) if !record::is_stub(&record) => {
+                        Stored::Record(record)
+                    }
+                    Swapped::Not(_) => self.open_fields(&keys, opened, None).await?,
+                },
+                false => self.open_fields(&keys, opened, replaced.as_deref()).await?,
+            };
+            match stored {
+                Stored::Entry(entry) => return Ok(*entry),
+                Stored::Record(record) => {
+                    let entry = decode(app, message, &record)?;
+                    if !entry.is_replaced_by(opened) {
+                        return Ok(entry);
+                    }
+                    replaced = Some(record);
+                }
+                Stored::Nothing => return Err(corrupt(message, "it has none")),
+            }
+        }
+        Err(contended())
+    }
+
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
+        // A record has the plan of named devices, and never asks for another.
+        self.plan_fields(&self.keys.message(message), plan).await
+    }
+
+    async fn partition(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        number: u32,
+    ) -> Result<Option<PartitionView>, IndexError> {
+        let keys = self.keys.message(message);
+        let ask = |pipe: &mut Pipeline| rich::ask_for_partition(pipe, &keys, number);
+        match self.look(&keys, ask).await? {
+            (Some(record), _) if !record::is_stub(&record) => {
+                let entry = is_of(app, message).then(|| decode(app, message, &record));
+                Ok(entry.transpose()?.map(|entry| entry.view(number)))
+            }
+            (_, fields) => rich::read_view(app, message, fields),
+        }
+    }
+
+    async fn advance(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        step: &Advance,
+    ) -> Result<Advanced, IndexError> {
+        let keys = self.keys.message(message);
+        let Advance { copy, partition, from, to, leftovers, counts, .. } = step;
+        if *partition > 0 {
+            // Only entries with fields have more than one.
+            return match self.advance_fields(&keys, step).await? {
+                Advanced::Unknown => self.advance_record(&keys, app, message, step, None).await,
+                advanced => Ok(advanced),
+            };
+        }
+        let has_outcomes = counts.targeted == counts.outcomes.total();
+        let has_leftovers = leftovers.as_ref().is_some_and(|leftovers| !leftovers.is_empty());
+        let known = if has_outcomes && !has_leftovers {
+            let (old, new) = (record::head(*copy, from, false), record::head(*copy, to, false));
+            let (behind, keep) = (record::counts(counts), keep(step));
+            match self.swap(Swap { behind, keep, ..Swap::of(&keys, old, new) }).await? {
+                Swapped::Done => return Ok(Advanced::Saved { recalled: false }),
+                Swapped::Not(None) => return Ok(Advanced::Unknown),
+                Swapped::Not(record) => record,
+            }
+        } else {
+            None
+        };
+        let had_fields = known.as_deref().is_some_and(record::is_stub);
+        let advanced = self.advance_record(&keys, app, message, step, known).await?;
+        if had_fields && to.is_ended() && matches!(advanced, Advanced::Saved { .. }) {
+            // It is saved; that it takes more room than it might harms nothing.
+            if let Err(error) = self.demote(&keys, app, message).await {
+                debug!(%message, error = &error as &dyn std::error::Error, "an entry keeps its fields");
+            }
+        }
+        Ok(advanced)
+    }
+
+    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+        let keys = self.keys.message(message);
+        let ask = |pipe: &mut Pipeline| {
+            pipe.cmd("HGETALL").arg(&keys.entry);
+        };
+        let entry = match self.look(&keys, ask).await? {
+            (Some(record), _) if !record::is_stub(&record) => {
+                is_of(app, message).then(|| decode(app, message, &record)).transpose()?
+            }
+            (_, fields) => rich::read(message, fields)?,
+        };
+        Ok(entry.filter(|entry| entry.app_id == *app))
+    }
+
+    async fn recall(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        recall: &Recall,
+    ) -> Result<RecallOutcome, IndexError> {
+        let keys = self.keys.message(message);
+        for _ in 0..TRIES {
+            let record = match self.recall_fields(&keys, app, message, recall).await? {
+                Stored::Nothing => return Ok(RecallOutcome::Unknown),
+                Stored::Entry(entry) if entry.recalled_at.is_some() => {
+                    return Ok(RecallOutcome::Recalled(*entry));
+                }
+                Stored::Entry(entry) => return Ok(RecallOutcome::AlreadyClosed(*entry)),
+                Stored::Record(_) if !is_of(app, message) => return Ok(RecallOutcome::Unknown),
+                Stored::Record(record) => record,
+            };
+            let mut entry = decode(app, message, &record)?;
+            if entry.recalled_at.is_some() {
+                return Ok(RecallOutcome::Recalled(entry));
+            }
+            if entry.is_closed() && !entry.ended_unsent() {
+                return Ok(RecallOutcome::AlreadyClosed(entry));
+            }
+            entry.recalled_at = Some(recall.at);
+            let short = record::encode(&entry).filter(|record| record.len() <= LONGEST);
+            let saved = match short {
+                Some(new) => self.swap(Swap::of(&keys, record, new)).await? == Swapped::Done,
+                None => self.promote(&keys, &record, &entry, None).await?,
+            };
+            if saved {
+                return Ok(RecallOutcome::Recalled(entry));
+            }
+        }
+        Err(contended())
+    }
+}

@@ -1,0 +1,42 @@
+-- Changes records of one page of the ledger, each only if it still begins as expected. KEYS[1]: the
+-- page. ARGV: until when the page is kept at least, and the shortest time it is kept from now on (0
+-- for none), in milliseconds; the longest record; then of each change its field, how its record
+-- begins now (empty: there is none), how it begins then, and what is written behind it. No field
+-- comes twice.
+--
+-- Answers nothing if all took effect; otherwise of each that did not its number, from 0, and the
+-- record as it is, empty if there is none.
+
+local fields = {}
+for i = 4, #ARGV, 4 do fields[#fields + 1] = ARGV[i] end
+local records = redis.call('HMGET', KEYS[1], unpack(fields))
+local longest, set, refused = tonumber(ARGV[3]), {}, {}
+for number, field in ipairs(fields) do
+  local i = number * 4
+  local record, expected, behind = records[number], ARGV[i + 1], nil
+  if expected == '' then
+    if not record then behind = '' end
+  elseif record and string.sub(record, 1, #expected) == expected then
+    behind = string.sub(record, #expected + 1)
+  end
+  local new = behind and ARGV[i + 2] .. behind .. ARGV[i + 3]
+  if new and #new <= longest then
+    set[#set + 1] = field
+    set[#set + 1] = new
+  else
+    refused[#refused + 1] = number - 1
+    refused[#refused + 1] = record or ''
+  end
+end
+if #set > 0 then
+  redis.call('HSET', KEYS[1], unpack(set))
+  local wanted = tonumber(ARGV[1])
+  local shortest = tonumber(ARGV[2])
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  if shortest > 0 then wanted = math.max(wanted, now + shortest) end
+  if redis.call('PTTL', KEYS[1]) < wanted - now then
+    redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
+  end
+end
+return refused
