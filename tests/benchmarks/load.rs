@@ -64,11 +64,21 @@ impl Producer {
         time: Duration,
         body: &Value,
     ) -> anyhow::Result<f64> {
+        self.wrk_each(connections, time, std::slice::from_ref(body)).await
+    }
+
+    /// The same, with each of these bodies in turn.
+    pub(crate) async fn wrk_each(
+        &self,
+        connections: usize,
+        time: Duration,
+        bodies: &[Value],
+    ) -> anyhow::Result<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // One thread of wrk sends more than three cores of the service take.
         let threads = (cores / 4).clamp(1, connections);
         let script = NamedTempFile::with_suffix(".lua")?;
-        std::fs::write(script.path(), wrk_script(&self.secret, body))?;
+        std::fs::write(script.path(), wrk_script(&self.secret, bodies))?;
         let output = Command::new("wrk")
             .args(["-t", &threads.to_string(), "-c", &connections.to_string()])
             .args(["-d", &format!("{}s", time.as_secs()), "--timeout", "10s"])
@@ -99,13 +109,23 @@ impl Producer {
     }
 }
 
-fn wrk_script(secret: &str, body: &Value) -> String {
-    let body = Value::from(body.to_string());
+fn wrk_script(secret: &str, bodies: &[Value]) -> String {
+    let bodies: Vec<String> =
+        bodies.iter().map(|body| Value::from(body.to_string()).to_string()).collect();
+    let bodies = bodies.join(",\n");
+    // Requests are written once, so that the load costs wrk the same for one body and for many.
     format!(
-        "wrk.method = 'POST'\n\
-         wrk.body = {body}\n\
-         wrk.headers['Content-Type'] = 'application/json'\n\
-         wrk.headers['Authorization'] = '{secret}'\n\
+        "local bodies = {{ {bodies} }}\n\
+         local requests, next = {{}}, 0\n\
+         function init()\n\
+           wrk.headers['Content-Type'] = 'application/json'\n\
+           wrk.headers['Authorization'] = '{secret}'\n\
+           for i, body in ipairs(bodies) do requests[i] = wrk.format('POST', nil, nil, body) end\n\
+         end\n\
+         function request()\n\
+           next = next % #requests + 1\n\
+           return requests[next]\n\
+         end\n\
          function done(summary, latency, requests)\n\
            local e = summary.errors\n\
            print(string.format('RESULT %d %d %d', summary.requests, summary.duration,\n\

@@ -23,6 +23,7 @@ mod mqtt;
 mod raw_client;
 mod report;
 mod scaling;
+mod settled;
 mod sizes;
 mod targeting;
 mod world;
@@ -76,6 +77,8 @@ enum Benchmark {
     Latency,
     /// Loading devices
     Import,
+    /// Small pushes from acceptance to settled
+    Settled,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -100,6 +103,7 @@ impl Benchmark {
             Self::Ingest => "ingest",
             Self::Latency => "latency",
             Self::Import => "import",
+            Self::Settled => "settled",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -116,6 +120,7 @@ impl Benchmark {
             Self::Ingest => ingest::run(world).await,
             Self::Latency => latency::run(world).await,
             Self::Import => import::speed(world).await,
+            Self::Settled => settled::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,

@@ -177,7 +177,7 @@ async fn import_file(
 }
 
 /// Bytes that Redis has allocated for its data.
-async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
+pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
     let client = redis::Client::open(redis.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let info: redis::InfoDict =
