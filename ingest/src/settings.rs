@@ -8,6 +8,10 @@ use push_shared::{
     settings::{Mistakes, address, count, duration, size},
 };
 
+/// What a line of a batch may hold beside its bytes of the body, in bytes: its job is longer than
+/// the line by what is the same in all jobs, or its answer says what is wrong with it.
+pub(crate) const LINE_MEMORY: usize = 1024;
+
 /// Everything that ingest needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -45,6 +49,10 @@ pub struct HttpSettings {
     pub max_header: usize,
     /// The most bytes of a request's body.
     pub max_body: usize,
+    /// The most bytes of the body of a request with many pushes.
+    pub max_batch_body: usize,
+    /// The most pushes of one request.
+    pub max_batch_lines: usize,
     /// Requests in work at once on one HTTP/2 connection.
     pub h2_streams: u32,
     /// Bytes of all bodies in work; more are answered 503.
@@ -87,6 +95,14 @@ pub struct PublisherSettings {
     pub timeout: Duration,
 }
 
+impl PublisherSettings {
+    /// How many pushes may wait when those of a request with many come: half of all, so that
+    /// single pushes still find a place.
+    pub(crate) fn waiting_in_bundles(&self) -> usize {
+        self.waiting.div_ceil(2)
+    }
+}
+
 /// The flags of ingest, as they were written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IngestArgs {
@@ -122,6 +138,12 @@ pub struct IngestArgs {
     /// The largest body of a request
     #[arg(long, env = "PUSH_MAX_BODY", value_name = "SIZE", default_value = "512KiB")]
     max_body: String,
+    /// The largest body of a request with many pushes
+    #[arg(long, env = "PUSH_MAX_BATCH_BODY", value_name = "SIZE", default_value = "4MiB")]
+    max_batch_body: String,
+    /// Pushes in one request, at most
+    #[arg(long, env = "PUSH_MAX_BATCH_LINES", value_name = "N", default_value = "1000")]
+    max_batch_lines: String,
     /// Requests in work at once on one HTTP/2 connection
     #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
     h2_streams: String,
@@ -199,6 +221,13 @@ impl IngestArgs {
             mistakes.take("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
         let max_body =
             mistakes.take("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
+        let max_batch_body = mistakes.take(
+            "--max-batch-body",
+            &self.max_batch_body,
+            size_between(1024, 64 * 1024 * 1024),
+        );
+        let max_batch_lines =
+            mistakes.take("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
         let h2_streams = mistakes.take("--h2-streams", &self.h2_streams, count(1, 10_000));
         let max_buffered = mistakes.take(
             "--max-buffered",
@@ -211,6 +240,15 @@ impl IngestArgs {
         {
             mistakes.note("--max-buffered (PUSH_MAX_BUFFERED): must hold one body of --max-body");
         }
+        if let (Some(body), Some(lines), Some(buffered)) =
+            (max_batch_body, max_batch_lines, max_buffered)
+            && body + lines * LINE_MEMORY > buffered / 2
+        {
+            mistakes.note(
+                "--max-buffered (PUSH_MAX_BUFFERED): half of it must hold one body of \
+                 --max-batch-body and 1KiB for each of --max-batch-lines",
+            );
+        }
         Some(HttpSettings {
             max_connections: max_connections?,
             header_timeout: header_timeout?,
@@ -218,6 +256,8 @@ impl IngestArgs {
             idle_timeout: idle_timeout?,
             max_header: max_header?,
             max_body: max_body?,
+            max_batch_body: max_batch_body?,
+            max_batch_lines: max_batch_lines?,
             h2_streams: h2_streams?,
             max_buffered: max_buffered?,
         })
@@ -310,6 +350,8 @@ mod tests {
             "--body-timeout=0s",
             "--max-body=1GiB",
             "--batch-jobs=0",
+            "--max-batch-body=1",
+            "--max-batch-lines=0",
             "--app-stale=1s",
         ])
         .unwrap_err()
@@ -319,9 +361,21 @@ mod tests {
             "PUSH_BODY_TIMEOUT",
             "PUSH_MAX_BODY",
             "PUSH_BATCH_JOBS",
+            "PUSH_MAX_BATCH_BODY",
+            "PUSH_MAX_BATCH_LINES",
             "PUSH_APP_STALE",
         ] {
             assert!(mistakes.contains(env), "{env} in {mistakes}");
         }
+    }
+
+    #[test]
+    fn a_batch_must_fit_into_half_of_the_memory_for_bodies() {
+        let with = |buffered: &str| {
+            check(&["--max-batch-body=1MiB", "--max-batch-lines=1024", "--max-body=1KiB", buffered])
+        };
+        assert!(with("--max-buffered=4MiB").is_ok());
+        let mistakes = with("--max-buffered=4194303B").unwrap_err().to_string();
+        assert!(mistakes.contains("half of it must hold"), "{mistakes}");
     }
 }
