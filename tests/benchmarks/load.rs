@@ -64,17 +64,40 @@ impl Producer {
         time: Duration,
         body: &Value,
     ) -> anyhow::Result<f64> {
+        let script = wrk_script(&self.secret, "application/json", &body.to_string());
+        self.run_wrk(connections, time, &self.push_path(), &script).await
+    }
+
+    /// Sends these pushes, a line each, as fast as so many connections can, and gives requests a
+    /// second.
+    pub(crate) async fn wrk_lines(
+        &self,
+        connections: usize,
+        time: Duration,
+        lines: &str,
+    ) -> anyhow::Result<f64> {
+        let script = wrk_script(&self.secret, "application/x-ndjson", lines);
+        self.run_wrk(connections, time, &format!("{}/batch", self.push_path()), &script).await
+    }
+
+    async fn run_wrk(
+        &self,
+        connections: usize,
+        time: Duration,
+        path: &str,
+        script_text: &str,
+    ) -> anyhow::Result<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // One thread of wrk sends more than three cores of the service take.
         let threads = (cores / 4).clamp(1, connections);
         let script = NamedTempFile::with_suffix(".lua")?;
-        std::fs::write(script.path(), wrk_script(&self.secret, body))?;
+        std::fs::write(script.path(), script_text)?;
         let output = Command::new("wrk")
             .args(["-t", &threads.to_string(), "-c", &connections.to_string()])
             .args(["-d", &format!("{}s", time.as_secs()), "--timeout", "10s"])
             .arg("-s")
             .arg(script.path())
-            .arg(format!("http://{}{}", self.address, self.push_path()))
+            .arg(format!("http://{}{path}", self.address))
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
@@ -99,12 +122,12 @@ impl Producer {
     }
 }
 
-fn wrk_script(secret: &str, body: &Value) -> String {
-    let body = Value::from(body.to_string());
+fn wrk_script(secret: &str, media_type: &str, body: &str) -> String {
+    let body = Value::from(body);
     format!(
         "wrk.method = 'POST'\n\
          wrk.body = {body}\n\
-         wrk.headers['Content-Type'] = 'application/json'\n\
+         wrk.headers['Content-Type'] = '{media_type}'\n\
          wrk.headers['Authorization'] = '{secret}'\n\
          function done(summary, latency, requests)\n\
            local e = summary.errors\n\

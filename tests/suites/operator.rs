@@ -174,8 +174,11 @@ async fn many_pushes_are_sent_from_a_file_and_bad_lines_are_reported_by_number()
             .map(str::to_owned)
     };
     let good = everyone(600).to_string();
-    let lines = |bad: &str| [vec![good.as_str(); 1200], vec!["", bad], vec![&good; 300]].concat();
-    std::fs::write(&pushes, lines("{}").join("\n")).unwrap();
+    let lines = |bad: &str| {
+        let good = |count| vec![good.as_str(); count];
+        [good(1200), vec!["", bad], good(300)].concat().join("\n")
+    };
+    std::fs::write(&pushes, lines("{}")).unwrap();
     let flags = [&command(&pushes)[..], &["--answers".into(), answers.clone()]].concat();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let output = pushctl_output(&flags).await;
@@ -201,7 +204,7 @@ async fn many_pushes_are_sent_from_a_file_and_bad_lines_are_reported_by_number()
     let from_pipe: Vec<&str> = from_pipe.iter().map(String::as_str).collect();
     let mut push = Running::start(&service, &from_pipe);
     let mut input = push.child.stdin.take().unwrap();
-    input.write_all(lines("").join("\n").as_bytes()).await.unwrap();
+    input.write_all(lines("").as_bytes()).await.unwrap();
     drop(input);
     let result = next_line(&mut push.out).await.unwrap();
     let result: Value = serde_json::from_str(&result).unwrap();
