@@ -55,7 +55,8 @@ pub struct HttpSettings {
     pub max_batch_lines: usize,
     /// Requests in work at once on one HTTP/2 connection.
     pub h2_streams: u32,
-    /// Bytes of all bodies in work; more are answered 503.
+    /// Bytes of all bodies in work; more are answered 503. Requests with many pushes are taken
+    /// while half of it is free.
     pub max_buffered: usize,
 }
 
@@ -89,7 +90,8 @@ pub struct PublisherSettings {
     pub batch_bytes: usize,
     /// Group commits that wait for their confirm at once.
     pub window: usize,
-    /// Pushes that wait for a group commit; one more is answered 503.
+    /// Pushes that wait for a group commit; one more is answered 503. Those of requests with many
+    /// are taken while no more than half of that wait.
     pub waiting: usize,
     /// From a push's wait to its confirm; then it is answered 503.
     pub timeout: Duration,
@@ -147,7 +149,8 @@ pub struct IngestArgs {
     /// Requests in work at once on one HTTP/2 connection
     #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
     h2_streams: String,
-    /// Bytes of all request bodies in work; more are answered 503
+    /// Bytes of all request bodies in work; more are answered 503. Requests with many pushes get
+    /// half of it
     #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
     max_buffered: String,
     /// Client ids that one push may name
@@ -174,7 +177,8 @@ pub struct IngestArgs {
     /// Messages to the queue that wait for their confirm at once
     #[arg(long, env = "PUSH_PUBLISH_WINDOW", value_name = "N", default_value = "4")]
     publish_window: String,
-    /// Pushes that wait for their turn; one more is answered 503
+    /// Pushes that wait for their turn; one more is answered 503. Requests with many get half of
+    /// the places
     #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
     publish_waiting: String,
     /// How long a push may wait for the queue's confirm; then it is answered 503
