@@ -107,7 +107,14 @@ async fn collect(
             // A small body comes in one piece and is not copied.
             None if first.is_empty() => first = data,
             None => {
-                let mut joined = BytesMut::with_capacity((first.len() + data.len()) * 2);
+                let so_far = first.len() + data.len();
+                // What is announced is held in any case; it is not moved while it grows.
+                let to_come = body.size_hint().exact().map(usize::try_from);
+                let whole_size = match to_come {
+                    Some(Ok(to_come)) => so_far.saturating_add(to_come).min(limit),
+                    _ => so_far * 2,
+                };
+                let mut joined = BytesMut::with_capacity(whole_size);
                 joined.extend_from_slice(&first);
                 joined.extend_from_slice(&data);
                 whole = Some(joined);

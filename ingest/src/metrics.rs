@@ -94,6 +94,12 @@ impl Metrics {
         self.pushed.inc();
     }
 
+    /// Counts the answers to pushes of requests with many.
+    pub(crate) fn answered_lines(&self, status: u32, lines: usize) {
+        let answer = Answer { call: Call::LINE, status };
+        self.answers.get_or_create(&answer).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
+    }
+
     pub(crate) fn answered(&self, call: &'static str, status: u32) {
         self.answers.get_or_create(&Answer { call, status }).inc();
     }

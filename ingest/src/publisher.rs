@@ -10,12 +10,16 @@
 //! four are on their way: 22 pushes a message in place of 10 at 64 connections, 87 in place of 36
 //! at 256.)
 //!
+//! A request that carries many pushes hands them over in bundles, each of which goes into one
+//! envelope and takes part in all this as one push would.
+//!
 //! Work that gets stuck: what cannot wait is refused at once, what has waited too long is
 //! answered with an error, and a failed publish answers its whole batch with an error. While the
 //! broker announces that it takes nothing, every push is refused at once with the reason, those
 //! among them that were on their way. An error means "not known to be stored": the caller tries
 //! again. What is answered early is not taken back, and may be stored after all.
 
+mod bundle;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};
@@ -31,6 +35,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use self::bundle::{Bundle, Bundles};
 use self::waiting::{Waiting, WaitingRoom};
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
@@ -135,8 +140,48 @@ impl Publisher {
             return Err(NotPublished::Blocked(Arc::clone(reason)));
         }
         let (answer, answered) = oneshot::channel();
-        self.room.enter(Waiting { job, since: Instant::now(), _memory: memory, answer })?;
+        let since = Instant::now();
+        self.room.enter(Waiting {
+            job,
+            pushes: 1,
+            is_rest: false,
+            since,
+            _memory: Some(memory),
+            answer,
+        })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
+    }
+
+    /// For at most so many pushes of one request, whose jobs have about so many bytes together.
+    pub(crate) fn bundles(&self, pushes: usize, bytes: usize) -> Bundles {
+        Bundles::of(pushes, bytes, self.room.settings())
+    }
+
+    /// Publishes the bundles of one request, and says of each what became of it. They enter
+    /// together, and once they wait they are published even if this future is dropped. Each has
+    /// its share of the memory with it.
+    pub(crate) async fn publish_all(
+        &self,
+        bundles: Vec<(Bundle, Option<OwnedSemaphorePermit>)>,
+    ) -> Vec<Result<(), NotPublished>> {
+        if let Some(reason) = &*self.blocked.borrow() {
+            return vec![Err(NotPublished::Blocked(Arc::clone(reason))); bundles.len()];
+        }
+        let since = Instant::now();
+        let with_answer = |(number, (bundle, memory))| {
+            let (answer, answered) = oneshot::channel();
+            let Bundle { jobs, pushes } = bundle;
+            let is_rest = number > 0;
+            (Waiting { job: jobs, pushes, is_rest, since, _memory: memory, answer }, answered)
+        };
+        let bundles = bundles.into_iter().enumerate();
+        let (waiting, answers): (Vec<_>, Vec<_>) = bundles.map(with_answer).unzip();
+        self.room.enter_all(waiting);
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for answered in answers {
+            outcomes.push(answered.await.unwrap_or(Err(NotPublished::Stopping)));
+        }
+        outcomes
     }
 }
 
@@ -178,7 +223,7 @@ impl Group {
 
     fn send(&mut self) {
         let batch = self.room.batch();
-        let pushes = batch.len();
+        let pushes = pushes_of(&batch);
         if pushes == 0 {
             return;
         }
@@ -196,6 +241,11 @@ impl Drop for Group {
     }
 }
 
+/// How many pushes a batch has.
+fn pushes_of(batch: &[Waiting]) -> usize {
+    batch.iter().map(|waiting| waiting.pushes).sum()
+}
+
 /// Publishes one batch and answers its requests.
 async fn publish(
     queue: Arc<dyn Queue>,
@@ -205,6 +255,7 @@ async fn publish(
     metrics: Arc<Metrics>,
 ) {
     let begun = Instant::now();
+    let pushes = pushes_of(&batch);
     let jobs: Vec<&[u8]> = batch.iter().map(|waiting| waiting.job.as_slice()).collect();
     let envelope = encode_batch(&jobs);
     let bytes = envelope.len();
@@ -213,7 +264,7 @@ async fn publish(
         published = queue.publish(Lane::Jobs, envelope) => published,
         reason = until_blocked(&mut blocked) => Err(QueueError::Blocked(reason)),
         () = tokio::time::sleep(timeout) => {
-            tracing::warn!(pushes = batch.len(), bytes, ?timeout, "the queue did not confirm");
+            tracing::warn!(pushes, bytes, ?timeout, "the queue did not confirm");
             return conclude(batch, &Err(NotPublished::Late), begun, &metrics);
         }
     };
@@ -223,7 +274,7 @@ async fn publish(
         Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
         Err(error) => {
             let error: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(pushes = batch.len(), bytes, error, "the queue did not take a batch");
+            tracing::warn!(pushes, bytes, error, "the queue did not take a batch");
             Err(NotPublished::Refused)
         }
     };
@@ -236,7 +287,7 @@ fn conclude(
     begun: Instant,
     metrics: &Metrics,
 ) {
-    metrics.batch(batch.len(), begun.elapsed(), outcome.is_ok());
+    metrics.batch(pushes_of(&batch), begun.elapsed(), outcome.is_ok());
     for waiting in batch {
         waiting.answer(outcome.clone());
     }

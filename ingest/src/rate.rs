@@ -44,11 +44,41 @@ impl Limiter {
         self.limit
     }
 
+    /// What a push would be told now if none is allowed. Nothing is taken off.
+    pub(crate) fn check(&self, now: Instant) -> Result<(), Quota> {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let fill = self.empty_at.load(Ordering::Relaxed).saturating_sub(now);
+        if fill + interval <= SECOND {
+            return Ok(());
+        }
+        Err(self.quota(interval, fill, fill + interval - SECOND))
+    }
+
+    /// Takes as many of these pushes off the limit as it allows, at once. Says how many, and what
+    /// is left then.
+    pub(crate) fn take_of(&self, pushes: usize, now: Instant) -> (usize, Quota) {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
+        // How full the bucket is, and how many go in.
+        let allowed = |empty_at: u64| {
+            let fill = empty_at.saturating_sub(now);
+            (fill, pushes.min(SECOND.saturating_sub(fill) / interval))
+        };
+        let next = |empty_at: u64| {
+            let (fill, taken) = allowed(empty_at);
+            (taken > 0).then_some(now + fill + taken * interval)
+        };
+        let (Ok(before) | Err(before)) =
+            self.empty_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let (fill, taken) = allowed(before);
+        let fill = fill + taken * interval;
+        let quota = self.quota(interval, fill, (fill + interval).saturating_sub(SECOND));
+        (usize::try_from(taken).unwrap_or(usize::MAX), quota)
+    }
+
     /// Takes one push off the limit, or says when to come back.
     pub(crate) fn take(&self, now: Instant) -> Result<Quota, Quota> {
-        let interval = (SECOND / u64::from(self.limit.get())).max(1);
-        let since_epoch = now.saturating_duration_since(self.epoch);
-        let now = u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2);
+        let (interval, now) = (self.interval(), self.nanos(now));
         let next = |empty_at: u64| {
             let filled_until = empty_at.max(now) + interval;
             (filled_until - now <= SECOND).then_some(filled_until)
@@ -63,6 +93,17 @@ impl Limiter {
                 Err(self.quota(interval, fill, fill + interval - SECOND))
             }
         }
+    }
+
+    /// From one push to the next, in nanoseconds.
+    fn interval(&self) -> u64 {
+        (SECOND / u64::from(self.limit.get())).max(1)
+    }
+
+    /// Nanoseconds since the epoch.
+    fn nanos(&self, now: Instant) -> u64 {
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2)
     }
 
     fn quota(&self, interval: u64, fill: u64, wait: u64) -> Quota {
@@ -120,5 +161,27 @@ mod tests {
         let start = Instant::now();
         let limiter = limiter(u32::MAX, start);
         assert!((0..1000).all(|_| limiter.take(start).is_ok()));
+    }
+
+    #[test]
+    fn many_pushes_at_once_take_what_as_many_single_ones_would() {
+        let start = Instant::now();
+        for limit in [1, 3, 7, 1000] {
+            let (single, many) = (limiter(limit, start), limiter(limit, start));
+            for (pushes, after) in [(2, 0), (0, 0), (500, 1), (3, 200), (2000, 900), (1, 901)] {
+                let now = start + Duration::from_millis(after);
+                let results: Vec<_> = (0..pushes).map(|_| single.take(now)).collect();
+                let taken = results.iter().filter(|result| result.is_ok()).count();
+                let (many_taken, quota) = many.take_of(pushes, now);
+                assert_eq!(many_taken, taken, "{pushes} after {after} ms with limit {limit}");
+                let last = results.iter().rfind(|result| result.is_ok() || taken == 0);
+                if let Some(Ok(last) | Err(last)) = last {
+                    assert_eq!(quota.remaining, last.remaining);
+                    assert_eq!(quota.reset, last.reset);
+                }
+                assert_eq!(many.check(now).is_ok(), quota.retry_after == 0);
+                assert_eq!(many.check(now).err().map_or(0, |q| q.retry_after), quota.retry_after);
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use push_shared::{codes::PushCode, ids::BadId};
 
-use crate::rate::Quota;
+use crate::{publisher::NotPublished, rate::Quota};
 
 /// Why a request is not answered 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(crate) enum Rejection {
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
     MessageTooLarge(usize),
+    /// 21005: a request has more pushes than this.
+    TooManyLines(usize),
     /// 21005: a push that cannot be read or is not allowed.
     MessageIllegal(String),
     /// 21006
@@ -84,7 +86,9 @@ impl Rejection {
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoom(_) => StatusCode::CONFLICT,
-            Self::MessageTooLarge(_) | Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MessageTooLarge(_) | Self::TooManyLines(_) | Self::TooLarge(_) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooFrequent(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -101,9 +105,10 @@ impl Rejection {
             Self::SecretIllegal => Some(PushCode::AppSecretIllegal),
             Self::SdkDisabled => Some(PushCode::SdkDisabled),
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
-            Self::MessageMediaType(_) | Self::MessageTooLarge(_) | Self::MessageIllegal(_) => {
-                Some(PushCode::MessageIllegal)
-            }
+            Self::MessageMediaType(_)
+            | Self::MessageTooLarge(_)
+            | Self::TooManyLines(_)
+            | Self::MessageIllegal(_) => Some(PushCode::MessageIllegal),
             Self::TooManyClients { .. } => Some(PushCode::ClientIdTooMuch),
             Self::NotHttp
             | Self::HeadTimeout
@@ -124,6 +129,18 @@ impl Rejection {
     /// The number in `status`: the code of the push specification, or the HTTP status.
     pub(crate) fn number(&self) -> u32 {
         self.push_code().map_or_else(|| self.http_status().as_u16().into(), PushCode::number)
+    }
+
+    /// Why a push that was checked is not answered 200.
+    pub(crate) fn of_unpublished(why: NotPublished) -> Self {
+        match why {
+            NotPublished::Full => Self::Unavailable("the service is full"),
+            NotPublished::Stopping => Self::Unavailable("the service is stopping"),
+            NotPublished::Refused | NotPublished::Late => {
+                Self::Unavailable("the queue did not take the message")
+            }
+            NotPublished::Blocked(reason) => Self::QueueBlocked(reason),
+        }
     }
 
     /// The text for the caller.
@@ -155,6 +172,7 @@ impl Rejection {
             Self::MessageTooLarge(limit) | Self::TooLarge(limit) => {
                 format!("the body must be at most {limit} bytes")
             }
+            Self::TooManyLines(limit) => format!("the body must have at most {limit} lines"),
             Self::MessageIllegal(problem) | Self::Illegal(problem) | Self::NoRoom(problem) => {
                 problem.clone()
             }
@@ -186,6 +204,7 @@ mod tests {
             (Rejection::SecretIllegal, 401, 21004),
             (Rejection::MessageIllegal(String::new()), 400, 21005),
             (Rejection::MessageTooLarge(1), 413, 21005),
+            (Rejection::TooManyLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),
             (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
             (Rejection::SdkDisabled, 403, 21007),

@@ -14,6 +14,7 @@ use http_body_util::Full;
 use httpdate::HttpDate;
 use push_shared::ids::MessageId;
 use serde::Serialize;
+use uuid::fmt::Hyphenated;
 
 use crate::{rate::Quota, rejection::Rejection};
 
@@ -24,10 +25,16 @@ const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// An answer on its way to the client. Its body is JSON.
+/// The media type of all answers but one.
+const JSON: &str = "application/json";
+/// The media type of many pushes, and of their answers.
+pub(crate) const NDJSON: &str = "application/x-ndjson";
+
+/// An answer on its way to the client.
 #[derive(Debug)]
 pub(crate) struct Reply {
     status: StatusCode,
+    media_type: &'static str,
     /// Those that not every answer has.
     headers: HeaderMap,
     body: Bytes,
@@ -37,7 +44,8 @@ pub(crate) struct Reply {
 
 impl Reply {
     fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
-        Self { status, headers: HeaderMap::new(), body: body.into(), close: false }
+        let (media_type, headers) = (JSON, HeaderMap::new());
+        Self { status, media_type, headers, body: body.into(), close: false }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -59,7 +67,9 @@ impl Reply {
         put(self.status.as_str().as_bytes());
         put(b" ");
         put(reason.as_bytes());
-        put(b"\r\ncontent-type: application/json\r\ndate: ");
+        put(b"\r\ncontent-type: ");
+        put(self.media_type.as_bytes());
+        put(b"\r\ndate: ");
         put(date.now().as_bytes());
         for (name, value) in &self.headers {
             put(b"\r\n");
@@ -79,8 +89,8 @@ impl Reply {
 /// For hyper, which says by itself how long it is and when it was sent.
 impl From<Reply> for Response<Full<Bytes>> {
     fn from(reply: Reply) -> Self {
-        let Reply { status, mut headers, body, close } = reply;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let Reply { status, media_type, mut headers, body, close } = reply;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         if close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -108,13 +118,61 @@ impl Date {
     }
 }
 
+/// What stands before and behind the id of a push that is accepted.
+const ACCEPTED: [&str; 2] = [r#"{"status":200,"message":"OK","result":{"message_id":""#, r#""}}"#];
+
 /// The push is accepted.
 pub(crate) fn accepted(id: MessageId) -> Reply {
-    const HEAD: &str = r#"{"status":200,"message":"OK","result":{"message_id":""#;
-    const TAIL: &str = r#""}}"#;
-    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    let [head, tail] = ACCEPTED;
+    let mut text = [0; Hyphenated::LENGTH];
     let id = id.as_uuid().as_hyphenated().encode_lower(&mut text);
-    Reply::new(StatusCode::OK, [HEAD, id, TAIL].concat())
+    Reply::new(StatusCode::OK, [head, id, tail].concat())
+}
+
+/// The answers to the pushes of one request: a line each, with the body of the answer that the
+/// push would have had alone.
+#[derive(Debug)]
+pub(crate) struct Lines<M> {
+    text: Vec<u8>,
+    /// The share of the memory for bodies that they hold until they are sent.
+    _memory: M,
+}
+
+impl<M: Send + 'static> Lines<M> {
+    /// For about so many answers.
+    pub(crate) fn of(count: usize, memory: M) -> Self {
+        let [head, tail] = ACCEPTED;
+        let line = head.len() + Hyphenated::LENGTH + tail.len() + 1;
+        Self { text: Vec::with_capacity(count * line), _memory: memory }
+    }
+
+    /// The push is accepted.
+    pub(crate) fn accepted(&mut self, id: MessageId) {
+        let [head, tail] = ACCEPTED;
+        let mut text = [0; Hyphenated::LENGTH];
+        let id = id.as_uuid().as_hyphenated().encode_lower(&mut text);
+        for part in [head, id, tail, "\n"] {
+            self.text.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    /// The push is not accepted.
+    pub(crate) fn rejected(&mut self, rejection: &Rejection) {
+        self.text.extend_from_slice(error_body(rejection).as_bytes());
+        self.text.push(b'\n');
+    }
+
+    /// The answer to the request.
+    pub(crate) fn reply(self) -> Reply {
+        let body = Bytes::from_owner(self);
+        Reply { media_type: NDJSON, ..Reply::new(StatusCode::OK, body) }
+    }
+}
+
+impl<M> AsRef<[u8]> for Lines<M> {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 /// Success of any other call.

@@ -18,6 +18,10 @@ pub(crate) enum Call<'a> {
     Push {
         app: Cow<'a, str>,
     },
+    /// `POST /v1/message/push/{AppID}/batch`
+    PushBatch {
+        app: Cow<'a, str>,
+    },
     /// `PUT /v1/device/{AppID}/{ClientID}`
     PutDevice(Member<'a>),
     GetDevice(Member<'a>),
@@ -41,6 +45,8 @@ const MESSAGE_METHODS: &str = "GET, DELETE";
 impl<'a> Call<'a> {
     /// The name of the push call in metrics.
     pub(crate) const PUSH: &'static str = "push";
+    /// The name in metrics of one push of many in a request.
+    pub(crate) const LINE: &'static str = "push_batch_line";
     /// The name in metrics of what is no call.
     pub(crate) const NONE: &'static str = "none";
 
@@ -49,13 +55,20 @@ impl<'a> Call<'a> {
         let rest = path.strip_prefix("/v1/").ok_or(Rejection::NoSuchPath)?;
         let mut segments = rest.split('/');
         let (kind, first, second) = (segments.next(), segments.next(), segments.next());
+        let third = segments.next();
         if segments.next().is_some() {
             return Err(Rejection::NoSuchPath);
         }
-        match (kind, first, second) {
-            (Some("message"), Some("push"), app) => Self::push(method, app.unwrap_or_default()),
-            (Some("message"), Some(app), Some(id)) => Self::message(method, app, id),
-            (Some("device"), Some(app), Some(id)) => {
+        match (kind, first, second, third) {
+            (Some("message"), Some("push"), app, None) => {
+                Self::push(method, app.unwrap_or_default())
+            }
+            (Some("message"), Some("push"), Some(app), Some("batch")) => match *method {
+                Method::POST => Ok(Self::PushBatch { app: decode(app) }),
+                _ => Err(Rejection::NoSuchMethod(POST_ONLY)),
+            },
+            (Some("message"), Some(app), Some(id), None) => Self::message(method, app, id),
+            (Some("device"), Some(app), Some(id), None) => {
                 let member = Member { app: decode(app), id: decode(id) };
                 match *method {
                     Method::PUT => Ok(Self::PutDevice(member)),
@@ -92,6 +105,7 @@ impl<'a> Call<'a> {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Push { .. } => Self::PUSH,
+            Self::PushBatch { .. } => "push_batch",
             Self::PutDevice(_) => "put_device",
             Self::GetDevice(_) => "get_device",
             Self::DeleteDevice(_) => "delete_device",
@@ -132,7 +146,11 @@ mod tests {
             "/v2/message/push/a",
             "/v1/device/a",
             "/v1/message/push/a/b",
+            "/v1/message/push/a/batch/",
+            "/v1/message/push/a/b/batch",
+            "/v1/message/a/b/batch",
             "/v1/device/a/b/c",
+            "/v1/device/a/b/batch",
             "/V1/message/push/a",
         ] {
             assert_eq!(of(&Method::POST, path), Err(Rejection::NoSuchPath), "{path}");
@@ -146,6 +164,16 @@ mod tests {
             of(&Method::PUT, "/v1/message/a/b"),
             Err(Rejection::NoSuchMethod(MESSAGE_METHODS))
         );
+    }
+
+    #[test]
+    fn many_pushes_have_a_path_of_their_own_and_an_app_may_be_named_batch() {
+        for (path, app) in [("/v1/message/push/a/batch", "a"), ("/v1/message/push//batch", "")] {
+            assert_eq!(of(&Method::POST, path), Ok(Call::PushBatch { app: app.into() }), "{path}");
+            assert_eq!(of(&Method::GET, path), Err(Rejection::NoSuchMethod(POST_ONLY)), "{path}");
+        }
+        let single = Ok(Call::Push { app: "batch".into() });
+        assert_eq!(of(&Method::POST, "/v1/message/push/batch"), single);
     }
 
     #[test]

@@ -8,6 +8,10 @@ use push_shared::{
     settings::{Mistakes, address, count, duration, size},
 };
 
+/// What a line of a batch may hold beside its bytes of the body, in bytes: its job is longer than
+/// the line by what is the same in all jobs, or its answer says what is wrong with it.
+pub(crate) const LINE_MEMORY: usize = 1024;
+
 /// Everything that ingest needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -45,9 +49,14 @@ pub struct HttpSettings {
     pub max_header: usize,
     /// The most bytes of a request's body.
     pub max_body: usize,
+    /// The most bytes of the body of a request with many pushes.
+    pub max_batch_body: usize,
+    /// The most pushes of one request.
+    pub max_batch_lines: usize,
     /// Requests in work at once on one HTTP/2 connection.
     pub h2_streams: u32,
-    /// Bytes of all bodies in work; more are answered 503.
+    /// Bytes of all bodies in work; more are answered 503. Requests with many pushes are taken
+    /// while half of it is free.
     pub max_buffered: usize,
 }
 
@@ -81,10 +90,19 @@ pub struct PublisherSettings {
     pub batch_bytes: usize,
     /// Group commits that wait for their confirm at once.
     pub window: usize,
-    /// Pushes that wait for a group commit; one more is answered 503.
+    /// Pushes that wait for a group commit; one more is answered 503. Those of requests with many
+    /// are taken while no more than half of that wait.
     pub waiting: usize,
     /// From a push's wait to its confirm; then it is answered 503.
     pub timeout: Duration,
+}
+
+impl PublisherSettings {
+    /// How many pushes may wait when those of a request with many come: half of all, so that
+    /// single pushes still find a place.
+    pub(crate) fn waiting_in_bundles(&self) -> usize {
+        self.waiting.div_ceil(2)
+    }
 }
 
 /// The flags of ingest, as they were written.
@@ -122,10 +140,17 @@ pub struct IngestArgs {
     /// The largest body of a request
     #[arg(long, env = "PUSH_MAX_BODY", value_name = "SIZE", default_value = "512KiB")]
     max_body: String,
+    /// The largest body of a request with many pushes
+    #[arg(long, env = "PUSH_MAX_BATCH_BODY", value_name = "SIZE", default_value = "4MiB")]
+    max_batch_body: String,
+    /// Pushes in one request, at most
+    #[arg(long, env = "PUSH_MAX_BATCH_LINES", value_name = "N", default_value = "1000")]
+    max_batch_lines: String,
     /// Requests in work at once on one HTTP/2 connection
     #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
     h2_streams: String,
-    /// Bytes of all request bodies in work; more are answered 503
+    /// Bytes of all request bodies in work; more are answered 503. Requests with many pushes get
+    /// half of it
     #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
     max_buffered: String,
     /// Client ids that one push may name
@@ -152,7 +177,8 @@ pub struct IngestArgs {
     /// Messages to the queue that wait for their confirm at once
     #[arg(long, env = "PUSH_PUBLISH_WINDOW", value_name = "N", default_value = "4")]
     publish_window: String,
-    /// Pushes that wait for their turn; one more is answered 503
+    /// Pushes that wait for their turn; one more is answered 503. Requests with many get half of
+    /// the places
     #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
     publish_waiting: String,
     /// How long a push may wait for the queue's confirm; then it is answered 503
@@ -199,6 +225,13 @@ impl IngestArgs {
             mistakes.take("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
         let max_body =
             mistakes.take("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
+        let max_batch_body = mistakes.take(
+            "--max-batch-body",
+            &self.max_batch_body,
+            size_between(1024, 64 * 1024 * 1024),
+        );
+        let max_batch_lines =
+            mistakes.take("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
         let h2_streams = mistakes.take("--h2-streams", &self.h2_streams, count(1, 10_000));
         let max_buffered = mistakes.take(
             "--max-buffered",
@@ -211,6 +244,15 @@ impl IngestArgs {
         {
             mistakes.note("--max-buffered (PUSH_MAX_BUFFERED): must hold one body of --max-body");
         }
+        if let (Some(body), Some(lines), Some(buffered)) =
+            (max_batch_body, max_batch_lines, max_buffered)
+            && body + lines * LINE_MEMORY > buffered / 2
+        {
+            mistakes.note(
+                "--max-buffered (PUSH_MAX_BUFFERED): half of it must hold one body of \
+                 --max-batch-body and 1KiB for each of --max-batch-lines",
+            );
+        }
         Some(HttpSettings {
             max_connections: max_connections?,
             header_timeout: header_timeout?,
@@ -218,6 +260,8 @@ impl IngestArgs {
             idle_timeout: idle_timeout?,
             max_header: max_header?,
             max_body: max_body?,
+            max_batch_body: max_batch_body?,
+            max_batch_lines: max_batch_lines?,
             h2_streams: h2_streams?,
             max_buffered: max_buffered?,
         })
@@ -310,6 +354,8 @@ mod tests {
             "--body-timeout=0s",
             "--max-body=1GiB",
             "--batch-jobs=0",
+            "--max-batch-body=1",
+            "--max-batch-lines=0",
             "--app-stale=1s",
         ])
         .unwrap_err()
@@ -319,9 +365,21 @@ mod tests {
             "PUSH_BODY_TIMEOUT",
             "PUSH_MAX_BODY",
             "PUSH_BATCH_JOBS",
+            "PUSH_MAX_BATCH_BODY",
+            "PUSH_MAX_BATCH_LINES",
             "PUSH_APP_STALE",
         ] {
             assert!(mistakes.contains(env), "{env} in {mistakes}");
         }
+    }
+
+    #[test]
+    fn a_batch_must_fit_into_half_of_the_memory_for_bodies() {
+        let with = |buffered: &str| {
+            check(&["--max-batch-body=1MiB", "--max-batch-lines=1024", "--max-body=1KiB", buffered])
+        };
+        assert!(with("--max-buffered=4MiB").is_ok());
+        let mistakes = with("--max-buffered=4194303B").unwrap_err().to_string();
+        assert!(mistakes.contains("half of it must hold"), "{mistakes}");
     }
 }

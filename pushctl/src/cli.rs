@@ -57,7 +57,7 @@ enum Command {
     /// Register, list and remove devices
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// Send a push through the HTTP endpoint
+    /// Send a push through the HTTP endpoint, or many from a file with --batch
     Push(PushArgs),
     /// See and recall messages
     #[command(subcommand)]

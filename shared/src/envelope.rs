@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::{
-    job::encode_job,
+    job::{encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
 };
 use crate::{
@@ -177,7 +177,15 @@ pub fn encode_jobs<'a>(
 const BATCH_HEAD: &[u8] = b"{\"v\":1,\"jobs\":[";
 const BATCH_TAIL: &[u8] = b"]}";
 
-/// Puts jobs that [`encode_job`] wrote into one envelope.
+/// Puts a job behind others, so that [`encode_batch`] takes all of them for one.
+pub fn join_job(joined: &mut Vec<u8>, job: &[u8]) {
+    if !joined.is_empty() {
+        joined.push(b',');
+    }
+    joined.extend_from_slice(job);
+}
+
+/// Puts jobs that [`encode_job`] wrote, or that [`join_job`] joined, into one envelope.
 pub fn encode_batch<J: AsRef<[u8]>>(jobs: &[J]) -> Bytes {
     let len: usize = jobs.iter().map(|job| job.as_ref().len() + 1).sum();
     let mut out = Vec::with_capacity(BATCH_HEAD.len() + len + BATCH_TAIL.len());
@@ -242,6 +250,21 @@ mod tests {
             })
             .collect();
         assert_eq!(encode_batch(&again), BATCH_V1.trim_ascii());
+    }
+
+    #[test]
+    fn jobs_that_were_joined_before_are_in_an_envelope_like_any_other() {
+        let job = |copy| {
+            let batch = decode_batch(BATCH_V1.trim_ascii()).unwrap();
+            let first = batch.into_iter().next().unwrap().unwrap();
+            let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
+            encode_job(&payload, &first.audience, copy, 0).unwrap()
+        };
+        let mut joined = Vec::new();
+        join_job(&mut joined, &job(1));
+        join_job(&mut joined, &job(2));
+        let together = encode_batch(&[job(0), joined, job(3)]);
+        assert_eq!(together, encode_batch(&[job(0), job(1), job(2), job(3)]));
     }
 
     #[test]

@@ -74,17 +74,41 @@ impl Producer {
         time: Duration,
         bodies: &[Value],
     ) -> anyhow::Result<f64> {
+        let bodies: Vec<String> = bodies.iter().map(Value::to_string).collect();
+        let script = wrk_script(&self.secret, "application/json", &bodies);
+        self.run_wrk(connections, time, &self.push_path(), &script).await
+    }
+
+    /// Sends these pushes, a line each, as fast as so many connections can, and gives requests a
+    /// second.
+    pub(crate) async fn wrk_lines(
+        &self,
+        connections: usize,
+        time: Duration,
+        lines: &str,
+    ) -> anyhow::Result<f64> {
+        let script = wrk_script(&self.secret, "application/x-ndjson", &[lines.to_owned()]);
+        self.run_wrk(connections, time, &format!("{}/batch", self.push_path()), &script).await
+    }
+
+    async fn run_wrk(
+        &self,
+        connections: usize,
+        time: Duration,
+        path: &str,
+        script_text: &str,
+    ) -> anyhow::Result<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // One thread of wrk sends more than three cores of the service take.
         let threads = (cores / 4).clamp(1, connections);
         let script = NamedTempFile::with_suffix(".lua")?;
-        std::fs::write(script.path(), wrk_script(&self.secret, bodies))?;
+        std::fs::write(script.path(), script_text)?;
         let output = Command::new("wrk")
             .args(["-t", &threads.to_string(), "-c", &connections.to_string()])
             .args(["-d", &format!("{}s", time.as_secs()), "--timeout", "10s"])
             .arg("-s")
             .arg(script.path())
-            .arg(format!("http://{}{}", self.address, self.push_path()))
+            .arg(format!("http://{}{path}", self.address))
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
@@ -109,16 +133,15 @@ impl Producer {
     }
 }
 
-fn wrk_script(secret: &str, bodies: &[Value]) -> String {
-    let bodies: Vec<String> =
-        bodies.iter().map(|body| Value::from(body.to_string()).to_string()).collect();
+fn wrk_script(secret: &str, media_type: &str, bodies: &[String]) -> String {
+    let bodies: Vec<String> = bodies.iter().map(|body| Value::from(&**body).to_string()).collect();
     let bodies = bodies.join(",\n");
     // Requests are written once, so that the load costs wrk the same for one body and for many.
     format!(
         "local bodies = {{ {bodies} }}\n\
          local requests, next = {{}}, 0\n\
          function init()\n\
-           wrk.headers['Content-Type'] = 'application/json'\n\
+           wrk.headers['Content-Type'] = '{media_type}'\n\
            wrk.headers['Authorization'] = '{secret}'\n\
            for i, body in ipairs(bodies) do requests[i] = wrk.format('POST', nil, nil, body) end\n\
          end\n\

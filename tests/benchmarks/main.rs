@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a command-line tool")]
 
 mod bare_server;
+mod batch;
 mod crowd;
 mod device;
 mod fanout;
@@ -73,6 +74,8 @@ struct Cli {
 enum Benchmark {
     /// Pushes a second, 256 and 64 connections
     Ingest,
+    /// Pushes a second in requests of many
+    Batch,
     /// One connection
     Latency,
     /// Loading devices
@@ -101,6 +104,7 @@ impl Benchmark {
     const fn name(self) -> &'static str {
         match self {
             Self::Ingest => "ingest",
+            Self::Batch => "batch",
             Self::Latency => "latency",
             Self::Import => "import",
             Self::Settled => "settled",
@@ -118,6 +122,7 @@ impl Benchmark {
     async fn rows(self, world: &World) -> anyhow::Result<Vec<Row>> {
         match self {
             Self::Ingest => ingest::run(world).await,
+            Self::Batch => batch::run(world).await,
             Self::Latency => latency::run(world).await,
             Self::Import => import::speed(world).await,
             Self::Settled => settled::run(world).await,

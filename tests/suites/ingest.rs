@@ -5,6 +5,8 @@
 
 #[path = "ingest/answers.rs"]
 mod answers;
+#[path = "ingest/batch.rs"]
+mod batch;
 #[path = "ingest/client.rs"]
 mod client;
 #[path = "ingest/devices.rs"]

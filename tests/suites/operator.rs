@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, process::Stdio};
 use push_tests::{
     eventually, redis_url,
     servers::{RabbitMq, Redis},
-    service::{Program, built},
+    service::{Program, built, pushctl_output},
     stack::{APP, PATIENCE, Servers, Stack},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -159,6 +159,63 @@ async fn an_import_that_the_index_refuses_does_not_wait_for_a_program_that_still
     says(&mut import, "written by another version of this program").await;
     assert!(!import.succeeded().await);
     drop(input);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pushes_are_sent_from_a_file_and_bad_lines_are_reported_by_number() {
+    let service = Stack::start(Servers::shared()).await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [secret, pushes, answers] = ["secret", "pushes", "answers"].map(file);
+    std::fs::write(&secret, service.secret()).unwrap();
+    let url = service.ingest_url(0);
+    let command = |file: &str| {
+        ["push", APP, "--secret-file", &secret, "--server", &url, "--batch", file]
+            .map(str::to_owned)
+    };
+    let good = everyone(600).to_string();
+    let lines = |bad: &str| {
+        let good = |count| vec![good.as_str(); count];
+        [good(1200), vec!["", bad], good(300)].concat().join("\n")
+    };
+    std::fs::write(&pushes, lines("{}")).unwrap();
+    let flags = [&command(&pushes)[..], &["--answers".into(), answers.clone()]].concat();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let output = pushctl_output(&flags).await;
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(!output.status.success(), "a line was not accepted");
+    assert!(out.starts_with("1500 pushes accepted, 1 bad lines"), "{out}");
+    let expected = "line 1202: 21005: Message illegal: type is required\n\
+                    error: 1 lines were not accepted\n";
+    assert_eq!(err, expected);
+    let answers = std::fs::read_to_string(&answers).unwrap();
+    let answers: Vec<Value> =
+        answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 1501);
+    assert_eq!(answers[1200]["line"], 1202);
+    let id = answers[1500]["message_id"].as_str().unwrap();
+    assert_eq!(service.ledger(id).await["state"], "accepted");
+    let answered = "push_ingest_answers_total{call=\"push_batch\",status=\"200\"}";
+    assert_eq!(service.ingest().metric(answered).await, 2.0, "in two requests");
+    let taken = "push_ingest_answers_total{call=\"push_batch_line\",status=\"200\"}";
+    assert_eq!(service.ingest().metric(taken).await, 1500.0);
+
+    let from_pipe = [&command("-")[..], &["--json".into(), "--max-batch-lines=7".into()]].concat();
+    let from_pipe: Vec<&str> = from_pipe.iter().map(String::as_str).collect();
+    let mut push = Running::start(&service, &from_pipe);
+    let mut input = push.child.stdin.take().unwrap();
+    input.write_all(lines("").as_bytes()).await.unwrap();
+    drop(input);
+    let result = next_line(&mut push.out).await.unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!((&result["accepted"], &result["bad"]), (&json!(1500), &json!(0)), "{result}");
+    assert!(push.succeeded().await);
+
+    std::fs::write(&secret, "0".repeat(64)).unwrap();
+    let refused = command(&pushes);
+    let output = pushctl_output(&refused.each_ref().map(String::as_str)).await;
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.starts_with("error: stopped at line 1: refused with 21004: "), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

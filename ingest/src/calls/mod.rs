@@ -1,6 +1,7 @@
 //! The calls: from a request to its answer. The checks run in the order of the contract: path,
 //! App ID, secret, SDK enabled, rate, media type, size, JSON, fields.
 
+mod batch;
 mod device;
 mod ledger;
 mod push;
@@ -134,6 +135,8 @@ impl Calls {
     ) -> Result<Outcome, Rejection> {
         let reply = match call {
             Call::Push { app } => return self.push(&app, head, body).await,
+            // Boxed: its state would lie in every connection.
+            Call::PushBatch { app } => Box::pin(self.push_batch(&app, head, body)).await,
             Call::PutDevice(member) => self.put_device(&member, head, body).await,
             Call::GetDevice(member) => self.get_device(&member, head).await,
             Call::DeleteDevice(member) => self.delete_device(&member, head).await,
@@ -195,12 +198,16 @@ impl Calls {
             Ok(size) => size,
             Err(no_body) => return Ok(Err(no_body)),
         };
-        let permits = u32::try_from(size).unwrap_or(u32::MAX);
-        let memory = Arc::clone(&self.buffered)
-            .try_acquire_many_owned(permits)
-            .map_err(|_| Rejection::Unavailable("the service is full"))?;
+        let memory = self.memory(size)?;
         let read = body.read(http.max_body, http.body_timeout).await;
         Ok(read.map(|bytes| Buffered { bytes, memory }))
+    }
+
+    /// A share of the memory for bodies, in bytes.
+    fn memory(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Rejection> {
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let memory = Arc::clone(&self.buffered).try_acquire_many_owned(permits);
+        memory.map_err(|_| Rejection::Unavailable("the service is full"))
     }
 
     /// Asks the index, within its time.
@@ -233,14 +240,35 @@ impl Calls {
     }
 }
 
+/// A media type, and what a caller is told who sends another.
+struct MediaType {
+    essence: &'static [u8],
+    missing: &'static str,
+    wrong: &'static str,
+}
+
+const JSON: MediaType = MediaType {
+    essence: b"application/json",
+    missing: "Content-Type must be application/json, and is missing",
+    wrong: "Content-Type must be application/json",
+};
+const NDJSON: MediaType = MediaType {
+    essence: b"application/x-ndjson",
+    missing: "Content-Type must be application/x-ndjson, and is missing",
+    wrong: "Content-Type must be application/x-ndjson",
+};
+
 /// What is wrong with the media type of a body that should be JSON.
 fn not_json(head: &Head<'_>) -> Option<&'static str> {
-    let Some(content_type) = head.content_type else {
-        return Some("Content-Type must be application/json, and is missing");
-    };
+    not_of(&JSON, head)
+}
+
+/// What is wrong with the media type of a body that should have this one.
+fn not_of(media_type: &MediaType, head: &Head<'_>) -> Option<&'static str> {
+    let Some(content_type) = head.content_type else { return Some(media_type.missing) };
     let essence = content_type.split(|b| *b == b';').next().unwrap_or_default();
-    if !essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
-        return Some("Content-Type must be application/json");
+    if !essence.trim_ascii().eq_ignore_ascii_case(media_type.essence) {
+        return Some(media_type.wrong);
     }
     match head.content_encoding {
         Some(encoding) if !encoding.eq_ignore_ascii_case(b"identity") => {

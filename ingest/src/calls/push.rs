@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_shared::{envelope::encode_job, ids::MessageId, time::UnixMillis};
+use push_shared::{
+    envelope::encode_job,
+    ids::{AppId, MessageId},
+    time::UnixMillis,
+};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{Buffered, Calls, Outcome, not_json};
@@ -10,7 +14,6 @@ use crate::{
     body::{NoBody, RequestBody},
     head::Head,
     message::Push,
-    publisher::NotPublished,
     rate::Quota,
     rejection::Rejection,
     reply::{self, Reply},
@@ -48,24 +51,15 @@ impl Calls {
         if let Some(problem) = not_json(head) {
             return Err(Rejection::MessageMediaType(problem));
         }
-        let body = self.body(body).await?.map_err(|no_body| match no_body {
-            NoBody::TooLarge => Rejection::MessageTooLarge(self.settings.http.max_body),
-            NoBody::Late => Rejection::BodyTimeout,
-            NoBody::Broken => Rejection::MessageIllegal("the body ends early".into()),
-        })?;
+        let limit = self.settings.http.max_body;
+        let body = self.body(body).await?.map_err(|no_body| without_body(no_body, limit))?;
         let Buffered { bytes, memory } = body;
         let push = Push::read(&bytes, self.settings.rules)?;
         let key = idempotency_key(head)?;
 
-        // With a key, several accepted copies of the message share one id; the copy's number
-        // tells them apart, so that one of them is sent.
         let dry_run = push.dry_run;
         let generation = known.app.generation;
-        let (id, copy) = match key {
-            Some(key) => (MessageId::from_idempotency_key(&app, generation, key), rand::random()),
-            None if dry_run => (MessageId::void(&app), 0),
-            None => (MessageId::issue(&app), 0),
-        };
+        let (id, copy) = identify(&app, generation, key, dry_run);
         if dry_run {
             return Ok(Outcome::Reply(accepted(id, quota)));
         }
@@ -78,15 +72,32 @@ impl Calls {
     /// Publishes a push.
     pub(super) async fn publish(&self, push: Checked) -> Result<Reply, Rejection> {
         let Checked { id, job, memory, quota } = push;
-        self.publisher.publish(job, memory).await.map_err(|error| match error {
-            NotPublished::Full => Rejection::Unavailable("the service is full"),
-            NotPublished::Stopping => Rejection::Unavailable("the service is stopping"),
-            NotPublished::Refused | NotPublished::Late => {
-                Rejection::Unavailable("the queue did not take the message")
-            }
-            NotPublished::Blocked(reason) => Rejection::QueueBlocked(reason),
-        })?;
+        self.publisher.publish(job, memory).await.map_err(Rejection::of_unpublished)?;
         Ok(accepted(id, quota))
+    }
+}
+
+/// The id of a push, and the number of its copy. With a key, several accepted copies of the
+/// message share one id; the copy's number tells them apart, so that one of them is sent.
+pub(super) fn identify(
+    app: &AppId,
+    generation: u64,
+    key: Option<&[u8]>,
+    dry_run: bool,
+) -> (MessageId, u64) {
+    match key {
+        Some(key) => (MessageId::from_idempotency_key(app, generation, key), rand::random()),
+        None if dry_run => (MessageId::void(app), 0),
+        None => (MessageId::issue(app), 0),
+    }
+}
+
+/// The answer to a message without a body that could be read, which may have so many bytes.
+pub(super) fn without_body(why: NoBody, limit: usize) -> Rejection {
+    match why {
+        NoBody::TooLarge => Rejection::MessageTooLarge(limit),
+        NoBody::Late => Rejection::BodyTimeout,
+        NoBody::Broken => Rejection::MessageIllegal("the body ends early".into()),
     }
 }
 
@@ -99,12 +110,16 @@ fn accepted(id: MessageId, quota: Option<Quota>) -> Reply {
 }
 
 fn idempotency_key<'a>(head: &Head<'a>) -> Result<Option<&'a [u8]>, Rejection> {
-    let Some(key) = head.idempotency_key else { return Ok(None) };
+    let key = head.idempotency_key;
+    key.map(|key| checked_key(key, "the header Idempotency-Key")).transpose()
+}
+
+/// The key, if it is one; `what` it is in the words of the caller.
+pub(super) fn checked_key<'a>(key: &'a [u8], what: &str) -> Result<&'a [u8], Rejection> {
     if (1..=MAX_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic) {
-        Ok(Some(key))
+        Ok(key)
     } else {
-        Err(Rejection::MessageIllegal(format!(
-            "the header Idempotency-Key must be 1 to {MAX_KEY} visible ASCII characters"
-        )))
+        let problem = format!("{what} must be 1 to {MAX_KEY} visible ASCII characters");
+        Err(Rejection::MessageIllegal(problem))
     }
 }

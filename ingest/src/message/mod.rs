@@ -60,6 +60,30 @@ struct Body<C, N, D> {
     data: Option<D>,
 }
 
+/// A line of a request with many pushes: a body, and the key that a single push has in a header.
+#[derive(Deserialize)]
+struct Line<K, C, N, D> {
+    idempotency_key: Option<K>,
+    dry_run: Option<bool>,
+    #[serde(rename = "type")]
+    kind: Option<Whole>,
+    time_to_live: Option<Whole>,
+    condition: Option<C>,
+    notification: Option<N>,
+    data: Option<D>,
+}
+
+impl<K, C, N, D> Line<K, C, N, D> {
+    fn apart(self) -> (Body<C, N, D>, Option<K>) {
+        let Self { idempotency_key, dry_run, kind, time_to_live, condition, notification, data } =
+            self;
+        (Body { dry_run, kind, time_to_live, condition, notification, data }, idempotency_key)
+    }
+}
+
+type UsualLine<'a> = Line<Text<'a>, Object<Condition<'a>>, Object<Fields<'a>>, Object<Pairs<'a>>>;
+type AnyLine<'a> = Line<Text<'a>, &'a RawValue, &'a RawValue, &'a RawValue>;
+
 type UsualBody<'a> = Body<Object<Condition<'a>>, Object<Fields<'a>>, Object<Pairs<'a>>>;
 type AnyBody<'a> = Body<&'a RawValue, &'a RawValue, &'a RawValue>;
 
@@ -70,6 +94,24 @@ impl<'a> Push<'a> {
         match serde_json::from_str::<Object<UsualBody<'_>>>(text) {
             Ok(Object(body)) => Self::check(body, rules),
             Err(_) => Self::read_what_is_used(text, rules),
+        }
+    }
+
+    /// Reads and checks a line of a request with many pushes. The key is as it was sent.
+    pub(crate) fn read_line(
+        line: &'a [u8],
+        rules: Rules,
+    ) -> Result<(Self, Option<Text<'a>>), Rejection> {
+        let text = read::utf8(line)?;
+        match serde_json::from_str::<Object<UsualLine<'_>>>(text) {
+            Ok(Object(line)) => {
+                let (body, key) = line.apart();
+                Ok((Self::check(body, rules)?, key))
+            }
+            Err(_) => {
+                let (body, key) = read::<AnyLine<'_>>(text, "")?.apart();
+                Ok((Self::check(body, rules)?, key))
+            }
         }
     }
 

@@ -13,11 +13,37 @@ fn read(body: &Value) -> Result<Push<'static>, Rejection> {
     read_text(body.to_string().leak())
 }
 
-/// Reading everything at once gives what reading no more than what is used gives.
+/// Reading everything at once gives what reading no more than what is used gives, and a line of a
+/// request with many pushes is what a body is.
 fn read_text(body: &str) -> Result<Push<'_>, Rejection> {
     let push = Push::read(body.as_bytes(), RULES);
     assert_eq!(push, Push::read_what_is_used(body, RULES), "{body}");
+    let line = Push::read_line(body.as_bytes(), RULES);
+    assert_eq!(push, line.map(|(push, _)| push), "{body}");
     push
+}
+
+#[test]
+fn a_line_has_an_idempotency_key_and_a_body_has_none() {
+    let with_key = |key: Value| with("idempotency_key", key).to_string();
+    let key = |line: &str| {
+        let read = Push::read_line(line.as_bytes(), RULES);
+        read.map(|(_, key)| key.map(|key| key.to_string()))
+    };
+    assert_eq!(key(&valid().to_string()), Ok(None));
+    assert_eq!(key(&with_key(Value::Null)), Ok(None));
+    assert_eq!(key(&with_key(json!("order-17"))), Ok(Some("order-17".into())));
+    assert_eq!(key(&with_key(json!("a\"\u{e9}"))), Ok(Some("a\"\u{e9}".into())), "as it was sent");
+    let mut unused = with("idempotency_key", json!("order-17"));
+    unused["data"] = json!(7);
+    assert_eq!(key(&unused.to_string()), Ok(Some("order-17".into())));
+    for wrong in [json!(17), json!(["order-17"]), json!({})] {
+        let Err(Rejection::MessageIllegal(problem)) = key(&with_key(wrong.clone())) else {
+            panic!("{wrong} is not a key");
+        };
+        assert!(problem.starts_with("idempotency_key: "), "{problem}");
+        assert!(Push::read(with_key(wrong).as_bytes(), RULES).is_ok(), "it is an unknown field");
+    }
 }
 
 /// A valid push of type 1 to everyone.

@@ -151,6 +151,20 @@ fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPu
     tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
 }
 
+/// A request with so many pushes on its way, and how many bundles they are.
+fn push_all(
+    publisher: &Arc<Publisher>,
+    pushes: usize,
+) -> (JoinHandle<Vec<Result<(), NotPublished>>>, usize) {
+    let mut bundles = publisher.bundles(pushes, 0);
+    for _ in 0..pushes {
+        bundles.add(&job(1));
+    }
+    let bundles: Vec<_> = bundles.finish().into_iter().map(|bundle| (bundle, None)).collect();
+    let (publisher, count) = (Arc::clone(publisher), bundles.len());
+    (tokio::spawn(async move { publisher.publish_all(bundles).await }), count)
+}
+
 /// Lets every task go on until all of them wait.
 async fn settle() {
     for _ in 0..100 {
@@ -341,6 +355,103 @@ async fn a_stopping_publisher_does_not_wait_for_a_queue_beyond_its_deadline() {
     task.finish(begun + Duration::from_secs(1)).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     assert_eq!(waiting.await.unwrap(), Err(NotPublished::Stopping));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pushes_of_one_request_are_in_few_envelopes_and_go_at_once() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, PublisherSettings { window: 4, ..SETTINGS });
+    let (request, bundles) = push_all(&publisher, 7);
+    settle().await;
+    assert_eq!(bundles, 2);
+    assert_eq!(queue.batches(), [4, 3], "the second waits for no confirm of the first");
+    assert!(!request.is_finished(), "nothing is answered before its confirm");
+    queue.confirms.add_permits(1);
+    settle().await;
+    assert!(!request.is_finished());
+    queue.confirms.add_permits(1);
+    assert_eq!(request.await.unwrap(), [Ok(()), Ok(())]);
+    task.finish(soon()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_pushes_and_those_of_a_request_share_envelopes_within_their_bounds() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let first = push(&publisher, 1);
+    settle().await;
+    let before = push(&publisher, 1);
+    settle().await;
+    let (request, _) = push_all(&publisher, 6);
+    settle().await;
+    let behind = push(&publisher, 1);
+    settle().await;
+    assert_eq!(queue.batches(), [1], "the window is full");
+    queue.confirms.add_permits(10);
+    assert_eq!(request.await.unwrap(), [Ok(()), Ok(())]);
+    for push in [first, before, behind] {
+        assert_eq!(push.await.unwrap(), Ok(()));
+    }
+    assert_eq!(queue.batches(), [1, 4, 4], "one and three, then three and one");
+    task.finish(soon()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_many_pushes_take_half_of_the_line_and_the_rest_is_for_single_ones() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, PublisherSettings { waiting: 8, ..SETTINGS });
+    let first = push(&publisher, 1);
+    settle().await;
+    let (request, bundles) = push_all(&publisher, 5);
+    settle().await;
+    assert_eq!((bundles, queue.batches()), (2, vec![1]));
+    let singles: Vec<_> = (0..5).map(|_| push(&publisher, 1)).collect();
+    settle().await;
+    let one_too_many = push(&publisher, 1);
+    assert_eq!(one_too_many.await.unwrap(), Err(NotPublished::Full), "eight wait");
+    let (late, _) = push_all(&publisher, 1);
+    assert_eq!(late.await.unwrap(), [Err(NotPublished::Full)]);
+    queue.confirms.add_permits(10);
+    assert_eq!(request.await.unwrap(), [Ok(()), Err(NotPublished::Full)], "three and no more");
+    for push in singles {
+        assert_eq!(push.await.unwrap(), Ok(()));
+    }
+    assert_eq!(first.await.unwrap(), Ok(()));
+    task.finish(soon()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_bundle_of_a_request_is_answered_whatever_becomes_of_the_queue() {
+    let queue = Scripted::new(10, true);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let refused = vec![Err(NotPublished::Refused); 2];
+    assert_eq!(push_all(&publisher, 5).0.await.unwrap(), refused);
+    task.finish(soon()).await;
+    let stopping = vec![Err(NotPublished::Stopping); 2];
+    assert_eq!(push_all(&publisher, 5).0.await.unwrap(), stopping);
+
+    let queue = Scripted::new(0, false);
+    let (publisher, _task) = start(&queue, SETTINGS);
+    let (waits, _) = push_all(&publisher, 5);
+    settle().await;
+    queue.block(Some("low on memory"));
+    let blocked = vec![Err(NotPublished::Blocked("low on memory".into())); 2];
+    assert_eq!(waits.await.unwrap(), blocked);
+    assert_eq!(push_all(&publisher, 5).0.await.unwrap(), blocked);
+    assert_eq!(queue.batches(), [3], "nothing more was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pushes_of_a_request_whose_client_hung_up_are_published_all_the_same() {
+    let queue = Scripted::new(0, false);
+    let (publisher, task) = start(&queue, SETTINGS);
+    let (request, _) = push_all(&publisher, 6);
+    settle().await;
+    request.abort();
+    settle().await;
+    queue.confirms.add_permits(10);
+    task.finish(soon()).await;
+    assert_eq!(queue.batches(), [3, 3]);
 }
 
 #[tokio::test]

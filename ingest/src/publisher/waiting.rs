@@ -16,12 +16,17 @@ use tokio::{
 use super::NotPublished;
 use crate::settings::PublisherSettings;
 
-/// A push on its way.
+/// A push on its way, or several that came together and stay together.
 pub(super) struct Waiting {
+    /// Its job; of several pushes, their jobs, joined.
     pub(super) job: Vec<u8>,
+    pub(super) pushes: usize,
+    /// Whether this is the rest of a request. Once the rest is first in the line the beginning is
+    /// sent, and the request waits for nothing but this: it goes without waiting for more.
+    pub(super) is_rest: bool,
     pub(super) since: Instant,
-    /// The share of the body memory that this push holds until it is answered.
-    pub(super) _memory: OwnedSemaphorePermit,
+    /// The share of the body memory that this holds until it is answered.
+    pub(super) _memory: Option<OwnedSemaphorePermit>,
     pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
 }
 
@@ -41,7 +46,9 @@ pub(super) struct WaitingRoom {
 }
 
 struct Line {
-    pushes: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting>,
+    /// Of all that wait.
+    pushes: usize,
     /// Of the jobs of all of them.
     bytes: usize,
     /// How many the publisher waits for, if it waits.
@@ -49,10 +56,30 @@ struct Line {
     open: bool,
 }
 
+impl Line {
+    /// Takes a place at the end, if no more than `most` pushes wait then.
+    fn add(&mut self, push: Waiting, most: usize) -> Result<(), (Waiting, NotPublished)> {
+        if !self.open {
+            return Err((push, NotPublished::Stopping));
+        }
+        if self.pushes + push.pushes > most {
+            return Err((push, NotPublished::Full));
+        }
+        self.pushes += push.pushes;
+        self.bytes += push.job.len();
+        self.waiting.push_back(push);
+        Ok(())
+    }
+}
+
 impl WaitingRoom {
     pub(super) fn new(settings: PublisherSettings) -> Self {
-        let line = Line { pushes: VecDeque::new(), bytes: 0, wanted: None, open: true };
+        let line = Line { waiting: VecDeque::new(), pushes: 0, bytes: 0, wanted: None, open: true };
         Self { settings, line: Mutex::new(line), enough: Notify::new() }
+    }
+
+    pub(super) fn settings(&self) -> &PublisherSettings {
+        &self.settings
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -62,20 +89,35 @@ impl WaitingRoom {
     /// Takes a place at the end of the line, if there is one.
     pub(super) fn enter(&self, push: Waiting) -> Result<(), NotPublished> {
         let mut line = self.line();
-        if !line.open {
-            return Err(NotPublished::Stopping);
+        line.add(push, self.settings.waiting).map_err(|(_, why)| why)?;
+        self.tell(line);
+        Ok(())
+    }
+
+    /// Takes places for the bundles of one request, in their order and together: nothing comes
+    /// between them. Bundles that find no place are answered at once. They may take half of the
+    /// line, so that however many pushes come in large requests, there is room for single ones.
+    pub(super) fn enter_all(&self, bundles: Vec<Waiting>) {
+        let mut refused = Vec::new();
+        let mut line = self.line();
+        for bundle in bundles {
+            if let Err(one) = line.add(bundle, self.settings.waiting_in_bundles()) {
+                refused.push(one);
+            }
         }
-        if line.pushes.len() >= self.settings.waiting {
-            return Err(NotPublished::Full);
+        self.tell(line);
+        for (bundle, why) in refused {
+            bundle.answer(Err(why));
         }
-        line.bytes += push.job.len();
-        line.pushes.push_back(push);
+    }
+
+    /// Tells the publisher if there is now what it waits for.
+    fn tell(&self, mut line: MutexGuard<'_, Line>) {
         if line.wanted.is_some_and(|wanted| self.has(&line, wanted)) {
             line.wanted = None;
             drop(line);
             self.enough.notify_one();
         }
-        Ok(())
     }
 
     /// Lets nobody in any more. Those who are inside are still taken.
@@ -88,7 +130,8 @@ impl WaitingRoom {
     pub(super) fn dissolve(&self) {
         let mut line = self.line();
         line.open = false;
-        line.pushes.clear();
+        (line.pushes, line.bytes) = (0, 0);
+        line.waiting.clear();
     }
 
     /// Waits until so many wait, or as many as one batch can hold, or the room is closed. False
@@ -99,7 +142,7 @@ impl WaitingRoom {
                 let mut line = self.line();
                 if !line.open || self.has(&line, wanted) {
                     line.wanted = None;
-                    return !line.pushes.is_empty();
+                    return !line.waiting.is_empty();
                 }
                 line.wanted = Some(wanted);
             }
@@ -109,7 +152,8 @@ impl WaitingRoom {
     }
 
     fn has(&self, line: &Line, wanted: usize) -> bool {
-        line.pushes.len() >= wanted.min(self.settings.batch_jobs)
+        line.pushes >= wanted.min(self.settings.batch_jobs)
+            || line.waiting.front().is_some_and(|first| first.is_rest)
             || line.bytes >= self.settings.batch_bytes
     }
 
@@ -118,21 +162,24 @@ impl WaitingRoom {
         let PublisherSettings { batch_jobs, batch_bytes, timeout, .. } = self.settings;
         let now = Instant::now();
         let mut line = self.line();
-        let mut batch = Vec::with_capacity(line.pushes.len().min(batch_jobs));
-        let mut bytes = 0;
-        while batch.len() < batch_jobs
-            && let Some(push) = line.pushes.pop_front()
+        let mut batch = Vec::with_capacity(line.waiting.len().min(batch_jobs));
+        let (mut pushes, mut bytes) = (0, 0);
+        while pushes < batch_jobs
+            && let Some(push) = line.waiting.pop_front()
         {
-            let size = push.job.len();
+            let (more, size) = (push.pushes, push.job.len());
+            let fits = pushes + more <= batch_jobs && bytes + size <= batch_bytes;
             if now.saturating_duration_since(push.since) >= timeout {
                 push.answer(Err(NotPublished::Late));
-            } else if !batch.is_empty() && bytes + size > batch_bytes {
-                line.pushes.push_front(push);
+            } else if !batch.is_empty() && !fits {
+                line.waiting.push_front(push);
                 break;
             } else {
+                pushes += more;
                 bytes += size;
                 batch.push(push);
             }
+            line.pushes -= more;
             line.bytes -= size;
         }
         batch

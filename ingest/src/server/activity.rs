@@ -152,6 +152,8 @@ mod tests {
             idle_timeout: 75 * SECOND,
             max_header: 1,
             max_body: 1,
+            max_batch_body: 1,
+            max_batch_lines: 1,
             h2_streams: 1,
             max_buffered: 1,
         }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     device::subscriber::Subscriber,
     output::{Output, Table},
-    push,
+    push::Endpoint,
 };
 
 const APP: &str = "demo";
@@ -182,12 +182,10 @@ async fn send(
     secret: &Secret,
     body: &str,
 ) -> anyhow::Result<MessageId> {
-    let (server, app, secret, body) =
-        (format!("http://{http}"), app.clone(), secret.clone(), body.to_owned());
-    let answer = tokio::task::spawn_blocking(move || {
-        push::send(&server, &app, &secret, None, body.as_bytes())
-    })
-    .await??;
+    let endpoint = Endpoint::new(&format!("http://{http}"), app, secret);
+    let body = body.to_owned();
+    let send = move || endpoint.push(None, body.as_bytes());
+    let answer = tokio::task::spawn_blocking(send).await??;
     let id = answer.pointer("/result/message_id").and_then(serde_json::Value::as_str);
     id.with_context(|| format!("the push was refused: {answer}"))?.parse().context("message id")
 }

@@ -24,15 +24,30 @@ pub fn encode_job(
     app_generation: u64,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(ORDINARY_JOB);
-    text(&mut out, r#"{"payload":"#);
-    write_payload(&mut out, payload)?;
-    field(&mut out, r#","audience":"#, audience)?;
-    field(&mut out, r#","copy":"#, &copy)?;
-    if app_generation > 0 {
-        field(&mut out, r#","app_generation":"#, &app_generation)?;
-    }
-    text(&mut out, "}");
+    write_job(&mut out, payload, audience, copy, app_generation)?;
     Ok(out)
+}
+
+/// As [`encode_job`], behind what is in `out`: memory that is used again for the next job.
+///
+/// # Errors
+/// As [`encode_job`]; what was written by then is left in `out`.
+pub fn write_job(
+    out: &mut Vec<u8>,
+    payload: &Payload<'_>,
+    audience: &Audience,
+    copy: u64,
+    app_generation: u64,
+) -> Result<(), serde_json::Error> {
+    text(out, r#"{"payload":"#);
+    write_payload(out, payload)?;
+    field(out, r#","audience":"#, audience)?;
+    field(out, r#","copy":"#, &copy)?;
+    if app_generation > 0 {
+        field(out, r#","app_generation":"#, &app_generation)?;
+    }
+    text(out, "}");
+    Ok(())
 }
 
 fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_json::Error> {

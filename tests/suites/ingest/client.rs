@@ -67,6 +67,14 @@ impl Answer {
     }
 }
 
+/// An answer whose body may be anything.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawAnswer {
+    pub(crate) http: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) text: String,
+}
+
 /// A connection that may be used for several requests.
 pub(crate) struct Connection(BufReader<TcpStream>);
 
@@ -101,6 +109,17 @@ impl Connection {
     }
 
     async fn read_answer(&mut self) -> io::Result<Option<Answer>> {
+        let raw = self.read_raw().await?;
+        Ok(raw.map(|raw| Answer::new(raw.http, raw.headers, raw.text)))
+    }
+
+    /// The next answer, whatever its body is.
+    pub(crate) async fn raw_answer(&mut self) -> RawAnswer {
+        let raw = timeout(DEADLINE, self.read_raw()).await.expect("an answer, in time");
+        raw.unwrap().expect("an answer")
+    }
+
+    async fn read_raw(&mut self) -> io::Result<Option<RawAnswer>> {
         let mut line = String::new();
         loop {
             line.clear();
@@ -126,7 +145,7 @@ impl Connection {
         let length = length.map_or(0, |(_, value)| value.parse().expect("a length"));
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).await?;
-        Ok(Some(Answer::new(http, headers, String::from_utf8(body).expect("UTF-8"))))
+        Ok(Some(RawAnswer { http, headers, text: String::from_utf8(body).expect("UTF-8") }))
     }
 }
 

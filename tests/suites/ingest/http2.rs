@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    batch::Answers,
     client::{Answer, VALID},
     service::{DEADLINE, Service},
 };
@@ -35,6 +36,15 @@ fn push(service: &Service, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
 }
 
 async fn ask(http2: &Http2, request: Request<Full<Bytes>>) -> Answer {
+    let (http, headers, text) = exchange(http2, request).await;
+    Answer::new(http, headers, text)
+}
+
+/// The status, the headers and the body of an answer.
+async fn exchange(
+    http2: &Http2,
+    request: Request<Full<Bytes>>,
+) -> (u16, Vec<(String, String)>, String) {
     let mut http2 = http2.clone();
     let answer = timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap();
     let (parts, body) = answer.into_parts();
@@ -43,7 +53,7 @@ async fn ask(http2: &Http2, request: Request<Full<Bytes>>) -> Answer {
         .headers
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
-    Answer::new(parts.status.as_u16(), headers.collect(), String::from_utf8(text.into()).unwrap())
+    (parts.status.as_u16(), headers.collect(), String::from_utf8(text.into()).unwrap())
 }
 
 #[tokio::test]
@@ -55,6 +65,29 @@ async fn many_pushes_share_one_connection() {
         assert_eq!(answer.http, 200, "{}", answer.text);
     }
     assert_eq!(service.jobs(100).await.len(), 100);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_with_many_pushes_share_one_connection() {
+    let service = Service::start(&[]).await;
+    let http2 = connect(&service).await;
+    let request = || {
+        let mut request = push(&service, format!("{VALID}\nx\n").repeat(400));
+        *request.uri_mut() = "http://push/v1/message/push/app/batch".parse().unwrap();
+        let media_type = HeaderValue::from_static("application/x-ndjson");
+        request.headers_mut().insert("content-type", media_type);
+        request
+    };
+    for (http, headers, text) in
+        futures::future::join_all((0..5).map(|_| exchange(&http2, request()))).await
+    {
+        assert_eq!(http, 200, "{text}");
+        let answers = Answers::new(headers, &text);
+        let statuses: Vec<u64> = answers.lines.iter().map(Answer::status).collect();
+        assert_eq!(statuses, [200, 21005].repeat(400));
+    }
+    assert_eq!(service.jobs(2000).await.len(), 2000);
     service.stop().await.unwrap();
 }
 

@@ -98,7 +98,12 @@ async fn a_connection_too_many_is_answered_503_and_a_place_is_free_again_later()
 
 #[tokio::test]
 async fn bodies_share_a_bounded_memory() {
-    let flags = ["--max-body=64KiB", "--max-buffered=64KiB"];
+    let flags = [
+        "--max-body=64KiB",
+        "--max-batch-body=16KiB",
+        "--max-batch-lines=16",
+        "--max-buffered=64KiB",
+    ];
     let service = Service::start(&flags).await;
     let mut slow = Connection::open(service.address).await;
     slow.send(Request::push(&service, push_of(60_000)).head()).await;

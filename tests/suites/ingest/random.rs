@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use tokio::runtime::Runtime;
 
 use crate::{
+    batch::{Answers, batch_of},
     client::{Answer, Connection, NOT_PLAIN, Request, VALID},
     service::Service,
 };
@@ -164,6 +165,36 @@ fn a_push_with_damaged_bytes_is_answered_in_the_documented_shape() {
 fn random_bytes_as_a_body_are_answered_in_the_documented_shape() {
     let bytes = prop::collection::vec(any::<u8>(), 0..20_000);
     try_many(bytes, async |service, body| push(service, body).await);
+}
+
+#[test]
+fn random_lines_are_each_answered_as_if_they_had_come_alone() {
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let line = prop_oneof![
+        json().prop_map(|line| line.to_string().into_bytes()),
+        nearly_valid().prop_map(|line| line.to_string().into_bytes()),
+        bytes,
+    ];
+    try_many(prop::collection::vec(line, 0..6), async |service, lines| {
+        let body = lines.join(&b'\n');
+        let lines: Vec<&[u8]> = body.split(|b| *b == b'\n').collect();
+        let mut connection = Connection::open(service.address).await;
+        connection.send(batch_of(service, &body).bytes()).await;
+        let raw = connection.raw_answer().await;
+        let pushes = lines.iter().filter(|line| !line.trim_ascii().is_empty());
+        if raw.http != 200 {
+            prop_assert_eq!((raw.http, pushes.count()), (400, 0), "{}", raw.text);
+            return Ok(());
+        }
+        let answers = Answers::new(raw.headers, &raw.text);
+        prop_assert_eq!(answers.lines.len(), pushes.clone().count());
+        for (line, answer) in pushes.zip(&answers.lines) {
+            let alone = Request::push(service, line).send(service).await;
+            prop_assert_eq!(alone.status(), answer.status(), "{:?}", line);
+            prop_assert!(alone.status() == 200 || alone.text == answer.text, "{:?}", line);
+        }
+        Ok(())
+    });
 }
 
 #[test]

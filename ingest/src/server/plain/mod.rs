@@ -90,7 +90,6 @@ pub(super) async fn serve(
         reply.close |= stop.is_cancelled();
         drop(in_work);
 
-        answer.clear();
         reply.write_http1(&mut date, &mut answer);
         let mut rest = answer.as_slice();
         while !rest.is_empty() {
@@ -104,6 +103,9 @@ pub(super) async fn serve(
             }
         }
         received.advance(used);
+        // An idle connection does not keep the memory of a large answer.
+        answer.clear();
+        answer.shrink_to(PIECE);
         // The service may have begun to stop while the client took its time to read.
         if reply.close || (received.is_empty() && stop.is_cancelled()) {
             return Some(End::Over);

@@ -11,12 +11,10 @@
 //! work while devices are made ready for it; no two parts have the same device, and one window
 //! follows the other, so that of two lines for one device the later wins.
 
-mod lines;
 mod window;
 
 use std::{
     cell::Cell,
-    fs::File,
     io::{self, Read},
     path::Path,
     sync::Arc,
@@ -36,11 +34,8 @@ use push_shared::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use self::{
-    lines::Lines,
-    window::{BadLines, Packed, Window},
-};
-use crate::output::Output;
+use self::window::{MAX_LINE, Packed, Window};
+use crate::{bad_lines::BadLines, input, lines::Lines, output::Output};
 
 /// One is filled while the other is stored.
 const WINDOWS: usize = 2;
@@ -102,13 +97,7 @@ pub async fn run(
     index: &Arc<dyn Index>,
     out: Output,
 ) -> anyhow::Result<()> {
-    let (input, size): (Box<dyn Read + Send>, _) = if file == Path::new("-") {
-        (Box::new(io::stdin()), None)
-    } else {
-        let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let size = opened.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
-        (Box::new(opened), size)
-    };
+    let (input, size) = input::open(file)?;
     let bar = out.progress(
         size,
         "{spinner} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta} left  {msg}",
@@ -127,7 +116,7 @@ pub async fn run(
     // or another program has yet to write.
     let reader = thread::Builder::new()
         .name("import-reader".to_owned())
-        .spawn(move || read(Lines::new(input), order, empty, &full))
+        .spawn(move || read(Lines::new(input, MAX_LINE), order, empty, &full))
         .context("cannot start a thread")?;
     let mut import = Import { app, index: &**index, bar, totals: Totals::default(), bytes: 0 };
     while let Some(window) = filled.recv().await {
@@ -216,13 +205,7 @@ impl Import<'_> {
 }
 
 fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
-    for bad in &totals.bad.reported {
-        out.note(format_args!("line {}: {}", bad.line, bad.reason));
-    }
-    let unreported = totals.bad.count - totals.bad.reported.len() as u64;
-    if unreported > 0 {
-        out.note(format_args!("… and {unreported} more bad lines"));
-    }
+    totals.bad.tell(out);
     let imported = totals.devices();
     let rate = imported as f64 / took.as_secs_f64().max(0.001);
     let text = format!(
@@ -271,7 +254,7 @@ mod tests {
             give_back.try_send(Window::of(MOST_MEMORY)).unwrap();
         }
         let order = |client: &ClientId| client.as_str().as_bytes()[0].into();
-        read(Lines::new(input.as_bytes()), order, empty, &full).unwrap();
+        read(Lines::new(input.as_bytes(), MAX_LINE), order, empty, &full).unwrap();
         drop(full);
         std::iter::from_fn(|| filled.blocking_recv()).collect()
     }

@@ -15,45 +15,17 @@ use push_shared::{
     ids::{BadId, ClientId},
 };
 
-use super::lines::{Line, Lines, MAX_LINE};
+use crate::{
+    bad_lines::BadLines,
+    lines::{Line, Lines},
+};
 
+/// The longest line, in bytes: a device with the longest token fits twice.
+pub(super) const MAX_LINE: u64 = 16 * 1024;
 /// The most lines of a window, which is what many short ones without a device come to.
 const WINDOW_LINES: u32 = 1 << 24;
 /// The most values of attributes in a window: as many have a number.
 const WINDOW_VALUES: usize = u16::MAX as usize - Attribute::COUNT;
-/// Bad lines of a window, or of an import, that are reported one by one; the others are counted.
-const MAX_REPORTED: usize = 1000;
-
-/// A line that was not imported.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(super) struct BadLine {
-    pub(super) line: u64,
-    pub(super) reason: String,
-}
-
-/// The bad lines of a part of the input.
-#[derive(Debug, Clone, Default)]
-pub(super) struct BadLines {
-    pub(super) count: u64,
-    /// The first of them.
-    pub(super) reported: Vec<BadLine>,
-}
-
-impl BadLines {
-    pub(super) fn add(&mut self, line: u64, reason: String) {
-        self.count += 1;
-        if self.reported.len() < MAX_REPORTED {
-            self.reported.push(BadLine { line, reason });
-        }
-    }
-
-    pub(super) fn append(&mut self, other: Self) {
-        self.count += other.count;
-        self.reported.extend(other.reported);
-        self.reported.sort_unstable_by_key(|bad| bad.line);
-        self.reported.truncate(MAX_REPORTED);
-    }
-}
 
 /// A device of a window.
 #[derive(Debug)]
@@ -301,7 +273,8 @@ mod tests {
     fn taken(lines: usize, line: impl Fn(usize) -> String) -> (usize, bool) {
         let input: String = (0..lines).map(line).collect();
         let mut window = Window::of(ROOM);
-        let more = window.fill(&mut Lines::new(input.as_bytes()), 0, usize::MAX, |_| 0).unwrap();
+        let more =
+            window.fill(&mut Lines::new(input.as_bytes(), MAX_LINE), 0, usize::MAX, |_| 0).unwrap();
         (window.count(), more)
     }
 

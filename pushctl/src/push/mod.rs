@@ -1,0 +1,115 @@
+//! `pushctl push`: sends pushes through the real HTTP endpoint, as a backend would.
+
+mod batch;
+mod endpoint;
+mod portion;
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use push_shared::{
+    ids::AppId,
+    settings::{count, size},
+};
+use serde_json::Value;
+
+pub(crate) use self::endpoint::Endpoint;
+use self::{batch::Job, portion::Limits};
+use crate::{app::read_secret, input, output::Output};
+
+/// The most that is read of the file of a single push, in bytes.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// What ingest can be set to take in one request, in lines and in bytes.
+const MOST_LINES: usize = 100_000;
+const LEAST_BODY: usize = 1024;
+const MOST_BODY: usize = 64 * 1024 * 1024;
+
+/// What to push.
+#[derive(Debug, clap::Args)]
+pub struct PushArgs {
+    /// The app
+    app_id: AppId,
+    /// The file with the app's secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: PathBuf,
+    /// Where ingest listens
+    #[arg(long, env = "PUSH_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    /// Makes a retry safe: the same key is the same message
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    idempotency_key: Option<String>,
+    /// Send many pushes: FILE is NDJSON, a request body a line, which may have an idempotency_key
+    #[arg(long)]
+    batch: bool,
+    /// Pushes in one request of a batch, at most: no more than ingest takes
+    #[arg(
+        long,
+        env = "PUSH_MAX_BATCH_LINES",
+        value_name = "N",
+        default_value = "1000",
+        value_parser = lines
+    )]
+    max_batch_lines: usize,
+    /// The largest request of a batch: no larger than ingest takes
+    #[arg(
+        long,
+        env = "PUSH_MAX_BATCH_BODY",
+        value_name = "SIZE",
+        default_value = "4MiB",
+        value_parser = body
+    )]
+    max_batch_body: usize,
+    /// Where to write what became of each line of a batch, as NDJSON
+    #[arg(long, value_name = "FILE", requires = "batch")]
+    answers: Option<PathBuf>,
+    /// The request body as JSON, or - for standard input
+    file: PathBuf,
+}
+
+fn lines(text: &str) -> Result<usize, String> {
+    count(1, MOST_LINES)(text)
+}
+
+fn body(text: &str) -> Result<usize, String> {
+    match size(text)? {
+        body if (LEAST_BODY..=MOST_BODY).contains(&body) => Ok(body),
+        _ => Err("must be from 1KiB to 64MiB".to_owned()),
+    }
+}
+
+/// Sends the push, or all of them, and prints the answer.
+///
+/// # Errors
+/// If the file cannot be read, the server does not answer, or refuses a push.
+pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
+    let secret = read_secret(&args.secret_file)?;
+    let endpoint = Endpoint::new(&args.server, &args.app_id, &secret);
+    if args.batch {
+        let limits = Limits { lines: args.max_batch_lines, body: args.max_batch_body };
+        return batch::run(Job { file: args.file, limits, answers: args.answers }, endpoint, out)
+            .await;
+    }
+    let body = read_body(&args.file)?;
+    let send = move || endpoint.push(args.idempotency_key.as_deref(), &body);
+    let answer = tokio::task::spawn_blocking(send).await??;
+    let status = answer.get("status").and_then(Value::as_u64);
+    if status != Some(200) {
+        let message = answer.get("message").and_then(Value::as_str).unwrap_or("no message");
+        bail!("refused with {}: {message}", status.unwrap_or_default());
+    }
+    let id = answer.pointer("/result/message_id").and_then(Value::as_str).unwrap_or_default();
+    out.result(format!("accepted  {id}"), &answer)
+}
+
+fn read_body(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let (input, _) = input::open(file)?;
+    input
+        .take(MAX_BYTES)
+        .read_to_end(&mut body)
+        .with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(body)
+}
