@@ -352,7 +352,11 @@ impl Working<'_> {
             }
         };
         let targeted = if is_retry || self.run.beyond_plan { 0 } else { found };
-        self.save(batch.next, Counts { targeted, outcomes, retried }, leftovers).await?;
+        let saved = self.save(batch.next, Counts { targeted, outcomes, retried }, leftovers).await;
+        // Of a step that ended the partition the answer may have been lost.
+        if !matches!(saved, Ok(()) | Err(RunEnd::Finished)) {
+            return saved;
+        }
         // After the save, whose devices must not wait for it. One that stays is found gone by the
         // next message.
         let app = self.run.job.app();
@@ -360,7 +364,7 @@ impl Working<'_> {
             let removal = || context.index.remove_device(&app, client);
             context.waiting.for_index(hold, removal).await?;
         }
-        Ok(())
+        saved
     }
 
     /// Counts what is left up to the next checkpoint as expired, recalled or unrecorded.
