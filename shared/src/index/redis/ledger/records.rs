@@ -65,16 +65,18 @@ pub(in crate::index::redis) fn swaps(access: Access) -> Swaps {
 async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
     let mut answers: Vec<_> = swaps.iter().map(|_| Ok(Swapped::Done)).collect();
     // One call for each page, and one more where a field comes twice.
-    let mut calls: Vec<(&str, BTreeMap<InPage, usize>)> = Vec::new();
+    let mut pages: BTreeMap<&str, Vec<BTreeMap<InPage, usize>>> = BTreeMap::new();
     for (number, swap) in swaps.iter().enumerate() {
-        let fits = |(page, fields): &&mut (&str, BTreeMap<InPage, usize>)| {
-            *page == swap.page && !fields.contains_key(&swap.field)
-        };
-        match calls.iter_mut().rev().find(fits) {
-            Some((_, fields)) => drop(fields.insert(swap.field, number)),
-            None => calls.push((&swap.page, BTreeMap::from([(swap.field, number)]))),
+        let calls = pages.entry(&swap.page).or_default();
+        match calls.iter_mut().find(|fields| !fields.contains_key(&swap.field)) {
+            Some(fields) => drop(fields.insert(swap.field, number)),
+            None => calls.push(BTreeMap::from([(swap.field, number)])),
         }
     }
+    let calls: Vec<(&str, BTreeMap<InPage, usize>)> = pages
+        .into_iter()
+        .flat_map(|(page, calls)| calls.into_iter().map(move |c| (page, c)))
+        .collect();
     let made = calls.iter().map(|(page, fields)| {
         let swaps: Vec<&Swap> = fields.values().filter_map(|number| swaps.get(*number)).collect();
         swap_page(&access, page, swaps)
