@@ -3,8 +3,8 @@
 //! There is one bound for a message while the index is away: each job of an envelope and each
 //! request to the index counts against it. Otherwise an index that is away would be waited for once
 //! for each of them in turn, until RabbitMQ takes the message back (half an hour after it handed it
-//! out) and gives it to another worker beside this one. A wait for the queue has no such bound: there is
-//! nowhere else to hand the message to.
+//! out) and gives it to another worker beside this one. A wait for the queue has no such bound:
+//! there is nowhere else to hand the message to.
 
 use std::{fmt, time::Duration};
 

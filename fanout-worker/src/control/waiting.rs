@@ -6,7 +6,8 @@
 //!
 //! Work that gets stuck: RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes.
 //! So a wait for the index ends when a message was kept for [`Waiting::hold`], and the message is
-//! handed on to come back later. A wait for the queue has no such end: there is nowhere else to hand the message to.
+//! handed on to come back later. A wait for the queue has no such end: there is nowhere else to
+//! hand the message to.
 
 use std::time::Duration;
 

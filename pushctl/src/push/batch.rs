@@ -96,8 +96,8 @@ pub(super) async fn run(job: Job, endpoint: Endpoint, out: Output) -> anyhow::Re
     let started = Instant::now();
 
     let (full, mut filled) = mpsc::channel(PORTIONS_AHEAD);
-    // A thread that nobody waits for if the command stops: it may be reading what another program
-    // has yet to write.
+    // The command does not join this thread when it stops early: its read may block until another
+    // program writes.
     let reader = thread::Builder::new()
         .name("push-reader".to_owned())
         .spawn(move || read(Portions::new(input, job.limits), &full))
@@ -133,7 +133,7 @@ pub(super) async fn run(job: Job, endpoint: Endpoint, out: Output) -> anyhow::Re
     }
 }
 
-/// Hands over portions until there are no more, or nobody wants more.
+/// Hands over portions until the input ends or the receiver is closed.
 fn read(mut portions: Portions<impl io::Read>, full: &mpsc::Sender<Portion>) -> io::Result<()> {
     while let Some(portion) = portions.next()? {
         if full.blocking_send(portion).is_err() {

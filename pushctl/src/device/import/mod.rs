@@ -112,8 +112,8 @@ pub async fn run(
     }
     let in_order_of = index.clone();
     let order = move |client: &ClientId| in_order_of.storage_order(client);
-    // A thread that nobody waits for if the import is given up: it may be reading what a person
-    // or another program has yet to write.
+    // The import does not join this thread when it is given up: its read may block until a person
+    // or another program writes.
     let reader = thread::Builder::new()
         .name("import-reader".to_owned())
         .spawn(move || read(Lines::new(input, MAX_LINE), order, empty, &full))
@@ -130,7 +130,7 @@ pub async fn run(
     report(&import.totals, started.elapsed(), out)
 }
 
-/// Fills windows with lines until there are no more, or nobody wants more.
+/// Fills windows with lines until the input ends or the receiver is closed.
 fn read(
     mut lines: Lines<impl Read>,
     order: impl Fn(&ClientId) -> u64,

@@ -1,6 +1,6 @@
 -- Changes records of one page of the ledger, each only if it still begins as expected. KEYS[1]: the
--- page. ARGV: until when the page is kept at least, and the shortest time it is kept from now on (0
--- for none), in milliseconds; the longest record; then of each change its field, how its record
+-- page. ARGV: until when the page is kept at least (0 leaves that as it is), and the shortest time
+-- it is kept from now on, in milliseconds; the longest record; then of each change its field, how its record
 -- begins now (empty: there is none), how it begins then, and what is written behind it. No field
 -- comes twice.
 --
@@ -28,13 +28,11 @@ for number, field in ipairs(fields) do
     refused[#refused + 1] = record or ''
   end
 end
-if #set > 0 then
-  redis.call('HSET', KEYS[1], unpack(set))
-  local wanted = tonumber(ARGV[1])
-  local shortest = tonumber(ARGV[2])
+if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end
+if #set > 0 and ARGV[1] ~= '0' then
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  if shortest > 0 then wanted = math.max(wanted, now + shortest) end
+  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
   if redis.call('PTTL', KEYS[1]) < wanted - now then
     redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
   end
