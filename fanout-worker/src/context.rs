@@ -4,8 +4,9 @@
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use push_shared::{
-    envelope::Head,
+    envelope::{Head, Job},
     index::{AppKey, Index},
+    ledger::Retention,
     queue::Queue,
     time::UnixMillis,
 };
@@ -20,6 +21,7 @@ use crate::{
         retry::RetryPolicy,
         waiting::{GaveUp, Waiting},
     },
+    ledger_bounds::LedgerLimits,
     metrics::Metrics,
     transport::{Lifetime, Transports},
 };
@@ -80,7 +82,9 @@ pub(crate) struct Context {
     pub(crate) priority: IndexPriority,
     pub(crate) waiting: Waiting,
     /// How long a ledger entry is kept after its message was accepted.
-    pub(crate) keep: Duration,
+    pub(crate) keep: Retention,
+    /// How large the ledger may be.
+    pub(crate) ledger: LedgerLimits,
     pub(crate) paces: Paces,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
@@ -119,8 +123,8 @@ impl Context {
     }
 
     /// Until when the ledger entry of a message is kept, as of now.
-    pub(crate) fn keep_until(&self, head: &Head) -> UnixMillis {
-        head.accepted_at.max(self.now()).plus(self.keep)
+    pub(crate) fn keep_until(&self, job: &Job) -> UnixMillis {
+        job.head.accepted_at.max(self.now()).plus(self.keep.of(job.audience.reach()))
     }
 
     /// The app's pace.

@@ -10,6 +10,7 @@ mod delivery;
 mod in_work;
 mod intake;
 mod lane_health;
+mod ledger_bounds;
 mod metrics;
 pub mod readiness;
 mod settings;
@@ -37,6 +38,7 @@ pub use crate::{
     control::{Clock, Random, priority::BulkLimits, retry::RetryPolicy},
     delivery::{plan, progress},
     lane_health::LaneHealth,
+    ledger_bounds::LedgerLimits,
     metrics::Metrics,
     settings::{
         MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
@@ -124,6 +126,7 @@ pub async fn run(
             random: dependencies.random.clone(),
         },
         keep: settings.ledger_retention,
+        ledger: settings.ledger,
         paces: Paces::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
@@ -146,6 +149,7 @@ pub async fn run(
             dependencies.lanes.clone(),
         ));
     }
+    let bounds = tokio::spawn(ledger_bounds::keep(context.clone(), stopping.clone()));
     let mut result = Ok(());
     while let Some(ended) = consumers.join_next().await {
         stopping.cancel();
@@ -153,6 +157,8 @@ pub async fn run(
             result = Err(RunError::Queue(error));
         }
     }
+    // It ends with the consumers, for `stopping` is cancelled when the last of them ends.
+    let _ = bounds.await;
     handlers.close();
     if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
         for row in in_work.rows() {

@@ -13,7 +13,11 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use push_shared::{ledger::Outcomes, queue::Lane};
+use push_shared::{
+    ledger::{History, Outcomes},
+    queue::Lane,
+    time::UnixMillis,
+};
 
 use crate::intake::Disposition;
 
@@ -44,6 +48,10 @@ struct Families {
     in_work: Family<LaneLabel, Gauge>,
     dead: Family<LaneLabel, Counter>,
     batch_seconds: Histogram,
+    ledger_bytes: Gauge,
+    ledger_limit: Gauge,
+    ledger_reach: Gauge,
+    ledger_forgotten: Gauge,
 }
 
 impl Default for Families {
@@ -55,6 +63,10 @@ impl Default for Families {
             dead: Family::default(),
             // 1 ms to 16 s
             batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            ledger_bytes: Gauge::default(),
+            ledger_limit: Gauge::default(),
+            ledger_reach: Gauge::default(),
+            ledger_forgotten: Gauge::default(),
         }
     }
 }
@@ -63,7 +75,7 @@ impl Metrics {
     /// Makes the counters known to a registry.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("push_worker");
-        let Families { devices, turns, in_work, dead, batch_seconds } = &*self.0;
+        let Families { devices, turns, in_work, dead, batch_seconds, .. } = &*self.0;
         registry.register("devices", "Devices settled, by outcome", devices.clone());
         registry.register("turns", "Turns on strands, by what followed", turns.clone());
         registry.register("in_work", "Queue messages in work", in_work.clone());
@@ -74,6 +86,26 @@ impl Metrics {
             Unit::Seconds,
             batch_seconds.clone(),
         );
+        let Families { ledger_bytes, ledger_limit, ledger_reach, ledger_forgotten, .. } = &*self.0;
+        let mut bytes = |name, help, gauge: &Gauge| {
+            registry.register_with_unit(name, help, Unit::Bytes, gauge.clone())
+        };
+        bytes("ledger", "What the ledger takes, estimated", ledger_bytes);
+        bytes("ledger_limit", "What the ledger may take", ledger_limit);
+        let help = "How far back the ledger reaches";
+        registry.register_with_unit("ledger_reach", help, Unit::Seconds, ledger_reach.clone());
+        let help = "Entries that were forgotten to keep the ledger within its limit";
+        registry.register("ledger_forgotten", help, ledger_forgotten.clone());
+    }
+
+    /// Shows what the ledger holds.
+    pub(crate) fn history(&self, history: &History, now: UnixMillis) {
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let reach = history.oldest.map_or(0, |oldest| now.since(oldest).as_secs());
+        self.0.ledger_bytes.set(shown(history.bytes));
+        self.0.ledger_limit.set(shown(history.limit));
+        self.0.ledger_reach.set(shown(reach));
+        self.0.ledger_forgotten.set(shown(history.forgotten));
     }
 
     pub(crate) fn settled(&self, outcomes: &Outcomes) {

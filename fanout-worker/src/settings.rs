@@ -3,14 +3,15 @@
 use std::{net::SocketAddr, time::Duration};
 
 use push_shared::{
-    ledger::MOST_PARTITIONS,
+    ledger::{MOST_PARTITIONS, Retention},
     queue::MAX_DELAY,
-    settings::{Mistakes, address, count, duration},
+    settings::{Mistakes, address, count, duration, size},
 };
 
 use crate::{
     context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
     control::{priority::BulkLimits, retry::RetryPolicy},
+    ledger_bounds::LedgerLimits,
     transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
 };
 
@@ -65,6 +66,12 @@ pub struct WorkerArgs {
     /// Devices of a partition that wait for another try before no more of it are read
     #[arg(long, env = "PUSH_RETRY_BACKLOG", value_name = "N", default_value = "1000")]
     retry_backlog: String,
+    /// What the ledger may take in its store: its oldest closed entries are forgotten beyond that
+    #[arg(long, env = "PUSH_LEDGER_LIMIT", value_name = "SIZE", default_value = "1GiB")]
+    ledger_limit: String,
+    /// How often the size of the ledger is looked at
+    #[arg(long, env = "PUSH_LEDGER_CHECK", value_name = "TIME", default_value = "10s")]
+    ledger_check: String,
     /// How long a queue message is held while the index is away before it is put off; RabbitMQ
     /// takes one back after 30 minutes
     #[arg(long, env = "PUSH_HOLD", value_name = "TIME", default_value = "10m")]
@@ -158,7 +165,9 @@ pub struct WorkerSettings {
     /// How long a queue message is held while the index is away.
     pub hold: Duration,
     /// How long a ledger entry is kept.
-    pub ledger_retention: Duration,
+    pub ledger_retention: Retention,
+    /// How large the ledger may be.
+    pub ledger: LedgerLimits,
 }
 
 /// Checked settings of the worker's own program.
@@ -177,7 +186,7 @@ impl WorkerArgs {
     /// engines, for all programs.
     pub fn check(
         &self,
-        ledger_retention: Option<Duration>,
+        ledger_retention: Option<Retention>,
         mistakes: &mut Mistakes,
     ) -> Option<WorkerSettings> {
         let m = mistakes;
@@ -190,7 +199,9 @@ impl WorkerArgs {
             m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
         let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
         let backlog = m.take("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
+        let ledger_limit = m.take("--ledger-limit", &self.ledger_limit, size);
         let mut time = |flag, text| m.take(flag, text, duration);
+        let ledger_check = time("--ledger-check", &self.ledger_check);
         let hold = time("--hold", &self.hold);
         let clock_allowance = time("--clock-allowance", &self.clock_allowance);
         let closing_check = time("--closing-check", &self.closing_check);
@@ -209,6 +220,10 @@ impl WorkerArgs {
         let closing = ClosingLimits { every: closing_check?, rest: closing_rest? };
         if closing.every.is_zero() || closing.every > MAX_DELAY {
             m.note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
+        }
+        let ledger = LedgerLimits { bytes: ledger_limit? as u64, every: ledger_check? };
+        if ledger.every.is_zero() {
+            m.note("--ledger-check must be more than zero");
         }
         let hold = hold?;
         if hold >= CONSUMER_TIMEOUT {
@@ -231,6 +246,7 @@ impl WorkerArgs {
             index_pause: RetryPolicy { first: index_pause?, longest: index_longest? },
             hold,
             ledger_retention: ledger_retention?,
+            ledger,
         })
     }
 }
@@ -301,7 +317,8 @@ mod tests {
     fn check(flags: &[&str]) -> Result<WorkerSettings, Mistakes> {
         let cli = Cli::try_parse_from(["worker"].iter().chain(flags)).unwrap();
         let mut mistakes = Mistakes::default();
-        let settings = cli.worker.check(Some(Duration::from_secs(60)), &mut mistakes);
+        let settings =
+            cli.worker.check(Some(Retention::all(Duration::from_secs(60))), &mut mistakes);
         mistakes.finish(settings)
     }
 

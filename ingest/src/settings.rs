@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use push_shared::{
     index::REMOVED_APP_REFUSES,
+    ledger::Retention,
     settings::{Mistakes, address, count, duration, size},
 };
 
@@ -31,7 +32,7 @@ pub struct Settings {
     pub publisher: PublisherSettings,
     /// How long workers keep the ledger of a message; a message without one is taken for
     /// waiting no longer than this.
-    pub ledger_retention: Duration,
+    pub ledger_retention: Retention,
 }
 
 /// Bounds on connections and requests.
@@ -191,7 +192,7 @@ impl IngestArgs {
     /// engines, for all programs.
     pub fn check(
         &self,
-        ledger_retention: Option<Duration>,
+        ledger_retention: Option<Retention>,
         mistakes: &mut Mistakes,
     ) -> Option<Settings> {
         let listen = mistakes.take("--listen", &self.listen, address);

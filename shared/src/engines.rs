@@ -12,10 +12,11 @@ use std::{
 
 use crate::{
     index::{
-        Index, IndexError,
+        Index, IndexError, LedgerApart,
         redis::{RedisIndex, RedisSettings},
         sqlite::{SqliteIndex, SqliteIndexSettings},
     },
+    ledger::Retention,
     queue::{
         Queue, QueueError,
         amqp::{self, AmqpQueue, AmqpSettings},
@@ -80,7 +81,16 @@ pub struct EngineArgs {
         global = true
     )]
     amqp_heartbeat: String,
-    /// How long the index keeps the ledger of a message
+    /// Where the ledger is kept, if not in the index: a URL as for the index
+    #[arg(
+        long,
+        env = "PUSH_LEDGER_URL",
+        value_name = "URL",
+        hide_env_values = true,
+        global = true
+    )]
+    ledger_url: Option<String>,
+    /// How long the ledger of a broadcast is kept
     #[arg(
         long,
         env = "PUSH_LEDGER_RETENTION",
@@ -89,6 +99,15 @@ pub struct EngineArgs {
         global = true
     )]
     ledger_retention: String,
+    /// How long the ledger of a push to named devices is kept
+    #[arg(
+        long,
+        env = "PUSH_LEDGER_RETENTION_NAMED",
+        value_name = "TIME",
+        default_value = "2days",
+        global = true
+    )]
+    ledger_retention_named: String,
 }
 
 /// How long the servers of the engines may take.
@@ -133,12 +152,15 @@ pub struct EngineUrls {
     pub namespace: String,
     /// How long their servers may take.
     pub timeouts: EngineTimeouts,
+    /// Where the ledger is, if not in the index.
+    pub ledger: Option<IndexUrl>,
     /// How long the ledger of a message is kept.
-    pub ledger_retention: Duration,
+    pub ledger_retention: Retention,
 }
 
 const QUEUE: &str = "--queue-url";
 const INDEX: &str = "--index-url";
+const LEDGER: &str = "--ledger-url";
 const NAMESPACE: &str = "--namespace";
 
 impl EngineArgs {
@@ -150,7 +172,7 @@ impl EngineArgs {
             }
         }
         let queue = self.queue_url.as_deref().and_then(|url| check_queue(url, mistakes));
-        let index = self.index_url.as_deref().and_then(|url| check_index(url, mistakes));
+        let index = self.index_url.as_deref().and_then(|url| check_index(INDEX, url, mistakes));
         self.with_rest(queue, index, mistakes)
     }
 
@@ -166,7 +188,7 @@ impl EngineArgs {
             None => Some(QueueUrl::Sqlite(data_dir.join("queue.sqlite3"))),
         };
         let index = match &self.index_url {
-            Some(url) => check_index(url, mistakes),
+            Some(url) => check_index(INDEX, url, mistakes),
             None => Some(IndexUrl::Sqlite(data_dir.join("index.sqlite3"))),
         };
         self.with_rest(queue, index, mistakes)
@@ -178,13 +200,19 @@ impl EngineArgs {
         index: Option<IndexUrl>,
         mistakes: &mut Mistakes,
     ) -> Option<EngineUrls> {
+        let ledger = match self.ledger_url.as_deref() {
+            Some(url) => check_index(LEDGER, url, mistakes).map(Some),
+            None => Some(None),
+        };
         let namespace = mistakes.take(NAMESPACE, &self.namespace, namespace);
         let mut time = |flag, text| mistakes.take(flag, text, duration);
         let connect = time("--connect-timeout", &self.connect_timeout);
         let for_queue = time("--queue-timeout", &self.queue_timeout);
         let for_index = time("--index-response-timeout", &self.index_response_timeout);
         let heartbeat = time("--amqp-heartbeat", &self.amqp_heartbeat);
-        let ledger_retention = time("--ledger-retention", &self.ledger_retention)?;
+        let broadcast = time("--ledger-retention", &self.ledger_retention);
+        let named = time("--ledger-retention-named", &self.ledger_retention_named);
+        let ledger_retention = Retention { named: named?, broadcast: broadcast? };
         let timeouts = EngineTimeouts {
             connect: connect?,
             queue: for_queue?,
@@ -194,6 +222,7 @@ impl EngineArgs {
         Some(EngineUrls {
             queue: queue?,
             index: index?,
+            ledger: ledger?,
             namespace: namespace?,
             timeouts,
             ledger_retention,
@@ -225,13 +254,23 @@ pub async fn open_queue(engines: &EngineUrls, program: &str) -> Result<Arc<dyn Q
     })
 }
 
-/// Opens the index that was chosen.
+/// Opens the index that was chosen, with the ledger where it is to be.
 ///
 /// # Errors
 /// If it cannot be used now.
 pub async fn open_index(engines: &EngineUrls) -> Result<Arc<dyn Index>, IndexError> {
+    let index = open_store(&engines.index, engines).await?;
+    match &engines.ledger {
+        Some(url) if *url != engines.index => {
+            Ok(Arc::new(LedgerApart { index, ledger: open_store(url, engines).await? }))
+        }
+        _ => Ok(index),
+    }
+}
+
+async fn open_store(url: &IndexUrl, engines: &EngineUrls) -> Result<Arc<dyn Index>, IndexError> {
     let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
-    Ok(match &engines.index {
+    Ok(match url {
         IndexUrl::Redis(url) => {
             let settings = RedisSettings {
                 connect_timeout: timeouts.connect,
@@ -256,8 +295,8 @@ fn check_queue(url: &str, mistakes: &mut Mistakes) -> Option<QueueUrl> {
     })
 }
 
-fn check_index(url: &str, mistakes: &mut Mistakes) -> Option<IndexUrl> {
-    mistakes.take_secret(INDEX, url, |url| match scheme(url) {
+fn check_index(flag: &'static str, url: &str, mistakes: &mut Mistakes) -> Option<IndexUrl> {
+    mistakes.take_secret(flag, url, |url| match scheme(url) {
         "redis" | "rediss" | "redis-cluster" => Ok(IndexUrl::Redis(url.to_owned())),
         "sqlite" => sqlite_path(url).map(IndexUrl::Sqlite),
         _ => Err("must begin with redis://, rediss://, redis-cluster:// or sqlite:///".to_owned()),
@@ -329,7 +368,9 @@ mod tests {
             queue_timeout: "10s".into(),
             index_response_timeout: "5s".into(),
             amqp_heartbeat: "10s".into(),
+            ledger_url: None,
             ledger_retention: "7days".into(),
+            ledger_retention_named: "2days".into(),
         }
     }
 

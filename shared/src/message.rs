@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AppId, ClientId, MessageId},
+    ids::{AppId, ClientId, MessageId, Reach},
     targeting::Targeting,
     text::{Literal, Text},
     time::UnixMillis,
@@ -78,4 +78,14 @@ pub enum Audience {
     Targeting(Targeting),
     /// These devices, each once.
     Clients(Vec<ClientId>),
+}
+
+impl Audience {
+    /// Whether it names its devices.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Self::All | Self::Targeting(_) => Reach::Broadcast,
+            Self::Clients(_) => Reach::Named,
+        }
+    }
 }

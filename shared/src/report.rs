@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    ids::{AppId, MessageId, Origin},
-    ledger::{Entry, FailReason, Outcomes, Retried, State},
+    ids::{AppId, MessageId},
+    ledger::{Entry, FailReason, Horizon, Outcomes, Retried, State},
     time::UnixMillis,
 };
 
@@ -78,17 +78,15 @@ impl Report {
         report
     }
 
-    /// On a message without an entry, where entries are kept for `retention`: it waits in the
-    /// queue, if its id shows that it was accepted and is not so old that its entry may be gone.
-    /// An id that was derived from an `Idempotency-Key` shows no time, so nothing can be said.
+    /// On a message without an entry: it waits in the queue, if its id shows that it was accepted,
+    /// and so late that its entry is not forgotten ([`Horizon`]).
     pub fn of_waiting(
         app: &AppId,
         message: &MessageId,
         now: UnixMillis,
-        retention: Duration,
+        horizon: Horizon,
     ) -> Option<Self> {
-        let Origin::Issued(accepted_at) = message.origin(app) else { return None };
-        (now < accepted_at.plus(retention)).then(|| Self {
+        horizon.waits_since(app, message, now).map(|accepted_at| Self {
             message_id: *message,
             app_id: app.clone(),
             state: State::Accepted,
@@ -106,19 +104,29 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Opened, Plan};
+    use crate::ids::Reach;
+    use crate::ledger::{Opened, Plan, Retention};
 
     const WEEK: Duration = Duration::from_hours(7 * 24);
+
+    const HORIZON: Horizon = Horizon { retention: Retention::all(WEEK), forgotten_until: None };
 
     #[test]
     fn a_message_that_nobody_has_begun_is_accepted_while_its_entry_would_be_kept() {
         let app: AppId = "a".parse().unwrap();
         let (id, now) = (MessageId::issue(&app), UnixMillis::now());
-        let report = Report::of_waiting(&app, &id, now, WEEK).unwrap();
+        let report = Report::of_waiting(&app, &id, now, HORIZON).unwrap();
         assert_eq!((report.state, report.targeted, report.pending), (State::Accepted, 0, 0));
-        assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), WEEK), None);
+        assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), HORIZON), None);
+        let after = Horizon { forgotten_until: Some(report.accepted_at), ..HORIZON };
+        assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is forgotten");
+        let short = Retention { named: Duration::from_secs(1), ..HORIZON.retention };
+        let (short, later) = (Horizon { retention: short, ..HORIZON }, now.plus_seconds(2));
+        let broadcast = MessageId::issue_for(&app, Reach::Broadcast);
+        assert_eq!(Report::of_waiting(&app, &id, later, short), None);
+        assert!(Report::of_waiting(&app, &broadcast, later, short).is_some());
         for id in [MessageId::void(&app), MessageId::from_idempotency_key(&app, 0, b"k")] {
-            assert_eq!(Report::of_waiting(&app, &id, now, WEEK), None, "{id}");
+            assert_eq!(Report::of_waiting(&app, &id, now, HORIZON), None, "{id}");
         }
     }
 
@@ -151,7 +159,7 @@ mod tests {
     fn a_report_is_flat_and_closes() {
         let app: AppId = "a".parse().unwrap();
         let id = MessageId::issue(&app);
-        let report = Report::of_waiting(&app, &id, UnixMillis::now(), WEEK).unwrap();
+        let report = Report::of_waiting(&app, &id, UnixMillis::now(), HORIZON).unwrap();
         let json = serde_json::to_value(&report).unwrap();
         for count in ["targeted", "sent", "expired", "recalled", "pending"] {
             assert_eq!(json[count], 0, "{json}");

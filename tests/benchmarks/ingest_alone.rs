@@ -14,6 +14,7 @@ use bytes::Bytes;
 use clap::{Args, Parser};
 use push_ingest::IngestArgs;
 use push_shared::{
+    ledger::Retention,
     queue::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize},
     runtime,
     settings::Mistakes,
@@ -68,7 +69,7 @@ async fn serve(
         ingest: IngestArgs,
     }
     let mut mistakes = Mistakes::default();
-    let retention = Some(Duration::from_secs(3600));
+    let retention = Some(Retention::all(Duration::from_secs(3600)));
     let settings = Defaults::parse_from(["ingest"]).ingest.check(retention, &mut mistakes);
     let settings = settings.context("the usual settings are wrong")?;
     let index = open_redis(redis, namespace).await?;

@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use push_shared::{
     engines::{EngineTimeouts, EngineUrls, IndexUrl, QueueUrl, open_index},
     index::Index,
+    ledger::Retention,
 };
 use push_tests::{
     servers::{Mosquitto, RabbitMq, Redis, ServerError},
@@ -130,7 +131,8 @@ pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc
         queue: QueueUrl::Sqlite("unused".into()),
         index: IndexUrl::Redis(url.to_owned()),
         namespace: namespace.to_owned(),
-        ledger_retention: Duration::from_secs(3600),
+        ledger: None,
+        ledger_retention: Retention::all(Duration::from_secs(3600)),
         timeouts: EngineTimeouts { connect: limit, queue: limit, index: limit, heartbeat: limit },
     };
     Ok(open_index(&urls).await?)

@@ -6,7 +6,7 @@ use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LaneHealth, Metrics, PlanLimits, RetryLimits,
     RetryPolicy, RunLimits, Transports, WorkerSettings,
 };
-use push_shared::device::TransportKind;
+use push_shared::{device::TransportKind, ledger::Retention};
 
 use crate::{
     index::SimIndex,
@@ -52,6 +52,8 @@ pub(crate) fn settings(batch: usize, clock_allowance: Duration) -> WorkerSetting
         closing: ClosingLimits { every: ms(20_000), rest: ms(60_000) },
         index_pause: RetryPolicy { first: ms(50), longest: ms(400) },
         hold: ms(1_000),
-        ledger_retention: Duration::from_hours(1),
+        ledger_retention: Retention::all(Duration::from_hours(1)),
+        // Its store is small, and nothing of it is to be forgotten while a judge reads it.
+        ledger: LedgerLimits { bytes: u64::MAX, every: Duration::from_hours(24 * 365) },
     }
 }

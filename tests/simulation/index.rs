@@ -6,10 +6,13 @@ use push_shared::{
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     index::{
-        AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, Pacing, Page, Put, PutRefused,
-        Slice,
+        AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put,
+        PutRefused, Slice,
     },
-    ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
+    ledger::{
+        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
+        Round,
+    },
     pace::{Take, Taken},
     targeting::Targeting,
     time::UnixMillis,
@@ -276,6 +279,23 @@ impl Ledger for SimIndex {
         _: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
         Ok(RecallOutcome::Unknown)
+    }
+}
+
+/// Nothing of it is forgotten.
+#[async_trait]
+impl LedgerBounds for SimIndex {
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
+        let history = History { measured_at: now, bytes: 0, limit, oldest: None, forgotten: 0 };
+        Ok(Round { history, more: false })
+    }
+
+    async fn history(&self) -> Result<Option<History>, IndexError> {
+        Ok(None)
+    }
+
+    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        Ok(None)
     }
 }
 

@@ -241,7 +241,7 @@ impl Claiming<'_> {
                             to: PartitionState { claim: Some(claim), ..view.partition.state },
                             leftovers: None,
                             counts: Counts::default(),
-                            keep_until: Some(self.context.keep_until(&self.job.head)),
+                            keep_until: Some(self.context.keep_until(self.job)),
                         });
                     ticket.tries(view.partition.state.claim);
                     if let Some(owned) = self.take(step, claim, view, again).await? {
@@ -314,7 +314,7 @@ impl Claiming<'_> {
             to: if ended { PartitionState::ENDED } else { to },
             leftovers: unsaved.leftovers.clone(),
             counts: unsaved.counts.clone(),
-            keep_until: Some(self.context.keep_until(&self.job.head)),
+            keep_until: Some(self.context.keep_until(self.job)),
         })
     }
 

@@ -44,7 +44,7 @@ pub(crate) async fn open(
         accepted_at: head.accepted_at,
         expires_at: head.expires_at,
         copy: job.copy,
-        keep_until: context.keep_until(head),
+        keep_until: context.keep_until(job),
         plan: plan.or(named),
         claim,
         replaces: None,

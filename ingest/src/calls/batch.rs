@@ -173,7 +173,7 @@ impl Calls {
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let dry_run = push.dry_run;
-        let (id, copy) = identify(app, generation, key.transpose()?, dry_run);
+        let (id, copy) = identify(app, generation, key.transpose()?, push.reach(), dry_run);
         if !dry_run {
             let (payload, audience) = push.into_parts(id, app.clone(), now);
             write_job(job, &payload, &audience, copy, generation)

@@ -5,8 +5,8 @@
 
 use push_shared::{
     ids::{AppId, MessageId},
-    index::recall_everywhere,
-    ledger::{Recall, RecallOutcome},
+    index::{horizon, recall_everywhere},
+    ledger::RecallOutcome,
     report::Report,
     time::UnixMillis,
 };
@@ -31,7 +31,11 @@ impl Calls {
         let (app, message) = self.message_of(member, head, now).await?;
         let report = match self.ask(self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
-            None => Report::of_waiting(&app, &message, now, self.settings.ledger_retention),
+            None => {
+                let retention = self.settings.ledger_retention;
+                let horizon = self.ask(horizon(&*self.index, &message, retention)).await?;
+                Report::of_waiting(&app, &message, now, horizon)
+            }
         };
         answer(&report.ok_or(Rejection::Unknown(MESSAGE))?)
     }
@@ -43,8 +47,8 @@ impl Calls {
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let (app, message) = self.message_of(member, head, now).await?;
-        let recall = Recall::new(&app, &message, now, self.settings.ledger_retention);
-        match self.ask(recall_everywhere(&*self.index, &app, &message, &recall)).await? {
+        let retention = self.settings.ledger_retention;
+        match self.ask(recall_everywhere(&*self.index, &app, &message, now, retention)).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 answer(&Report::of(&entry, now))
             }

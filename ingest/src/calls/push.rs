@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_shared::{
     envelope::encode_job,
-    ids::{AppId, MessageId},
+    ids::{AppId, MessageId, Reach},
     time::UnixMillis,
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -59,7 +59,7 @@ impl Calls {
 
         let dry_run = push.dry_run;
         let generation = known.app.generation;
-        let (id, copy) = identify(&app, generation, key, dry_run);
+        let (id, copy) = identify(&app, generation, key, push.reach(), dry_run);
         if dry_run {
             return Ok(Outcome::Reply(accepted(id, quota)));
         }
@@ -83,12 +83,13 @@ pub(super) fn identify(
     app: &AppId,
     generation: u64,
     key: Option<&[u8]>,
+    reach: Reach,
     dry_run: bool,
 ) -> (MessageId, u64) {
     match key {
         Some(key) => (MessageId::from_idempotency_key(app, generation, key), rand::random()),
         None if dry_run => (MessageId::void(app), 0),
-        None => (MessageId::issue(app), 0),
+        None => (MessageId::issue_for(app, reach), 0),
     }
 }
 

@@ -13,7 +13,7 @@ mod read;
 use std::collections::BTreeMap;
 
 use push_shared::{
-    ids::{AppId, MessageId},
+    ids::{AppId, MessageId, Reach},
     message::{Audience, Notification, Payload},
     text::Text,
     time::UnixMillis,
@@ -139,6 +139,11 @@ impl<'a> Push<'a> {
         };
         let audience = condition.read("condition")?.check(rules)?;
         Ok(Self { dry_run: body.dry_run.unwrap_or(false), time_to_live, audience, content })
+    }
+
+    /// Whether it names its devices.
+    pub(crate) fn reach(&self) -> Reach {
+        self.audience.reach()
     }
 
     /// What a device receives, and whom it is for.

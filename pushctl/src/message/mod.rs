@@ -3,14 +3,14 @@
 mod speed;
 mod watch;
 
-use std::{num::NonZeroU32, time::Duration};
+use std::num::NonZeroU32;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_shared::{
     ids::{AppId, MessageId},
-    index::{Index, IndexError, recall_everywhere},
-    ledger::{Outcomes, Recall, RecallOutcome, State},
+    index::{Index, IndexError, horizon, recall_everywhere},
+    ledger::{Outcomes, RecallOutcome, Retention, State},
     report::Report,
     time::UnixMillis,
 };
@@ -48,7 +48,7 @@ pub enum MessageCommand {
 pub async fn run(
     command: MessageCommand,
     index: &dyn Index,
-    retention: Duration,
+    retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
     let now = UnixMillis::now();
@@ -56,7 +56,10 @@ pub async fn run(
         MessageCommand::Show { app_id, message_id } => {
             let report = match index.entry(&app_id, &message_id).await? {
                 Some(entry) => Some(Report::of(&entry, now)),
-                None => Report::of_waiting(&app_id, &message_id, now, retention),
+                None => {
+                    let horizon = horizon(index, &message_id, retention).await?;
+                    Report::of_waiting(&app_id, &message_id, now, horizon)
+                }
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
             let mut text = text(&report);
@@ -70,8 +73,8 @@ pub async fn run(
         }
         MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
-            let recall = Recall::new(&app_id, &message_id, now, retention);
-            let entry = match recall_everywhere(index, &app_id, &message_id, &recall).await? {
+            let recalled = recall_everywhere(index, &app_id, &message_id, now, retention);
+            let entry = match recalled.await? {
                 RecallOutcome::Recalled(entry) => entry,
                 RecallOutcome::AlreadyClosed(entry) => {
                     out.note("nothing was left to recall");

@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use push_fanout_worker::progress::Progress;
 use push_shared::{
     ids::{AppId, MessageId, Origin},
-    index::Index,
-    ledger::Entry,
+    index::{Index, horizon},
+    ledger::{Entry, Horizon, Retention},
     report::{self, Report},
     settings::duration,
     shutdown,
@@ -64,12 +64,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 pub(super) async fn run(
     args: WatchArgs,
     index: &dyn Index,
-    retention: Duration,
+    retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
     let WatchArgs { app_id, message_id, interval, timeout } = args;
     let began = index.entry(&app_id, &message_id).await?.is_some();
-    if !began && !may_begin(message_id.origin(&app_id), UnixMillis::now(), retention) {
+    let horizon = horizon(index, &message_id, retention).await?;
+    if !began && !may_begin(&app_id, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let stop = shutdown::on_signal();
@@ -97,9 +98,9 @@ pub(super) async fn run(
 
 /// Whether a message without an entry may still get one: its id must be one of the app's, and if it
 /// tells when it was accepted, its entry must not be gone by now.
-fn may_begin(origin: Origin, now: UnixMillis, retention: Duration) -> bool {
-    match origin {
-        Origin::Issued(accepted_at) => now < accepted_at.plus(retention),
+fn may_begin(app: &AppId, message: &MessageId, now: UnixMillis, horizon: Horizon) -> bool {
+    match message.origin(app) {
+        Origin::Issued(_) => horizon.waits_since(app, message, now).is_some(),
         Origin::Derived => true,
         Origin::Foreign => false,
     }
@@ -361,11 +362,16 @@ mod tests {
     #[test]
     fn only_a_message_that_can_still_begin_is_waited_for() {
         let week = Duration::from_hours(7 * 24);
-        let accepted = UnixMillis(1000);
-        assert!(may_begin(Origin::Issued(accepted), UnixMillis(2000), week));
-        assert!(!may_begin(Origin::Issued(accepted), accepted.plus(week), week));
-        assert!(may_begin(Origin::Derived, UnixMillis(2000), week));
-        assert!(!may_begin(Origin::Foreign, UnixMillis(2000), week));
+        let horizon = Horizon { retention: Retention::all(week), forgotten_until: None };
+        let app: AppId = "a".parse().unwrap();
+        let (now, issued) = (UnixMillis::now(), MessageId::issue(&app));
+        assert!(may_begin(&app, &issued, now, horizon));
+        assert!(!may_begin(&app, &issued, now.plus(week).plus_seconds(1), horizon));
+        let forgotten = Horizon { forgotten_until: issued.time(), ..horizon };
+        assert!(!may_begin(&app, &issued, now, forgotten));
+        let derived = MessageId::from_idempotency_key(&app, 0, b"k");
+        assert!(may_begin(&app, &derived, now, forgotten));
+        assert!(!may_begin(&app, &MessageId::void(&app), now, horizon));
     }
 
     #[test]

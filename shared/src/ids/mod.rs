@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-pub use self::pages::{InPage, Page};
+pub use self::pages::{InPage, Page, Reach};
 use crate::{text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the text is for the person who sent it.
@@ -115,9 +115,15 @@ impl MessageId {
         Self(uuid)
     }
 
-    /// A new id of a push of this app; it sorts by its time of issue, to the millisecond.
+    /// A new id of a push of this app to named devices; it sorts by its time of issue, to the
+    /// millisecond.
     pub fn issue(app: &AppId) -> Self {
-        Self::seal(app, pages::next_id(UnixMillis::now()), 0)
+        Self::issue_for(app, Reach::Named)
+    }
+
+    /// A new id of a push of this app with this reach.
+    pub fn issue_for(app: &AppId, reach: Reach) -> Self {
+        Self::seal(app, pages::next_id(UnixMillis::now(), reach), 0)
     }
 
     /// An id that looks like any other and is recognised as that of no message: for an answer
@@ -165,6 +171,11 @@ impl MessageId {
         let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ twist;
         bytes[14..].copy_from_slice(&checksum.to_be_bytes());
         Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Whom the message is for, as the id says itself; none of an id that was derived.
+    pub fn reach(&self) -> Option<Reach> {
+        pages::reach(&self.0)
     }
 
     /// The page on which the ledger keeps what became of the message if that is little, and what

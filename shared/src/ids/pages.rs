@@ -14,7 +14,7 @@
 //! | 0–5 | Unix time in milliseconds |
 //! | 6 | version, four random bits |
 //! | 7, 9, 10 | the page |
-//! | 8 | variant, six random bits |
+//! | 8 | variant, five random bits, and whether it is a broadcast |
 //! | 11 | the id's place among those of its page: no two of one issuer are ever equal |
 //! | 12, 13 | random |
 //! | 14, 15 | checksum |
@@ -38,8 +38,21 @@ const PAGE_IDS: u8 = 100;
 const VERSION: u8 = 0x70;
 const VARIANT: u8 = 0x80;
 
-/// The page that is being filled by this process.
-static FILLING: Mutex<Filling> = Mutex::new(Filling { page: [0; 3], window: 0, issued: PAGE_IDS });
+/// In byte 8: the message is a broadcast.
+const BROADCAST: u8 = 1;
+
+/// Whom a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reach {
+    /// Devices that it names.
+    Named,
+    /// All devices of its app, or those that its targeting finds.
+    Broadcast,
+}
+
+/// The pages that are being filled by this process: for named devices, and for broadcasts, whose
+/// entries are kept for another time.
+static FILLING: [Mutex<Filling>; 2] = [const { Mutex::new(Filling::NONE) }; 2];
 
 struct Filling {
     page: [u8; 3],
@@ -48,6 +61,8 @@ struct Filling {
 }
 
 impl Filling {
+    const NONE: Self = Self { page: [0; 3], window: 0, issued: PAGE_IDS };
+
     /// The next place: the page's bits, and how many were issued of it before.
     fn next(&mut self, now: UnixMillis) -> ([u8; 3], u8) {
         let window = now.0 >> WINDOW_BITS;
@@ -61,12 +76,17 @@ impl Filling {
 }
 
 /// A new id without its checksum.
-pub(super) fn next_id(now: UnixMillis) -> Uuid {
-    let (page, place) = FILLING.lock().unwrap_or_else(PoisonError::into_inner).next(now);
+pub(super) fn next_id(now: UnixMillis, reach: Reach) -> Uuid {
+    let [named, broadcasts] = &FILLING;
+    let (filling, bit) = match reach {
+        Reach::Named => (named, 0),
+        Reach::Broadcast => (broadcasts, BROADCAST),
+    };
+    let (page, place) = filling.lock().unwrap_or_else(PoisonError::into_inner).next(now);
     let [_, _, t0, t1, t2, t3, t4, t5] = now.0.to_be_bytes();
     let [r0, r1, r2, r3]: [u8; 4] = rand::rng().random();
     let [p0, p1, p2] = page;
-    let (r0, r1) = (VERSION | r0 & 0x0f, VARIANT | r1 & 0x3f);
+    let (r0, r1) = (VERSION | r0 & 0x0f, VARIANT | r1 & 0x3e | bit);
     Uuid::from_bytes([t0, t1, t2, t3, t4, t5, r0, p0, r1, p1, p2, place, r2, r3, 0, 0])
 }
 
@@ -95,6 +115,13 @@ pub(super) fn place(id: &Uuid) -> (Page, InPage) {
     }
 }
 
+/// Whom the message of an id is for, if the id says so.
+pub(super) fn reach(id: &Uuid) -> Option<Reach> {
+    let is_broadcast = id.as_bytes()[8] & BROADCAST != 0;
+    let reach = if is_broadcast { Reach::Broadcast } else { Reach::Named };
+    (id.get_version_num() == 7).then_some(reach)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +134,7 @@ mod tests {
 
     #[test]
     fn ids_of_one_window_fill_pages_one_after_the_other() {
-        let mut filling = Filling { page: [0; 3], window: 0, issued: PAGE_IDS };
+        let mut filling = Filling::NONE;
         let issued = issue(&mut filling, 250, UnixMillis(5));
         let mut pages: BTreeMap<[u8; 3], Vec<u8>> = BTreeMap::new();
         issued.iter().for_each(|(page, place)| pages.entry(*page).or_default().push(*place));
@@ -123,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_new_window_begins_a_new_page() {
-        let mut filling = Filling { page: [0; 3], window: 0, issued: PAGE_IDS };
+        let mut filling = Filling::NONE;
         let (first, _) = filling.next(UnixMillis(1));
         let end_of_window = UnixMillis((1 << WINDOW_BITS) - 1);
         assert_eq!(filling.next(end_of_window), (first, 1));
@@ -133,7 +160,7 @@ mod tests {
     #[test]
     fn an_id_is_a_uuid_of_version_7_and_says_its_page_and_place() {
         let now = UnixMillis(0x0123_4567_89ab);
-        let ids: BTreeSet<_> = (0..1000).map(|_| next_id(now)).collect();
+        let ids: BTreeSet<_> = (0..1000).map(|_| next_id(now, Reach::Named)).collect();
         assert_eq!(ids.len(), 1000);
         let mut places = BTreeSet::new();
         for id in &ids {
@@ -145,7 +172,12 @@ mod tests {
         assert_eq!(places.len(), 1000);
         let pages: BTreeSet<_> = places.iter().map(|(page, _)| *page).collect();
         assert!(pages.len() <= 12, "{}", pages.len());
+        let broadcast = next_id(now, Reach::Broadcast);
+        assert!(!pages.contains(&place(&broadcast).0), "broadcasts have pages of their own");
+        assert_eq!(reach(&broadcast), Some(Reach::Broadcast));
+        assert!(ids.iter().all(|id| reach(id) == Some(Reach::Named)));
         let derived = Uuid::new_v8([7; 16]);
+        assert_eq!(reach(&derived), None);
         assert_eq!(place(&derived).0, Page::Own(*derived.as_bytes()));
     }
 }

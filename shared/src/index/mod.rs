@@ -9,6 +9,7 @@
 //!   slices of a broadcast never overlap whatever happens to the devices in between.
 //! - No call reads or writes an unbounded amount: callers page.
 
+mod apart;
 mod recalling;
 pub mod redis;
 pub mod sqlite;
@@ -18,13 +19,17 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-pub use self::recalling::recall_everywhere;
+pub use self::apart::LedgerApart;
+pub use self::recalling::{horizon, recall_everywhere};
 use crate::{
     app::App,
     attributes::Attribute,
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
-    ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
+    ledger::{
+        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
+        Round,
+    },
     pace::{Take, Taken},
     targeting::Targeting,
     time::UnixMillis,
@@ -339,6 +344,36 @@ pub trait Ledger: Send + Sync {
     ) -> Result<RecallOutcome, IndexError>;
 }
 
+/// How much of the past the ledger keeps.
+#[async_trait]
+pub trait LedgerBounds: Send + Sync {
+    /// One round of keeping the ledger within `limit` bytes: measures it, and forgets closed
+    /// entries, the oldest first, if it holds more; never one that is open. The work of a round is
+    /// bounded. `now` tells which open entries nothing works on any more
+    /// ([`is_forgotten`](crate::report::is_forgotten)): these may be forgotten as well.
+    ///
+    /// Rounds of several programs at once forget no more than they must together, give or take
+    /// what one round forgets.
+    ///
+    /// # Errors
+    /// If the index did not answer; any part of the round may have been done.
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError>;
+
+    /// What the ledger held after the last round of any program; none before the first.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn history(&self) -> Result<Option<History>, IndexError>;
+
+    /// Until when messages were accepted of which entries beside this one's may have been forgotten
+    /// to keep the bound: one without an entry that was accepted no later is forgotten, as far as
+    /// can be told, and not one that waits for a worker. None if nothing was forgotten.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn forgotten_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError>;
+}
+
 /// How fast the devices of an app are sent to, by all workers together.
 #[async_trait]
 pub trait Pacing: Send + Sync {
@@ -352,7 +387,7 @@ pub trait Pacing: Send + Sync {
 
 /// An index engine.
 #[async_trait]
-pub trait Index: Apps + Devices + Ledger + Pacing + fmt::Debug {
+pub trait Index: Apps + Devices + Ledger + LedgerBounds + Pacing + fmt::Debug {
     /// Whether the server answers now.
     ///
     /// # Errors

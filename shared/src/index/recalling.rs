@@ -3,8 +3,22 @@
 use super::{Index, IndexError};
 use crate::{
     ids::{AppId, MessageId},
-    ledger::{RECALL_CHECK, Recall, RecallOutcome},
+    ledger::{Horizon, RECALL_CHECK, Recall, RecallOutcome, Retention},
+    time::UnixMillis,
 };
+
+/// Which messages without an entry may still wait for a worker.
+///
+/// # Errors
+/// If the index did not answer.
+pub async fn horizon(
+    index: &dyn Index,
+    message: &MessageId,
+    retention: Retention,
+) -> Result<Horizon, IndexError> {
+    let forgotten_until = index.forgotten_until(message).await?;
+    Ok(Horizon { retention, forgotten_until })
+}
 
 /// Recalls a message, and answers when every worker knows: then nothing of it is handed to a
 /// transport any more.
@@ -19,9 +33,11 @@ pub async fn recall_everywhere(
     index: &dyn Index,
     app: &AppId,
     message: &MessageId,
-    recall: &Recall,
+    at: UnixMillis,
+    retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
-    let outcome = index.recall(app, message, recall).await?;
+    let recall = Recall::new(app, message, at, horizon(index, message, retention).await?);
+    let outcome = index.recall(app, message, &recall).await?;
     let RecallOutcome::Recalled(entry) = outcome else { return Ok(outcome) };
     if entry.copy.is_some() && entry.is_closed() {
         return Ok(RecallOutcome::Recalled(entry));
@@ -45,7 +61,6 @@ mod tests {
             sqlite::{SqliteIndex, SqliteIndexSettings},
         },
         ledger::Opened,
-        time::UnixMillis,
     };
 
     #[tokio::test]
@@ -54,10 +69,10 @@ mod tests {
         let file = dir.path().join("index.sqlite3");
         let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
         let app: AppId = "app".parse().unwrap();
+        let retention = Retention::all(Duration::from_hours(1));
         let recalled_after = async |message: &MessageId| {
-            let recall = Recall::new(&app, message, UnixMillis::now(), Duration::from_hours(1));
-            let begun = Instant::now();
-            let outcome = recall_everywhere(&index, &app, message, &recall).await.unwrap();
+            let (begun, now) = (Instant::now(), UnixMillis::now());
+            let outcome = recall_everywhere(&index, &app, message, now, retention).await.unwrap();
             assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
             begun.elapsed()
         };

@@ -21,9 +21,11 @@
 //! - `outcomes`: what became of devices, and why
 //! - `record`: an entry in a few bytes
 //! - `recall`: the step that ends a message early
+//! - `history`: how much of the past is kept
 
 mod advance;
 mod entry;
+mod history;
 pub mod leftover;
 mod outcomes;
 mod partition;
@@ -34,6 +36,7 @@ mod state;
 pub use self::{
     advance::{Advance, Advanced, Counts},
     entry::{Entry, Opened, PartitionView},
+    history::{History, Horizon, Retention, Round},
     leftover::Leftover,
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
     partition::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Entry;
+use super::{Entry, Horizon};
 use crate::{
     ids::{AppId, MessageId, Origin},
     time::UnixMillis,
@@ -32,14 +32,14 @@ pub struct Ahead {
 }
 
 impl Recall {
-    /// A recall of this message at this time, where entries are kept for `retention`.
-    pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, retention: Duration) -> Self {
+    /// A recall of this message at this time.
+    pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, horizon: Horizon) -> Self {
         let accepted_at = match message.origin(app) {
-            Origin::Issued(then) => (at < then.plus(retention)).then_some(then),
+            Origin::Issued(_) => horizon.waits_since(app, message, at),
             Origin::Derived => Some(at),
             Origin::Foreign => None,
         };
-        let keep_until = at.plus(retention);
+        let keep_until = at.plus(horizon.retention.of_id(message));
         Self { at, ahead: accepted_at.map(|accepted_at| Ahead { accepted_at, keep_until }) }
     }
 }

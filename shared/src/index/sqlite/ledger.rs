@@ -6,8 +6,11 @@ use rusqlite::Connection;
 use super::{SqliteIndex, book::Book};
 use crate::{
     ids::{AppId, MessageId},
-    index::{IndexError, Ledger},
-    ledger::{Advance, Advanced, Entry, Opened, PartitionView, Plan, Recall, RecallOutcome},
+    index::{IndexError, Ledger, LedgerBounds},
+    ledger::{
+        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
+        Round,
+    },
     sqlite::StoreError,
     time::UnixMillis,
 };
@@ -76,5 +79,21 @@ impl Ledger for SqliteIndex {
     ) -> Result<RecallOutcome, IndexError> {
         let (app, recall) = (app.clone(), *recall);
         self.write_book(message, move |book| book.recall(&app, &recall)).await
+    }
+}
+
+#[async_trait]
+impl LedgerBounds for SqliteIndex {
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
+        let history = History { measured_at: now, bytes: 0, limit, oldest: None, forgotten: 0 };
+        Ok(Round { history, more: false })
+    }
+
+    async fn history(&self) -> Result<Option<History>, IndexError> {
+        Ok(None)
+    }
+
+    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        Ok(None)
     }
 }

@@ -23,11 +23,12 @@ pub(super) use self::records::{Swaps, swaps};
 use super::{RedisIndex, keys::MessageKeys};
 use crate::{
     ids::{AppId, MessageId, Origin},
-    index::{IndexError, Ledger},
+    index::{IndexError, Ledger, LedgerBounds},
     ledger::{
-        Advance, Advanced, Entry, Opened, PartitionState, PartitionView, Plan, Recall,
-        RecallOutcome, record,
+        Advance, Advanced, Entry, History, Opened, PartitionState, PartitionView, Plan, Recall,
+        RecallOutcome, Round, record,
     },
+    time::UnixMillis,
 };
 
 /// An entry is kept at least this long after it was begun, however late that was: its message is
@@ -311,5 +312,21 @@ impl Ledger for RedisIndex {
             }
         }
         Err(contended())
+    }
+}
+
+#[async_trait]
+impl LedgerBounds for RedisIndex {
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
+        let history = History { measured_at: now, bytes: 0, limit, oldest: None, forgotten: 0 };
+        Ok(Round { history, more: false })
+    }
+
+    async fn history(&self) -> Result<Option<History>, IndexError> {
+        Ok(None)
+    }
+
+    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        Ok(None)
     }
 }
