@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use push_fanout_worker::{
-    BulkLimits, ClosingLimits, Dependencies, LaneHealth, Metrics, PlanLimits, RetryLimits,
-    RetryPolicy, RunLimits, Transports, WorkerSettings,
+    BulkLimits, ClosingLimits, Dependencies, LaneHealth, LedgerLimits, Metrics, PlanLimits,
+    RetryLimits, RetryPolicy, RunLimits, Transports, WorkerSettings,
 };
 use push_shared::{device::TransportKind, ledger::Retention};
 

@@ -11,6 +11,7 @@ use push_shared::{
         Index,
         redis::{RedisIndex, RedisSettings},
     },
+    ledger::Retention,
     queue::{
         Lane, Queue,
         amqp::{AmqpQueue, AmqpSettings},
@@ -130,6 +131,6 @@ impl Service {
 fn settings(flags: &[&str]) -> Settings {
     let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
     let mut mistakes = Mistakes::default();
-    let settings = cli.ingest.check(Some(Duration::from_hours(1)), &mut mistakes);
+    let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut mistakes);
     mistakes.finish(settings).unwrap()
 }
