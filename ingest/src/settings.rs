@@ -337,7 +337,7 @@ mod tests {
     fn check(flags: &[&str]) -> Result<Settings, Mistakes> {
         let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
         let mut mistakes = Mistakes::default();
-        let settings = cli.args.check(Some(Duration::from_secs(60)), &mut mistakes);
+        let settings = cli.args.check(Some(Retention::all(Duration::from_secs(60))), &mut mistakes);
         mistakes.finish(settings)
     }
 

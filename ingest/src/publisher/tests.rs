@@ -11,6 +11,7 @@ use push_shared::{
     envelope::encode_job,
     ids::MessageId,
     index::{Index, sqlite::SqliteIndex},
+    ledger::Retention,
     message::{Audience, Payload},
     queue::{Consumer, DeadLetter, QueueError, SampleSize},
     secret::Secret,
@@ -463,7 +464,7 @@ async fn a_publisher_that_fails_ends_the_service_after_everybody_is_answered() {
     }
     let settings = Cli::parse_from(["ingest"])
         .args
-        .check(Some(Duration::from_secs(60)), &mut Mistakes::default())
+        .check(Some(Retention::all(Duration::from_secs(60))), &mut Mistakes::default())
         .unwrap();
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("index");
