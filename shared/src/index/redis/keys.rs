@@ -124,6 +124,10 @@ impl ShardKeys {
         format!("{}:r{chunk}", self.base)
     }
 
+    pub(super) fn bucket(&self, bucket: u32) -> String {
+        format!("{}:m{bucket}", self.base)
+    }
+
     pub(super) fn newest(&self) -> String {
         format!("{}:n", self.base)
     }

@@ -58,6 +58,9 @@ pub(super) const MAX_SLOTS: u32 = 1 << 26;
 /// told apart by their records.
 pub(super) const TAG_LEN: usize = 5;
 
+/// Bytes of an entry of a bucket: a tag, and the slot as a big-endian number.
+pub(super) const ENTRY_LEN: usize = TAG_LEN + 4;
+
 /// Where a client id belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -74,6 +77,15 @@ impl Place {
         let mut place = Self { shard: u32::from(first) % SHARDS, tag: [0; TAG_LEN] };
         place.tag.copy_from_slice(&tag[..TAG_LEN]);
         place
+    }
+
+    /// The bucket of the client in a shard that has so many: linear hashing over the smallest power
+    /// of two that is not below their number.
+    pub(super) fn bucket(&self, buckets: u32) -> u32 {
+        let [a, b, c, d, _] = self.tag;
+        let span = buckets.checked_next_power_of_two().unwrap_or(1 << 31);
+        let bucket = u32::from_be_bytes([a, b, c, d]) % span;
+        if bucket < buckets { bucket } else { bucket - span / 2 }
     }
 
     /// An order in which the clients of a shard, and those of a bucket, stand together, however
@@ -125,13 +137,7 @@ mod tests {
         let mut places: Vec<_> = (0..2000).map(|n| Place { shard: 0, ..place(n) }).collect();
         places.sort_by_key(Place::storage_order);
         for buckets in [1_u32, 2, 3, 8, 11, 100] {
-            let span = buckets.next_power_of_two();
-            let mut runs: Vec<u32> = Vec::new();
-            for place in &places {
-                let [a, b, c, d, _] = place.tag;
-                let low = u32::from_be_bytes([a, b, c, d]) % span;
-                runs.push(if low < buckets { low } else { low - span / 2 });
-            }
+            let mut runs: Vec<u32> = places.iter().map(|place| place.bucket(buckets)).collect();
             runs.dedup();
             let mut each = runs.clone();
             each.sort_unstable();

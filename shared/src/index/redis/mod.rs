@@ -33,7 +33,7 @@ use self::{
     keys::Keys,
     ledger::{Swaps, swaps},
     link::{Link, Server},
-    lookup::{Lookups, lookups},
+    lookup::{BucketCounts, Lookups, lookups},
     scripts::Scripts,
 };
 use super::{Finding, Index, IndexError};
@@ -74,6 +74,7 @@ pub struct RedisIndex {
 struct Access {
     scripts: Arc<Scripts>,
     link: Arc<Link>,
+    buckets: Arc<BucketCounts>,
 }
 
 impl RedisIndex {
@@ -91,7 +92,11 @@ impl RedisIndex {
         let keys = Keys::new(namespace);
         let scripts = Arc::new(Scripts::new());
         let quick = Arc::new(Link::new(server.clone(), settings));
-        let access = Access { scripts: Arc::clone(&scripts), link: Arc::clone(&quick) };
+        let access = Access {
+            scripts: Arc::clone(&scripts),
+            link: Arc::clone(&quick),
+            buckets: Arc::new(lookup::bucket_counts()),
+        };
         let index = Self {
             keys: keys.clone(),
             scripts,

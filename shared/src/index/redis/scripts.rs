@@ -108,7 +108,6 @@ macro_rules! scripts {
 
 scripts! {
     register: of_shard("scripts/register.lua"),
-    find: of_shard("scripts/find.lua"),
     remove: of_shard("scripts/remove.lua"),
     drop: of_shard("scripts/drop.lua"),
     intern: new("scripts/intern.lua"),
