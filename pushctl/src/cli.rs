@@ -112,7 +112,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Doctor(args) => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(&args, &*queue, &*index, out).await;
+            let result = doctor::run(&args, &*queue, &*index, urls.ledger_retention, out).await;
             queue.close().await;
             result
         }

@@ -1,10 +1,12 @@
 //! `pushctl doctor`: looks at the engines and says what would cost memory, safety or messages.
 
 mod backlog;
+mod history;
 
 use anyhow::bail;
 use push_shared::{
     index::{Finding, Index, Level},
+    ledger::Retention,
     queue::{Lane, Queue, QueueError, SampleSize},
     time::UnixMillis,
 };
@@ -34,6 +36,7 @@ pub async fn run(
     args: &DoctorArgs,
     queue: &dyn Queue,
     index: &dyn Index,
+    retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
     let size = SampleSize { messages: args.backlog_sample, bytes: SAMPLE_BYTES };
@@ -53,6 +56,10 @@ pub async fn run(
         Ok(more) => findings.extend(more),
         Err(error) => findings.push(finding(Level::Error, "index", chain(&error))),
     }
+    findings.push(match index.history().await {
+        Ok(history) => history::of(history, retention, UnixMillis::now()),
+        Err(error) => finding(Level::Error, "ledger", chain(&error)),
+    });
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
     for finding in &findings {
         let mark = match finding.level {

@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-pub use self::pages::{InPage, Page, Reach};
+pub use self::pages::{InPage, Page, Reach, Window};
 use crate::{text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the text is for the person who sent it.
@@ -182,6 +182,11 @@ impl MessageId {
     /// tells it from the others there.
     pub fn place(&self) -> (Page, InPage) {
         pages::place(&self.0)
+    }
+
+    /// The id that is at this place.
+    pub fn at(page: Page, in_page: InPage) -> Self {
+        Self(pages::id_at(page, in_page))
     }
 
     /// The id as a UUID.

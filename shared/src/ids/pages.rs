@@ -56,16 +56,16 @@ static FILLING: [Mutex<Filling>; 2] = [const { Mutex::new(Filling::NONE) }; 2];
 
 struct Filling {
     page: [u8; 3],
-    window: u64,
+    window: Window,
     issued: u8,
 }
 
 impl Filling {
-    const NONE: Self = Self { page: [0; 3], window: 0, issued: PAGE_IDS };
+    const NONE: Self = Self { page: [0; 3], window: Window(0), issued: PAGE_IDS };
 
     /// The next place: the page's bits, and how many were issued of it before.
     fn next(&mut self, now: UnixMillis) -> ([u8; 3], u8) {
-        let window = now.0 >> WINDOW_BITS;
+        let window = Window::of(now);
         if self.issued >= PAGE_IDS || self.window != window {
             *self = Self { page: rand::rng().random(), window, issued: 0 };
         }
@@ -90,11 +90,27 @@ pub(super) fn next_id(now: UnixMillis, reach: Reach) -> Uuid {
     Uuid::from_bytes([t0, t1, t2, t3, t4, t5, r0, p0, r1, p1, p2, place, r2, r3, 0, 0])
 }
 
+/// A span of time in which ids share pages, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Window(pub u64);
+
+impl Window {
+    /// The one that this time is in.
+    pub const fn of(time: UnixMillis) -> Self {
+        Self(time.0 >> WINDOW_BITS)
+    }
+
+    /// When it begins.
+    pub const fn start(self) -> UnixMillis {
+        UnixMillis(self.0 << WINDOW_BITS)
+    }
+}
+
 /// Where the ledger keeps what became of a message, as its id says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Page {
-    /// That of the ids with this window and these bits.
-    Shared(u64, [u8; 3]),
+    /// That of the ids with this reach, window, and bits.
+    Shared(Reach, Window, [u8; 3]),
     /// One of its own: the id says nothing of when it was accepted.
     Own([u8; 16]),
 }
@@ -107,11 +123,23 @@ pub(super) fn place(id: &Uuid) -> (Page, InPage) {
     let bytes = *id.as_bytes();
     let [t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, d, e, f, g] = bytes;
     let in_page = [t3, t4, t5, a, b, c, d, e, f, g];
-    if id.get_version_num() == 7 {
-        let time = u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]);
-        (Page::Shared(time >> WINDOW_BITS, [p0, p1, p2]), in_page)
-    } else {
-        (Page::Own(bytes), in_page)
+    match reach(id) {
+        Some(reach) => {
+            let time = u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]);
+            (Page::Shared(reach, Window::of(UnixMillis(time)), [p0, p1, p2]), in_page)
+        }
+        None => (Page::Own(bytes), in_page),
+    }
+}
+
+/// The id of which [`place`] says this.
+pub(super) fn id_at(page: Page, [t3, t4, t5, a, b, c, d, e, f, g]: InPage) -> Uuid {
+    match page {
+        Page::Shared(_, window, [p0, p1, p2]) => {
+            let [.., t0, t1, t2, _, _, _] = window.start().0.to_be_bytes();
+            Uuid::from_bytes([t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, d, e, f, g])
+        }
+        Page::Own(bytes) => Uuid::from_bytes(bytes),
     }
 }
 
@@ -166,7 +194,14 @@ mod tests {
         for id in &ids {
             assert_eq!((id.get_version_num(), id.get_variant()), (7, uuid::Variant::RFC4122));
             let (page, in_page) = place(id);
-            assert!(matches!(page, Page::Shared(window, _) if window == now.0 >> WINDOW_BITS));
+            assert!(
+                page == Page::Shared(
+                    Reach::Named,
+                    Window::of(now),
+                    [id.as_bytes()[7], id.as_bytes()[9], id.as_bytes()[10]]
+                )
+            );
+            assert_eq!(id_at(page, in_page), *id);
             places.insert((page, in_page));
         }
         assert_eq!(places.len(), 1000);

@@ -137,33 +137,41 @@ pub fn encode(entry: &Entry) -> Option<Vec<u8>> {
     Some(record)
 }
 
+/// What stands in front of the counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Front {
+    /// The message was recalled.
+    pub recalled: bool,
+    /// Its copy.
+    pub copy: u64,
+    /// The state of its partition.
+    pub state: PartitionState,
+    /// When it was accepted.
+    pub accepted_at: UnixMillis,
+    /// When it expires.
+    pub expires_at: UnixMillis,
+}
+
+/// Reads the front of a record, whosever the message is.
+///
+/// # Errors
+/// If it is none. That of an entry that is kept elsewhere is none either.
+pub fn front(message: &MessageId, record: &[u8]) -> Result<Front, BadRecord> {
+    Reader(record).front(message)
+}
+
 /// Reads a record.
 ///
 /// # Errors
 /// If it is none. One of an entry that is kept elsewhere is none either.
 pub fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, BadRecord> {
     let mut rest = Reader(record);
-    let recalled = match rest.byte()? {
-        0 => false,
-        RECALLED => true,
-        _ => return Err(BadRecord),
-    };
-    let copy = rest.number()?;
-    let state = rest.state()?;
-    let base = message.time().unwrap_or_default().0;
-    let accepted = rest.number()?;
-    let (distance, is_before) = (accepted >> 1, accepted & 1 == 1);
-    let accepted_at =
-        if is_before { base.checked_sub(distance) } else { base.checked_add(distance) };
-    let accepted_at = UnixMillis(accepted_at.ok_or(BadRecord)?);
-    let life = rest.number()?;
-    let life = if life & 1 == 1 { Some(life >> 1) } else { (life >> 1).checked_mul(1000) };
-    let expires_at = life.and_then(|life| accepted_at.0.checked_add(life)).ok_or(BadRecord)?;
+    let Front { recalled, copy, state, accepted_at, expires_at } = rest.front(message)?;
     let mut entry = Entry {
         message_id: *message,
         app_id: app.clone(),
         accepted_at,
-        expires_at: Some(UnixMillis(expires_at)),
+        expires_at: Some(expires_at),
         copy: Some(copy),
         recalled_at: None,
         plan: Some(Plan::named()),
@@ -231,6 +239,25 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
+    fn front(&mut self, message: &MessageId) -> Result<Front, BadRecord> {
+        let recalled = match self.byte()? {
+            0 => false,
+            RECALLED => true,
+            _ => return Err(BadRecord),
+        };
+        let (copy, state) = (self.number()?, self.state()?);
+        let base = message.time().unwrap_or_default().0;
+        let accepted = self.number()?;
+        let (distance, is_before) = (accepted >> 1, accepted & 1 == 1);
+        let accepted_at =
+            if is_before { base.checked_sub(distance) } else { base.checked_add(distance) };
+        let accepted_at = UnixMillis(accepted_at.ok_or(BadRecord)?);
+        let life = self.number()?;
+        let life = if life & 1 == 1 { Some(life >> 1) } else { (life >> 1).checked_mul(1000) };
+        let expires_at = life.and_then(|life| accepted_at.0.checked_add(life)).ok_or(BadRecord)?;
+        Ok(Front { recalled, copy, state, accepted_at, expires_at: UnixMillis(expires_at) })
+    }
+
     fn byte(&mut self) -> Result<u8, BadRecord> {
         let (first, rest) = self.0.split_first().ok_or(BadRecord)?;
         self.0 = rest;

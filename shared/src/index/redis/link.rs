@@ -224,10 +224,12 @@ impl Link {
     /// Sends commands that only read, on keys of one hash tag, in this order; as one step if the
     /// pipeline is atomic.
     pub(super) async fn read_all(&self, pipe: &Pipeline) -> Result<Vec<Value>, IndexError> {
-        match self.execute_again(Request::Pipeline(pipe)).await? {
-            Value::Array(answers) if answers.len() == pipe.len() => Ok(answers),
-            _ => Err(IndexError::Corrupt("a pipeline's answer has another length".to_owned())),
-        }
+        answers_of(self.execute_again(Request::Pipeline(pipe)).await?, pipe)
+    }
+
+    /// Sends commands that may do something, on keys of one hash tag, in this order.
+    pub(super) async fn commands(&self, pipe: &Pipeline) -> Result<Vec<Value>, IndexError> {
+        answers_of(self.execute(Request::Pipeline(pipe)).await?, pipe)
     }
 
     /// Asks every node that holds data: its address and its answer. A single server has no
@@ -340,6 +342,13 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = if self.is_cluster() { "Redis Cluster" } else { "Redis" };
         f.debug_tuple("Link").field(&server).finish()
+    }
+}
+
+fn answers_of(answer: Value, pipe: &Pipeline) -> Result<Vec<Value>, IndexError> {
+    match answer {
+        Value::Array(answers) if answers.len() == pipe.len() => Ok(answers),
+        _ => Err(IndexError::Corrupt("a pipeline's answer has another length".to_owned())),
     }
 }
 

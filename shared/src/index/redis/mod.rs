@@ -63,6 +63,8 @@ pub struct RedisIndex {
     bulk: Link,
     remembered: Remembered,
     access: Access,
+    /// Tells this program from others.
+    program: u64,
     /// Changes of ledger records, in groups.
     swaps: Swaps,
     /// Lookups of devices, in groups.
@@ -103,6 +105,7 @@ impl RedisIndex {
             quick,
             bulk: Link::new(server, settings),
             remembered: dictionary::remembered(),
+            program: rand::random::<u64>() >> 1,
             swaps: swaps(access.clone()),
             lookups: lookups(access.clone(), keys),
             access,

@@ -12,7 +12,7 @@
 //! - makes its decisions on what it read before it writes;
 //! - begins to write with a command that is refused without memory (`SET`, `MSET`, `HSET`,
 //!   `SADD`), so that a server without memory refuses all of it. What begins with a removal is
-//!   let through whole: `drop`, and `open` where it takes the place of another entry.
+//!   let through whole: `drop`, `forget`, and `open` where it takes the place of another entry.
 //!
 //! Two things can still end a script halfway: a user of Redis who may call some of its commands
 //! and not others, and a slot of a cluster that is being moved, when a part of the keys is at
@@ -22,9 +22,10 @@
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
 use super::{failure::CORRUPT, keys::SHARD_KEYS_LUA, layout::constants_lua, link::Link};
-use crate::index::IndexError;
+use crate::{ids::Window, index::IndexError};
 
 const SHARD_LUA: &str = include_str!("scripts/shard.lua");
+const PAGES_LUA: &str = include_str!("scripts/pages.lua");
 
 /// A script and its hash.
 #[derive(Debug)]
@@ -42,6 +43,12 @@ impl Script {
     /// A script that works on the keys of a shard.
     fn of_shard(text: &str) -> Self {
         Self::new(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+    }
+
+    /// A script that may begin a page of the ledger.
+    fn of_page(text: &str) -> Self {
+        let window = Window(1).start().0;
+        Self::new(&format!("local WINDOW = {window}\n{PAGES_LUA}{text}"))
     }
 
     /// A script that can find what is stored unreadable.
@@ -114,11 +121,12 @@ scripts! {
     create_app: new("scripts/create_app.lua"),
     update_app: new("scripts/update_app.lua"),
     remove_app: new("scripts/remove_app.lua"),
-    open: new("scripts/open.lua"),
+    open: of_page("scripts/open.lua"),
     plan: new("scripts/plan.lua"),
     advance: of_entry("scripts/advance.lua"),
-    recall: new("scripts/recall.lua"),
-    swap: new("scripts/swap.lua"),
+    recall: of_page("scripts/recall.lua"),
+    swap: of_page("scripts/swap.lua"),
+    forget: of_page("scripts/forget.lua"),
     promote: new("scripts/promote.lua"),
     demote: new("scripts/demote.lua"),
     take_pace: new("scripts/take_pace.lua"),

@@ -9,6 +9,7 @@
 //!
 //! A page is kept until the last of its entries may be forgotten.
 
+mod bounds;
 mod records;
 mod rich;
 
@@ -23,12 +24,11 @@ pub(super) use self::records::{Swaps, swaps};
 use super::{RedisIndex, keys::MessageKeys};
 use crate::{
     ids::{AppId, MessageId, Origin},
-    index::{IndexError, Ledger, LedgerBounds},
+    index::{IndexError, Ledger},
     ledger::{
-        Advance, Advanced, Entry, History, Opened, PartitionState, PartitionView, Plan, Recall,
-        RecallOutcome, Round, record,
+        Advance, Advanced, Entry, Opened, PartitionState, PartitionView, Plan, Recall,
+        RecallOutcome, record,
     },
-    time::UnixMillis,
 };
 
 /// An entry is kept at least this long after it was begun, however late that was: its message is
@@ -266,7 +266,7 @@ impl Ledger for RedisIndex {
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
         let keys = self.keys.message(message);
         let ask = |pipe: &mut Pipeline| {
-            pipe.cmd("HGETALL").arg(&keys.entry);
+            pipe.cmd("HGETALL").arg(keys.entry());
         };
         let entry = match self.look(&keys, ask).await? {
             (Some(record), _) if !record::is_stub(&record) => {
@@ -312,21 +312,5 @@ impl Ledger for RedisIndex {
             }
         }
         Err(contended())
-    }
-}
-
-#[async_trait]
-impl LedgerBounds for RedisIndex {
-    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
-        let history = History { measured_at: now, bytes: 0, limit, oldest: None, forgotten: 0 };
-        Ok(Round { history, more: false })
-    }
-
-    async fn history(&self) -> Result<Option<History>, IndexError> {
-        Ok(None)
-    }
-
-    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        Ok(None)
     }
 }

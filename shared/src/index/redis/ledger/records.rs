@@ -11,7 +11,11 @@ use crate::{
     ids::InPage,
     index::{
         IndexError,
-        redis::{Access, keys::MessageKeys, reply},
+        redis::{
+            Access,
+            keys::{MessageKeys, PartKeys},
+            reply,
+        },
     },
 };
 
@@ -103,7 +107,7 @@ async fn swap_page(
     page: &str,
     swaps: Vec<&Swap>,
 ) -> Result<Vec<(usize, Option<Vec<u8>>)>, IndexError> {
-    let mut call = access.scripts.swap.call(&[page]);
+    let mut call = access.scripts.swap.call(&[page, &PartKeys::pages_of(page)]);
     let longest = |part: fn(&Swap) -> u64| swaps.iter().map(|swap| part(swap)).max().unwrap_or(0);
     call.arg(longest(|swap| swap.keep.0)).arg(longest(|swap| swap.keep.1)).arg(LONGEST);
     for Swap { field, expected, head, behind, .. } in swaps {

@@ -210,7 +210,7 @@ impl RedisIndex {
         opened: &Opened,
         replaced: Option<&[u8]>,
     ) -> Result<Stored, IndexError> {
-        let mut open = self.scripts.open.call(&[&keys.entry, &keys.page]);
+        let mut open = self.scripts.open.call(&[&keys.entry(), &keys.page, &keys.rich_pages()]);
         open.arg(opened.keep_until.0).arg(KEEP_AT_LEAST.as_secs() * 1000);
         open.arg(opened.replaces.map(|copy| copy.to_string()).unwrap_or_default());
         open.arg(&keys.field).arg(&record::STUB).arg(replaced.unwrap_or_default());
@@ -226,7 +226,7 @@ impl RedisIndex {
         keys: &MessageKeys,
         step: &Advance,
     ) -> Result<Advanced, IndexError> {
-        let mut advance = self.scripts.advance.call(&[&keys.entry, &keys.page]);
+        let mut advance = self.scripts.advance.call(&[&keys.entry(), &keys.page]);
         let number = step.partition;
         advance.arg(step.copy).arg(format!("{STATE}{number}"));
         // A partition that was never claimed has no field.
@@ -256,7 +256,7 @@ impl RedisIndex {
         message: &MessageId,
         recall: &Recall,
     ) -> Result<Stored, IndexError> {
-        let mut call = self.scripts.recall.call(&[&keys.entry, &keys.page]);
+        let mut call = self.scripts.recall.call(&[&keys.entry(), &keys.page, &keys.rich_pages()]);
         call.arg(app.as_str()).arg(recall.at.0).arg(PartitionState::ENDED.to_string());
         call.arg(&keys.field).arg(&record::STUB);
         if let Some(ahead) = recall.ahead {
@@ -270,7 +270,7 @@ impl RedisIndex {
         keys: &MessageKeys,
         plan: &Plan,
     ) -> Result<Option<Plan>, IndexError> {
-        let mut store = self.scripts.plan.call(&[&keys.entry]);
+        let mut store = self.scripts.plan.call(&[&keys.entry()]);
         match store.arg(plan_text(plan)?).arg(plan.partitions.len()).run(&self.quick).await? {
             Value::Nil => Ok(None),
             json => read_plan(&reply::text(json)?).map(Some),
@@ -285,7 +285,7 @@ impl RedisIndex {
         entry: &Entry,
         keep_until: Option<UnixMillis>,
     ) -> Result<bool, IndexError> {
-        let mut promote = self.scripts.promote.call(&[&keys.page, &keys.entry]);
+        let mut promote = self.scripts.promote.call(&[&keys.page, &keys.entry()]);
         promote.arg(&keys.field).arg(record).arg(&record::STUB);
         promote.arg(keep_until.map_or(0, |at| at.0));
         for (field, value) in fields_of(entry)? {
@@ -302,13 +302,13 @@ impl RedisIndex {
         message: &MessageId,
     ) -> Result<(), IndexError> {
         let mut get = redis::cmd("HGETALL");
-        get.arg(&keys.entry);
+        get.arg(keys.entry());
         let entry = read(message, self.quick.read(&get).await?)?;
         // A record does not say whose it is.
         let Some(entry) = entry.filter(|entry| entry.app_id == *app) else { return Ok(()) };
         let record = record::encode(&entry).filter(|record| record.len() <= LONGEST);
         let Some(record) = record else { return Ok(()) };
-        let mut demote = self.scripts.demote.call(&[&keys.page, &keys.entry]);
+        let mut demote = self.scripts.demote.call(&[&keys.page, &keys.entry()]);
         demote.arg(&keys.field).arg(&record::STUB).arg(record);
         demote.arg(format!("{STATE}0")).arg(PartitionState::ENDED.to_string());
         demote.arg(entry.recalled_at.map(|at| at.0.to_string()).unwrap_or_default());
@@ -318,7 +318,7 @@ impl RedisIndex {
 
 /// Adds the reading of a partition to a pipeline.
 pub(super) fn ask_for_partition(pipe: &mut redis::Pipeline, keys: &MessageKeys, number: u32) {
-    pipe.cmd("HMGET").arg(&keys.entry).arg("app").arg("copy").arg("recalled_at");
+    pipe.cmd("HMGET").arg(keys.entry()).arg("app").arg("copy").arg("recalled_at");
     pipe.arg(format!("{STATE}{number}")).arg(format!("{LEFTOVERS}{number}"));
 }
 

@@ -1,5 +1,5 @@
 -- Begins a ledger entry with fields of its own unless there is one. KEYS[1]: the entry; KEYS[2]: its
--- page. ARGV: when it may be forgotten and the shortest time it is kept, both in milliseconds; the
+-- page; KEYS[3]: the list of pages. ARGV: when it may be forgotten and the shortest time it is kept, both in milliseconds; the
 -- copy whose entry is replaced, or nothing; the field of its record, what says there that the entry
 -- has fields of its own, and the record that it replaces, or nothing; then fields and values, the
 -- app first. Answers the entry, or the record if the page has another one.
@@ -16,13 +16,10 @@ if not copy or (copy == ARGV[3] and not recalled) then
   local app = redis.call('HGET', KEYS[1], 'app')
   if copy or (app and app ~= ARGV[8]) then redis.call('DEL', KEYS[1]) end
   redis.call('HSET', KEYS[1], unpack(ARGV, 7))
-  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000
+  local added = redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
+  local now = clock()
   local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
   redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
-  if redis.call('PTTL', KEYS[2]) < wanted - now then
-    redis.call('PEXPIREAT', KEYS[2], string.format('%d', wanted))
-  end
+  keep_page(KEYS[2], KEYS[3], redis.call('HLEN', KEYS[2]) == added, wanted, now)
 end
 return redis.call('HGETALL', KEYS[1])

@@ -1,6 +1,6 @@
 -- Recalls a message unless every device of it is settled. One that expired and was sent to no device
 -- can be recalled all the same: another copy of it may still be waiting. KEYS[1]: the entry; KEYS[2]:
--- its page. ARGV: the app, the time, the state of a partition that has ended, the field of the
+-- its page; KEYS[3]: the list of pages. ARGV: the app, the time, the state of a partition that has ended, the field of the
 -- entry's record, and what says there that the entry has fields of its own; and, for a message that
 -- may have no entry yet, when it was accepted and when its recall may be forgotten. Answers the
 -- entry, empty if the app has none with this id; or its record, if it is kept as one.
@@ -33,10 +33,9 @@ if record and record ~= ARGV[5] then return record end
 if ARGV[6] and redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('HSET', KEYS[1], 'app', ARGV[1], 'accepted_at', ARGV[6], 'recalled_at', ARGV[2])
   redis.call('PEXPIREAT', KEYS[1], ARGV[7])
-  redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  if redis.call('PTTL', KEYS[2]) < redis.call('PTTL', KEYS[1]) then
-    redis.call('PEXPIREAT', KEYS[2], ARGV[7])
-  end
+  local added = redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
+  local is_new = redis.call('HLEN', KEYS[2]) == added
+  keep_page(KEYS[2], KEYS[3], is_new, tonumber(ARGV[7]), clock())
 end
 if redis.call('HGET', KEYS[1], 'app') ~= ARGV[1] then return {} end
 if not is_closed() or is_unsent() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end

@@ -1,8 +1,8 @@
 -- Changes records of one page of the ledger, each only if it still begins as expected. KEYS[1]: the
--- page. ARGV: until when the page is kept at least (0 leaves that as it is), and the shortest time
--- it is kept from now on, in milliseconds; the longest record; then of each change its field, how its record
--- begins now (empty: there is none), how it begins then, and what is written behind it. No field
--- comes twice.
+-- page; KEYS[2]: the list of pages. ARGV: until when the page is kept at least (0 leaves that as it
+-- is), and the shortest time it is kept from now on, in milliseconds; the longest record; then of each
+-- change its field, how its record begins now (empty: there is none), how it begins then, and what
+-- is written behind it. No field comes twice.
 --
 -- Answers nothing if all took effect; otherwise of each that did not its number, from 0, and the
 -- record as it is, empty if there is none.
@@ -28,13 +28,13 @@ for number, field in ipairs(fields) do
     refused[#refused + 1] = record or ''
   end
 end
-if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end
-if #set > 0 and ARGV[1] ~= '0' then
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
-  if redis.call('PTTL', KEYS[1]) < wanted - now then
-    redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
+if #set > 0 then
+  local added = redis.call('HSET', KEYS[1], unpack(set))
+  if ARGV[1] ~= '0' then
+    local now = clock()
+    local is_new = redis.call('HLEN', KEYS[1]) == added
+    local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+    keep_page(KEYS[1], KEYS[2], is_new, wanted, now)
   end
 end
 return refused

@@ -1,0 +1,122 @@
+//! How far back the ledger reaches, and when its bound in bytes will make it shorter.
+
+use std::time::Duration;
+
+use indicatif::{HumanBytes, HumanDuration};
+use push_shared::{
+    index::{Finding, Level},
+    ledger::{History, Retention},
+    time::UnixMillis,
+};
+
+use super::finding;
+
+/// From this part of its limit on the ledger is said to come near it.
+const NEAR: u64 = 80;
+
+const SUBJECT: &str = "ledger";
+
+/// What is to be said of the ledger. `history` is what a worker found last, if any did.
+pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
+    let Some(History { measured_at, bytes, limit, oldest, forgotten }) = history else {
+        let detail = "not measured yet: a worker does that every --ledger-check";
+        return finding(Level::Ok, SUBJECT, detail);
+    };
+    let age = now.since(measured_at);
+    let reach = oldest.map_or(Duration::ZERO, |oldest| measured_at.since(oldest));
+    let mut detail = format!(
+        "{} of {}, reaches back {}",
+        HumanBytes(bytes),
+        HumanBytes(limit),
+        HumanDuration(reach)
+    );
+    if age > Duration::from_mins(10) {
+        detail.push_str(&format!(" (measured {} ago: does a worker run?)", HumanDuration(age)));
+    }
+    let longest = retention.named.max(retention.broadcast);
+    // As long as entries are begun as they were since the oldest one.
+    let at_limit =
+        Duration::try_from_secs_f64(reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64);
+    let at_limit = at_limit.unwrap_or(Duration::MAX);
+    let is_full = bytes.saturating_mul(100) >= limit.saturating_mul(NEAR);
+    if forgotten > 0 && is_full && reach < longest {
+        detail.push_str(&format!(
+            "; {forgotten} entries were forgotten for its limit: raise --ledger-limit, or keep less \
+             with --ledger-retention-named and --ledger-retention"
+        ));
+        return finding(Level::Warning, SUBJECT, detail);
+    }
+    if at_limit < longest && bytes > 0 && !reach.is_zero() {
+        detail.push_str(&format!(
+            "; at this rate its limit is reached in {} and history then reaches back {} only: \
+             raise --ledger-limit",
+            HumanDuration(at_limit.saturating_sub(reach)),
+            HumanDuration(at_limit)
+        ));
+        let level = if is_full { Level::Warning } else { Level::Ok };
+        return finding(level, SUBJECT, detail);
+    }
+    finding(Level::Ok, SUBJECT, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+    const KEPT: Retention =
+        Retention { named: Duration::from_hours(48), broadcast: Duration::from_hours(168) };
+
+    fn said(bytes: u64, reach: Duration, forgotten: u64) -> (Level, String) {
+        let now = UnixMillis(1_700_000_000_000);
+        let oldest = Some(UnixMillis(now.0 - reach.as_millis() as u64));
+        let history = History { measured_at: now, bytes, limit: 1 << 30, oldest, forgotten };
+        let Finding { level, detail, .. } = of(Some(history), KEPT, now);
+        (level, detail)
+    }
+
+    #[test]
+    fn a_ledger_that_stays_below_its_limit_is_as_it_should_be() {
+        let (level, detail) = said(1 << 20, DAY, 0);
+        assert_eq!(
+            (level, detail.as_str()),
+            (Level::Ok, "1.00 MiB of 1.00 GiB, reaches back 24 hours")
+        );
+        let detail = of(None, KEPT, UnixMillis(5)).detail;
+        assert!(detail.starts_with("not measured yet"), "{detail}");
+    }
+
+    #[test]
+    fn one_that_grows_so_fast_that_its_limit_will_cut_history_says_when() {
+        let (level, detail) = said(1 << 29, DAY, 0);
+        assert_eq!(level, Level::Ok);
+        assert!(
+            detail.contains("reached in 24 hours and history then reaches back 2 days only"),
+            "{detail}"
+        );
+        assert_eq!(said((1 << 30) / 10 * 9, DAY, 0).0, Level::Warning);
+    }
+
+    #[test]
+    fn one_that_forgets_for_its_limit_is_a_warning_and_says_what_to_set() {
+        let (level, detail) = said((1 << 30) - 1, DAY, 77);
+        assert_eq!(level, Level::Warning);
+        assert!(
+            detail.contains("77 entries were forgotten") && detail.contains("--ledger-limit"),
+            "{detail}"
+        );
+    }
+
+    #[test]
+    fn one_that_no_worker_looks_at_any_more_says_so() {
+        let now = UnixMillis(1_700_000_000_000);
+        let history = History {
+            measured_at: UnixMillis(now.0 - 3_600_000),
+            bytes: 0,
+            limit: 1,
+            oldest: None,
+            forgotten: 0,
+        };
+        assert!(of(Some(history), KEPT, now).detail.contains("does a worker run?"));
+    }
+}
