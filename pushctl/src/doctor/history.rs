@@ -11,8 +11,8 @@ use push_shared::{
 
 use super::finding;
 
-/// From this part of its limit on the ledger is said to come near it.
-const NEAR: u64 = 80;
+/// A rate is told from so much history.
+const ENOUGH: Duration = Duration::from_mins(10);
 
 const SUBJECT: &str = "ledger";
 
@@ -34,27 +34,26 @@ pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis
         detail.push_str(&format!(" (measured {} ago: does a worker run?)", HumanDuration(age)));
     }
     let longest = retention.named.max(retention.broadcast);
-    // As long as entries are begun as they were since the oldest one.
-    let at_limit =
-        Duration::try_from_secs_f64(reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64);
-    let at_limit = at_limit.unwrap_or(Duration::MAX);
-    let is_full = bytes.saturating_mul(100) >= limit.saturating_mul(NEAR);
-    if forgotten > 0 && is_full && reach < longest {
+    // If entries are begun as they were since the oldest one.
+    let at_limit = reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64;
+    let at_limit = Duration::try_from_secs_f64(at_limit).unwrap_or(Duration::MAX);
+    if at_limit >= longest {
+        return finding(Level::Ok, SUBJECT, detail);
+    }
+    if forgotten > 0 {
         detail.push_str(&format!(
             "; {forgotten} entries were forgotten for its limit: raise --ledger-limit, or keep less \
              with --ledger-retention-named and --ledger-retention"
         ));
         return finding(Level::Warning, SUBJECT, detail);
     }
-    if at_limit < longest && bytes > 0 && !reach.is_zero() {
+    if reach >= ENOUGH {
         detail.push_str(&format!(
-            "; at this rate its limit is reached in {} and history then reaches back {} only: \
-             raise --ledger-limit",
+            "; at this rate its limit is reached in {}, and history reaches back {} from then on: \
+             raise --ledger-limit for more",
             HumanDuration(at_limit.saturating_sub(reach)),
             HumanDuration(at_limit)
         ));
-        let level = if is_full { Level::Warning } else { Level::Ok };
-        return finding(level, SUBJECT, detail);
     }
     finding(Level::Ok, SUBJECT, detail)
 }
@@ -91,10 +90,11 @@ mod tests {
         let (level, detail) = said(1 << 29, DAY, 0);
         assert_eq!(level, Level::Ok);
         assert!(
-            detail.contains("reached in 24 hours and history then reaches back 2 days only"),
+            detail.contains("reached in 24 hours, and history reaches back 2 days from then on"),
             "{detail}"
         );
-        assert_eq!(said((1 << 30) / 10 * 9, DAY, 0).0, Level::Warning);
+        let (_, detail) = said(1 << 20, Duration::from_secs(1), 0);
+        assert!(!detail.contains("at this rate"), "too early to tell: {detail}");
     }
 
     #[test]

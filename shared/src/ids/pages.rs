@@ -100,6 +100,11 @@ impl Window {
         Self(time.0 >> WINDOW_BITS)
     }
 
+    /// The one after it.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
     /// When it begins.
     pub const fn start(self) -> UnixMillis {
         UnixMillis(self.0 << WINDOW_BITS)

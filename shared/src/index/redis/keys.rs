@@ -17,7 +17,7 @@
 //! | `push:{app/7}:f` | list: slots that are free |
 //! | `push:{l/7}:p<window>.<bits>` | hash: a page of the ledger, of ids with this window and these bits ([`Page`]); the rest of an id → its record. A `b` after the `p`: ids of broadcasts |
 //! | `push:{l/7}:p<uuid>` | the same for an id that has a page of its own |
-//! | `push:{l/7}:o` | list: the pages of this part of the ledger in the order in which they were begun, each as the window in which that was, a blank, and what stands behind the `p` |
+//! | `push:{l/7}:o` | list: the pages of this part of the ledger in the order in which they were begun, each as the time of that, a blank, and what stands behind the `p` |
 //! | `push:{l/7}:b` | list: the same of pages that began with an entry with fields |
 //! | `push:{l/7}:h` | string: until when messages of this part were accepted of which some were forgotten to keep the ledger's bound |
 //! | `push:{l/7}:m<uuid>` | hash: the ledger entry of a message that has fields of its own |
@@ -32,6 +32,7 @@ use crate::{
     attributes::Attribute,
     ids::{InPage, MessageId, Page, Reach, Window},
     index::AppKey,
+    time::UnixMillis,
 };
 
 /// The functions with which a script names the keys of its shard: `KEYS[1]`, unless it says another.
@@ -151,10 +152,10 @@ fn part_of(page: &str) -> &str {
     page.rsplit_once(":p").map_or(page, |(part, _)| part)
 }
 
-/// What a list of pages says of one: in which window it was begun, and its name.
-pub(super) fn listed_page(element: &str) -> Option<(Window, &str)> {
-    let (window, name) = element.split_once(' ')?;
-    Some((Window(u64::from_str_radix(window, 16).ok()?), name))
+/// What a list of pages says of one: when it was begun, and its name.
+pub(super) fn listed_page(element: &str) -> Option<(UnixMillis, &str)> {
+    let (begun, name) = element.split_once(' ')?;
+    Some((UnixMillis(u64::from_str_radix(begun, 16).ok()?), name))
 }
 
 /// Which page of a part has this name.
@@ -256,7 +257,7 @@ mod tests {
             let named = named_page(part, name).unwrap();
             assert_eq!((named, MessageId::at(named, field)), (page, id));
         }
-        assert_eq!(listed_page("1a p.q"), Some((Window(26), "p.q")));
+        assert_eq!(listed_page("1a p.q"), Some((UnixMillis(26), "p.q")));
         assert_eq!(
             (listed_page("1a"), listed_page("x y"), named_page(0, "zz.0000")),
             (None, None, None)

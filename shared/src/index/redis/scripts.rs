@@ -22,7 +22,7 @@
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
 use super::{failure::CORRUPT, keys::SHARD_KEYS_LUA, layout::constants_lua, link::Link};
-use crate::{ids::Window, index::IndexError};
+use crate::index::IndexError;
 
 const SHARD_LUA: &str = include_str!("scripts/shard.lua");
 const PAGES_LUA: &str = include_str!("scripts/pages.lua");
@@ -47,8 +47,7 @@ impl Script {
 
     /// A script that may begin a page of the ledger.
     fn of_page(text: &str) -> Self {
-        let window = Window(1).start().0;
-        Self::new(&format!("local WINDOW = {window}\n{PAGES_LUA}{text}"))
+        Self::new(&[PAGES_LUA, text].concat())
     }
 
     /// A script that can find what is stored unreadable.

@@ -20,7 +20,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::rich;
 use crate::{
-    ids::{InPage, MessageId, Window},
+    ids::{InPage, MessageId, Page, Window},
     index::{
         IndexError, LedgerBounds,
         redis::{
@@ -56,11 +56,20 @@ const IN_FLIGHT: usize = 16;
 /// A page of the ledger, as a list has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Listed {
-    begun: Window,
+    /// The window of its ids; where they say nothing of it, the one in which the page was begun.
+    window: Window,
+    begun: UnixMillis,
     part: u8,
     kind: Kind,
     element: String,
     name: String,
+}
+
+impl Listed {
+    /// By what the older of two pages is told: their ids, and then when they were begun.
+    fn age(&self) -> (Window, UnixMillis) {
+        (self.window, self.begun)
+    }
 }
 
 /// What a page began with.
@@ -83,8 +92,8 @@ struct Lists {
     heads: Vec<Listed>,
     /// In a list whose whole head Redis forgot there may be more such pages.
     more: bool,
-    /// Pages that were begun no later are all among the heads, if there is such a time.
-    seen: Option<Window>,
+    /// Pages that are no younger are all among the heads; none if all pages are.
+    seen: Option<(Window, UnixMillis)>,
 }
 
 impl RedisIndex {
@@ -151,13 +160,16 @@ impl RedisIndex {
             let before = found.heads.len();
             for element in reply::list(answers.next().unwrap_or_default())? {
                 let element = reply::text(element)?;
-                let (begun, name) = listed_page(&element)
-                    .ok_or_else(|| IndexError::Corrupt("the name of a page".to_owned()))?;
+                let (begun, name) = listed_page(&element).ok_or_else(wrong_name)?;
+                let window = match named_page(part, name).ok_or_else(wrong_name)? {
+                    Page::Shared(_, window, _) => window,
+                    Page::Own(_) => Window::of(begun),
+                };
                 let name = name.to_owned();
-                found.heads.push(Listed { begun, part, kind, element, name });
+                found.heads.push(Listed { window, begun, part, kind, element, name });
             }
             let last = found.heads[before..].last().filter(|_| length > HEADS as u64);
-            found.seen = found.seen.into_iter().chain(last.map(|page| page.begun)).min();
+            found.seen = found.seen.into_iter().chain(last.map(Listed::age)).min();
         }
         let exist = found.heads.iter().map(|page| {
             let mut exists = redis::cmd("EXISTS");
@@ -296,9 +308,7 @@ impl RedisIndex {
         records: &[(InPage, Vec<u8>)],
         now: UnixMillis,
     ) -> Result<(u64, u64), IndexError> {
-        let Some(named) = named_page(page.part, &page.name) else {
-            return Err(IndexError::Corrupt("the name of a page".to_owned()));
-        };
+        let named = named_page(page.part, &page.name).ok_or_else(wrong_name)?;
         let part = self.keys.part(page.part);
         let (mut closed, mut rich, mut accepted, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
         for (field, record) in records {
@@ -397,6 +407,10 @@ fn some_of(lists: &[(u8, u64)]) -> Vec<(u8, u64)> {
     drawn
 }
 
+fn wrong_name() -> IndexError {
+    IndexError::Corrupt("the name of a page of the ledger".to_owned())
+}
+
 /// Everything that a hash has.
 fn all_of(key: &str) -> Cmd {
     let mut read = redis::cmd("HGETALL");
@@ -443,12 +457,12 @@ impl LedgerBounds for RedisIndex {
         let (forgotten, freed) = match over {
             0 => (0, 0),
             _ => {
-                let seen = |page: &&Listed| lists.seen.is_none_or(|seen| page.begun <= seen);
+                let seen = |page: &&Listed| lists.seen.is_none_or(|seen| page.age() <= seen);
                 let oldest: Vec<_> = lists.heads.iter().take_while(seen).collect();
                 self.forget(&oldest, over, now).await?
             }
         };
-        let oldest = lists.heads.first().map(|page| page.begun.start());
+        let oldest = lists.heads.first().map(|page| page.begun.min(page.window.next().start()));
         let bytes = bytes.saturating_sub(freed);
         let mut history = History { measured_at: now, bytes, limit, oldest, forgotten };
         history.forgotten = self.note(&history, forgotten).await?;

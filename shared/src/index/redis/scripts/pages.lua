@@ -7,11 +7,10 @@ local function clock()
 end
 
 -- Keeps a page until this time at least. One that was begun just now goes into the list of the pages
--- of its part, with the window in which that was.
+-- of its part, with the time of that.
 local function keep_page(page, list, is_new, wanted, now)
   if is_new then
-    local window = string.format('%x', math.floor(now / WINDOW))
-    redis.call('RPUSH', list, window .. ' ' .. string.match(page, '}:p(.*)$'))
+    redis.call('RPUSH', list, string.format('%x ', now) .. string.match(page, '}:p(.*)$'))
   end
   if redis.call('PTTL', page) < wanted - now then
     redis.call('PEXPIREAT', page, string.format('%d', wanted))

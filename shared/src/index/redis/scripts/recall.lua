@@ -1,9 +1,10 @@
 -- Recalls a message unless every device of it is settled. One that expired and was sent to no device
 -- can be recalled all the same: another copy of it may still be waiting. KEYS[1]: the entry; KEYS[2]:
--- its page; KEYS[3]: the list of pages. ARGV: the app, the time, the state of a partition that has ended, the field of the
--- entry's record, and what says there that the entry has fields of its own; and, for a message that
--- may have no entry yet, when it was accepted and when its recall may be forgotten. Answers the
--- entry, empty if the app has none with this id; or its record, if it is kept as one.
+-- its page; KEYS[3]: the list of pages. ARGV: the app, the time, the state of a partition that has
+-- ended, the field of the entry's record, and what says there that the entry has fields of its own;
+-- and, for a message that may have no entry yet, when it was accepted and when its recall may be
+-- forgotten. Answers the entry, empty if the app has none with this id; or its record, if it is kept
+-- as one.
 
 local function number(field) return tonumber(redis.call('HGET', KEYS[1], field) or 0) end
 

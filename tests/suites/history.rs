@@ -1,0 +1,78 @@
+//! The bound of the ledger as producers and operators meet it, with the services as processes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+use std::time::Duration;
+
+use push_tests::{
+    eventually,
+    service::{pushctl, request},
+    stack::{APP, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Room for a part of the entries of this test only.
+const LIMIT: [&str; 4] = ["--ledger-limit", "40KiB", "--ledger-check", "200ms"];
+
+/// Pushes to one device, some 30 bytes each.
+const PUSHES: usize = 4000;
+
+/// Pushes of one request.
+const LINES: usize = 1000;
+
+fn push() -> Value {
+    let condition = json!({"type": 2, "client_ids": ["one"]});
+    json!({"type": 2, "time_to_live": 600, "data": {"k": "v"}, "condition": condition})
+}
+
+async fn message(service: &Stack, method: &str, id: &str) -> (u16, Value) {
+    service.call_at(0, method, &format!("/v1/message/{APP}/{id}"), &[], &Value::Null).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_pushes_are_forgotten_when_the_ledger_is_full_and_the_newest_are_not() {
+    let service = Stack::start(Servers::shared()).await;
+    service.import("{\"client_id\":\"one\",\"transport\":\"discard\"}\n").await;
+    let worker = service.worker(&LIMIT).await;
+    let first = service.push(&push()).await;
+    assert_eq!(service.settled(&first).await["sent"], 1);
+    let url = format!("{}/v1/message/push/{APP}/batch", service.ingest_url(0));
+    let headers = [("authorization", service.secret()), ("content-type", "application/x-ndjson")];
+    let lines = format!("{}\n", push()).repeat(LINES);
+    for _ in 0..PUSHES / LINES {
+        let (status, answer) = request("POST", &url, &headers, &lines).await.unwrap();
+        assert_eq!((status, answer.matches("message_id").count()), (200, LINES), "{answer}");
+    }
+    eventually("the first push is forgotten", PATIENCE, async || {
+        match message(&service, "GET", &first).await {
+            (404, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    // It is not taken for one that waits, which a recall would hold back.
+    assert_eq!(message(&service, "DELETE", &first).await.0, 404);
+    let last = service.push(&push()).await;
+    assert_eq!(service.settled(&last).await["sent"], 1);
+    let forgotten = worker.metric("push_worker_ledger_forgotten").await;
+    let limit = worker.metric("push_worker_ledger_limit_bytes").await;
+    assert!(forgotten > 0.0 && forgotten < PUSHES as f64, "{forgotten}");
+    assert_eq!(limit, 40.0 * 1024.0);
+    eventually("the ledger is within its limit", PATIENCE, async || {
+        let bytes = worker.metric("push_worker_ledger_bytes").await;
+        if bytes > 0.0 && bytes <= limit { Ok(()) } else { Err(bytes.to_string()) }
+    })
+    .await;
+    let engines = service.engines();
+    let doctor: Vec<&str> =
+        ["doctor"].into_iter().chain(engines.iter().map(String::as_str)).collect();
+    let said = pushctl(&doctor).await;
+    assert!(said.contains("entries were forgotten for its limit: raise --ledger-limit"), "{said}");
+}
