@@ -9,6 +9,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a command-line tool")]
 
+mod arrivals;
 mod bare_server;
 mod batch;
 mod crowd;
@@ -21,13 +22,17 @@ mod isolation;
 mod latency;
 mod load;
 mod mqtt;
+mod paced;
+mod processor;
 mod raw_client;
 mod report;
 mod scaling;
 mod settled;
 mod sizes;
 mod targeting;
+mod workers;
 mod world;
+mod wrk;
 
 use std::{
     net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant,
