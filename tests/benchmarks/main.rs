@@ -22,6 +22,7 @@ mod isolation;
 mod latency;
 mod load;
 mod mqtt;
+mod named;
 mod paced;
 mod processor;
 mod raw_client;
@@ -87,6 +88,8 @@ enum Benchmark {
     Import,
     /// Small pushes from acceptance to settled
     Settled,
+    /// Pushes to a thousand named devices
+    Named,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -113,6 +116,7 @@ impl Benchmark {
             Self::Latency => "latency",
             Self::Import => "import",
             Self::Settled => "settled",
+            Self::Named => "named",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -131,6 +135,7 @@ impl Benchmark {
             Self::Latency => latency::run(world).await,
             Self::Import => import::speed(world).await,
             Self::Settled => settled::run(world).await,
+            Self::Named => named::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,

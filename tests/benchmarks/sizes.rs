@@ -22,6 +22,8 @@ pub(crate) struct Sizes {
     pub(crate) isolated: usize,
     /// Broadcasts of the other app in one round.
     pub(crate) fair: usize,
+    /// Pushes of one round that name a thousand devices each.
+    pub(crate) named: usize,
     /// Devices for each worker of the slow provider.
     pub(crate) scaled: usize,
     /// Devices of a raw write to Redis, the ceiling of the import.
@@ -39,6 +41,7 @@ impl Sizes {
             other: 10_000,
             isolated: 300,
             fair: 8,
+            named: 300,
             scaled: 32_000,
             raw_writes: 200_000,
         }
@@ -54,6 +57,7 @@ impl Sizes {
             other: 10_000,
             isolated: 1000,
             fair: 30,
+            named: 2000,
             scaled: 128_000,
             raw_writes: 1_000_000,
         }
