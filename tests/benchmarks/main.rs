@@ -26,6 +26,7 @@ mod named;
 mod paced;
 mod processor;
 mod raw_client;
+mod registrations;
 mod report;
 mod scaling;
 mod settled;
@@ -90,6 +91,8 @@ enum Benchmark {
     Settled,
     /// Pushes to a thousand named devices
     Named,
+    /// Devices that register one by one
+    Registrations,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -117,6 +120,7 @@ impl Benchmark {
             Self::Import => "import",
             Self::Settled => "settled",
             Self::Named => "named",
+            Self::Registrations => "registrations",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -136,6 +140,7 @@ impl Benchmark {
             Self::Import => import::speed(world).await,
             Self::Settled => settled::run(world).await,
             Self::Named => named::run(world).await,
+            Self::Registrations => registrations::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,

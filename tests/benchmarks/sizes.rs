@@ -24,6 +24,8 @@ pub(crate) struct Sizes {
     pub(crate) fair: usize,
     /// Pushes of one round that name a thousand devices each.
     pub(crate) named: usize,
+    /// Devices of the app to which others are registered.
+    pub(crate) registered: usize,
     /// Devices for each worker of the slow provider.
     pub(crate) scaled: usize,
     /// Devices of a raw write to Redis, the ceiling of the import.
@@ -42,6 +44,7 @@ impl Sizes {
             isolated: 300,
             fair: 8,
             named: 300,
+            registered: 200_000,
             scaled: 32_000,
             raw_writes: 200_000,
         }
@@ -58,6 +61,7 @@ impl Sizes {
             isolated: 1000,
             fair: 30,
             named: 2000,
+            registered: 1_000_000,
             scaled: 128_000,
             raw_writes: 1_000_000,
         }
