@@ -15,6 +15,7 @@ mod batch;
 mod crowd;
 mod device;
 mod fanout;
+mod growth;
 mod import;
 mod ingest;
 mod ingest_alone;
@@ -93,6 +94,8 @@ enum Benchmark {
     Named,
     /// Devices that register one by one
     Registrations,
+    /// More workers on a Redis Cluster
+    Growth,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -121,6 +124,7 @@ impl Benchmark {
             Self::Settled => "settled",
             Self::Named => "named",
             Self::Registrations => "registrations",
+            Self::Growth => "growth",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -141,6 +145,7 @@ impl Benchmark {
             Self::Settled => settled::run(world).await,
             Self::Named => named::run(world).await,
             Self::Registrations => registrations::run(world).await,
+            Self::Growth => growth::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,
