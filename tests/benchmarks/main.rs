@@ -15,7 +15,9 @@ mod batch;
 mod crowd;
 mod device;
 mod fanout;
+mod finished;
 mod growth;
+mod history;
 mod import;
 mod ingest;
 mod ingest_alone;
@@ -96,6 +98,8 @@ enum Benchmark {
     Registrations,
     /// More workers on a Redis Cluster
     Growth,
+    /// Millions of finished pushes in the ledger
+    History,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -125,6 +129,7 @@ impl Benchmark {
             Self::Named => "named",
             Self::Registrations => "registrations",
             Self::Growth => "growth",
+            Self::History => "history",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -146,6 +151,7 @@ impl Benchmark {
             Self::Named => named::run(world).await,
             Self::Registrations => registrations::run(world).await,
             Self::Growth => growth::run(world).await,
+            Self::History => history::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,
