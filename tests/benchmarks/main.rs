@@ -61,7 +61,7 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Cli {
-    /// Smaller, in under five minutes
+    /// Smaller, in under ten minutes
     #[arg(long)]
     quick: bool,
     /// Also write the results as JSON

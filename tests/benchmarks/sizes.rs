@@ -1,5 +1,5 @@
-//! How much of everything: the whole run takes under five minutes with [`Sizes::quick`], and
-//! about half an hour with [`Sizes::full`].
+//! How much of everything: the whole run takes under ten minutes with [`Sizes::quick`], and about
+//! 40 with [`Sizes::full`].
 
 use std::time::Duration;
 
