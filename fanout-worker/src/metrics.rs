@@ -88,7 +88,7 @@ impl Metrics {
         );
         let Families { ledger_bytes, ledger_limit, ledger_reach, ledger_forgotten, .. } = &*self.0;
         let mut bytes = |name, help, gauge: &Gauge| {
-            registry.register_with_unit(name, help, Unit::Bytes, gauge.clone())
+            registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         };
         bytes("ledger", "What the ledger takes, estimated", ledger_bytes);
         bytes("ledger_limit", "What the ledger may take", ledger_limit);
