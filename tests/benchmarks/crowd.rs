@@ -73,6 +73,23 @@ impl Member {
         self.pick(3, MODELS)
     }
 
+    fn app_version(self) -> String {
+        format!("5.{}", self.pick(5, APP_VERSIONS))
+    }
+
+    /// Writes everything but its id as members of a JSON object.
+    fn describe(self, json: &mut String, app_version: &str, transport: &str) -> std::fmt::Result {
+        write!(
+            json,
+            r#""country":"{}","language":"{}","brand":"{}","model":"M{}","os_version":"{}","app_version":"{app_version}","transport":"{transport}""#,
+            self.country(),
+            self.language(),
+            self.brand(),
+            self.model(),
+            26 + self.pick(4, OS_VERSIONS),
+        )
+    }
+
     /// Whether [`WANTED`] means it, and whether [`WANTED_MODELS`] does; the rules are written here
     /// a second time.
     fn is_wanted(self) -> [bool; 2] {
@@ -96,6 +113,21 @@ pub(crate) fn client_id(number: usize) -> String {
     format!("{random:016x}{number:016x}")
 }
 
+/// The body that registers a device as [`write`] does, or with another version of the app.
+pub(crate) fn registration(number: usize, app_version: Option<&str>, transport: &str) -> String {
+    let member = Member::new(number);
+    let usual = member.app_version();
+    let mut body = "{".to_owned();
+    let _ = member.describe(&mut body, app_version.unwrap_or(&usual), transport);
+    body.push('}');
+    body
+}
+
+/// A place among so many for each number, as good as random.
+pub(crate) fn scatter(number: usize, among: usize) -> usize {
+    (mix(number as u64) % among as u64) as usize
+}
+
 /// Writes the first `size` devices as NDJSON.
 pub(crate) fn write(path: &Path, size: usize, transport: &str) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
@@ -103,18 +135,9 @@ pub(crate) fn write(path: &Path, size: usize, transport: &str) -> std::io::Resul
     for number in 0..size {
         let member = Member::new(number);
         line.clear();
-        let _ = writeln!(
-            line,
-            r#"{{"client_id":"{:016x}{:016x}","country":"{}","language":"{}","brand":"{}","model":"M{}","os_version":"{}","app_version":"5.{}","transport":"{transport}"}}"#,
-            member.random,
-            member.number,
-            member.country(),
-            member.language(),
-            member.brand(),
-            member.model(),
-            26 + member.pick(4, OS_VERSIONS),
-            member.pick(5, APP_VERSIONS),
-        );
+        let _ = write!(line, r#"{{"client_id":"{:016x}{:016x}","#, member.random, member.number);
+        let _ = member.describe(&mut line, &member.app_version(), transport);
+        line.push_str("}\n");
         file.write_all(line.as_bytes())?;
     }
     file.flush()

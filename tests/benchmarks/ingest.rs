@@ -14,8 +14,9 @@ use tokio::net::TcpStream;
 use crate::{
     crowd, ingest_alone, latency,
     load::{Producer, Rounds, median, ordinary_push},
+    processor::Spent,
     report::{Figure, Row, Target},
-    world::{World, cpu_time},
+    world::World,
 };
 
 /// A server beside `ingest` has this long to listen.
@@ -49,15 +50,16 @@ pub(crate) async fn run(world: &World) -> anyhow::Result<Vec<Row>> {
         let [mut ours, mut theirs, mut brokers] = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..world.sizes.rounds {
             let load = world.sizes.load;
-            let (broker, ingest) =
-                (Spent::by(world.rabbitmq().await?), Spent::by(service.stack.ingest().id()));
+            let spent = Spent::by([service.stack.ingest().id(), world.rabbitmq().await?]);
             let figure = producer.wrk(connections, load, &body).await?;
-            ours.extend(ingest.per_request(figure, load));
-            brokers.extend(broker.per_request(figure, load));
+            if let Some([ingest, broker]) = spent.per(figure * load.as_secs_f64()) {
+                ours.push(ingest);
+                brokers.push(broker);
+            }
             forget_jobs(&amqp, &service.stack).await?;
-            let server = Spent::by(bare.process.id());
+            let spent = Spent::by([bare.process.id()]);
             let ceiling = bare.producer.wrk(connections, load, &body).await?;
-            theirs.extend(server.per_request(ceiling, load));
+            theirs.extend(spent.per(ceiling * load.as_secs_f64()).into_iter().flatten());
             rounds.add(figure, ceiling);
             rounds_alone.add(alone.producer.wrk(connections, load, &body).await?, ceiling);
         }
@@ -136,22 +138,4 @@ pub(crate) async fn forget_jobs(amqp: &str, stack: &Stack) -> anyhow::Result<()>
     channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await?;
     connection.close(200, "done".into()).await?;
     Ok(())
-}
-
-/// Processor time of a process since some moment.
-struct Spent {
-    process: u32,
-    before: Option<f64>,
-}
-
-impl Spent {
-    fn by(process: u32) -> Self {
-        Self { process, before: cpu_time(process) }
-    }
-
-    /// Microseconds for each request at this rate; none where the system does not tell.
-    fn per_request(self, rate: f64, time: Duration) -> Option<f64> {
-        let spent = cpu_time(self.process)? - self.before?;
-        Some(spent * 1e6 / (rate * time.as_secs_f64()))
-    }
 }

@@ -3,9 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use push_fanout_worker::transport::mqtt::MqttUrl;
-use push_tests::{service::Program, stack::APP};
+use push_tests::stack::APP;
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
@@ -13,21 +13,18 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    device::Device,
+    arrivals::Listener,
     fanout,
-    load::{Connection, Producer, Rounds, broadcast, ordinary_push, quantile},
+    load::{Connection, Rounds, broadcast, quantile},
     report::{Figure, Row, Target},
+    workers::Workers,
     world::{Crowd, World},
 };
 
-/// A push to one device takes less.
-const ARRIVAL: Duration = Duration::from_secs(60);
 /// How often the ledger of the other app's broadcast is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// Between two of its broadcasts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The one device that listens.
-const LISTENER: &str = "listener";
 /// The other app.
 const OTHER: &str = "other";
 const WORKERS: [usize; 2] = [1, 2];
@@ -36,27 +33,21 @@ const WORKERS: [usize; 2] = [1, 2];
 pub(crate) async fn one_device(world: &World) -> anyhow::Result<Vec<Row>> {
     let crowd = world.big().await?;
     let broker: MqttUrl = world.mqtt().await?.parse()?;
-    let line = format!(r#"{{"client_id":"{LISTENER}"}}"#);
     let mut rows = Vec::new();
     for count in WORKERS {
-        let workers = start_workers(crowd, count).await;
-        // An app of its own, because the larger one is broadcast to and has its size counted.
-        let producer = device_app(crowd, &format!("one-{count}"), &line).await?;
-        let topic = format!("push/{}/{LISTENER}", producer.app);
-        let mut device = Device::listen(&broker, &topic).await?;
-        let mut pushes = producer.connect().await?;
-        arrivals(&mut pushes, &mut device, 20).await?;
+        let workers = Workers::start(&crowd.stack, count).await;
+        let mut listener = Listener::open(crowd, &broker, &format!("one-{count}")).await?;
         let (mut tails, mut middles) = (Rounds::default(), Rounds::default());
         for _ in 0..world.sizes.rounds {
-            let mut idle = arrivals(&mut pushes, &mut device, world.sizes.isolated).await?;
+            let mut idle = listener.arrivals(world.sizes.isolated).await?;
             let broadcasts = Broadcasts::start(crowd).await?;
-            let busy = arrivals(&mut pushes, &mut device, world.sizes.isolated).await;
+            let busy = listener.arrivals(world.sizes.isolated).await;
             broadcasts.stop().await?;
             let mut busy = busy?;
             tails.add(quantile(&mut busy, 0.99), quantile(&mut idle, 0.99));
             middles.add(quantile(&mut busy, 0.5), quantile(&mut idle, 0.5));
         }
-        stop_workers(workers).await?;
+        workers.stop().await?;
         let row = |what: &str, rounds: &Rounds, target| {
             let (figure, ceiling, ratio) = rounds.medians();
             Row {
@@ -84,7 +75,7 @@ pub(crate) async fn other_app(world: &World) -> anyhow::Result<Vec<Row>> {
     let producer = crowd.add_app(OTHER, world.sizes.other).await?;
     let mut rows = Vec::new();
     for count in WORKERS {
-        let workers = start_workers(crowd, count).await;
+        let workers = Workers::start(&crowd.stack, count).await;
         let mut pushes = producer.connect().await?;
         other_broadcasts(&mut pushes, world.sizes.other, 2).await?;
         let mut rounds = Rounds::default();
@@ -96,7 +87,7 @@ pub(crate) async fn other_app(world: &World) -> anyhow::Result<Vec<Row>> {
             broadcasts.stop().await?;
             rounds.add(quantile(&mut busy?, 0.5), quantile(&mut idle, 0.5));
         }
-        stop_workers(workers).await?;
+        workers.stop().await?;
         let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
             what: format!("another app's broadcast, {}", workers_text(count)),
@@ -114,52 +105,8 @@ pub(crate) async fn other_app(world: &World) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// An app with one device.
-async fn device_app(crowd: &Crowd, app: &str, line: &str) -> anyhow::Result<Producer> {
-    let producer = crowd.add_app(app, 0).await?;
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), line)?;
-    let path = file.path().to_str().context("a path that is no text")?;
-    crowd.stack.pushctl(&["device", "import", app, path]).await;
-    Ok(producer)
-}
-
-async fn start_workers(crowd: &Crowd, count: usize) -> Vec<Program> {
-    let mut workers = Vec::new();
-    for _ in 0..count {
-        workers.push(crowd.stack.worker(&[]).await);
-    }
-    workers
-}
-
-async fn stop_workers(workers: Vec<Program>) -> anyhow::Result<()> {
-    for worker in workers {
-        ensure!(worker.stop().await.success(), "a worker did not stop well");
-    }
-    Ok(())
-}
-
 fn workers_text(count: usize) -> String {
     if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") }
-}
-
-/// Pushes to the device, one after the other, and how long each took to arrive.
-async fn arrivals(
-    pushes: &mut Connection,
-    device: &mut Device,
-    count: usize,
-) -> anyhow::Result<Vec<Duration>> {
-    let body = ordinary_push(LISTENER);
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
-        let started = Instant::now();
-        let id = pushes.push(&body).await?;
-        let payload = timeout(ARRIVAL, device.next()).await.context("a push does not arrive")??;
-        times.push(started.elapsed());
-        let payload = String::from_utf8_lossy(&payload);
-        ensure!(payload.contains(&id), "{payload} arrives in place of {id}");
-    }
-    Ok(times)
 }
 
 async fn other_broadcasts(

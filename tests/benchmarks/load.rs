@@ -1,20 +1,17 @@
-//! Load and what to make of its measurements: wrk for many connections, a connection of our own
-//! for one, and medians of figures that were measured in turn.
+//! Producers and their pushes, a connection that sends one request at a time, and what to make of
+//! measurements: medians of figures that were measured in turn.
 
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
+use push_tests::stack::{APP, Stack};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    process::Command,
     time::timeout,
 };
 
-/// wrk has this long after its load to report.
-const WRK_GRACE: Duration = Duration::from_secs(30);
 /// One answer takes less.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -29,10 +26,15 @@ pub(crate) struct Producer {
 
 /// An ordinary push: a notification to one device, 290 bytes.
 pub(crate) fn ordinary_push(client_id: &str) -> Value {
+    push_to(&[client_id.to_owned()])
+}
+
+/// The same notification to all of these devices.
+pub(crate) fn push_to(client_ids: &[String]) -> Value {
     json!({
         "type": 1,
         "time_to_live": 3600,
-        "condition": { "type": 2, "client_ids": [client_id] },
+        "condition": { "type": 2, "client_ids": client_ids },
         "notification": {
             "title": "Your order is on its way",
             "desc": "It left the warehouse at 10:24 and will be with you this afternoon.",
@@ -53,76 +55,21 @@ pub(crate) fn broadcast() -> Value {
 }
 
 impl Producer {
-    fn push_path(&self) -> String {
+    /// That of a stack's app.
+    pub(crate) fn of(stack: &Stack) -> Self {
+        Self {
+            address: stack.ingest_url(0).trim_start_matches("http://").to_owned(),
+            app: APP.to_owned(),
+            secret: stack.secret().to_owned(),
+        }
+    }
+
+    pub(crate) fn push_path(&self) -> String {
         format!("/v1/message/push/{}", self.app)
     }
 
-    /// Pushes as fast as so many connections can, and gives pushes a second.
-    pub(crate) async fn wrk(
-        &self,
-        connections: usize,
-        time: Duration,
-        body: &Value,
-    ) -> anyhow::Result<f64> {
-        self.wrk_each(connections, time, std::slice::from_ref(body)).await
-    }
-
-    /// The same, with each of these bodies in turn.
-    pub(crate) async fn wrk_each(
-        &self,
-        connections: usize,
-        time: Duration,
-        bodies: &[Value],
-    ) -> anyhow::Result<f64> {
-        let bodies: Vec<String> = bodies.iter().map(Value::to_string).collect();
-        let script = wrk_script(&self.secret, "application/json", &bodies);
-        self.run_wrk(connections, time, &self.push_path(), &script).await
-    }
-
-    /// Sends these pushes, a line each, as fast as so many connections can, and gives requests a
-    /// second.
-    pub(crate) async fn wrk_lines(
-        &self,
-        connections: usize,
-        time: Duration,
-        lines: &str,
-    ) -> anyhow::Result<f64> {
-        let script = wrk_script(&self.secret, "application/x-ndjson", &[lines.to_owned()]);
-        self.run_wrk(connections, time, &format!("{}/batch", self.push_path()), &script).await
-    }
-
-    async fn run_wrk(
-        &self,
-        connections: usize,
-        time: Duration,
-        path: &str,
-        script_text: &str,
-    ) -> anyhow::Result<f64> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // One thread of wrk sends more than three cores of the service take.
-        let threads = (cores / 4).clamp(1, connections);
-        let script = NamedTempFile::with_suffix(".lua")?;
-        std::fs::write(script.path(), script_text)?;
-        let output = Command::new("wrk")
-            .args(["-t", &threads.to_string(), "-c", &connections.to_string()])
-            .args(["-d", &format!("{}s", time.as_secs()), "--timeout", "10s"])
-            .arg("-s")
-            .arg(script.path())
-            .arg(format!("http://{}{path}", self.address))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = timeout(time + WRK_GRACE, output).await?.context("wrk")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
-        let numbers: Vec<f64> = line
-            .with_context(|| format!("wrk said nothing to use: {text}"))?
-            .split(' ')
-            .map(str::parse)
-            .collect::<Result<_, _>>()?;
-        let [requests, micros, errors] = numbers[..] else { bail!("wrk said {line:?}") };
-        ensure!(errors == 0.0, "{errors} of {requests} requests failed");
-        Ok(requests / (micros / 1e6))
+    pub(crate) fn device_path(&self, client_id: &str) -> String {
+        format!("/v1/device/{}/{client_id}", self.app)
     }
 
     /// Opens a connection.
@@ -131,30 +78,6 @@ impl Producer {
         stream.set_nodelay(true)?;
         Ok(Connection { stream, producer: self.clone(), input: Vec::new() })
     }
-}
-
-fn wrk_script(secret: &str, media_type: &str, bodies: &[String]) -> String {
-    let bodies: Vec<String> = bodies.iter().map(|body| Value::from(&**body).to_string()).collect();
-    let bodies = bodies.join(",\n");
-    // Requests are written once, so that the load costs wrk the same for one body and for many.
-    format!(
-        "local bodies = {{ {bodies} }}\n\
-         local requests, next = {{}}, 0\n\
-         function init()\n\
-           wrk.headers['Content-Type'] = '{media_type}'\n\
-           wrk.headers['Authorization'] = '{secret}'\n\
-           for i, body in ipairs(bodies) do requests[i] = wrk.format('POST', nil, nil, body) end\n\
-         end\n\
-         function request()\n\
-           next = next % #requests + 1\n\
-           return requests[next]\n\
-         end\n\
-         function done(summary, latency, requests)\n\
-           local e = summary.errors\n\
-           print(string.format('RESULT %d %d %d', summary.requests, summary.duration,\n\
-             e.connect + e.read + e.write + e.status + e.timeout))\n\
-         end\n"
-    )
 }
 
 /// One keep-alive connection of a producer: one request at a time.

@@ -9,11 +9,15 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a command-line tool")]
 
+mod arrivals;
 mod bare_server;
 mod batch;
 mod crowd;
 mod device;
 mod fanout;
+mod finished;
+mod growth;
+mod history;
 mod import;
 mod ingest;
 mod ingest_alone;
@@ -21,13 +25,19 @@ mod isolation;
 mod latency;
 mod load;
 mod mqtt;
+mod named;
+mod paced;
+mod processor;
 mod raw_client;
+mod registrations;
 mod report;
 mod scaling;
 mod settled;
 mod sizes;
 mod targeting;
+mod workers;
 mod world;
+mod wrk;
 
 use std::{
     net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant,
@@ -51,7 +61,7 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Cli {
-    /// Smaller, in under five minutes
+    /// Smaller, in under ten minutes
     #[arg(long)]
     quick: bool,
     /// Also write the results as JSON
@@ -82,6 +92,14 @@ enum Benchmark {
     Import,
     /// Small pushes from acceptance to settled
     Settled,
+    /// Pushes to a thousand named devices
+    Named,
+    /// Devices that register one by one
+    Registrations,
+    /// More workers on a Redis Cluster
+    Growth,
+    /// Millions of finished pushes in the ledger
+    History,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -108,6 +126,10 @@ impl Benchmark {
             Self::Latency => "latency",
             Self::Import => "import",
             Self::Settled => "settled",
+            Self::Named => "named",
+            Self::Registrations => "registrations",
+            Self::Growth => "growth",
+            Self::History => "history",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -126,6 +148,10 @@ impl Benchmark {
             Self::Latency => latency::run(world).await,
             Self::Import => import::speed(world).await,
             Self::Settled => settled::run(world).await,
+            Self::Named => named::run(world).await,
+            Self::Registrations => registrations::run(world).await,
+            Self::Growth => growth::run(world).await,
+            Self::History => history::run(world).await,
             Self::IndexMemory => import::memory(world).await,
             Self::Targeting => targeting::run(world).await,
             Self::Fanout => fanout::run(world).await,

@@ -1,5 +1,5 @@
-//! How much of everything: the whole run takes under five minutes with [`Sizes::quick`], and
-//! about half an hour with [`Sizes::full`].
+//! How much of everything: the whole run takes under ten minutes with [`Sizes::quick`], and about
+//! 40 with [`Sizes::full`].
 
 use std::time::Duration;
 
@@ -22,6 +22,14 @@ pub(crate) struct Sizes {
     pub(crate) isolated: usize,
     /// Broadcasts of the other app in one round.
     pub(crate) fair: usize,
+    /// Pushes of one round that name a thousand devices each.
+    pub(crate) named: usize,
+    /// Devices of the app to which others are registered.
+    pub(crate) registered: usize,
+    /// Finished pushes in the ledger.
+    pub(crate) history: usize,
+    /// The same in an embedded store, which writes them one after the other.
+    pub(crate) embedded_history: usize,
     /// Devices for each worker of the slow provider.
     pub(crate) scaled: usize,
     /// Devices of a raw write to Redis, the ceiling of the import.
@@ -39,6 +47,10 @@ impl Sizes {
             other: 10_000,
             isolated: 300,
             fair: 8,
+            named: 300,
+            registered: 200_000,
+            history: 200_000,
+            embedded_history: 50_000,
             scaled: 32_000,
             raw_writes: 200_000,
         }
@@ -54,6 +66,10 @@ impl Sizes {
             other: 10_000,
             isolated: 1000,
             fair: 30,
+            named: 2000,
+            registered: 1_000_000,
+            history: 10_000_000,
+            embedded_history: 1_000_000,
             scaled: 128_000,
             raw_writes: 1_000_000,
         }

@@ -89,7 +89,8 @@ impl World {
         self.big.get_or_try_init(|| self.load(self.sizes.big, "discard")).await
     }
 
-    async fn load(&self, size: usize, transport: &'static str) -> anyhow::Result<Crowd> {
+    /// An app with so many devices on a Redis of its own, which ends with it.
+    pub(crate) async fn load(&self, size: usize, transport: &'static str) -> anyhow::Result<Crowd> {
         let redis = Redis::start().await?;
         let (amqp, mqtt) = (self.amqp().await?, self.mqtt().await?);
         let stack = Stack::start(Servers { amqp, redis: redis.url(), mqtt }).await;
@@ -102,11 +103,7 @@ impl World {
 
 impl Crowd {
     pub(crate) fn producer(&self) -> Producer {
-        Producer {
-            address: self.stack.ingest_url(0).trim_start_matches("http://").to_owned(),
-            app: APP.to_owned(),
-            secret: self.stack.secret().to_owned(),
-        }
+        Producer::of(&self.stack)
     }
 
     /// The index as workers open it.
@@ -126,10 +123,18 @@ impl Crowd {
 
 /// An index in a Redis.
 pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
+    open_engine(IndexUrl::Redis(url.to_owned()), namespace).await
+}
+
+/// An index.
+pub(crate) async fn open_engine(
+    index: IndexUrl,
+    namespace: &str,
+) -> anyhow::Result<Arc<dyn Index>> {
     let limit = Duration::from_secs(10);
     let urls = EngineUrls {
         queue: QueueUrl::Sqlite("unused".into()),
-        index: IndexUrl::Redis(url.to_owned()),
+        index,
         namespace: namespace.to_owned(),
         ledger: None,
         ledger_retention: Retention::all(Duration::from_secs(3600)),
@@ -185,18 +190,6 @@ pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
     let info: redis::InfoDict =
         redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
     info.get("used_memory").context("Redis does not tell its memory")
-}
-
-/// The processor time that a process has used, in seconds; none where the system does not tell.
-pub(crate) fn cpu_time(process: u32) -> Option<f64> {
-    /// Clock ticks of a second, as Linux shows them to every program.
-    const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // What stands before is the name, which may have spaces.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let (user, system): (f64, f64) = (fields.get(11)?.parse().ok()?, fields.get(12)?.parse().ok()?);
-    Some((user + system) / TICKS)
 }
 
 /// The most memory that a process ever had resident, in megabytes; none where the system does
