@@ -21,7 +21,9 @@ mod ledger;
 mod link;
 mod lookup;
 mod pacing;
+mod put;
 mod record;
+mod registrations;
 mod reply;
 mod scan;
 mod scripts;
@@ -34,6 +36,7 @@ use self::{
     ledger::{Swaps, swaps},
     link::{Link, Server},
     lookup::{Lookups, lookups},
+    registrations::{Registrations, registrations},
     scripts::Scripts,
 };
 use super::{Finding, Index, IndexError};
@@ -60,13 +63,15 @@ pub struct RedisIndex {
     /// For what somebody waits for: one device, one app, one step of the ledger.
     quick: Arc<Link>,
     /// For scans and imports, so that nothing small waits behind their megabytes.
-    bulk: Link,
+    bulk: Arc<Link>,
     remembered: Remembered,
     access: Access,
     /// Changes of ledger records, in groups.
     swaps: Swaps,
     /// Lookups of devices, in groups.
     lookups: Lookups,
+    /// Registrations of a few devices, in groups.
+    registrations: Registrations,
 }
 
 /// What a group of calls needs, whichever caller began it.
@@ -91,15 +96,17 @@ impl RedisIndex {
         let keys = Keys::new(namespace);
         let scripts = Arc::new(Scripts::new());
         let quick = Arc::new(Link::new(server.clone(), settings));
+        let bulk = Arc::new(Link::new(server, settings));
         let access = Access { scripts: Arc::clone(&scripts), link: Arc::clone(&quick) };
         let index = Self {
             keys: keys.clone(),
             scripts,
             quick,
-            bulk: Link::new(server, settings),
             remembered: dictionary::remembered(),
             swaps: swaps(access.clone()),
-            lookups: lookups(access.clone(), keys),
+            lookups: lookups(access.clone(), keys.clone()),
+            registrations: registrations(access.clone(), keys, Arc::clone(&bulk)),
+            bulk,
             access,
         };
         index.ping().await?;
