@@ -25,6 +25,8 @@ mod model;
 mod pacing;
 #[path = "index/refusals.rs"]
 mod refusals;
+#[path = "index/registrations.rs"]
+mod registrations;
 #[path = "index/removal.rs"]
 mod removal;
 #[path = "index/scanning.rs"]
@@ -74,6 +76,8 @@ suite! {
         long_ids_and_tokens_of_any_length_are_kept_exactly,
         apps_do_not_see_each_others_devices,
         a_full_dictionary_refuses_the_device_with_the_new_value_alone;
+    registrations:
+        registrations_that_come_together_are_answered_each_for_itself;
     scanning:
         pages_cover_a_slice_once_and_in_order_whatever_their_size,
         a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message,

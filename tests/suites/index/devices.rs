@@ -1,5 +1,8 @@
 //! Devices by their client ids.
 
+use std::slice::from_ref;
+
+use futures::future::join_all;
 use push_shared::{
     attributes::Attribute,
     device::{Device, DeviceDraft, NoTarget},
@@ -210,7 +213,11 @@ pub(crate) async fn a_full_dictionary_refuses_the_device_with_the_new_value_alon
     let full = Err(PutRefused::DictionaryFull(Attribute::Model));
     let put = index.put_devices(&key(), &batch, NOW).await.unwrap();
     assert_eq!(put, [Ok(Put::Created), full]);
-    assert_eq!(index.device(&key(), &client("y")).await.unwrap(), None);
+    let key = &key();
+    let alone = batch.each_ref().map(|device| index.put_devices(key, from_ref(device), NOW));
+    let alone: Vec<_> = join_all(alone).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(alone, [[Ok(Put::Updated)], [full]], "of two that come together");
+    assert_eq!(index.device(key, &client("y")).await.unwrap(), None);
     let last = numbered(MAX_DISTINCT_VALUES - 1);
-    assert_eq!(index.device(&key(), &last.client_id).await.unwrap(), Some(last));
+    assert_eq!(index.device(key, &last.client_id).await.unwrap(), Some(last));
 }

@@ -1,18 +1,20 @@
 //! Registering, reading and removing devices by their client ids.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, future, stream};
 
 use super::{
-    RedisIndex,
+    Access, RedisIndex,
     keys::ShardKeys,
     layout::{self, Place, SHARDS},
     lookup::find,
-    record::{Codes, Record, time_bytes},
+    put::{Entry, by_shard, put_in_order, put_in_shard},
+    registrations::GROUPED_DEVICES,
     reply,
 };
 use crate::{
-    attributes::Attribute,
     device::{Device, NoTarget, Target},
     ids::ClientId,
     index::{AppKey, Devices, IndexError, Page, Put, PutRefused, Slice},
@@ -20,10 +22,6 @@ use crate::{
     time::UnixMillis,
 };
 
-/// The most devices that one script call registers: about a millisecond of Redis.
-const PUT_DEVICES: usize = 256;
-/// The most bytes of records in one script call, one record more excepted.
-const PUT_BYTES: usize = 256 * 1024;
 /// Script calls of one registration that are under way at once.
 const PUT_IN_FLIGHT: usize = 32;
 
@@ -36,89 +34,42 @@ pub(super) struct Shard {
     live: u64,
 }
 
-/// A device that is to be registered.
-struct Entry<'a> {
-    /// Which of the caller's devices it is.
-    number: usize,
-    place: Place,
-    device: &'a Device,
-    codes: Codes,
-}
-
-/// Devices of one shard, encoded for the script.
-#[derive(Default)]
-struct Batch {
-    tags: Vec<u8>,
-    records: Vec<u8>,
-    /// The low bytes of the codes, then the high bytes.
-    planes: [[Vec<u8>; Attribute::COUNT]; 2],
-    devices: usize,
-}
-
-impl Batch {
-    /// As many of the entries as one call takes, from the first on.
-    fn of(entries: &[Entry<'_>], now: UnixMillis) -> Result<Self, IndexError> {
-        let mut batch = Self::default();
-        let [low, high] = &mut batch.planes;
-        for Entry { place, device, codes, .. } in entries {
-            if batch.devices == PUT_DEVICES || batch.records.len() >= PUT_BYTES {
-                break;
-            }
-            batch.devices += 1;
-            batch.tags.extend_from_slice(&place.tag);
-            Record::of(device, *codes, now).encode(&mut batch.records)?;
-            for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
-                let [high_byte, low_byte] = code.to_be_bytes();
-                low.push(low_byte);
-                high.push(high_byte);
-            }
-        }
-        for plane in high {
-            if plane.iter().all(|byte| *byte == 0) {
-                plane.clear();
-            }
-        }
-        Ok(batch)
-    }
-}
-
 impl RedisIndex {
-    /// Registers devices of one shard; gives them back with a letter for each. A batch is encoded
-    /// when its turn comes, so that Redis works on one shard while the next is made ready.
-    async fn put_in_shard<'a>(
+    /// Registers many devices, one answer for each.
+    async fn register_many(
         &self,
         app: &AppKey,
-        entries: &'a [Entry<'a>],
+        devices: &[Device],
         now: UnixMillis,
-    ) -> Result<(&'a [Entry<'a>], Vec<u8>), IndexError> {
-        let mut answers = Vec::with_capacity(entries.len());
-        while let Some((first, _)) = entries[answers.len()..].split_first() {
-            let batch = Batch::of(&entries[answers.len()..], now)?;
-            answers.extend(self.put_batch(app, first.place.shard, &batch, now).await?);
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        // What is known of the dictionaries depends on the connections.
+        self.bulk.connect().await?;
+        let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
+        let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
+        let mut entries = Vec::with_capacity(devices.len());
+        for (number, (device, codes)) in devices.iter().zip(codes).enumerate() {
+            results.push(codes.map(|_| Put::Created));
+            if let Ok(codes) = codes {
+                let place = Place::of(&device.client_id);
+                entries.push(Entry { number, place, device, codes, now });
+            }
         }
-        Ok((entries, answers))
-    }
-
-    async fn put_batch(
-        &self,
-        app: &AppKey,
-        shard: u32,
-        batch: &Batch,
-        now: UnixMillis,
-    ) -> Result<Vec<u8>, IndexError> {
-        let keys = self.keys.shard(app, shard);
-        let mut call = self.scripts.register.call(&[keys.base()]);
-        call.arg(&time_bytes(now)[..]).arg(&batch.tags).arg(&batch.records);
-        for plane in batch.planes.iter().flatten() {
-            call.arg(plane);
+        put_in_order(&mut entries);
+        let access = Access { link: Arc::clone(&self.bulk), ..self.access.clone() };
+        let mut puts = Vec::new();
+        for shard in by_shard(&entries) {
+            let put = put_in_shard(&access, &self.keys, app, shard);
+            puts.push(async move { put.await.map(|answers| (shard, answers)) });
         }
-        let link = if batch.devices == 1 { &self.quick } else { &self.bulk };
-        let answers = reply::bytes(call.run(link).await?)?.unwrap_or_default();
-        if answers.len() == batch.devices {
-            Ok(answers)
-        } else {
-            Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
+        let done: Vec<_> = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT).try_collect().await?;
+        for (shard, answers) in done {
+            for (entry, answer) in shard.iter().zip(answers) {
+                if let Some(result) = results.get_mut(entry.number) {
+                    *result = answer;
+                }
+            }
         }
+        Ok(results)
     }
 
     /// What every shard says of itself.
@@ -156,42 +107,11 @@ impl Devices for RedisIndex {
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        if devices.len() > 1 {
-            // What is known of the dictionaries depends on the connections.
-            self.bulk.connect().await?;
+        match devices.len() {
+            0 => Ok(Vec::new()),
+            1..=GROUPED_DEVICES => self.register(app, devices, now).await,
+            _ => self.register_many(app, devices, now).await,
         }
-        let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
-        let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
-        let mut entries = Vec::with_capacity(devices.len());
-        for (number, (device, codes)) in devices.iter().zip(codes).enumerate() {
-            results.push(codes.map(|_| Put::Created));
-            if let Ok(codes) = codes {
-                let place = Place::of(&device.client_id);
-                entries.push(Entry { number, place, device, codes });
-            }
-        }
-        // Neighbours in the map share a call, and with it the reading and writing of a bucket. The
-        // sort is stable and calls for one shard follow each other: of two entries for one client
-        // the later must win.
-        entries.sort_by_key(|entry| entry.place.storage_order());
-        let mut puts = Vec::new();
-        for entries in entries.chunk_by(|a, b| a.place.shard == b.place.shard) {
-            puts.push(self.put_in_shard(app, entries, now));
-        }
-        let done: Vec<_> = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT).try_collect().await?;
-        for (entries, answers) in done {
-            for (entry, answer) in entries.iter().zip(answers) {
-                if let Some(result) = results.get_mut(entry.number) {
-                    *result = match answer {
-                        b'c' => Ok(Put::Created),
-                        b'u' => Ok(Put::Updated),
-                        b'g' => Err(PutRefused::AppRemoved),
-                        _ => Err(PutRefused::IndexFull),
-                    };
-                }
-            }
-        }
-        Ok(results)
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {

@@ -15,7 +15,7 @@ use std::{
 
 use quick_cache::sync::Cache;
 
-use super::{RedisIndex, record::Codes, reply};
+use super::{RedisIndex, link::Link, record::Codes, reply};
 use crate::{
     attributes::{Attribute, Attributes},
     index::{AppKey, IndexError, MAX_DISTINCT_VALUES, PutRefused},
@@ -41,7 +41,12 @@ pub(super) fn remembered() -> Remembered {
 }
 
 /// The connections for what is waited for and for what is large, by their numbers.
-type Connections = [Option<u64>; 2];
+pub(super) type Connections = [Option<u64>; 2];
+
+/// The connections that there are now. Both, because devices are registered on either.
+pub(super) fn connections(quick: &Link, bulk: &Link) -> Connections {
+    [quick.connection_number(), bulk.connection_number()]
+}
 
 /// What is known of one app's dictionaries.
 #[derive(Debug)]
@@ -142,8 +147,7 @@ impl RedisIndex {
     /// What is known of an app's dictionaries, read now if nothing was known.
     pub(super) async fn dictionaries(&self, app: &AppKey) -> Result<Arc<Dictionaries>, IndexError> {
         let now = Instant::now();
-        // Both, because devices are registered on either.
-        let connections = [self.quick.connection_number(), self.bulk.connection_number()];
+        let connections = connections(&self.quick, &self.bulk);
         let is_current =
             |known: &Arc<Dictionaries>| now < known.until && known.read_on == connections;
         if let Some(known) = self.remembered.get(app).filter(is_current) {

@@ -21,7 +21,9 @@ mod ledger;
 mod link;
 mod lookup;
 mod pacing;
+mod put;
 mod record;
+mod registrations;
 mod reply;
 mod scan;
 mod scripts;
@@ -34,6 +36,7 @@ use self::{
     ledger::{Swaps, swaps},
     link::{Link, Server},
     lookup::{BucketCounts, Lookups, lookups},
+    registrations::{Registrations, registrations},
     scripts::Scripts,
 };
 use super::{Finding, Index, IndexError};
@@ -60,7 +63,7 @@ pub struct RedisIndex {
     /// For what somebody waits for: one device, one app, one step of the ledger.
     quick: Arc<Link>,
     /// For scans and imports, so that nothing small waits behind their megabytes.
-    bulk: Link,
+    bulk: Arc<Link>,
     remembered: Remembered,
     access: Access,
     /// Tells this program from others.
@@ -69,6 +72,8 @@ pub struct RedisIndex {
     swaps: Swaps,
     /// Lookups of devices, in groups.
     lookups: Lookups,
+    /// Registrations of a few devices, in groups.
+    registrations: Registrations,
 }
 
 /// What a group of calls needs, whichever caller began it.
@@ -94,6 +99,7 @@ impl RedisIndex {
         let keys = Keys::new(namespace);
         let scripts = Arc::new(Scripts::new());
         let quick = Arc::new(Link::new(server.clone(), settings));
+        let bulk = Arc::new(Link::new(server, settings));
         let access = Access {
             scripts: Arc::clone(&scripts),
             link: Arc::clone(&quick),
@@ -103,11 +109,12 @@ impl RedisIndex {
             keys: keys.clone(),
             scripts,
             quick,
-            bulk: Link::new(server, settings),
             remembered: dictionary::remembered(),
             program: rand::random::<u64>() >> 1,
             swaps: swaps(access.clone()),
-            lookups: lookups(access.clone(), keys),
+            lookups: lookups(access.clone(), keys.clone()),
+            registrations: registrations(access.clone(), keys, Arc::clone(&bulk)),
+            bulk,
             access,
         };
         index.ping().await?;

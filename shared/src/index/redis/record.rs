@@ -95,6 +95,11 @@ impl<'a> Record<'a> {
         self.client_id == client.as_str()
     }
 
+    /// Whether a registration of this device, with these codes, would change nothing.
+    pub(super) fn says(&self, device: &Device, codes: Codes) -> bool {
+        *self == Record::of(device, codes, self.born)
+    }
+
     pub(super) fn target(&self) -> Result<Target, IndexError> {
         Ok(Target {
             client_id: self.client_id.parse().map_err(|_| unreadable())?,

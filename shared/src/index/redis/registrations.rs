@@ -1,0 +1,231 @@
+//! Registrations of a few devices each, as phones make them at every start: those that come
+//! together are carried out together, and one that changes nothing is only read.
+//!
+//! Most phones that register are registered, and are as they were. So a group first looks its
+//! devices up, many shards in one request, and hands to the script of their shard only those whose
+//! record says something else. A record is written after the columns, so one that is as it should
+//! be tells that the registration was carried out to its end. The shard of an app that was removed
+//! shows no devices, so a registration for it always reaches the script, which refuses it.
+//!
+//! What keeps callers apart who share a group:
+//! - Of two registrations of one client the one that came later wins. So a device that is stored as
+//!   it should be is written all the same if one before it in the group changes that record.
+//! - A shard that fails fails those who register there, and no others. A lookup that is refused
+//!   therefore decides nothing: the scripts do then, each for its shard.
+//! - Codes are as good as the connections that there were when they were read ([`dictionary`]), and
+//!   a registration may wait for its group while they break. One whose codes are of other
+//!   connections than there are after the lookup is given back, to be made with new ones.
+//!
+//! [`dictionary`]: super::dictionary
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::join_all;
+
+use super::{
+    Access, RedisIndex,
+    dictionary::{Connections, connections},
+    keys::Keys,
+    layout::Place,
+    link::Link,
+    lookup::find,
+    put::{Entry, by_shard, put_in_order, put_in_shard},
+    record::Codes,
+};
+use crate::{
+    device::Device,
+    group::{GroupLimits, Grouped},
+    ids::ClientId,
+    index::{AppKey, IndexError, Put, PutRefused},
+    time::UnixMillis,
+};
+
+/// How registrations are grouped.
+const LIMITS: GroupLimits = GroupLimits { calls: 256, groups: 4 };
+
+/// A list that is longer than this is company enough for itself.
+pub(super) const GROUPED_DEVICES: usize = 16;
+
+/// How often a registration is made whose connections break each time before it is carried out.
+const TRIES: usize = 3;
+
+/// Devices that one caller registers for an app.
+#[derive(Debug)]
+pub(super) struct Registration {
+    app: AppKey,
+    devices: Vec<(Device, Codes)>,
+    now: UnixMillis,
+    /// The connections that there were before the codes were looked for.
+    read_on: Connections,
+}
+
+/// What became of each device of a [`Registration`]; nothing if it has to be made again, with other
+/// codes.
+type Registered = Option<Vec<Result<Put, PutRefused>>>;
+
+/// What became of one device.
+type Outcome = Result<Option<Result<Put, PutRefused>>, IndexError>;
+
+/// Registrations, in groups.
+pub(super) type Registrations = Grouped<Registration, Result<Registered, IndexError>>;
+
+/// Groups registrations that go through this access. Nothing of theirs goes through `bulk`, but
+/// their codes depend on it.
+pub(super) fn registrations(access: Access, keys: Keys, bulk: Arc<Link>) -> Registrations {
+    let writer = Arc::new(Writer { access, keys, bulk });
+    Grouped::new(LIMITS, move |group| {
+        let writer = Arc::clone(&writer);
+        async move { writer.register_all(&group).await }
+    })
+}
+
+/// What carries groups out.
+struct Writer {
+    access: Access,
+    keys: Keys,
+    bulk: Arc<Link>,
+}
+
+impl Writer {
+    async fn register_all(&self, group: &[Registration]) -> Vec<Result<Registered, IndexError>> {
+        let mut read_on = Vec::new();
+        let mut by_app: BTreeMap<&AppKey, Vec<Entry<'_>>> = BTreeMap::new();
+        for registration in group {
+            let entries = by_app.entry(&registration.app).or_default();
+            for (device, codes) in &registration.devices {
+                let (number, place) = (read_on.len(), Place::of(&device.client_id));
+                let now = registration.now;
+                entries.push(Entry { number, place, device, codes: *codes, now });
+                read_on.push(registration.read_on);
+            }
+        }
+        let mut parts = Vec::new();
+        for (app, mut entries) in by_app {
+            put_in_order(&mut entries);
+            if self.access.link.is_cluster() {
+                // No request looks into two shards, which can be at different nodes.
+                parts.extend(by_shard(&entries).map(|shard| (app, shard.to_vec())));
+            } else {
+                parts.push((app, entries));
+            }
+        }
+        let registered = parts.into_iter().map(|(app, part)| self.register(app, part, &read_on));
+        let mut outcomes: Vec<Outcome> = read_on.iter().map(|_| Ok(None)).collect();
+        for (number, outcome) in join_all(registered).await.into_iter().flatten() {
+            if let Some(place) = outcomes.get_mut(number) {
+                *place = outcome;
+            }
+        }
+        let mut outcomes = outcomes.into_iter();
+        let mut of = |registration: &Registration| {
+            // All of them are taken, also behind one that failed: what follows is of the next caller.
+            let outcomes: Vec<Outcome> =
+                outcomes.by_ref().take(registration.devices.len()).collect();
+            let puts: Vec<Option<_>> = outcomes.into_iter().collect::<Result<_, _>>()?;
+            Ok(puts.into_iter().collect())
+        };
+        group.iter().map(&mut of).collect()
+    }
+
+    /// Registers devices of one app that are in order, and says by their numbers what became of
+    /// them.
+    async fn register(
+        &self,
+        app: &AppKey,
+        entries: Vec<Entry<'_>>,
+        read_on: &[Connections],
+    ) -> Vec<(usize, Outcome)> {
+        let stored = match self.are_stored(app, &entries).await {
+            Ok(stored) => stored,
+            Err(error) => return fail(&entries, &error).collect(),
+        };
+        let connections = connections(&self.access.link, &self.bulk);
+        let mut outcomes = Vec::with_capacity(entries.len());
+        let mut to_write: Vec<Entry<'_>> = Vec::new();
+        for (entry, is_stored) in entries.into_iter().zip(stored) {
+            let with_old_codes = read_on.get(entry.number) != Some(&connections);
+            let changes = |before: &Entry<'_>| before.place == entry.place;
+            if with_old_codes {
+                outcomes.push((entry.number, Ok(None)));
+            } else if is_stored && !to_write.last().is_some_and(changes) {
+                outcomes.push((entry.number, Ok(Some(Ok(Put::Updated)))));
+            } else {
+                to_write.push(entry);
+            }
+        }
+        let puts = by_shard(&to_write)
+            .map(async |shard| (shard, put_in_shard(&self.access, &self.keys, app, shard).await));
+        for (shard, answers) in join_all(puts).await {
+            match answers {
+                Ok(answers) => {
+                    let answered = shard.iter().zip(answers);
+                    outcomes.extend(answered.map(|(entry, put)| (entry.number, Ok(Some(put)))));
+                }
+                Err(error) => outcomes.extend(fail(shard, &error)),
+            }
+        }
+        outcomes
+    }
+
+    /// Of each device, whether its record says what it should.
+    async fn are_stored(
+        &self,
+        app: &AppKey,
+        entries: &[Entry<'_>],
+    ) -> Result<Vec<bool>, IndexError> {
+        let clients: Vec<ClientId> =
+            entries.iter().map(|entry| entry.device.client_id.clone()).collect();
+        let mut stored = vec![false; entries.len()];
+        let found = find(&self.access, &self.keys, app, &clients, |place, record| {
+            if let (Some(stored), Some(entry), Ok(record)) =
+                (stored.get_mut(place), entries.get(place), record)
+            {
+                *stored = record.says(entry.device, entry.codes);
+            }
+            Ok(())
+        });
+        match found.await {
+            Ok(()) => Ok(stored),
+            // One shard may be the reason: the scripts are called, and each answers for its shard.
+            Err(IndexError::Refused(_) | IndexError::Corrupt(_)) => Ok(vec![false; entries.len()]),
+            Err(error @ (IndexError::Unreachable(_) | IndexError::Unsure(_))) => Err(error),
+        }
+    }
+}
+
+/// The same error for each of these devices.
+fn fail(entries: &[Entry<'_>], error: &IndexError) -> impl Iterator<Item = (usize, Outcome)> {
+    entries.iter().map(|entry| (entry.number, Err(error.again())))
+}
+
+impl RedisIndex {
+    /// Registers a few devices, one answer for each.
+    pub(super) async fn register(
+        &self,
+        app: &AppKey,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        for _ in 0..TRIES {
+            // What is known of the dictionaries depends on it.
+            self.quick.connect().await?;
+            let read_on = connections(&self.quick, &self.bulk);
+            let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
+            let with_codes = devices.iter().zip(&codes);
+            let with_codes = with_codes
+                .filter_map(|(device, codes)| Some((device.clone(), codes.ok()?)))
+                .collect();
+            let registration = Registration { app: app.clone(), devices: with_codes, now, read_on };
+            let registered = self.registrations.call(registration).await;
+            let registered = registered.map_err(|error| IndexError::Unsure(Box::new(error)))??;
+            if let Some(puts) = registered {
+                let mut puts = puts.into_iter();
+                let of = |codes: Result<Codes, _>| {
+                    codes.map_or_else(|no| Some(Err(no)), |_| puts.next())
+                };
+                return Ok(codes.into_iter().filter_map(of).collect());
+            }
+        }
+        Err(IndexError::Unreachable("its connections break one after the other".into()))
+    }
+}
