@@ -143,19 +143,7 @@ pub fn encode(entry: &Entry) -> Option<Vec<u8>> {
 /// If it is none. One of an entry that is kept elsewhere is none either.
 pub fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, BadRecord> {
     let mut rest = Reader(record);
-    let recalled = match rest.byte()? {
-        0 => false,
-        RECALLED => true,
-        _ => return Err(BadRecord),
-    };
-    let copy = rest.number()?;
-    let state = rest.state()?;
-    let base = message.time().unwrap_or_default().0;
-    let accepted = rest.number()?;
-    let (distance, is_before) = (accepted >> 1, accepted & 1 == 1);
-    let accepted_at =
-        if is_before { base.checked_sub(distance) } else { base.checked_add(distance) };
-    let accepted_at = UnixMillis(accepted_at.ok_or(BadRecord)?);
+    let Beginning { recalled, copy, state, accepted_at } = rest.beginning(message)?;
     let life = rest.number()?;
     let life = if life & 1 == 1 { Some(life >> 1) } else { (life >> 1).checked_mul(1000) };
     let expires_at = life.and_then(|life| accepted_at.0.checked_add(life)).ok_or(BadRecord)?;
@@ -207,6 +195,24 @@ pub fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, 
     Ok(entry)
 }
 
+/// When the message of a record was accepted; reads no more of it than that.
+///
+/// # Errors
+/// If it is no record.
+pub fn accepted_at(message: &MessageId, record: &[u8]) -> Result<UnixMillis, BadRecord> {
+    Ok(Reader(record).beginning(message)?.accepted_at)
+}
+
+/// Reads a number that [`put`] wrote, and gives what stands behind it.
+///
+/// # Errors
+/// If there is none.
+pub fn number(bytes: &[u8]) -> Result<(u64, &[u8]), BadRecord> {
+    let mut rest = Reader(bytes);
+    let number = rest.number()?;
+    Ok((number, rest.0))
+}
+
 fn failed(reason: FailReason) -> u8 {
     FAILED + place(&FailReason::ALL, reason)
 }
@@ -220,7 +226,8 @@ fn place<T: PartialEq>(all: &[T], one: T) -> u8 {
     (0..).zip(all).find(|(_, each)| **each == one).map_or(u8::MAX, |(place, _)| place)
 }
 
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// Writes a number as a record does: seven bits a byte, the lowest first.
+pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -228,9 +235,34 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
+/// How a record begins.
+struct Beginning {
+    recalled: bool,
+    copy: u64,
+    state: PartitionState,
+    accepted_at: UnixMillis,
+}
+
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
+    fn beginning(&mut self, message: &MessageId) -> Result<Beginning, BadRecord> {
+        let recalled = match self.byte()? {
+            0 => false,
+            RECALLED => true,
+            _ => return Err(BadRecord),
+        };
+        let copy = self.number()?;
+        let state = self.state()?;
+        let base = message.time().unwrap_or_default().0;
+        let accepted = self.number()?;
+        let (distance, is_before) = (accepted >> 1, accepted & 1 == 1);
+        let accepted_at =
+            if is_before { base.checked_sub(distance) } else { base.checked_add(distance) };
+        let accepted_at = UnixMillis(accepted_at.ok_or(BadRecord)?);
+        Ok(Beginning { recalled, copy, state, accepted_at })
+    }
+
     fn byte(&mut self) -> Result<u8, BadRecord> {
         let (first, rest) = self.0.split_first().ok_or(BadRecord)?;
         self.0 = rest;
@@ -407,6 +439,7 @@ mod tests {
             }
             let record = encode(&entry).unwrap();
             prop_assert!(record.starts_with(&head(copy, &state, recalled.is_some())));
+            prop_assert_eq!(accepted_at(&message, &record), Ok(entry.accepted_at));
             prop_assert_eq!(decode(&app(), &message, &record), Ok(entry));
         }
 
