@@ -13,6 +13,8 @@ mod damaged;
 mod devices;
 #[path = "index/engines.rs"]
 mod engines;
+#[path = "index/history.rs"]
+mod history;
 #[path = "index/layout.rs"]
 mod layout;
 #[path = "index/ledger.rs"]
@@ -32,14 +34,12 @@ mod scanning;
 #[path = "index/sent_once.rs"]
 mod sent_once;
 
-/// Runs every sentence of the suite against every engine.
+/// Runs every sentence of the suite against every engine that is named.
 macro_rules! suite {
-    ($($module:ident: $($sentence:ident),* $(,)?;)*) => {
-        suite!(@engine redis: $($module: $($sentence),*;)*);
-        suite!(@engine redis_cluster: $($module: $($sentence),*;)*);
-        suite!(@engine sqlite: $($module: $($sentence),*;)*);
+    (on [$($engine:ident)*] $sentences:tt) => {
+        $(suite!(@engine $engine: $sentences);)*
     };
-    (@engine $engine:ident: $($module:ident: $($sentence:ident),*;)*) => {
+    (@engine $engine:ident: {$($module:ident: $($sentence:ident),* $(,)?;)*}) => {
         mod $engine {
             $(mod $module {
                 $(#[tokio::test]
@@ -52,7 +52,7 @@ macro_rules! suite {
     };
 }
 
-suite! {
+suite! { on [redis redis_cluster sqlite] {
     apps:
         an_app_is_created_once_and_updated_only_if_it_exists,
         apps_are_listed_by_id,
@@ -107,4 +107,16 @@ suite! {
         the_pace_of_one_app_is_not_used_up_by_another;
     model:
         every_engine_answers_like_the_model;
+} }
+
+/// The bound of the ledger, on the engines that keep one.
+mod bounded {
+    suite! { on [sqlite] {
+        history:
+            within_its_bound_nothing_is_forgotten,
+            the_oldest_closed_entries_go_first_and_an_open_one_never,
+            a_forgotten_message_is_not_taken_for_one_that_waits,
+            a_recall_of_a_forgotten_message_is_unknown,
+            history_says_how_far_back_it_reaches_and_what_it_takes;
+    } }
 }
