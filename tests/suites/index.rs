@@ -13,6 +13,8 @@ mod damaged;
 mod devices;
 #[path = "index/engines.rs"]
 mod engines;
+#[path = "index/history.rs"]
+mod history;
 #[path = "index/layout.rs"]
 mod layout;
 #[path = "index/ledger.rs"]
@@ -111,4 +113,10 @@ suite! {
         the_pace_of_one_app_is_not_used_up_by_another;
     model:
         every_engine_answers_like_the_model;
+    history:
+        within_its_bound_nothing_is_forgotten,
+        the_oldest_closed_entries_go_first_and_an_open_one_never,
+        a_forgotten_message_is_not_taken_for_one_that_waits,
+        a_recall_of_a_forgotten_message_is_unknown,
+        history_says_how_far_back_it_reaches_and_what_it_takes;
 }

@@ -123,7 +123,12 @@ impl MessageId {
 
     /// A new id of a push of this app with this reach.
     pub fn issue_for(app: &AppId, reach: Reach) -> Self {
-        Self::seal(app, pages::next_id(UnixMillis::now(), reach), 0)
+        Self::issue_at(app, reach, UnixMillis::now())
+    }
+
+    /// As [`MessageId::issue_for`] at this time, for who has a clock of their own.
+    pub fn issue_at(app: &AppId, reach: Reach, now: UnixMillis) -> Self {
+        Self::seal(app, pages::next_id(now, reach), 0)
     }
 
     /// An id that looks like any other and is recognised as that of no message: for an answer

@@ -215,6 +215,16 @@ pub fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, 
     Ok(entry)
 }
 
+/// Reads a number that [`put`] wrote, and gives what stands behind it.
+///
+/// # Errors
+/// If there is none.
+pub fn number(bytes: &[u8]) -> Result<(u64, &[u8]), BadRecord> {
+    let mut rest = Reader(bytes);
+    let number = rest.number()?;
+    Ok((number, rest.0))
+}
+
 fn failed(reason: FailReason) -> u8 {
     FAILED + place(&FailReason::ALL, reason)
 }
@@ -228,7 +238,8 @@ fn place<T: PartialEq>(all: &[T], one: T) -> u8 {
     (0..).zip(all).find(|(_, each)| **each == one).map_or(u8::MAX, |(place, _)| place)
 }
 
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// Writes a number as a record does: seven bits a byte, the lowest first.
+pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -434,6 +445,8 @@ mod tests {
             }
             let record = encode(&entry).unwrap();
             prop_assert!(record.starts_with(&head(copy, &state, recalled.is_some())));
+            let front = front(&message, &record).unwrap();
+            prop_assert_eq!((front.accepted_at, Some(front.expires_at)), (entry.accepted_at, entry.expires_at));
             prop_assert_eq!(decode(&app(), &message, &record), Ok(entry));
         }
 

@@ -7,13 +7,12 @@
 //! - What decides about a device is the shared definition ([`criteria`]), not SQL.
 //!
 //! Structures: the tables are in [`schema`], with what slots and codes mean. There is one shard,
-//! whose slots are all of an app's.
+//! whose slots are all of an app's. What became of messages is in [`ledger`].
 //!
 //! Work that gets stuck: an app is removed in one step, and what it had is deleted piece by
 //! piece after it; the next removal of any app finishes what was interrupted.
 
 mod apps;
-mod book;
 mod criteria;
 mod devices;
 mod inspect;
@@ -67,6 +66,8 @@ impl From<StoreError> for IndexError {
 pub struct SqliteIndex {
     database: Database,
     namespace: Arc<str>,
+    /// The number of the namespace's ledger.
+    space: i64,
     most_slots: u32,
 }
 
@@ -87,7 +88,15 @@ impl SqliteIndex {
         let database = tokio::task::spawn_blocking(open)
             .await
             .map_err(|error| IndexError::Unreachable(Box::new(error)))??;
-        Ok(Self { database, namespace: namespace.into(), most_slots })
+        let namespace: Arc<str> = namespace.into();
+        let of = Arc::clone(&namespace);
+        let known = database.read(move |sql| schema::space(sql, &of)).await?;
+        let of = Arc::clone(&namespace);
+        let space = match known {
+            Some(space) => space,
+            None => database.write(move |sql| schema::make_space(sql, &of)).await?,
+        };
+        Ok(Self { database, namespace, space, most_slots })
     }
 
     fn namespace(&self) -> Arc<str> {

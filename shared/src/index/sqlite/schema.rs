@@ -5,6 +5,8 @@
 //! as many slots as it had devices at once, however often they come and go. A message does not
 //! reach a device that moved into a slot after it was accepted: `born` is compared.
 //!
+//! The ledger's tables are explained beside the code that uses them ([`super::ledger`]).
+//!
 //! Attribute values are replaced by codes from a dictionary per app and attribute. A code keeps
 //! its meaning for as long as the app exists.
 
@@ -139,8 +141,140 @@ pub(super) const SCHEMA: Schema = Schema {
             PRIMARY KEY (namespace, name)
         ) STRICT, WITHOUT ROWID;
     ",
+        // The ledger in three forms: see the modules of `ledger`. A cost is what an entry takes in the
+        // file, about, with its part of pages that are not full; it was measured.
+        "
+        CREATE TABLE ledger (
+            space INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL UNIQUE,
+            -- The costs of its entries; kept by triggers.
+            bytes INTEGER NOT NULL DEFAULT 0,
+            -- As of the last round of keeping it within its bound; NULL before the first.
+            measured_at INTEGER,
+            measured INTEGER,
+            bound INTEGER,
+            oldest INTEGER,
+            -- Of what was forgotten to keep the bound: how many entries, and up to when accepted.
+            forgotten INTEGER NOT NULL DEFAULT 0,
+            forgotten_until INTEGER,
+            -- The begun entry that the last round looked at last.
+            hand BLOB
+        ) STRICT;
+        -- Apps that have or had records, by number.
+        CREATE TABLE ledger_app (
+            number INTEGER PRIMARY KEY,
+            name TEXT NOT NULL UNIQUE
+        ) STRICT;
+
+        -- Entries that are open and fit into a record.
+        CREATE TABLE begun (
+            space INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 24) * 107 / 100),
+            PRIMARY KEY (space, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Entries that are closed, of ids that were issued: these sort by time.
+        CREATE TABLE finished (
+            space INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 24) * 107 / 100),
+            PRIMARY KEY (space, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Entries that are closed, of ids that were derived, in the order in which they were closed.
+        CREATE TABLE finished_derived (
+            space INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS (length(record) + 62),
+            PRIMARY KEY (space, number),
+            UNIQUE (space, id)
+        ) STRICT, WITHOUT ROWID;
+
+        -- Whether every partition is worked off and no device is pending.
+        ALTER TABLE message ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE message ADD COLUMN cost INTEGER AS (
+            200 + 5 * length(namespace) + length(app) + coalesce(length(plan), 0)
+            + length(outcomes) + length(retried));
+        ALTER TABLE partition ADD COLUMN cost INTEGER AS (
+            12 + length(state) + length(leftovers));
+        UPDATE message SET closed = 1
+            WHERE CASE WHEN json_valid(plan) AND json_valid(outcomes) THEN
+                targeted = outcomes ->> '$.sent' + outcomes ->> '$.expired'
+                    + outcomes ->> '$.recalled'
+                    + (SELECT coalesce(sum(value), 0) FROM json_each(outcomes, '$.failed'))
+                AND json_array_length(plan, '$.strands') = (
+                    SELECT count(*) FROM partition
+                    WHERE message = row AND state = 'end'
+                        AND number < json_array_length(plan, '$.strands'))
+                END;
+        CREATE INDEX message_closed ON message (namespace, accepted_at) WHERE closed = 1;
+        CREATE INDEX message_open ON message (namespace, expires_at) WHERE closed = 0;
+        INSERT INTO ledger (namespace, bytes)
+            SELECT namespace, sum(cost + (
+                SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row))
+            FROM message GROUP BY namespace;
+
+        CREATE TRIGGER begun_added AFTER INSERT ON begun BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER begun_removed AFTER DELETE ON begun BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER finished_added AFTER INSERT ON finished BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER finished_removed AFTER DELETE ON finished BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER finished_derived_added AFTER INSERT ON finished_derived BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER finished_derived_removed AFTER DELETE ON finished_derived BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER message_added AFTER INSERT ON message BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE namespace = NEW.namespace;
+        END;
+        CREATE TRIGGER message_changed AFTER UPDATE ON message
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost - OLD.cost
+                WHERE namespace = NEW.namespace;
+        END;
+        CREATE TRIGGER message_removed AFTER DELETE ON message BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE namespace = OLD.namespace;
+        END;
+        CREATE TRIGGER partition_added AFTER INSERT ON partition BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_changed AFTER UPDATE ON partition
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost - OLD.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_removed AFTER DELETE ON partition BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = OLD.message);
+        END;
+    ",
     ],
 };
+
+/// The number of this namespace's ledger, if it has one.
+pub(super) fn space(sql: &Connection, namespace: &str) -> Result<Option<i64>, StoreError> {
+    let find = "SELECT space FROM ledger WHERE namespace = ?1";
+    Ok(sql.prepare_cached(find)?.query_row([namespace], |row| row.get(0)).optional()?)
+}
+
+/// The number of this namespace's ledger, which is begun if need be.
+pub(super) fn make_space(sql: &Connection, namespace: &str) -> Result<i64, StoreError> {
+    execute(sql, "INSERT OR IGNORE INTO ledger (namespace) VALUES (?1)", [namespace])?;
+    let missing = || StoreError::Unreadable(format!("the file has no ledger of {namespace}"));
+    space(sql, namespace)?.ok_or_else(missing)
+}
 
 /// Runs a statement that is kept prepared; how many rows it changed.
 pub(super) fn execute(

@@ -1,6 +1,7 @@
 //! What is peculiar to this engine: slots and their reuse, several handles on one file,
-//! reopening, and that targeting on the dictionary is the shared definition. What every engine
-//! promises is in the conformance suite.
+//! reopening, and that targeting on the dictionary is the shared definition; of the ledger, the
+//! forms of its entries ([`super::ledger`]). What every engine promises is in the conformance
+//! suite.
 
 use std::path::PathBuf;
 
@@ -240,32 +241,6 @@ async fn of_two_processes_at_one_partition_one_saves_and_the_other_is_told() {
     }
     let entry = two.entry(&app(), &message).await.unwrap().unwrap();
     assert_eq!((entry.targeted, entry.outcomes.sent), (60, 40), "each step counts once");
-}
-
-#[tokio::test]
-async fn entries_that_are_over_are_deleted_as_new_ones_begin() {
-    let dir = TempDir::new().unwrap();
-    let index = open(&dir).await;
-    let old: Vec<_> = (0..6).map(|_| MessageId::issue(&app())).collect();
-    for message in &old {
-        index.open(&opened(*message, T0)).await.unwrap();
-        index.advance(&app(), message, &step(after(0), after(1))).await.unwrap();
-        assert!(index.entry(&app(), message).await.unwrap().is_some(), "kept while it is young");
-    }
-    Connection::open(file(&dir)).unwrap().execute("UPDATE message SET keep_until = 1", []).unwrap();
-    assert_eq!(index.entry(&app(), &old[0]).await.unwrap(), None);
-    let late = index.advance(&app(), &old[0], &step(after(1), after(2))).await.unwrap();
-    assert_eq!(late, Advanced::Unknown);
-    let again = index.open(&opened(old[5], UnixMillis::MAX)).await.unwrap();
-    assert_eq!(again.targeted, 0, "it begins anew");
-    assert_eq!(again.partitions.len(), 0);
-    index.open(&opened(MessageId::issue(&app()), UnixMillis::MAX)).await.unwrap();
-    let sql = Connection::open(file(&dir)).unwrap();
-    let count = |table: &str| -> i64 {
-        let count = format!("SELECT count(*) FROM {table}");
-        sql.query_row(&count, [], |row| row.get(0)).unwrap()
-    };
-    assert_eq!((count("message"), count("partition")), (2, 0));
 }
 
 #[tokio::test]
