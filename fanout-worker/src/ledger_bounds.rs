@@ -26,7 +26,7 @@ pub struct LedgerLimits {
 /// Does rounds until the worker stops.
 pub(crate) async fn keep(context: Arc<Context>, stopping: CancellationToken) {
     let LedgerLimits { bytes, every } = context.ledger;
-    let mut is_at_limit = false;
+    let (mut forgotten, mut is_full) = (u64::MAX, false);
     loop {
         if stopping.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
             return;
@@ -42,24 +42,18 @@ pub(crate) async fn keep(context: Arc<Context>, stopping: CancellationToken) {
                 }
             };
             context.metrics.history(&history, context.now());
-            // Once each time that it begins: from then on history is as long as the bound allows.
-            if history.bytes > history.limit && !is_at_limit {
+            // Once each time that it begins to forget: a full ledger does so in every round.
+            let forgets = history.forgotten > forgotten;
+            if forgets && !is_full {
                 info!(
-                    bytes = history.bytes,
                     limit = history.limit,
-                    "the ledger is full: its oldest entries go"
+                    "the ledger is full: its oldest entries are forgotten"
                 );
             }
-            is_at_limit =
-                history.bytes > history.limit || (is_at_limit && !is_well_below(&history));
+            (forgotten, is_full) = (history.forgotten, forgets);
             if !more {
                 break;
             }
         }
     }
-}
-
-/// Whether it is so much smaller than its limit that it does not go up and down at it.
-fn is_well_below(history: &push_shared::ledger::History) -> bool {
-    history.bytes < history.limit - history.limit / 8
 }

@@ -149,7 +149,8 @@ pub async fn run(
             dependencies.lanes.clone(),
         ));
     }
-    let bounds = tokio::spawn(ledger_bounds::keep(context.clone(), stopping.clone()));
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(ledger_bounds::keep(context.clone(), stopping.clone()));
     let mut result = Ok(());
     while let Some(ended) = consumers.join_next().await {
         stopping.cancel();
@@ -158,7 +159,7 @@ pub async fn run(
         }
     }
     // It ends with the consumers, for `stopping` is cancelled when the last of them ends.
-    let _ = bounds.await;
+    while upkeep.join_next().await.is_some() {}
     handlers.close();
     if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
         for row in in_work.rows() {
