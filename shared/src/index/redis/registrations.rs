@@ -8,8 +8,9 @@
 //! shows no devices, so a registration for it always reaches the script, which refuses it.
 //!
 //! What keeps callers apart who share a group:
-//! - Of two registrations of one client the one that came later wins. So a device that is stored as
-//!   it should be is written all the same if one before it in the group changes that record.
+//! - Of two registrations of one client the one that came later wins: groups follow each other, and
+//!   a group keeps the order in which its registrations came. So a device that is stored as it
+//!   should be is written all the same if one before it in the group changes that record.
 //! - A shard that fails fails those who register there, and no others. A lookup that is refused
 //!   therefore decides nothing: the scripts do then, each for its shard.
 //! - Codes are as good as the connections that there were when they were read ([`dictionary`]), and
@@ -40,8 +41,10 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How registrations are grouped.
-const LIMITS: GroupLimits = GroupLimits { calls: 256, groups: 4 };
+/// How registrations are grouped. One group at a time is as large as it can be, and what is written
+/// costs less the more goes together: with four at once Redis took 5 to 40 % longer for a device
+/// that is new or changed. It also keeps registrations of different groups in order.
+const LIMITS: GroupLimits = GroupLimits { calls: 256, groups: 1 };
 
 /// A list that is longer than this is company enough for itself.
 pub(super) const GROUPED_DEVICES: usize = 16;
