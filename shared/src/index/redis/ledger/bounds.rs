@@ -96,6 +96,15 @@ struct Lists {
     seen: Option<(Window, UnixMillis)>,
 }
 
+/// What a round forgot.
+#[derive(Debug, Default)]
+struct Forgotten {
+    /// Pages that were looked at for it. What is open of them is at the end of the lists now.
+    pages: usize,
+    entries: u64,
+    bytes: u64,
+}
+
 impl RedisIndex {
     fn list(&self, kind: Kind, part: u8) -> String {
         let keys = self.keys.part(part);
@@ -271,17 +280,16 @@ impl RedisIndex {
         Ok(bytes)
     }
 
-    /// Forgets what is closed of the oldest of these pages, until so many bytes are free; how many
-    /// entries and bytes that was.
+    /// Forgets what is closed of the oldest of these pages, until so many bytes are free.
     async fn forget(
         &self,
         pages: &[&Listed],
         bytes: u64,
         now: UnixMillis,
-    ) -> Result<(u64, u64), IndexError> {
-        let (mut entries, mut freed) = (0, 0);
+    ) -> Result<Forgotten, IndexError> {
+        let mut all = Forgotten::default();
         for pages in pages[..pages.len().min(FORGOTTEN_PAGES)].chunks(IN_FLIGHT) {
-            if freed >= bytes {
+            if all.bytes >= bytes {
                 break;
             }
             let ask = pages.iter().flat_map(|page| {
@@ -290,15 +298,19 @@ impl RedisIndex {
             });
             let mut answers = self.ask_parts(ask.collect()).await?.into_iter();
             for page in pages {
+                if all.bytes >= bytes {
+                    break;
+                }
                 let records = records_of(answers.next().unwrap_or_default())?;
                 let usage = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
-                let (forgotten, freed_entries) = self.forget_page(page, &records, now).await?;
-                let all = records.len().max(1) as u64;
-                freed += freed_entries + usage * forgotten.min(all) / all;
-                entries += forgotten;
+                let (entries, of_entries) = self.forget_page(page, &records, now).await?;
+                let count = records.len().max(1) as u64;
+                all.bytes += of_entries + usage * entries.min(count) / count;
+                all.entries += entries;
+                all.pages += 1;
             }
         }
-        Ok((entries, freed))
+        Ok(all)
     }
 
     /// Forgets what is closed of a page: how many entries, and what those with fields took.
@@ -454,20 +466,21 @@ impl LedgerBounds for RedisIndex {
             bytes += pages.sum::<u64>() * (mean + LISTED);
         }
         let over = bytes.saturating_sub(limit);
-        let (forgotten, freed) = match over {
-            0 => (0, 0),
+        let Forgotten { pages, entries, bytes: freed } = match over {
+            0 => Forgotten::default(),
             _ => {
                 let seen = |page: &&Listed| lists.seen.is_none_or(|seen| page.age() <= seen);
                 let oldest: Vec<_> = lists.heads.iter().take_while(seen).collect();
                 self.forget(&oldest, over, now).await?
             }
         };
-        let oldest = lists.heads.first().map(|page| page.begun.min(page.window.next().start()));
+        let oldest = lists.heads.get(pages).or(lists.heads.last());
+        let oldest = oldest.map(|page| page.begun.min(page.window.next().start()));
         let bytes = bytes.saturating_sub(freed);
-        let mut history = History { measured_at: now, bytes, limit, oldest, forgotten };
-        history.forgotten = self.note(&history, forgotten).await?;
+        let mut history = History { measured_at: now, bytes, limit, oldest, forgotten: entries };
+        history.forgotten = self.note(&history, entries).await?;
         // If nothing could be forgotten, what is left is open.
-        let more = lists.more || (bytes > limit && forgotten > 0);
+        let more = lists.more || (bytes > limit && entries > 0);
         Ok(Round { history, more })
     }
 
