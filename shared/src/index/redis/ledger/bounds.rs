@@ -478,7 +478,12 @@ impl LedgerBounds for RedisIndex {
         let oldest = oldest.map(|page| page.begun.min(page.window.next().start()));
         let bytes = bytes.saturating_sub(freed);
         let mut history = History { measured_at: now, bytes, limit, oldest, forgotten: entries };
-        history.forgotten = self.note(&history, entries).await?;
+        match self.note(&history, entries).await {
+            Ok(forgotten) => history.forgotten = forgotten,
+            // A server without memory lets entries be forgotten, and nothing be noted.
+            Err(IndexError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
         // If nothing could be forgotten, what is left is open.
         let more = lists.more || (bytes > limit && entries > 0);
         Ok(Round { history, more })
