@@ -37,6 +37,31 @@ async fn message(service: &Stack, method: &str, id: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_that_was_sent_and_forgotten_does_not_come_back_as_unrecorded() {
+    let service = Stack::start(Servers::shared()).await;
+    service.import("{\"client_id\":\"one\",\"transport\":\"discard\"}\n").await;
+    let full = ["--ledger-limit", "1KiB", "--ledger-check", "100ms"];
+    let closing = ["--closing-check", "300ms", "--closing-rest", "500ms"];
+    let worker = service.worker(&[full, closing].concat()).await;
+    let broadcast =
+        json!({"type": 2, "time_to_live": 1, "data": {"k": "v"}, "condition": {"type": 0}});
+    let id = service.push(&broadcast).await;
+    let forgotten = || worker.metric("push_worker_ledger_forgotten");
+    eventually("the broadcast is forgotten", PATIENCE, async || {
+        let other = service.push(&push()).await;
+        match (forgotten().await > 0.0, message(&service, "GET", &id).await.0) {
+            (true, 404) => Ok(()),
+            other_answer => Err(format!("{other_answer:?} after {other}")),
+        }
+    })
+    .await;
+    // By then a check that finds no entry would have begun it again, and closed it.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let unrecorded = r#"push_worker_devices_total{outcome="failed",reason="unrecorded"}"#;
+    assert_eq!(worker.metric(unrecorded).await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_pushes_are_forgotten_when_the_ledger_is_full_and_the_newest_are_not() {
     let service = Stack::start(Servers::shared()).await;
     service.import("{\"client_id\":\"one\",\"transport\":\"discard\"}\n").await;

@@ -44,6 +44,9 @@ pub(super) async fn look(
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let read = || context.index.entry(&head.app_id, &head.message_id);
     let entry = context.waiting.for_index(hold, read).await?.value;
+    if entry.is_none() && is_forgotten(context, job, hold).await? {
+        return Ok(());
+    }
     // One that knows only a recall is as good as none.
     let mut entry = entry.filter(|entry| entry.copy.is_some());
     // An index that lost the plan alone has an entry that can't close.
@@ -74,6 +77,13 @@ pub(super) async fn look(
         close(context, task, &entry, hold).await?;
     }
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
+}
+
+/// Whether an entry that is not there was forgotten to keep the ledger's bound. Only closed ones are.
+async fn is_forgotten(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, GaveUp> {
+    let read = || context.index.forgotten_until(&job.head.message_id);
+    let until = context.waiting.for_index(hold, read).await?.value;
+    Ok(until.is_some_and(|until| job.head.accepted_at <= until))
 }
 
 /// Hands on what has not ended, to be counted.
