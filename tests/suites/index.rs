@@ -116,6 +116,7 @@ suite! {
     history:
         within_its_bound_nothing_is_forgotten,
         the_oldest_closed_entries_go_first_and_an_open_one_never,
+        a_broadcast_that_is_closed_is_forgotten_with_its_partitions,
         a_forgotten_message_is_not_taken_for_one_that_waits,
         a_recall_of_a_forgotten_message_is_unknown,
         history_says_how_far_back_it_reaches_and_what_it_takes;

@@ -157,6 +157,34 @@ pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(ind
     }
 }
 
+pub(crate) async fn a_broadcast_that_is_closed_is_forgotten_with_its_partitions(index: &dyn Index) {
+    let message = MessageId::issue_for(&app(), Reach::Broadcast);
+    let plan = Plan { partitions: vec![Vec::new(), Vec::new()] };
+    index.open(&Opened { plan: None, claim: None, ..opened(message) }).await.unwrap();
+    assert_eq!(index.plan(&message, &plan).await.unwrap(), Some(plan));
+    for partition in 0..2 {
+        let outcomes = Outcomes { sent: 5, ..Outcomes::default() };
+        let step = Advance {
+            copy: 0,
+            partition,
+            from: PartitionState::default(),
+            to: PartitionState::ENDED,
+            leftovers: None,
+            counts: Counts { targeted: 5, outcomes, ..Counts::default() },
+            keep_until: None,
+        };
+        // Open until the last of them has ended.
+        rounds(index, 0).await;
+        assert!(!entry(index, &message).await.expect("an open entry stays").is_closed());
+        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        assert_eq!(advanced, Advanced::Saved { recalled: false });
+    }
+    let round = rounds(index, 0).await;
+    assert_eq!(entry(index, &message).await, None, "{round:?}");
+    assert_eq!((round.history.forgotten, round.history.oldest), (1, None), "{round:?}");
+    assert!(index.forgotten_until(&message).await.unwrap() >= message.time());
+}
+
 pub(crate) async fn a_forgotten_message_is_not_taken_for_one_that_waits(index: &dyn Index) {
     let steps = write(index, beginning(), STEPS).await;
     let (oldest, now) = (steps[0][0], UnixMillis::now());

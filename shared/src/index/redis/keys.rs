@@ -15,7 +15,7 @@
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
-//! | `push:{l/7}:p<window>.<bits>` | hash: a page of the ledger, of ids with this window and these bits ([`Page`]); the rest of an id → its record. A `b` after the `p`: ids of broadcasts |
+//! | `push:{l/7}:p<window>.<bits>` | hash: a page of the ledger, of ids with this window and these bits ([`Page`]); the rest of an id → its record. An `x` after the `p`: ids of broadcasts |
 //! | `push:{l/7}:p<uuid>` | the same for an id that has a page of its own |
 //! | `push:{l/7}:o` | list: the pages of this part of the ledger in the order in which they were begun, each as the time of that, a blank, and what stands behind the `p` |
 //! | `push:{l/7}:b` | list: the same of pages that began with an entry with fields |
@@ -45,6 +45,9 @@ local function bucket_key(bucket) return base .. ':m' .. bucket end
 local function newest_key() return base .. ':n' end
 local function free_key() return base .. ':f' end
 ";
+
+/// In front of the window, in the name of a page of broadcasts. No digit of a number.
+const BROADCAST_MARK: &str = "x";
 
 /// Names keys within one namespace.
 #[derive(Debug, Clone)]
@@ -89,7 +92,7 @@ impl Keys {
         let PartKeys { base } = self.part(part);
         let page = match page {
             Page::Shared(reach, Window(window), [_, a, b]) => {
-                let mark = if reach == Reach::Broadcast { "b" } else { "" };
+                let mark = if reach == Reach::Broadcast { BROADCAST_MARK } else { "" };
                 format!("{base}:p{mark}{window:x}.{a:02x}{b:02x}")
             }
             Page::Own(_) => format!("{base}:p{message}"),
@@ -164,7 +167,7 @@ pub(super) fn named_page(part: u8, name: &str) -> Option<Page> {
         let id: MessageId = name.parse().ok()?;
         return Some(Page::Own(*id.as_uuid().as_bytes()));
     };
-    let (reach, window) = match window.strip_prefix('b') {
+    let (reach, window) = match window.strip_prefix(BROADCAST_MARK) {
         Some(window) => (Reach::Broadcast, window),
         None => (Reach::Named, window),
     };

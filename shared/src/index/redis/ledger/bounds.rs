@@ -322,14 +322,17 @@ impl RedisIndex {
     ) -> Result<(u64, u64), IndexError> {
         let named = named_page(page.part, &page.name).ok_or_else(wrong_name)?;
         let part = self.keys.part(page.part);
-        let (mut closed, mut rich, mut accepted, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut closed, mut rich, mut bytes) = (Vec::new(), Vec::new(), 0);
+        // What is asked later is when the id was issued, which may be a moment after the acceptance.
+        let mut accepted = UnixMillis(0);
         for (field, record) in records {
             let message = MessageId::at(named, *field);
+            let issued_at = message.time().unwrap_or_default();
             if !record::is_stub(record) {
                 // One that cannot be read stays until its page is over.
                 let Ok(front) = record::front(&message, record) else { continue };
                 if front.state.is_ended() || now > front.expires_at.plus(report::REST) {
-                    accepted = accepted.max(front.accepted_at.0);
+                    accepted = accepted.max(front.accepted_at).max(issued_at);
                     closed.push((field, record));
                 }
                 continue;
@@ -339,7 +342,7 @@ impl RedisIndex {
             let mut answers = self.ask_parts(asked).await?.into_iter();
             let copy = match rich::read(&message, answers.next().unwrap_or_default()) {
                 Ok(Some(entry)) if entry.is_closed() || report::is_forgotten(&entry, now) => {
-                    accepted = accepted.max(entry.accepted_at.0);
+                    accepted = accepted.max(entry.accepted_at).max(issued_at);
                     let Some(copy) = entry.copy else { continue };
                     copy.to_string()
                 }
@@ -354,7 +357,7 @@ impl RedisIndex {
         let mut keys = vec![page_key.as_str(), &list, &horizon];
         keys.extend(rich.iter().map(|(_, _, key, _)| key.as_str()));
         let mut forget = self.scripts.forget.call(&keys);
-        forget.arg(&page.element).arg(closed.len()).arg(accepted);
+        forget.arg(&page.element).arg(closed.len()).arg(accepted.0);
         for (field, record) in &closed {
             forget.arg(*field).arg(record.as_slice());
         }
