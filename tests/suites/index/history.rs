@@ -175,7 +175,7 @@ pub(crate) async fn a_broadcast_that_is_closed_is_forgotten_with_its_partitions(
         };
         // Open until the last of them has ended.
         rounds(index, 0).await;
-        assert!(!entry(index, &message).await.expect("an open entry stays").is_closed());
+        assert!(!entry(index, &message).await.unwrap().is_closed());
         let advanced = index.advance(&app(), &message, &step).await.unwrap();
         assert_eq!(advanced, Advanced::Saved { recalled: false });
     }
