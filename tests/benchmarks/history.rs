@@ -35,7 +35,7 @@ const LOOKUPS: usize = 2000;
 const SCANNED: usize = 1000;
 /// Pages whose fields a plain client reads.
 const PAGES: usize = 10_000;
-/// How the log beside a database of SQLite ends; whoever closes it last removes it.
+/// The end of the name of SQLite's write-ahead log. The last connection to close removes the file.
 const SQLITE_LOG: &str = "-wal";
 /// An embedded store is closed after this.
 const CLOSED: Duration = Duration::from_secs(60);
