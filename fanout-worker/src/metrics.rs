@@ -33,6 +33,11 @@ struct VerdictLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FoundLabel {
+    found: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LaneLabel {
     lane: &'static str,
 }
@@ -47,6 +52,7 @@ struct Families {
     turns: Family<VerdictLabel, Counter>,
     in_work: Family<LaneLabel, Gauge>,
     dead: Family<LaneLabel, Counter>,
+    closing_checks: Family<FoundLabel, Counter>,
     batch_seconds: Histogram,
     ledger_bytes: Gauge,
     ledger_limit: Gauge,
@@ -61,6 +67,7 @@ impl Default for Families {
             turns: Family::default(),
             in_work: Family::default(),
             dead: Family::default(),
+            closing_checks: Family::default(),
             // 1 ms to 16 s
             batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             ledger_bytes: Gauge::default(),
@@ -86,6 +93,8 @@ impl Metrics {
             Unit::Seconds,
             batch_seconds.clone(),
         );
+        let help = "Closing checks of broadcasts, by how they found the ledger entry";
+        registry.register("closing_checks", help, self.0.closing_checks.clone());
         let Families { ledger_bytes, ledger_limit, ledger_reach, ledger_forgotten, .. } = &*self.0;
         let mut bytes = |name, help, gauge: &Gauge| {
             registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
@@ -124,6 +133,11 @@ impl Metrics {
 
     pub(crate) fn run(&self, disposition: &Disposition) {
         self.0.turns.get_or_create(&VerdictLabel { verdict: disposition.name() }).inc();
+    }
+
+    /// Counts a closing check: `found` is how the ledger entry of its broadcast is.
+    pub(crate) fn closing_check(&self, found: &'static str) {
+        self.0.closing_checks.get_or_create(&FoundLabel { found }).inc();
     }
 
     pub(crate) fn dead_letter(&self, lane: Lane) {

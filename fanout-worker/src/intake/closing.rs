@@ -45,6 +45,7 @@ pub(super) async fn look(
     let read = || context.index.entry(&head.app_id, &head.message_id);
     let entry = context.waiting.for_index(hold, read).await?.value;
     if entry.is_none() && is_forgotten(context, job, hold).await? {
+        context.metrics.closing_check("forgotten");
         return Ok(());
     }
     // One that knows only a recall is as good as none.
@@ -60,11 +61,13 @@ pub(super) async fn look(
     // The entry of another copy of the message has a check of its own.
     let is_over = |entry: &Entry| entry.is_closed() || entry.copy != Some(job.copy);
     if entry.as_ref().is_some_and(is_over) {
+        context.metrics.closing_check("closed");
         if check.closed {
             return Ok(());
         }
         return next(context, job, plan, ClosingCheck { closed: true }, hold).await;
     }
+    context.metrics.closing_check(if entry.is_some() { "open" } else { "missing" });
     let end = context.deadline(head).plus(context.closing.rest);
     if context.now() > end {
         let entry = match entry {
