@@ -7,9 +7,9 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 
 use super::{
     Access, RedisIndex,
+    find::find,
     keys::ShardKeys,
     layout::{self, Place, SHARDS},
-    lookup::find,
     put::{Entry, by_shard, put_in_order, put_in_shard},
     registrations::GROUPED_DEVICES,
     reply,

@@ -15,7 +15,9 @@ use super::failure::{CORRUPT, OTHER_VERSION};
 use crate::{ids::ClientId, index::IndexError};
 
 /// The number of this layout, which every shard carries: what lies otherwise would be misread
-/// without a word. 1, which carried no number, was columns of two bytes a slot.
+/// without a word. 1, which carried no number, was columns of two bytes a slot. A layout whose
+/// chunks differ must also give them other keys, because whoever remembers a slot reads its chunk
+/// without asking the shard ([`find`](super::find)).
 pub(super) const LAYOUT: u64 = 2;
 
 /// What is said of a shard with another layout; its number, and that of this one, come after it.
@@ -62,7 +64,7 @@ pub(super) const TAG_LEN: usize = 5;
 pub(super) const ENTRY_LEN: usize = TAG_LEN + 4;
 
 /// Where a client id belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) shard: u32,
     pub(super) tag: [u8; TAG_LEN],

@@ -14,6 +14,7 @@ mod criteria;
 mod devices;
 mod dictionary;
 mod failure;
+mod find;
 mod inspect;
 mod keys;
 mod layout;
@@ -27,17 +28,20 @@ mod registrations;
 mod reply;
 mod scan;
 mod scripts;
+mod slot_cache;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use self::{
     dictionary::Remembered,
+    find::BucketCounts,
     keys::Keys,
     ledger::{Swaps, swaps},
     link::{Link, Server},
-    lookup::{BucketCounts, Lookups, lookups},
+    lookup::{Lookups, lookups},
     registrations::{Registrations, registrations},
     scripts::Scripts,
+    slot_cache::SlotCache,
 };
 use super::{Finding, Index, IndexError};
 
@@ -82,6 +86,7 @@ struct Access {
     scripts: Arc<Scripts>,
     link: Arc<Link>,
     buckets: Arc<BucketCounts>,
+    slots: Arc<SlotCache>,
 }
 
 impl RedisIndex {
@@ -103,7 +108,8 @@ impl RedisIndex {
         let access = Access {
             scripts: Arc::clone(&scripts),
             link: Arc::clone(&quick),
-            buckets: Arc::new(lookup::bucket_counts()),
+            buckets: Arc::new(find::bucket_counts()),
+            slots: Arc::new(SlotCache::new()),
         };
         let index = Self {
             keys: keys.clone(),

@@ -26,10 +26,10 @@ use futures::future::join_all;
 use super::{
     Access, RedisIndex,
     dictionary::{Connections, connections},
+    find::find,
     keys::Keys,
     layout::Place,
     link::Link,
-    lookup::find,
     put::{Entry, by_shard, put_in_order, put_in_shard},
     record::Codes,
 };
