@@ -23,7 +23,7 @@ use crate::{
     },
     ledger_bounds::LedgerLimits,
     metrics::Metrics,
-    transport::{Lifetime, Transports},
+    transport::{Lifetime, Outgoing, Transports},
 };
 
 /// How broadcasts are cut.
@@ -114,6 +114,16 @@ impl Context {
             Lifetime::NowOrNever { until: head.accepted_at.plus(self.run.now_window) }
         } else {
             Lifetime::Until(head.expires_at)
+        }
+    }
+
+    /// What its devices receive of a message.
+    pub(crate) fn outgoing(&self, job: &Job) -> Outgoing {
+        Outgoing {
+            app_id: job.head.app_id.clone(),
+            message_id: job.head.message_id,
+            payload: job.payload.clone(),
+            lifetime: self.lifetime(&job.head),
         }
     }
 

@@ -131,8 +131,10 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn run(&self, disposition: &Disposition) {
-        self.0.turns.get_or_create(&VerdictLabel { verdict: disposition.name() }).inc();
+    /// Counts so many runs after which this followed.
+    pub(crate) fn runs(&self, disposition: &Disposition, count: u64) {
+        let label = VerdictLabel { verdict: disposition.name() };
+        self.0.turns.get_or_create(&label).inc_by(count);
     }
 
     /// Counts a closing check: `found` is how the ledger entry of its broadcast is.

@@ -16,11 +16,46 @@ use super::plan;
 use crate::context::Context;
 
 /// Some devices of a partition, and the checkpoint behind them.
-pub(super) struct Batch {
-    pub(super) targets: Vec<Target>,
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) targets: Vec<Target>,
     /// Devices that cannot be sent to, by reason.
-    pub(super) failed: BTreeMap<FailReason, u64>,
-    pub(super) next: Checkpoint,
+    pub(crate) failed: BTreeMap<FailReason, u64>,
+    pub(crate) next: Checkpoint,
+}
+
+impl Batch {
+    /// All devices that a push names, as the index found them.
+    pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
+        let (targets, failed) = parted(found);
+        Self { targets, failed, next: Checkpoint::End }
+    }
+
+    /// How many devices it is about.
+    pub(super) fn devices(&self) -> u64 {
+        self.targets.len() as u64 + self.failed.values().sum::<u64>()
+    }
+}
+
+/// The devices that can be sent to, and how many cannot be, by reason.
+fn parted(
+    found: impl IntoIterator<Item = Result<Target, NoTarget>>,
+) -> (Vec<Target>, BTreeMap<FailReason, u64>) {
+    let mut failed = BTreeMap::new();
+    let found = found.into_iter();
+    let mut targets = Vec::with_capacity(found.size_hint().0);
+    for found in found {
+        let reason = match found {
+            Ok(target) => {
+                targets.push(target);
+                continue;
+            }
+            Err(NoTarget::Unknown) => FailReason::UnknownClient,
+            Err(NoTarget::Unreadable) => FailReason::Unreadable,
+        };
+        *failed.entry(reason).or_default() += 1;
+    }
+    (targets, failed)
 }
 
 /// Where devices are read from.
@@ -71,20 +106,7 @@ impl Source<'_> {
         &self,
         clients: &[ClientId],
     ) -> Result<(Vec<Target>, BTreeMap<FailReason, u64>), IndexError> {
-        let mut failed = BTreeMap::new();
-        let mut targets = Vec::with_capacity(clients.len());
-        for found in self.context.index.targets(&self.job.app(), clients).await? {
-            let reason = match found {
-                Ok(target) => {
-                    targets.push(target);
-                    continue;
-                }
-                Err(NoTarget::Unknown) => FailReason::UnknownClient,
-                Err(NoTarget::Unreadable) => FailReason::Unreadable,
-            };
-            *failed.entry(reason).or_default() += 1;
-        }
-        Ok((targets, failed))
+        Ok(parted(self.context.index.targets(&self.job.app(), clients).await?))
     }
 
     /// How many devices are left from the checkpoint up to the one that is answered as well.

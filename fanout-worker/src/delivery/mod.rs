@@ -8,13 +8,13 @@
 //! - `sorting`: what a transport's answers come to (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
 
-mod batch;
+pub(crate) mod batch;
 pub(crate) mod claim;
 mod leftovers;
 pub(crate) mod opening;
 pub mod plan;
 pub mod progress;
 pub(crate) mod run;
-mod sorting;
+pub(crate) mod sorting;
 
 pub(crate) use self::run::{PartitionRun, Run, RunEnd};

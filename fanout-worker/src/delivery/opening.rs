@@ -26,6 +26,29 @@ pub(crate) enum Opening {
     After(UnixMillis),
 }
 
+/// What the entry of a message begins with.
+pub(crate) fn opened(
+    context: &Context,
+    job: &Job,
+    plan: Option<Plan>,
+    claim: Option<Claim>,
+) -> Opened {
+    let head = &job.head;
+    // A push to named devices needs no look at the index to be planned.
+    let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
+    Opened {
+        message_id: head.message_id,
+        app_id: head.app_id.clone(),
+        accepted_at: head.accepted_at,
+        expires_at: head.expires_at,
+        copy: job.copy,
+        keep_until: context.keep_until(job),
+        plan: plan.or(named),
+        claim,
+        replaces: None,
+    }
+}
+
 /// Opens the entry of a message and fixes its plan: the given one, or one cut now. `claim` is the
 /// owner of partition 0 if the entry begins with this step.
 pub(crate) async fn open(
@@ -36,19 +59,7 @@ pub(crate) async fn open(
     hold: &Hold<'_>,
 ) -> Result<Opening, GaveUp> {
     let head = &job.head;
-    // A push to named devices needs no look at the index to be planned.
-    let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
-    let mut opened = Opened {
-        message_id: head.message_id,
-        app_id: head.app_id.clone(),
-        accepted_at: head.accepted_at,
-        expires_at: head.expires_at,
-        copy: job.copy,
-        keep_until: context.keep_until(job),
-        plan: plan.or(named),
-        claim,
-        replaces: None,
-    };
+    let mut opened = opened(context, job, plan, claim);
     let entry = loop {
         let open = || context.index.open(&opened);
         let entry = context.waiting.for_index(hold, open).await?.value;

@@ -109,6 +109,30 @@ pub(crate) struct Run {
     pub(crate) resume: Resume,
 }
 
+/// The first batch of a partition, which was sent and is not saved.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) owned: Owned,
+    pub(crate) batch: Batch,
+    pub(crate) sorted: Sorted,
+}
+
+impl Sent {
+    /// The step that saves it if it was all of the partition, and each device has its outcome.
+    pub(crate) fn last_step(&self, copy: u64) -> Option<Advance> {
+        let is_all = self.batch.next == Checkpoint::End && self.owned.leftovers.is_empty();
+        (is_all && self.sorted.is_final()).then(|| Advance {
+            copy,
+            partition: 0,
+            from: self.owned.state,
+            to: PartitionState::ENDED,
+            leftovers: None,
+            counts: self.sorted.counts(&self.batch),
+            keep_until: None,
+        })
+    }
+}
+
 /// A partition to be worked on.
 pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
@@ -143,12 +167,34 @@ impl PartitionRun<'_> {
     }
 
     /// Works on a partition that is claimed already.
-    pub(crate) async fn run_owned(&self, mut ticket: Ticket, owned: Owned) -> Run {
+    pub(crate) async fn run_owned(&self, ticket: Ticket, owned: Owned) -> Run {
+        self.run_from(ticket, owned, None).await
+    }
+
+    /// Goes on with a partition that is claimed, and of which a batch was sent.
+    pub(crate) async fn run_sent(&self, ticket: Ticket, sent: Sent) -> Run {
+        let Sent { owned, batch, sorted } = sent;
+        self.run_from(ticket, owned, Some((batch, sorted))).await
+    }
+
+    async fn run_from(
+        &self,
+        mut ticket: Ticket,
+        owned: Owned,
+        sent: Option<(Batch, Sorted)>,
+    ) -> Run {
         ticket.unsaved = None;
         ticket.has_claimed(&owned.claim);
         let mut work = Working { run: self, ticket, owned, unsaved: None };
         work.count_claim();
-        let end = work.until_end().await;
+        let saved = match sent {
+            Some((batch, sorted)) => work.settle_batch(batch, None, sorted).await,
+            None => Ok(()),
+        };
+        let end = match saved {
+            Ok(()) => work.until_end().await,
+            Err(end) => end,
+        };
         let Working { ticket, owned, unsaved, .. } = work;
         let continues = if ticket.tried { ticket.handed_on() } else { Vec::new() };
         Run { end, resume: Resume { claim: Some(owned.claim), continues, unsaved } }
@@ -208,12 +254,7 @@ struct Step {
 impl Working<'_> {
     async fn until_end(&mut self) -> RunEnd {
         let (context, job) = (self.run.context, self.run.job);
-        let outgoing = Outgoing {
-            app_id: job.head.app_id.clone(),
-            message_id: job.head.message_id,
-            payload: job.payload.clone(),
-            lifetime: context.lifetime(&job.head),
-        };
+        let outgoing = context.outgoing(job);
         let pace = match context.pace(&job.app(), self.run.hold).await {
             Ok(pace) => pace,
             Err(gave_up) => return gave_up.into(),
@@ -270,14 +311,17 @@ impl Working<'_> {
         let Step { batch, tried, others } = step;
         let answers = context.transports.deliver(outgoing, &batch.targets, || context.now()).await;
         context.metrics.batch_took(started.elapsed());
-        let rules = Rules {
-            policy: context.retry,
-            limits: context.retry_limits,
-            now: context.now(),
-            deadline,
-            jitter: context.jitter(),
-        };
-        let sorted = sort(&batch.targets, answers, tried, &rules);
+        let sorted = sort(&batch.targets, answers, tried, &Rules::now(context, deadline));
+        self.settle_batch(batch, others, sorted).await
+    }
+
+    /// Saves what became of a batch that was sent.
+    async fn settle_batch(
+        &mut self,
+        batch: Batch,
+        others: Option<Vec<Leftover>>,
+        sorted: Sorted,
+    ) -> Result<(), RunEnd> {
         if sorted.all_away {
             // Nothing was decided. Whoever waits for the message sees why.
             let counts = Counts { retried: sorted.retried, ..Counts::default() };
@@ -339,9 +383,8 @@ impl Working<'_> {
         sorted: Sorted,
     ) -> Result<(), RunEnd> {
         let (context, hold) = (self.run.context, self.run.hold);
-        let Sorted { mut outcomes, retried, leftovers: more, gone, .. } = sorted;
-        let found = batch.targets.len() as u64 + batch.failed.values().sum::<u64>();
-        outcomes.add(&Outcomes { failed: batch.failed, ..Outcomes::default() });
+        let Counts { targeted: found, outcomes, retried } = sorted.counts(&batch);
+        let Sorted { leftovers: more, gone, .. } = sorted;
         let is_retry = others.is_some();
         let leftovers = match (others, more.is_empty()) {
             (None, true) => None,

@@ -6,32 +6,47 @@ use std::time::Duration;
 use push_shared::{
     device::Target,
     ids::ClientId,
-    ledger::{FailReason, Leftover, Outcomes, Retried, RetryReason},
+    ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
     time::UnixMillis,
 };
 
-use super::leftovers;
-use crate::{context::RetryLimits, control::retry::RetryPolicy, transport::Outcome};
+use super::{batch::Batch, leftovers};
+use crate::{
+    context::{Context, RetryLimits},
+    control::retry::RetryPolicy,
+    transport::Outcome,
+};
 
 /// How often the devices of a batch were tried before.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tried {
-    pub(super) attempt: u32,
-    pub(super) unanswered: u32,
+pub(crate) struct Tried {
+    pub(crate) attempt: u32,
+    pub(crate) unanswered: u32,
 }
 
 /// The rules for trying again, at one instant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
-    pub(super) policy: RetryPolicy,
-    pub(super) limits: RetryLimits,
-    pub(super) now: UnixMillis,
+pub(crate) struct Rules {
+    policy: RetryPolicy,
+    limits: RetryLimits,
+    now: UnixMillis,
     /// Nothing is put off past it, so that what expires is counted soon.
-    pub(super) deadline: UnixMillis,
-    pub(super) jitter: f64,
+    deadline: UnixMillis,
+    jitter: f64,
 }
 
 impl Rules {
+    /// The rules now, for a message with this deadline.
+    pub(crate) fn now(context: &Context, deadline: UnixMillis) -> Self {
+        Self {
+            policy: context.retry,
+            limits: context.retry_limits,
+            now: context.now(),
+            deadline,
+            jitter: context.jitter(),
+        }
+    }
+
     fn due(&self, failures: u32, wanted: Duration) -> UnixMillis {
         let delay = self.policy.delay(failures, self.jitter).max(wanted);
         self.now.plus(delay).min(self.deadline.plus(Duration::from_millis(1)))
@@ -40,7 +55,7 @@ impl Rules {
 
 /// A batch, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Sorted {
+pub(crate) struct Sorted {
     pub(super) outcomes: Outcomes,
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
@@ -49,8 +64,22 @@ pub(super) struct Sorted {
     pub(super) all_away: bool,
 }
 
+impl Sorted {
+    /// Whether each device has its outcome, and nothing else follows from it.
+    pub(crate) fn is_final(&self) -> bool {
+        self.leftovers.is_empty() && self.gone.is_empty() && !self.all_away
+    }
+
+    /// What is counted of a batch whose devices were all new.
+    pub(crate) fn counts(&self, batch: &Batch) -> Counts {
+        let mut outcomes = self.outcomes.clone();
+        outcomes.add(&Outcomes { failed: batch.failed.clone(), ..Outcomes::default() });
+        Counts { targeted: batch.devices(), outcomes, retried: self.retried.clone() }
+    }
+}
+
 /// Sorts the answers; there is one for each target.
-pub(super) fn sort(
+pub(crate) fn sort(
     targets: &[Target],
     answers: Vec<Outcome>,
     tried: Tried,

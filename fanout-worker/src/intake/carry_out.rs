@@ -37,7 +37,7 @@ pub(super) async fn carry_out(
     let disposition = decide(end, task.attempt, &context.retry, now, deadline, jitter);
     let (message_id, partition) = (head.message_id, task.partition);
     debug!(%message_id, partition, ?disposition, "run ended");
-    context.metrics.run(&disposition);
+    context.metrics.runs(&disposition, 1);
     let (attempt, delay) = match disposition {
         Disposition::Accept => return Ok(()),
         Disposition::Leave => return Err(Undecided::Leave),

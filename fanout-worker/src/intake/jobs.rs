@@ -1,39 +1,33 @@
 //! The job lane: envelopes of accepted pushes.
 //!
-//! A push to named devices, and a broadcast that is small, is sent at once. A large broadcast is
-//! cut into partitions that go to the task lane as one task each, for all workers to share. Either
-//! way the envelope is acknowledged only when each of its jobs is sent, handed on, or put aside.
+//! Pushes to named devices are worked off [`together`], everything else [`alone`]. An envelope is
+//! acknowledged only when each of its jobs is sent, handed on, or put aside.
+//!
+//! [`together`]: super::together
+//! [`alone`]: super::alone
 
-use futures::{StreamExt, stream};
-use push_shared::{
-    envelope::{Job, PartitionTask, Task, Work, decode_batch, encode_alone, encode_jobs},
-    ledger::{Claim, Earlier, Entry, Plan},
-    message::Audience,
-    queue::{Delivery, Lane},
-    time::UnixMillis,
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
 };
-use tokio::time::Instant;
+use push_shared::{
+    envelope::{BadEnvelope, Job, decode_batch, encode_jobs},
+    queue::{Delivery, Lane},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    carry_out::carry_out,
-    closing,
+    alone::{OneJob, Reached},
     renaming::rename_job,
-    settling::{Undecided, put_aside, put_aside_by_count, settle, unreadable},
+    settling::{Undecided, put_aside_by_count, settle, unreadable},
+    together::{Decided, Together, is_ordinary},
 };
-use crate::{
-    context::Context,
-    control::{hold::Hold, waiting::GaveUp},
-    delivery::{
-        PartitionRun, Run, RunEnd,
-        claim::{Owned, Ticket, remember},
-        opening::{Opening, open},
-        run::Resume,
-    },
-};
+use crate::{context::Context, control::hold::Hold};
 
-/// How many jobs of one envelope are worked on at once.
-const JOBS_AT_ONCE: usize = 32;
+/// How many jobs of one envelope are worked on at once that take their time: that wait for a
+/// transport, or are on their own.
+pub(super) const JOBS_AT_ONCE: usize = 32;
 
 /// Works off one envelope and settles it.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
@@ -59,24 +53,62 @@ async fn work_off(
             return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
         }
     };
-    let each = stream::iter(jobs).map(|job| async {
-        match job {
-            Ok(job) => {
-                let deliveries = delivery.deliveries;
-                let one = OneJob { context, job: &job, deliveries, hold };
-                let decided = one.handle().await;
-                (decided, Some(job))
-            }
-            Err((envelope, error)) => {
-                (unreadable(context, Lane::Jobs, envelope, &error, hold).await, None)
-            }
-        }
-    });
-    let each: Vec<_> = each.buffer_unordered(JOBS_AT_ONCE).collect().await;
-    match of_envelope(&each.iter().map(|(decided, _)| *decided).collect::<Vec<_>>()) {
-        OfEnvelope::Settle(decided) => decided,
-        OfEnvelope::HandOn => hand_on_undecided(context, delivery, each, hold).await,
+    let mut decided = vec![Ok(()); jobs.len()];
+    let mut all = each_of(context, &jobs, delivery.deliveries, hold);
+    while let Some((number, of_job)) = all.next().await {
+        decided[number] = of_job;
     }
+    drop(all);
+    match of_envelope(&decided) {
+        OfEnvelope::Settle(decided) => decided,
+        OfEnvelope::HandOn => {
+            let jobs = jobs.into_iter().map(Result::ok);
+            hand_on_undecided(context, delivery, decided.into_iter().zip(jobs), hold).await
+        }
+    }
+}
+
+/// What the envelope held: a job, or what cannot be read as one.
+type Decoded = Result<Job, (Bytes, BadEnvelope)>;
+
+/// Works off each job of an envelope.
+fn each_of<'a>(
+    context: &'a Context,
+    jobs: &'a [Decoded],
+    deliveries: u32,
+    hold: &'a Hold<'a>,
+) -> BoxStream<'a, Decided> {
+    let (mut ordinary, mut others) = (Vec::new(), Vec::new());
+    for (number, job) in jobs.iter().enumerate() {
+        match job {
+            Ok(job) if is_ordinary(context, job, deliveries) => ordinary.push((number, job)),
+            other => others.push((number, other)),
+        }
+    }
+    let together = Together { context, deliveries, hold }.work_off(ordinary);
+    let others = stream::iter(others)
+        .map(move |job| on_its_own(context, deliveries, hold, job))
+        .buffer_unordered(JOBS_AT_ONCE);
+    stream::select(together, others).boxed()
+}
+
+/// Works off a job that is not ordinary, or cannot be read.
+async fn on_its_own<'a>(
+    context: &'a Context,
+    deliveries: u32,
+    hold: &'a Hold<'a>,
+    (number, job): (usize, &'a Decoded),
+) -> Decided {
+    let decided = match job {
+        Ok(job) => {
+            let reached = Reached::Nothing { owner: (context.random)() };
+            OneJob { context, job, deliveries, hold }.go_on(reached).await
+        }
+        Err((envelope, error)) => {
+            unreadable(context, Lane::Jobs, envelope.clone(), error, hold).await
+        }
+    };
+    (number, decided)
 }
 
 /// What becomes of an envelope.
@@ -103,10 +135,10 @@ fn of_envelope(jobs: &[Result<(), Undecided>]) -> OfEnvelope {
 async fn hand_on_undecided(
     context: &Context,
     delivery: &Delivery,
-    each: Vec<(Result<(), Undecided>, Option<Job>)>,
+    each: impl Iterator<Item = (Result<(), Undecided>, Option<Job>)>,
     hold: &Hold<'_>,
 ) -> Result<(), Undecided> {
-    let undecided = each.into_iter().filter(|(decided, _)| decided.is_err()).map(|(_, job)| job);
+    let undecided = each.filter(|(decided, _)| decided.is_err()).map(|(_, job)| job);
     let jobs: Option<Vec<Job>> = undecided.collect();
     // One that cannot be read and could not be put aside goes back with its envelope.
     let jobs = jobs.ok_or(Undecided::GiveBack)?;
@@ -117,162 +149,6 @@ async fn hand_on_undecided(
         context.queue.publish(Lane::Jobs, envelope).await
     };
     Ok(context.waiting.for_publish(hold, publish).await?)
-}
-
-struct OneJob<'a> {
-    context: &'a Context,
-    job: &'a Job,
-    /// How often its envelope was handed out.
-    deliveries: u32,
-    hold: &'a Hold<'a>,
-}
-
-impl OneJob<'_> {
-    async fn handle(&self) -> Result<(), Undecided> {
-        let Self { context, job, hold, .. } = *self;
-        // Where the devices are named there is one partition, which is claimed in the step that
-        // opens the entry.
-        let owner = (context.random)();
-        let delivery = self.deliveries;
-        let claim = Claim { generation: 1, nonce: job.nonce, delivery, owner };
-        let claim = matches!(*job.audience, Audience::Clients(_)).then_some(claim);
-        let asked_at = Instant::now();
-        // Side by side, so that a small push does not wait for one answer after the other. The run
-        // finds the app's pace known; if it could not be read, it asks again.
-        let app = job.app();
-        let pace = context.pace(&app, hold);
-        let (opened, _) = tokio::join!(open(context, job, None, claim, hold), pace);
-        match opened {
-            Ok(Opening::Open(entry, plan)) => self.begin(&entry, &plan, owner, asked_at).await,
-            Ok(Opening::Repeated) => Ok(()),
-            Ok(Opening::After(time)) => self.later(time, false).await,
-            Err(GaveUp::Interrupted) => Err(Undecided::GiveBack),
-            Err(GaveUp::TooLong) => self.later(context.now(), claim.is_some()).await,
-            Err(GaveUp::Broken(reason)) => {
-                let alone = encode_alone(job).map_err(|_| Undecided::GiveBack)?;
-                put_aside(context, Lane::Jobs, alone, &reason, hold).await
-            }
-        }
-    }
-
-    async fn begin(
-        &self,
-        entry: &Entry,
-        plan: &Plan,
-        owner: u64,
-        asked_at: Instant,
-    ) -> Result<(), Undecided> {
-        let Self { context, job, hold, .. } = *self;
-        let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
-        match plan.partitions.as_slice() {
-            [] => Ok(()),
-            [_] => {
-                // First: what follows the sending must not be given back with the envelope.
-                if is_broadcast {
-                    closing::begin(context, job, plan, hold).await?;
-                }
-                self.send_at_once(entry, plan, owner, asked_at).await
-            }
-            partitions => {
-                for number in (0..).zip(partitions).map(|(number, _)| number) {
-                    self.hand_on(entry, plan, number).await?;
-                }
-                Ok(closing::begin(context, job, plan, hold).await?)
-            }
-        }
-    }
-
-    /// Sends what is one partition, and hands on what is left of it.
-    async fn send_at_once(
-        &self,
-        entry: &Entry,
-        plan: &Plan,
-        owner: u64,
-        asked_at: Instant,
-    ) -> Result<(), Undecided> {
-        let Self { context, job, deliveries, hold } = *self;
-        let run = PartitionRun {
-            context,
-            job,
-            plan: Some(plan),
-            slices: plan.partitions.first().map_or(&[], Vec::as_slice),
-            lane: Lane::Jobs,
-            forgotten: false,
-            beyond_plan: false,
-            hold,
-        };
-        let task = PartitionTask { continues: job.continues.clone(), ..first_task(0, job.nonce) };
-        let ticket = Ticket::of(&task, deliveries, owner);
-        let view = entry.view(0);
-        let ended = match view.partition.state.claim {
-            Some(claim) if claim.owner == owner => {
-                let owned = Owned {
-                    claim,
-                    state: view.partition.state,
-                    leftovers: view.partition.leftovers,
-                    recalled: view.recalled,
-                    checked_at: asked_at,
-                    again: false,
-                    saved: None,
-                };
-                run.run_owned(ticket, owned).await
-            }
-            _ => run.run(ticket, Some((view, asked_at))).await,
-        };
-        if let Run { end: RunEnd::Interrupted, resume: Resume { claim: None, .. } } = ended {
-            // No claim is known; a redelivery takes over one that was made.
-            return Err(Undecided::GiveBack);
-        }
-        carry_out(context, job, Some(plan), task, ended, hold).await
-    }
-
-    /// Publishes the first task of a partition, unless one was published before (this is a
-    /// redelivery, then). One that exists twice is harmless.
-    async fn hand_on(&self, entry: &Entry, plan: &Plan, number: u32) -> Result<(), Undecided> {
-        let Self { context, job, hold, .. } = *self;
-        let state = entry.partition(number).state;
-        if state.claim.is_some() || state.is_ended() {
-            return Ok(());
-        }
-        let publish = async || {
-            let work = Work::Partition(first_task(number, (context.random)()));
-            let task = Task { job: job.clone(), plan: Some(plan.clone()), work };
-            let envelope = task.encode().map_err(|_| push_shared::queue::QueueError::Closed)?;
-            context.queue.publish(Lane::Tasks, envelope).await
-        };
-        Ok(context.waiting.for_publish(hold, publish).await?)
-    }
-
-    /// Publishes the job to come back after this time. `tried`: it may have been claimed.
-    async fn later(&self, time: UnixMillis, tried: bool) -> Result<(), Undecided> {
-        let Self { context, job, hold, deliveries, .. } = *self;
-        let pause = context.retry.delay(0, context.jitter());
-        let delay = time.since(context.now()).saturating_add(pause);
-        let mut job = job.clone();
-        if tried || deliveries > 1 {
-            let earlier = Earlier { nonce: job.nonce, delivery: deliveries };
-            remember(&mut job.continues, earlier);
-        }
-        let publish = async || {
-            let job = Job { nonce: (context.random)(), ..job.clone() };
-            let alone = encode_alone(&job).map_err(|_| push_shared::queue::QueueError::Closed)?;
-            context.queue.publish_later(Lane::Jobs, alone, delay).await
-        };
-        Ok(context.waiting.for_publish(hold, publish).await?)
-    }
-}
-
-/// The first task of a partition.
-fn first_task(partition: u32, nonce: u64) -> PartitionTask {
-    PartitionTask {
-        partition,
-        parent: 0,
-        nonce,
-        continues: Vec::new(),
-        attempt: 0,
-        unsaved: None,
-        forgotten: false,
-    }
 }
 
 #[cfg(test)]

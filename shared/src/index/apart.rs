@@ -16,8 +16,8 @@ use crate::{
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{
-        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
-        Round,
+        Advance, Advanced, Entry, History, MessageStep, Opened, PartitionView, Plan, Recall,
+        RecallOutcome, Round,
     },
     pace::{Take, Taken},
     targeting::Targeting,
@@ -130,6 +130,14 @@ impl Devices for LedgerApart {
 impl Ledger for LedgerApart {
     async fn open(&self, entry: &Opened) -> Result<Entry, IndexError> {
         self.ledger.open(entry).await
+    }
+
+    async fn begin_all(&self, entries: &[Opened]) -> Vec<Result<bool, IndexError>> {
+        self.ledger.begin_all(entries).await
+    }
+
+    async fn advance_all(&self, steps: &[MessageStep]) -> Vec<Result<Advanced, IndexError>> {
+        self.ledger.advance_all(steps).await
     }
 
     async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {

@@ -17,6 +17,7 @@ pub mod sqlite;
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 pub use self::apart::LedgerApart;
@@ -27,8 +28,8 @@ use crate::{
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{
-        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
-        Round,
+        Advance, Advanced, Entry, History, MessageStep, Opened, PartitionView, Plan, Recall,
+        RecallOutcome, Round,
     },
     pace::{Take, Taken},
     targeting::Targeting,
@@ -294,6 +295,18 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn open(&self, entry: &Opened) -> Result<Entry, IndexError>;
 
+    /// Begins the entries of different messages, in as few steps as the engine can. Of each it says
+    /// whether the entry began with this call and is exactly what was asked for; if not,
+    /// [`open`](Self::open) says what there is. One answer each, in order; the error of one is no
+    /// other's.
+    async fn begin_all(&self, entries: &[Opened]) -> Vec<Result<bool, IndexError>> {
+        let begin = |opened: &'_ Opened| {
+            let opened = opened.clone();
+            async move { Ok(self.open(&opened).await? == Entry::begin(&opened)) }
+        };
+        join_all(entries.iter().map(begin)).await
+    }
+
     /// Stores how a message is cut into partitions, once: returns the plan in force, which is
     /// another worker's if that came first. None if there is no entry.
     ///
@@ -323,6 +336,14 @@ pub trait Ledger: Send + Sync {
         message: &MessageId,
         step: &Advance,
     ) -> Result<Advanced, IndexError>;
+
+    /// Takes steps of different messages, as [`advance`](Self::advance) does, in as few steps of the
+    /// engine as it can. One answer each, in order; the error of one is no other's.
+    async fn advance_all(&self, steps: &[MessageStep]) -> Vec<Result<Advanced, IndexError>> {
+        let each =
+            steps.iter().map(|MessageStep { app, message, step }| self.advance(app, message, step));
+        join_all(each).await
+    }
 
     /// The entry of a message, if this app has one with this id.
     ///

@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Leftover, Outcomes, PartitionState, Retried};
-use crate::time::UnixMillis;
+use crate::{
+    ids::{AppId, MessageId},
+    time::UnixMillis,
+};
 
 /// What one step changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,17 @@ pub struct Advance {
     pub counts: Counts,
     /// The entry is kept until then at least; none leaves that as it is.
     pub keep_until: Option<UnixMillis>,
+}
+
+/// A step of one message among others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageStep {
+    /// The message's app.
+    pub app: AppId,
+    /// The message.
+    pub message: MessageId,
+    /// Its step.
+    pub step: Advance,
 }
 
 /// What a batch adds to the counts of its message.

@@ -34,7 +34,7 @@ pub mod record;
 mod state;
 
 pub use self::{
-    advance::{Advance, Advanced, Counts},
+    advance::{Advance, Advanced, Counts, MessageStep},
     entry::{Entry, Opened, PartitionView},
     history::{History, Horizon, Retention, Round},
     leftover::Leftover,

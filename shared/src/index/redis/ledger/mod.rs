@@ -16,6 +16,7 @@ mod rich;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::join_all;
 use redis::{Pipeline, Value};
 use tracing::debug;
 
@@ -26,7 +27,7 @@ use crate::{
     ids::{AppId, MessageId, Origin},
     index::{IndexError, Ledger},
     ledger::{
-        Advance, Advanced, Entry, Opened, PartitionState, PartitionView, Plan, Recall,
+        Advance, Advanced, Entry, MessageStep, Opened, PartitionState, PartitionView, Plan, Recall,
         RecallOutcome, record,
     },
 };
@@ -77,25 +78,28 @@ fn is_of(app: &AppId, message: &MessageId) -> bool {
 }
 
 impl RedisIndex {
-    async fn swap(&self, swap: Swap) -> Result<Swapped, IndexError> {
-        let ended = |error| IndexError::Unsure(Box::new(error));
-        self.swaps.call(swap).await.map_err(ended)?
+    /// Changes records, one answer each.
+    async fn swap_all(&self, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
+        let count = swaps.len();
+        match self.swaps.call(swaps).await {
+            Ok(answers) => answers,
+            Err(ended) => (0..count).map(|_| Err(IndexError::Unsure(Box::new(ended)))).collect(),
+        }
     }
 
-    /// Begins an entry as a record in place of `replaced`, or gives the record that is there.
-    async fn open_record(
+    /// The same, where some have nothing to change.
+    async fn swap_some(
         &self,
-        keys: &MessageKeys,
-        opened: &Opened,
-        replaced: Option<Vec<u8>>,
-    ) -> Result<Swapped, IndexError> {
-        let claim = opened.claim;
-        let state = PartitionState { claim, ..PartitionState::default() };
-        let head = record::head(opened.copy, &state, false);
-        let behind = record::times(&opened.message_id, opened.accepted_at, opened.expires_at);
-        let keep = (opened.keep_until.0, KEEP_AT_LEAST.as_secs() * 1000);
-        let expected = replaced.unwrap_or_default();
-        self.swap(Swap { behind, keep, ..Swap::of(keys, expected, head) }).await
+        swaps: Vec<Option<Swap>>,
+    ) -> Vec<Option<Result<Swapped, IndexError>>> {
+        let some: Vec<bool> = swaps.iter().map(Option::is_some).collect();
+        let mut answers = self.swap_all(swaps.into_iter().flatten().collect()).await.into_iter();
+        some.into_iter().map(|is_some| is_some.then(|| answers.next()).flatten()).collect()
+    }
+
+    async fn swap(&self, swap: Swap) -> Result<Swapped, IndexError> {
+        let answer = self.swap_all(vec![swap]).await.pop();
+        answer.unwrap_or_else(|| Err(IndexError::Unsure("a change without an answer".into())))
     }
 
     /// Takes a step of an entry from what its record says, which is given if it is known.
@@ -169,16 +173,41 @@ fn keep(step: &Advance) -> (u64, u64) {
     step.keep_until.map_or((0, 0), |at| (at.0, KEEP_AT_LEAST.as_secs() * 1000))
 }
 
+/// Whether the entry begins as a record.
+fn is_record(opened: &Opened) -> bool {
+    opened.plan.as_ref() == Some(&Plan::named())
+}
+
+/// Begins an entry as a record, in place of `replaced` if there is one.
+fn beginning(keys: &MessageKeys, opened: &Opened, replaced: Option<Vec<u8>>) -> Swap {
+    let state = PartitionState { claim: opened.claim, ..PartitionState::default() };
+    let head = record::head(opened.copy, &state, false);
+    let behind = record::times(&opened.message_id, opened.accepted_at, opened.expires_at);
+    let keep = (opened.keep_until.0, KEEP_AT_LEAST.as_secs() * 1000);
+    Swap { behind, keep, ..Swap::of(keys, replaced.unwrap_or_default(), head) }
+}
+
+/// The step as a change of the record's head; none if it needs the rest of the record.
+fn ordinary_step(keys: &MessageKeys, step: &Advance) -> Option<Swap> {
+    let Advance { copy, partition: 0, from, to, leftovers, counts, .. } = step else { return None };
+    let has_outcomes = counts.targeted == counts.outcomes.total();
+    if !has_outcomes || leftovers.as_ref().is_some_and(|leftovers| !leftovers.is_empty()) {
+        return None;
+    }
+    let (old, new) = (record::head(*copy, from, false), record::head(*copy, to, false));
+    let (behind, keep) = (record::counts(counts), keep(step));
+    Some(Swap { behind, keep, ..Swap::of(keys, old, new) })
+}
+
 #[async_trait]
 impl Ledger for RedisIndex {
     async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
         let (app, message) = (&opened.app_id, &opened.message_id);
         let keys = self.keys.message(message);
-        let is_small = opened.plan.as_ref() == Some(&Plan::named());
         let mut replaced = None;
         for _ in 0..TRIES {
-            let stored = match is_small {
-                true => match self.open_record(&keys, opened, replaced.take()).await? {
+            let stored = match is_record(opened) {
+                true => match self.swap(beginning(&keys, opened, replaced.take())).await? {
                     Swapped::Done => return Ok(Entry::begin(opened)),
                     Swapped::Not(Some(record)) if !record::is_stub(&record) => {
                         Stored::Record(record)
@@ -200,6 +229,21 @@ impl Ledger for RedisIndex {
             }
         }
         Err(contended())
+    }
+
+    async fn begin_all(&self, entries: &[Opened]) -> Vec<Result<bool, IndexError>> {
+        let swap = |opened: &Opened| {
+            is_record(opened).then(|| {
+                let keys = self.keys.message(&opened.message_id);
+                beginning(&keys, opened, None)
+            })
+        };
+        let answers = self.swap_some(entries.iter().map(swap).collect()).await;
+        let begun = |answer| match answer {
+            Some(answer) => Ok(answer? == Swapped::Done),
+            None => Ok(false),
+        };
+        answers.into_iter().map(begun).collect()
     }
 
     async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
@@ -231,36 +275,44 @@ impl Ledger for RedisIndex {
         step: &Advance,
     ) -> Result<Advanced, IndexError> {
         let keys = self.keys.message(message);
-        let Advance { copy, partition, from, to, leftovers, counts, .. } = step;
-        if *partition > 0 {
+        if step.partition > 0 {
             // Only entries with fields have more than one.
             return match self.advance_fields(&keys, step).await? {
                 Advanced::Unknown => self.advance_record(&keys, app, message, step, None).await,
                 advanced => Ok(advanced),
             };
         }
-        let has_outcomes = counts.targeted == counts.outcomes.total();
-        let has_leftovers = leftovers.as_ref().is_some_and(|leftovers| !leftovers.is_empty());
-        let known = if has_outcomes && !has_leftovers {
-            let (old, new) = (record::head(*copy, from, false), record::head(*copy, to, false));
-            let (behind, keep) = (record::counts(counts), keep(step));
-            match self.swap(Swap { behind, keep, ..Swap::of(&keys, old, new) }).await? {
+        let known = match ordinary_step(&keys, step) {
+            Some(swap) => match self.swap(swap).await? {
                 Swapped::Done => return Ok(Advanced::Saved { recalled: false }),
                 Swapped::Not(None) => return Ok(Advanced::Unknown),
                 Swapped::Not(record) => record,
-            }
-        } else {
-            None
+            },
+            None => None,
         };
         let had_fields = known.as_deref().is_some_and(record::is_stub);
         let advanced = self.advance_record(&keys, app, message, step, known).await?;
-        if had_fields && to.is_ended() && matches!(advanced, Advanced::Saved { .. }) {
+        if had_fields && step.to.is_ended() && matches!(advanced, Advanced::Saved { .. }) {
             // It is saved; that it takes more room than it might harms nothing.
             if let Err(error) = self.demote(&keys, app, message).await {
                 debug!(%message, error = &error as &dyn std::error::Error, "an entry keeps its fields");
             }
         }
         Ok(advanced)
+    }
+
+    async fn advance_all(&self, steps: &[MessageStep]) -> Vec<Result<Advanced, IndexError>> {
+        let swap = |one: &MessageStep| ordinary_step(&self.keys.message(&one.message), &one.step);
+        let swapped = self.swap_some(steps.iter().map(swap).collect()).await;
+        let answers =
+            steps.iter().zip(swapped).map(async |(one, swapped)| match swapped.transpose()? {
+                Some(Swapped::Done) => Ok(Advanced::Saved { recalled: false }),
+                Some(Swapped::Not(None)) => Ok(Advanced::Unknown),
+                Some(Swapped::Not(Some(_))) | None => {
+                    self.advance(&one.app, &one.message, &one.step).await
+                }
+            });
+        join_all(answers).await
     }
 
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {

@@ -58,12 +58,22 @@ pub(in crate::index::redis) enum Swapped {
     Not(Option<Vec<u8>>),
 }
 
-/// Changes of records, those of a page that come together in one step.
-pub(in crate::index::redis) type Swaps = Grouped<Swap, Result<Swapped, IndexError>>;
+/// Changes of records that callers ask for, a few each; those of a page that come together are made
+/// in one step.
+pub(in crate::index::redis) type Swaps = Grouped<Vec<Swap>, Vec<Result<Swapped, IndexError>>>;
 
 /// Groups changes that go through this access.
 pub(in crate::index::redis) fn swaps(access: Access) -> Swaps {
-    Grouped::new(LIMITS, move |swaps| swap_all(access.clone(), swaps))
+    Grouped::new(LIMITS, move |calls| swap_calls(access.clone(), calls))
+}
+
+async fn swap_calls(
+    access: Access,
+    calls: Vec<Vec<Swap>>,
+) -> Vec<Vec<Result<Swapped, IndexError>>> {
+    let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
+    let mut answers = swap_all(access, calls.into_iter().flatten().collect()).await.into_iter();
+    counts.into_iter().map(|count| answers.by_ref().take(count).collect()).collect()
 }
 
 async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
