@@ -6,7 +6,9 @@
 //! is under way goes as soon as it is as much as all that is under way. So a call that comes alone
 //! takes as long as it did, and under load two groups take turns, each with about half of the calls.
 //!
-//! What waits here is bounded by the callers: each of them waits for its answer.
+//! What waits here is bounded by the callers, each of whom waits for its answer: a call whose caller
+//! has gone before its group began is never made. It would come too late, behind what the caller
+//! may have asked for since, and a store that is slow would work for nobody.
 
 use std::{
     collections::VecDeque,
@@ -40,8 +42,14 @@ struct Shared<C, A> {
     line: Mutex<Line<C, A>>,
 }
 
+/// A line that is no longer is not looked through for calls whose callers have gone.
+const SHORT: usize = 64;
+
 struct Line<C, A> {
     waiting: VecDeque<(C, oneshot::Sender<A>)>,
+    /// When it is as long as that, calls whose callers have gone leave it. Twice what stays then, so
+    /// that this costs little.
+    longest: usize,
     /// Calls under way.
     calls: usize,
     /// Groups under way, with one that is about to take its calls.
@@ -64,13 +72,14 @@ impl<C: Send + 'static, A: Send + 'static> Grouped<C, A> {
     where
         F: Future<Output = Vec<A>> + Send + 'static,
     {
-        let line = Line { waiting: VecDeque::new(), calls: 0, groups: 0, begins: false };
+        let line =
+            Line { waiting: VecDeque::new(), longest: SHORT, calls: 0, groups: 0, begins: false };
         let carry_out = Box::new(move |calls| Box::pin(carry_out(calls)) as BoxFuture<'static, _>);
         Self { shared: Arc::new(Shared { limits, carry_out, line: Mutex::new(line) }) }
     }
 
-    /// Makes a call, and waits for its answer. Once made, it is carried out also if this future is
-    /// dropped.
+    /// Makes a call, and waits for its answer. If this future is dropped, a call whose group has
+    /// begun is carried out all the same, and another is not.
     ///
     /// # Errors
     /// If its group ended without an answer; it may have been carried out all the same.
@@ -81,6 +90,10 @@ impl<C: Send + 'static, A: Send + 'static> Grouped<C, A> {
     fn make(&self, call: C) -> oneshot::Receiver<A> {
         let (answer, answered) = oneshot::channel();
         let mut line = self.shared.line();
+        if line.waiting.len() >= line.longest {
+            line.waiting.retain(|(_, answer)| !answer.is_closed());
+            line.longest = (2 * line.waiting.len()).max(SHORT);
+        }
         line.waiting.push_back((call, answer));
         Shared::begin(&self.shared, line);
         answered
@@ -112,6 +125,9 @@ impl<C: Send + 'static, A: Send + 'static> Shared<C, A> {
         runtime.spawn(async move {
             let mut group = UnderWay { shared: &this, calls: 0 };
             let (calls, answers) = group.take();
+            if calls.is_empty() {
+                return;
+            }
             for (answer, told) in (this.carry_out)(calls).await.into_iter().zip(answers) {
                 // The caller may be gone. What it asked for was done all the same.
                 let _ = told.send(answer);
@@ -129,13 +145,21 @@ struct UnderWay<'a, C: Send + 'static, A: Send + 'static> {
 impl<C: Send + 'static, A: Send + 'static> UnderWay<'_, C, A> {
     fn take(&mut self) -> (Vec<C>, Vec<oneshot::Sender<A>>) {
         let mut line = self.shared.line();
-        let calls = line.waiting.len().min(self.shared.limits.calls.max(1));
-        let taken = line.waiting.drain(..calls).unzip();
+        let most = self.shared.limits.calls.max(1);
+        let (mut calls, mut answers) = (Vec::new(), Vec::new());
+        while calls.len() < most
+            && let Some((call, answer)) = line.waiting.pop_front()
+        {
+            if !answer.is_closed() {
+                calls.push(call);
+                answers.push(answer);
+            }
+        }
         line.begins = false;
-        line.calls += calls;
-        self.calls = calls;
+        line.calls += calls.len();
+        self.calls = calls.len();
         Shared::begin(self.shared, line);
-        taken
+        (calls, answers)
     }
 }
 
@@ -227,8 +251,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_whose_caller_has_gone_is_carried_out() {
-        let (grouped, go) = grouped(LIMITS);
+    async fn a_call_whose_caller_has_gone_is_carried_out_only_if_its_group_had_begun() {
+        let (grouped, go) = grouped(GroupLimits { calls: 10, groups: 1 });
+        let begun = tokio::spawn({
+            let grouped = Arc::clone(&grouped);
+            async move { grouped.call(0).await }
+        });
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
         {
             let gone = grouped.call(1);
             futures::pin_mut!(gone);
@@ -236,6 +266,18 @@ mod tests {
         }
         let stays = grouped.call(2);
         go.add_permits(2);
-        assert_eq!(stays.await, Ok((2, 2)));
+        assert_eq!(begun.await.unwrap(), Ok((0, 1)));
+        assert_eq!(stays.await, Ok((2, 1)));
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_gone_leave_no_line_behind() {
+        let (grouped, _go) = grouped(GroupLimits { calls: 10, groups: 1 });
+        let _begun = grouped.make(0);
+        tokio::task::yield_now().await;
+        for number in 1..10_000 {
+            drop(grouped.make(number));
+        }
+        assert!(grouped.shared.line().waiting.len() <= SHORT);
     }
 }

@@ -115,6 +115,8 @@ suite! {
         every_engine_answers_like_the_model;
     history:
         within_its_bound_nothing_is_forgotten,
+        what_never_closes_stands_before_nothing_that_may_be_forgotten,
+        a_push_that_was_tried_again_takes_no_more_than_others,
         the_oldest_closed_entries_go_first_and_an_open_one_never,
         a_broadcast_that_is_closed_is_forgotten_with_its_partitions,
         a_forgotten_message_is_not_taken_for_one_that_waits,

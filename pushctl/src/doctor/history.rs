@@ -30,7 +30,9 @@ pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis
         HumanBytes(limit),
         HumanDuration(reach)
     );
+    let mut level = Level::Ok;
     if age > Duration::from_mins(10) {
+        level = Level::Warning;
         detail.push_str(&format!(" (measured {} ago: does a worker run?)", HumanDuration(age)));
     }
     let longest = retention.named.max(retention.broadcast);
@@ -38,7 +40,7 @@ pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis
     let at_limit = reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64;
     let at_limit = Duration::try_from_secs_f64(at_limit).unwrap_or(Duration::MAX);
     if at_limit >= longest {
-        return finding(Level::Ok, SUBJECT, detail);
+        return finding(level, SUBJECT, detail);
     }
     if forgotten > 0 {
         detail.push_str(&format!(
@@ -55,7 +57,7 @@ pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis
             HumanDuration(at_limit)
         ));
     }
-    finding(Level::Ok, SUBJECT, detail)
+    finding(level, SUBJECT, detail)
 }
 
 #[cfg(test)]

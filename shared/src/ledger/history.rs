@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use super::{Entry, Plan};
 use crate::{
     ids::{AppId, MessageId, Origin, Reach},
+    report,
     time::UnixMillis,
 };
 
@@ -85,4 +87,20 @@ pub struct Round {
     pub history: History,
     /// It holds more than it may, and another round can help.
     pub more: bool,
+}
+/// Whether the entry of a message may be forgotten to keep the ledger within its bound.
+///
+/// - A queue message may come again after the entry was closed: its acknowledgement was lost. For a
+///   push to named devices that repeats what was in flight. A broadcast would begin anew, so its
+///   entry stays until the message has expired, after which nothing of it is sent.
+/// - What is left open long after it expired has no worker any more.
+/// - The entry of a message that was recalled before any worker began it is never closed, and
+///   whoever may recall can make many. It goes after [`REST`](report::REST) as well.
+pub fn may_be_forgotten(entry: &Entry, now: UnixMillis) -> bool {
+    let is_named = entry.plan.as_ref() == Some(&Plan::named());
+    let has_expired = entry.expires_at.is_some_and(|at| now > at);
+    let was_recalled_ahead = |at: UnixMillis| entry.copy.is_none() && now > at.plus(report::REST);
+    entry.is_closed() && (is_named || has_expired)
+        || report::is_forgotten(entry, now)
+        || entry.recalled_at.is_some_and(was_recalled_ahead)
 }

@@ -36,7 +36,7 @@ mod state;
 pub use self::{
     advance::{Advance, Advanced, Counts, MessageStep},
     entry::{Entry, Opened, PartitionView},
-    history::{History, Horizon, Retention, Round},
+    history::{History, Horizon, Retention, Round, may_be_forgotten},
     leftover::Leftover,
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
     partition::{

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use push_shared::{
     app::App,
     device::NoTarget,
-    ids::MessageId,
-    index::{AppKey, Apps, Devices, IndexError, Ledger, redis::RedisIndex},
+    ids::{ClientId, MessageId},
+    index::{AppKey, Apps, Devices, IndexError, Ledger, LedgerBounds, redis::RedisIndex},
     ledger::{Advance, Counts, Opened, Outcomes, PartitionState, Plan},
     secret::Secret,
     targeting::Targeting,
@@ -122,4 +123,54 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
     fields.arg(entry).arg("part:1").arg("targeted");
     let fields: Vec<Option<String>> = fields.query_async(&mut redis).await.unwrap();
     assert_eq!(fields, [None, None]);
+}
+
+#[tokio::test]
+async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message() {
+    let (index, key, namespace, mut redis) = begin().await;
+    let devices: Vec<_> = (0..120).map(|n| device(&format!("c{n}"), &[])).collect();
+    let clients: Vec<_> = devices.iter().map(|device| device.client_id.clone()).collect();
+    let shard_of = |client: &ClientId| index.storage_order(client) >> 40;
+    let damaged = shard_of(&clients[0]);
+    index.put_devices(&key, &devices, NOW).await.unwrap();
+    let shard = format!("{namespace}:{{{key}/{damaged}}}");
+    let mut set = async |field: &str, value: &str| {
+        let set = redis::cmd("HSET").arg(&shard).arg(field).arg(value).to_owned();
+        set.query_async::<u64>(&mut redis).await.unwrap();
+    };
+    // A program that remembers no slot.
+    let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    // Another program's layout: that shard waits for it, and nothing else does.
+    set("layout", "99").await;
+    let each =
+        join_all(clients.iter().map(|client| index.targets(&key, std::slice::from_ref(client))));
+    for (client, target) in clients.iter().zip(timeout(SOON, each).await.unwrap()) {
+        match shard_of(client) == damaged {
+            true => assert!(matches!(target, Err(IndexError::Refused(_))), "{target:?}"),
+            false => assert!(target.unwrap()[0].is_ok(), "{client:?}"),
+        }
+    }
+    set("layout", "2").await;
+    set("buckets", "nan").await;
+    let all = timeout(SOON, index.targets(&key, &clients)).await.unwrap().unwrap();
+    for (client, target) in clients.iter().zip(&all) {
+        match shard_of(client) == damaged {
+            true => assert_eq!(*target, Err(NoTarget::Unreadable), "{client:?}"),
+            false => assert!(target.is_ok(), "{client:?} {target:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_page_in_a_list_of_the_ledger_stops_no_round() {
+    let (index, _, namespace, mut redis) = begin().await;
+    for (part, junk) in [(5, &b"hello"[..]), (5, b"1a x.y"), (255, b"\xff\0")] {
+        let push =
+            redis::cmd("RPUSH").arg(format!("{namespace}:{{l/{part}}}:o")).arg(junk).to_owned();
+        push.query_async::<u64>(&mut redis).await.unwrap();
+    }
+    let round = timeout(SOON, index.keep_within(0, UnixMillis::now())).await.unwrap().unwrap();
+    assert_eq!((round.history.oldest, round.more), (None, false), "{round:?}");
+    let left = redis::cmd("EXISTS").arg(format!("{namespace}:{{l/5}}:o")).to_owned();
+    assert_eq!(left.query_async::<u64>(&mut redis).await.unwrap(), 0);
 }

@@ -11,8 +11,8 @@ use push_shared::{
     ids::{MessageId, Reach},
     index::{Index, horizon, recall_everywhere},
     ledger::{
-        Advance, Advanced, Claim, Counts, Entry, Horizon, Opened, Outcomes, PartitionState, Plan,
-        RecallOutcome, Retention, Round,
+        Advance, Advanced, Checkpoint, Claim, Counts, Entry, Horizon, Leftover, Opened, Outcomes,
+        PartitionState, Plan, RecallOutcome, Retention, RetryReason, Round,
     },
     time::UnixMillis,
 };
@@ -96,10 +96,14 @@ async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usize> {
     kept
 }
 
-/// Rounds until no other can help.
+/// Rounds until no other can help now.
 async fn rounds(index: &dyn Index, limit: u64) -> Round {
+    rounds_at(index, limit, UnixMillis::now()).await
+}
+
+async fn rounds_at(index: &dyn Index, limit: u64, now: UnixMillis) -> Round {
     for _ in 0..ROUNDS {
-        let round = index.keep_within(limit, UnixMillis::now()).await.unwrap();
+        let round = index.keep_within(limit, now).await.unwrap();
         if !round.more {
             return round;
         }
@@ -179,10 +183,92 @@ pub(crate) async fn a_broadcast_that_is_closed_is_forgotten_with_its_partitions(
         let advanced = index.advance(&app(), &message, &step).await.unwrap();
         assert_eq!(advanced, Advanced::Saved { recalled: false });
     }
-    let round = rounds(index, 0).await;
+    // A task of it that comes again would send it again.
+    rounds(index, 0).await;
+    assert!(entry(index, &message).await.is_some_and(|entry| entry.is_closed()));
+    let expired = UnixMillis::now().plus(Duration::from_hours(2));
+    let round = rounds_at(index, 0, expired).await;
     assert_eq!(entry(index, &message).await, None, "{round:?}");
     assert_eq!((round.history.forgotten, round.history.oldest), (1, None), "{round:?}");
     assert!(index.forgotten_until(&message).await.unwrap() >= message.time());
+}
+
+pub(crate) async fn what_never_closes_stands_before_nothing_that_may_be_forgotten(
+    index: &dyn Index,
+) {
+    // More of them than a round looks at, and older than all others: messages that were recalled
+    // and that no worker ever begins.
+    let before = UnixMillis(beginning().0 - APART.as_millis() as u64);
+    let ahead: Vec<_> =
+        (0..700).map(|_| MessageId::issue_at(&app(), Reach::Named, before)).collect();
+    join_all(ahead.iter().map(|message| async {
+        let outcome =
+            recall_everywhere(index, &app(), message, UnixMillis::now(), RETENTION).await.unwrap();
+        assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
+    }))
+    .await;
+    let of_recalls = measure(index).await;
+    write(index, beginning(), STEPS).await;
+    let all = measure(index).await;
+    let limit = of_recalls + (all - of_recalls) / 2;
+    let mut history = rounds(index, limit).await.history;
+    for _ in 0..10 {
+        history = rounds(index, limit).await.history;
+    }
+    assert!(history.bytes <= limit, "{history:?} of {all}");
+    assert!(entry(index, &ahead[0]).await.is_some(), "a recall of now is remembered");
+    // Whoever may recall could otherwise fill the ledger.
+    let later = UnixMillis::now().plus(Duration::from_hours(1));
+    let mut history = rounds_at(index, 0, later).await.history;
+    for _ in 0..10 {
+        history = rounds_at(index, 0, later).await.history;
+    }
+    for message in &ahead {
+        assert_eq!(entry(index, message).await, None, "{history:?}");
+    }
+}
+
+pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(index: &dyn Index) {
+    const PUSHES: usize = 2000;
+    let once: Vec<_> = (0..PUSHES).map(|_| MessageId::issue(&app())).collect();
+    join_all(once.iter().map(|message| finish(index, message))).await;
+    let of_once = measure(index).await;
+    join_all((0..PUSHES).map(|_| finish_by_retry(index, MessageId::issue(&app())))).await;
+    let of_retried = measure(index).await - of_once;
+    let ratio = of_retried as f64 / of_once as f64;
+    assert!(ratio < 2.0, "{of_retried} bytes, and {of_once} of as many others");
+}
+
+/// Sends a message to one device, at the second try.
+async fn finish_by_retry(index: &dyn Index, message: MessageId) {
+    let entry = index.open(&opened(message)).await.unwrap();
+    let begun = entry.partition(0).state;
+    let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
+    let due_at = UnixMillis::now();
+    let clients = vec!["one".parse().unwrap()];
+    let leftover = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+    let retried = [(RetryReason::Busy, 1)].into();
+    let first = Advance {
+        copy: 0,
+        partition: 0,
+        from: begun,
+        to: waits,
+        leftovers: Some(vec![leftover]),
+        counts: Counts { targeted: 1, retried, ..Counts::default() },
+        keep_until: None,
+    };
+    let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
+    let second = Advance {
+        from: waits,
+        to: PartitionState::ENDED,
+        leftovers: Some(Vec::new()),
+        counts: Counts { outcomes, ..Counts::default() },
+        ..first.clone()
+    };
+    for step in [first, second] {
+        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        assert_eq!(advanced, Advanced::Saved { recalled: false });
+    }
 }
 
 pub(crate) async fn a_forgotten_message_is_not_taken_for_one_that_waits(index: &dyn Index) {

@@ -41,6 +41,10 @@ async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_co
         };
         set.arg(&shard).arg("layout").arg(layout);
         assert_eq!(set.query_async::<u32>(&mut connection).await.unwrap(), layout.map_or(1, |_| 0));
+        // A program that has read nothing yet: slots that one remembers are of its own layout,
+        // because the chunks of another one have other keys.
+        let index =
+            RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
         refused("registering", index.put_devices(&key, &one(), NOW).await);
         refused("finding", index.targets(&key, &[client("c")]).await);
         refused("reading", index.device(&key, &client("c")).await);

@@ -91,6 +91,18 @@ impl Read {
     }
 }
 
+impl Candidate {
+    fn wanted(&self) -> Wanted {
+        (self.number, self.place)
+    }
+}
+
+/// Clients whose slots could not be read.
+struct Failed {
+    wanted: Vec<Wanted>,
+    error: IndexError,
+}
+
 /// Finds clients of one app.
 #[derive(Clone, Copy)]
 struct Finder<'a> {
@@ -197,23 +209,44 @@ impl Finder<'_> {
         }
         Ok(Read { candidates, chunks })
     }
-    /// Reads the slots that are remembered.
-    async fn read_remembered(&self, remembered: Vec<Candidate>) -> Result<Vec<Read>, IndexError> {
+
+    /// Reads the slots that are remembered; gives back the candidates that could not be read.
+    async fn read_remembered(&self, remembered: Vec<Candidate>) -> Vec<Result<Read, Failed>> {
         let one_shard = self.access.link.is_cluster();
         let requests = requests(&remembered, |one| one.place.shard, one_shard);
-        let requests = requests.into_iter().map(|some| self.read(some.to_vec()));
-        future::try_join_all(requests).await
+        let requests = requests.into_iter().map(|some| async move {
+            let failed =
+                |error| Failed { wanted: some.iter().map(Candidate::wanted).collect(), error };
+            self.read(some.to_vec()).await.map_err(failed)
+        });
+        future::join_all(requests).await
     }
 
-    /// Reads the slots to which the map leads.
-    async fn read_by_map(&self, wanted: Vec<Wanted>) -> Result<Vec<Read>, IndexError> {
+    /// Reads the slots to which the map leads. A shard that cannot be read, which spoils a request
+    /// for many, is asked for on its own, so that it fails its own clients and no others.
+    async fn read_by_map(&self, wanted: Vec<Wanted>) -> Vec<Result<Read, Failed>> {
         let one_shard = self.access.link.is_cluster();
         let requests = requests(&wanted, |(_, place)| place.shard, one_shard);
         let requests = requests.into_iter().map(|some| async move {
-            let candidates = self.candidates(some.to_vec()).await?;
-            self.read(candidates).await
+            match self.follow_map(some).await {
+                Err(Failed { error: IndexError::Refused(_) | IndexError::Corrupt(_), .. })
+                    if !one_shard =>
+                {
+                    let shards = some.chunk_by(|(_, a), (_, b)| a.shard == b.shard);
+                    future::join_all(shards.map(|shard| self.follow_map(shard))).await
+                }
+                read => vec![read],
+            }
         });
-        future::try_join_all(requests).await
+        future::join_all(requests).await.into_iter().flatten().collect()
+    }
+
+    async fn follow_map(&self, wanted: &[Wanted]) -> Result<Read, Failed> {
+        let read = async {
+            let candidates = self.candidates(wanted.to_vec()).await?;
+            self.read(candidates).await
+        };
+        read.await.map_err(|error| Failed { wanted: wanted.to_vec(), error })
     }
 }
 
@@ -241,8 +274,8 @@ fn slots(bucket: &[u8], place: &Place) -> impl Iterator<Item = u32> {
 }
 
 /// Calls `found` for every registered device among these clients, with its place in the list; and
-/// for one whose record may be among those that cannot be read, with the error, if no other is
-/// found.
+/// with the error for one whose shard could not be read, or whose record may be among those that
+/// make no sense, if no other is found.
 pub(super) async fn find(
     access: &Access,
     keys: &Keys,
@@ -264,22 +297,40 @@ pub(super) async fn find(
         clients.get(candidate.number).is_some_and(|client| record.is_of(client))
     };
     let (remembered, mut by_map) =
-        future::try_join(finder.read_remembered(remembered), finder.read_by_map(wanted)).await?;
+        future::join(finder.read_remembered(remembered), finder.read_by_map(wanted)).await;
     let mut missed = Vec::new();
-    for read in &remembered {
-        for candidate in &read.candidates {
-            match read.slot(candidate) {
-                Some(Ok(record)) if is_of(&record, candidate) => {
-                    found(candidate.number, Ok(&record))?;
+    for read in remembered {
+        match read {
+            Ok(read) => {
+                for candidate in &read.candidates {
+                    match read.slot(candidate) {
+                        Some(Ok(record)) if is_of(&record, candidate) => {
+                            found(candidate.number, Ok(&record))?;
+                        }
+                        _ => missed.push(candidate.wanted()),
+                    }
                 }
-                _ => missed.push((candidate.number, candidate.place)),
             }
+            // The map says whose shard it is that refuses.
+            Err(Failed { wanted, error: IndexError::Refused(_) | IndexError::Corrupt(_) }) => {
+                missed.extend(wanted);
+            }
+            Err(failed) => by_map.push(Err(failed)),
         }
     }
     if !missed.is_empty() {
-        by_map.extend(finder.read_by_map(missed).await?);
+        by_map.extend(finder.read_by_map(missed).await);
     }
-    for read in &by_map {
+    for read in by_map {
+        let read = match read {
+            Ok(read) => read,
+            Err(Failed { wanted, error }) => {
+                for (number, _) in wanted {
+                    found(number, Err(error.again()))?;
+                }
+                continue;
+            }
+        };
         for candidate in &read.candidates {
             // Another client can have the same tag, or the slot by now: the record decides.
             match read.slot(candidate) {

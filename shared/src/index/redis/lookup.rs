@@ -57,36 +57,40 @@ async fn look_all_up(
     let mut answers: BTreeMap<_, _> = future::join_all(asked)
         .await
         .into_iter()
-        .map(|(app, found)| (app, found.map(Vec::into_iter)))
+        .map(|(app, found)| (app, found.into_iter()))
         .collect();
-    let mut of = |Lookup { app, clients }: &Lookup| match answers.get_mut(app) {
-        Some(Ok(found)) => Ok(found.take(clients.len()).collect()),
-        Some(Err(error)) => Err(error.again()),
-        None => Ok(Vec::new()),
+    // Each takes its own, also behind one that cannot be read: what follows is of the next caller.
+    let mut of = |Lookup { app, clients }: &Lookup| {
+        let found: Vec<_> =
+            answers.get_mut(app).into_iter().flatten().take(clients.len()).collect();
+        found.into_iter().collect()
     };
     lookups.iter().map(&mut of).collect()
 }
 
-async fn targets(
-    access: &Access,
-    keys: &Keys,
-    app: &AppKey,
-    clients: &[ClientId],
-) -> Result<Found, IndexError> {
-    let mut targets = vec![Err(NoTarget::Unknown); clients.len()];
-    find(access, keys, app, clients, |place, record| {
-        match (targets.get_mut(place), record.and_then(Record::target)) {
-            (Some(target), Ok(found)) => *target = Ok(found),
-            (Some(target @ Err(_)), Err(error)) => {
-                tracing::warn!(app_id = %app.id, %error, "a named device is left out");
-                *target = Err(NoTarget::Unreadable);
+/// How a device is reached, or why it is not; or why its shard does not say.
+type Answer = Result<Result<Target, NoTarget>, IndexError>;
+
+async fn targets(access: &Access, keys: &Keys, app: &AppKey, clients: &[ClientId]) -> Vec<Answer> {
+    let mut targets: Vec<Answer> = clients.iter().map(|_| Ok(Err(NoTarget::Unknown))).collect();
+    let found = find(access, keys, app, clients, |place, record| {
+        let Some(target) = targets.get_mut(place) else { return Ok(()) };
+        match record.and_then(Record::target) {
+            Ok(found) => *target = Ok(Ok(found)),
+            Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
+                tracing::warn!(app_id = %app.id, what, "a named device is left out");
+                *target = Ok(Err(NoTarget::Unreadable));
             }
-            _ => {}
+            Err(IndexError::Corrupt(_)) => {}
+            // It may be there: whoever asked for it asks again.
+            Err(error) => *target = Err(error),
         }
         Ok(())
-    })
-    .await?;
-    Ok(targets)
+    });
+    match found.await {
+        Ok(()) => targets,
+        Err(error) => clients.iter().map(|_| Err(error.again())).collect(),
+    }
 }
 
 impl RedisIndex {
@@ -97,7 +101,8 @@ impl RedisIndex {
         clients: &[ClientId],
     ) -> Result<Found, IndexError> {
         if clients.len() > GROUPED_CLIENTS {
-            return targets(&self.access, &self.keys, app, clients).await;
+            let found = targets(&self.access, &self.keys, app, clients).await;
+            return found.into_iter().collect();
         }
         let lookup = Lookup { app: app.clone(), clients: clients.to_vec() };
         self.lookups.call(lookup).await.map_err(|error| IndexError::Unsure(Box::new(error)))?

@@ -13,13 +13,18 @@
 //!   should be is written all the same if one before it in the group changes that record.
 //! - A shard that fails fails those who register there, and no others. A lookup that is refused
 //!   therefore decides nothing: the scripts do then, each for its shard.
+//! - A caller who has gone may have asked for something else since, such as the removal of the
+//!   device. What is not written by then is not written.
 //! - Codes are as good as the connections that there were when they were read ([`dictionary`]), and
 //!   a registration may wait for its group while they break. One whose codes are of other
 //!   connections than there are after the lookup is given back, to be made with new ones.
 //!
 //! [`dictionary`]: super::dictionary
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
 use futures::future::join_all;
 
@@ -60,6 +65,8 @@ pub(super) struct Registration {
     now: UnixMillis,
     /// The connections that there were before the codes were looked for.
     read_on: Connections,
+    /// Gone when its caller is.
+    caller: Weak<()>,
 }
 
 /// What became of each device of a [`Registration`]; nothing if it has to be made again, with other
@@ -91,7 +98,7 @@ struct Writer {
 
 impl Writer {
     async fn register_all(&self, group: &[Registration]) -> Vec<Result<Registered, IndexError>> {
-        let mut read_on = Vec::new();
+        let (mut read_on, mut callers) = (Vec::new(), Vec::new());
         let mut by_app: BTreeMap<&AppKey, Vec<Entry<'_>>> = BTreeMap::new();
         for registration in group {
             let entries = by_app.entry(&registration.app).or_default();
@@ -100,6 +107,7 @@ impl Writer {
                 let now = registration.now;
                 entries.push(Entry { number, place, device, codes: *codes, now });
                 read_on.push(registration.read_on);
+                callers.push(Weak::clone(&registration.caller));
             }
         }
         let mut parts = Vec::new();
@@ -112,7 +120,8 @@ impl Writer {
                 parts.push((app, entries));
             }
         }
-        let registered = parts.into_iter().map(|(app, part)| self.register(app, part, &read_on));
+        let registered =
+            parts.into_iter().map(|(app, part)| self.register(app, part, &read_on, &callers));
         let mut outcomes: Vec<Outcome> = read_on.iter().map(|_| Ok(None)).collect();
         for (number, outcome) in join_all(registered).await.into_iter().flatten() {
             if let Some(place) = outcomes.get_mut(number) {
@@ -137,18 +146,26 @@ impl Writer {
         app: &AppKey,
         entries: Vec<Entry<'_>>,
         read_on: &[Connections],
+        callers: &[Weak<()>],
     ) -> Vec<(usize, Outcome)> {
-        let stored = match self.are_stored(app, &entries).await {
-            Ok(stored) => stored,
-            Err(error) => return fail(&entries, &error).collect(),
-        };
+        let stored = self.are_stored(app, &entries).await;
         let connections = connections(&self.access.link, &self.bulk);
         let mut outcomes = Vec::with_capacity(entries.len());
         let mut to_write: Vec<Entry<'_>> = Vec::new();
         for (entry, is_stored) in entries.into_iter().zip(stored) {
             let with_old_codes = read_on.get(entry.number) != Some(&connections);
             let changes = |before: &Entry<'_>| before.place == entry.place;
-            if with_old_codes {
+            // Nothing is written for a caller who has gone: it may have asked for something else since.
+            let is_given_up =
+                callers.get(entry.number).is_none_or(|caller| caller.strong_count() == 0);
+            let is_stored = match is_stored {
+                Ok(is_stored) => is_stored,
+                Err(error) => {
+                    outcomes.push((entry.number, Err(error)));
+                    continue;
+                }
+            };
+            if with_old_codes || is_given_up {
                 outcomes.push((entry.number, Ok(None)));
             } else if is_stored && !to_write.last().is_some_and(changes) {
                 outcomes.push((entry.number, Ok(Some(Ok(Put::Updated)))));
@@ -170,28 +187,32 @@ impl Writer {
         outcomes
     }
 
-    /// Of each device, whether its record says what it should.
+    /// Of each device, whether its record says what it should; or why that cannot be asked now.
     async fn are_stored(
         &self,
         app: &AppKey,
         entries: &[Entry<'_>],
-    ) -> Result<Vec<bool>, IndexError> {
+    ) -> Vec<Result<bool, IndexError>> {
         let clients: Vec<ClientId> =
             entries.iter().map(|entry| entry.device.client_id.clone()).collect();
-        let mut stored = vec![false; entries.len()];
+        let mut stored: Vec<Result<bool, IndexError>> = entries.iter().map(|_| Ok(false)).collect();
         let found = find(&self.access, &self.keys, app, &clients, |place, record| {
-            if let (Some(stored), Some(entry), Ok(record)) =
-                (stored.get_mut(place), entries.get(place), record)
-            {
-                *stored = record.says(entry.device, entry.codes);
+            let (Some(stored), Some(entry)) = (stored.get_mut(place), entries.get(place)) else {
+                return Ok(());
+            };
+            match record {
+                Ok(record) => *stored = Ok(record.says(entry.device, entry.codes)),
+                // The script of the shard decides, which says why it refuses.
+                Err(IndexError::Refused(_) | IndexError::Corrupt(_)) => {}
+                Err(error @ (IndexError::Unreachable(_) | IndexError::Unsure(_))) => {
+                    *stored = Err(error);
+                }
             }
             Ok(())
         });
         match found.await {
-            Ok(()) => Ok(stored),
-            // One shard may be the reason: the scripts are called, and each answers for its shard.
-            Err(IndexError::Refused(_) | IndexError::Corrupt(_)) => Ok(vec![false; entries.len()]),
-            Err(error @ (IndexError::Unreachable(_) | IndexError::Unsure(_))) => Err(error),
+            Ok(()) => stored,
+            Err(error) => entries.iter().map(|_| Err(error.again())).collect(),
         }
     }
 }
@@ -209,6 +230,7 @@ impl RedisIndex {
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let waits = Arc::new(());
         for _ in 0..TRIES {
             // What is known of the dictionaries depends on it.
             self.quick.connect().await?;
@@ -218,7 +240,13 @@ impl RedisIndex {
             let with_codes = with_codes
                 .filter_map(|(device, codes)| Some((device.clone(), codes.ok()?)))
                 .collect();
-            let registration = Registration { app: app.clone(), devices: with_codes, now, read_on };
+            let registration = Registration {
+                app: app.clone(),
+                devices: with_codes,
+                now,
+                read_on,
+                caller: Arc::downgrade(&waits),
+            };
             let registered = self.registrations.call(registration).await;
             let registered = registered.map_err(|error| IndexError::Unsure(Box::new(error)))??;
             if let Some(puts) = registered {

@@ -4,7 +4,8 @@
 //! take. So each of the 256 parts of the ledger has lists of its pages in the order in which they were
 //! begun. A round looks at the heads of all lists, takes names of pages off that Redis forgot,
 //! measures some pages of each kind and counts the others as they are on average, and, if that is
-//! too much, forgets what is closed of the oldest pages.
+//! too much, forgets what is closed of the oldest pages. What is open of them goes to the end of its
+//! list as if it had begun now, so that it never stands before what may be forgotten.
 //!
 //! One program does a round at a time; the others read what it found.
 
@@ -17,6 +18,7 @@ use rand::{
     seq::{IndexedRandom, SliceRandom},
 };
 use redis::{Cmd, Pipeline, Value};
+use tracing::warn;
 
 use super::rich;
 use crate::{
@@ -29,7 +31,7 @@ use crate::{
             reply,
         },
     },
-    ledger::{History, Round, record},
+    ledger::{History, Round, may_be_forgotten, record},
     report,
     time::UnixMillis,
 };
@@ -50,26 +52,23 @@ const LISTED: u64 = 20;
 /// How many pages a round reads to forget them: some 50,000 entries at most.
 const FORGOTTEN_PAGES: usize = 512;
 
+/// What is open of a page is not looked at again for so long, if nothing could be forgotten.
+const LOOKED_AT_AGAIN: Duration = Duration::from_mins(1);
+
 /// Requests of a round that are under way at once.
 const IN_FLIGHT: usize = 16;
 
 /// A page of the ledger, as a list has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Listed {
+    /// When it was begun, or when what is open of it was left behind.
+    begun: UnixMillis,
     /// The window of its ids; where they say nothing of it, the one in which the page was begun.
     window: Window,
-    begun: UnixMillis,
     part: u8,
     kind: Kind,
     element: String,
     name: String,
-}
-
-impl Listed {
-    /// By what the older of two pages is told: their ids, and then when they were begun.
-    fn age(&self) -> (Window, UnixMillis) {
-        (self.window, self.begun)
-    }
 }
 
 /// What a page began with.
@@ -93,7 +92,7 @@ struct Lists {
     /// In a list whose whole head Redis forgot there may be more such pages.
     more: bool,
     /// Pages that are no younger are all among the heads; none if all pages are.
-    seen: Option<(Window, UnixMillis)>,
+    seen: Option<UnixMillis>,
 }
 
 /// What a round forgot.
@@ -103,6 +102,20 @@ struct Forgotten {
     pages: usize,
     entries: u64,
     bytes: u64,
+}
+
+impl Listed {
+    /// Reads what a list says of a page.
+    fn read(kind: Kind, part: u8, element: &[u8]) -> Option<Self> {
+        let element = std::str::from_utf8(element).ok()?.to_owned();
+        let (begun, name) = listed_page(&element)?;
+        let window = match named_page(part, name)? {
+            Page::Shared(_, window, _) => window,
+            Page::Own(_) => Window::of(begun),
+        };
+        let name = name.to_owned();
+        Some(Self { begun, window, part, kind, element, name })
+    }
 }
 
 impl RedisIndex {
@@ -162,23 +175,24 @@ impl RedisIndex {
             [(*part, length), (*part, head)]
         });
         let mut answers = self.ask_parts(ask.collect()).await?.into_iter();
-        let mut found = Lists::default();
+        let (mut found, mut strange) = (Lists::default(), Vec::new());
         for (kind, part) in lists {
             let length = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
             found.lengths.insert((kind, part), length);
             let before = found.heads.len();
             for element in reply::list(answers.next().unwrap_or_default())? {
-                let element = reply::text(element)?;
-                let (begun, name) = listed_page(&element).ok_or_else(wrong_name)?;
-                let window = match named_page(part, name).ok_or_else(wrong_name)? {
-                    Page::Shared(_, window, _) => window,
-                    Page::Own(_) => Window::of(begun),
-                };
-                let name = name.to_owned();
-                found.heads.push(Listed { window, begun, part, kind, element, name });
+                let element = reply::bytes(element)?.unwrap_or_default();
+                match Listed::read(kind, part, &element) {
+                    Some(page) => found.heads.push(page),
+                    None => strange.push((self.list(kind, part), element)),
+                }
             }
             let last = found.heads[before..].last().filter(|_| length > HEADS as u64);
-            found.seen = found.seen.into_iter().chain(last.map(Listed::age)).min();
+            found.seen = found.seen.into_iter().chain(last.map(|page| page.begun)).min();
+        }
+        for (list, element) in strange {
+            warn!(list, "what is no name of a page of the ledger is taken off a list of them");
+            self.strike(&list, &element).await?;
         }
         let exist = found.heads.iter().map(|page| {
             let mut exists = redis::cmd("EXISTS");
@@ -202,15 +216,28 @@ impl RedisIndex {
             }
         }
         let strike = |page: Listed| async move {
-            let mut strike = redis::cmd("LREM");
-            strike.arg(self.list(page.kind, page.part)).arg(1).arg(&page.element);
-            self.bulk.command(&strike).await.map_err(IndexError::from)
+            self.strike(&self.list(page.kind, page.part), page.element.as_bytes()).await
         };
         let strikes = stream::iter(gone).map(strike).buffer_unordered(IN_FLIGHT);
-        strikes.try_for_each(async |_| Ok(())).await?;
+        strikes.try_for_each(async |()| Ok(())).await?;
         there.sort();
         found.heads = there;
         Ok(found)
+    }
+
+    /// Takes an element off a list.
+    async fn strike(&self, list: &str, element: &[u8]) -> Result<(), IndexError> {
+        let mut strike = redis::cmd("LREM");
+        strike.arg(list).arg(1).arg(element);
+        self.bulk.command(&strike).await?;
+        Ok(())
+    }
+
+    /// The server's clock, which says when pages were begun.
+    async fn clock(&self) -> Result<UnixMillis, IndexError> {
+        let mut time = reply::list(self.bulk.read(&redis::cmd("TIME")).await?)?.into_iter();
+        let seconds = reply::number(time.next().unwrap_or_default())?.unwrap_or(0);
+        Ok(UnixMillis(seconds.saturating_mul(1000)))
     }
 
     /// What a page of this kind takes on average, from some of them, with their entries with fields.
@@ -243,9 +270,8 @@ impl RedisIndex {
         for usage in self.ask_parts(ask.collect()).await? {
             bytes += reply::number(usage)?.unwrap_or(0);
         }
-        if kind == Kind::Fields {
-            bytes += self.measure_entries(&pages).await?;
-        }
+        // A page of records has entries with fields as well: of pushes that are tried again.
+        bytes += self.measure_entries(&pages).await?;
         Ok(bytes / pages.len().max(1) as u64)
     }
 
@@ -341,10 +367,9 @@ impl RedisIndex {
             let asked = vec![(page.part, all_of(&key)), (page.part, memory_usage(&key))];
             let mut answers = self.ask_parts(asked).await?.into_iter();
             let copy = match rich::read(&message, answers.next().unwrap_or_default()) {
-                Ok(Some(entry)) if entry.is_closed() || report::is_forgotten(&entry, now) => {
+                Ok(Some(entry)) if may_be_forgotten(&entry, now) => {
                     accepted = accepted.max(entry.accepted_at).max(issued_at);
-                    let Some(copy) = entry.copy else { continue };
-                    copy.to_string()
+                    entry.copy.map_or_else(String::new, |copy| copy.to_string())
                 }
                 Ok(None) => String::new(),
                 Ok(Some(_)) | Err(_) => continue,
@@ -461,7 +486,7 @@ impl LedgerBounds for RedisIndex {
         {
             return Ok(Round { history, more: false });
         }
-        let lists = self.lists().await?;
+        let (clock, lists) = (self.clock().await?, self.lists().await?);
         let mut bytes = 0;
         for kind in Kind::ALL {
             let mean = self.measure(kind, &lists).await?;
@@ -472,7 +497,7 @@ impl LedgerBounds for RedisIndex {
         let Forgotten { pages, entries, bytes: freed } = match over {
             0 => Forgotten::default(),
             _ => {
-                let seen = |page: &&Listed| lists.seen.is_none_or(|seen| page.age() <= seen);
+                let seen = |page: &&Listed| lists.seen.is_none_or(|seen| page.begun <= seen);
                 let oldest: Vec<_> = lists.heads.iter().take_while(seen).collect();
                 self.forget(&oldest, over, now).await?
             }
@@ -487,8 +512,10 @@ impl LedgerBounds for RedisIndex {
             Err(IndexError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        // If nothing could be forgotten, what is left is open.
-        let more = lists.more || (bytes > limit && entries > 0);
+        // Open pages that were looked at stand at the end of the lists now, and others before them.
+        let looked_at = lists.heads.get(..pages).and_then(<[Listed]>::last);
+        let goes_on = looked_at.is_some_and(|page| clock.since(page.begun) > LOOKED_AT_AGAIN);
+        let more = lists.more || (bytes > limit && (entries > 0 || goes_on));
         Ok(Round { history, more })
     }
 

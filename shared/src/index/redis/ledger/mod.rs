@@ -102,7 +102,8 @@ impl RedisIndex {
         answer.unwrap_or_else(|| Err(IndexError::Unsure("a change without an answer".into())))
     }
 
-    /// Takes a step of an entry from what its record says, which is given if it is known.
+    /// Takes a step of an entry from what its record says, which is given if it is known. Tells also
+    /// whether the entry has fields.
     async fn advance_record(
         &self,
         keys: &MessageKeys,
@@ -110,28 +111,28 @@ impl RedisIndex {
         message: &MessageId,
         step: &Advance,
         mut known: Option<Vec<u8>>,
-    ) -> Result<Advanced, IndexError> {
+    ) -> Result<(Advanced, bool), IndexError> {
         for _ in 0..TRIES {
             let record = match known.take() {
                 Some(record) => record,
                 None => match self.record(keys).await? {
                     Some(record) => record,
-                    None => return Ok(Advanced::Unknown),
+                    None => return Ok((Advanced::Unknown, false)),
                 },
             };
             if record::is_stub(&record) {
-                return self.advance_fields(keys, step).await;
+                return Ok((self.advance_fields(keys, step).await?, true));
             }
             let mut entry = decode(app, message, &record)?;
             let advanced = entry.advance(step);
-            let Advanced::Saved { .. } = advanced else { return Ok(advanced) };
+            let Advanced::Saved { .. } = advanced else { return Ok((advanced, false)) };
             let short = record::encode(&entry).filter(|record| record.len() <= LONGEST);
             let saved = match short {
                 Some(new) => {
                     let keep = keep(step);
                     match self.swap(Swap { keep, ..Swap::of(keys, record, new) }).await? {
                         Swapped::Done => true,
-                        Swapped::Not(None) => return Ok(Advanced::Unknown),
+                        Swapped::Not(None) => return Ok((Advanced::Unknown, false)),
                         Swapped::Not(now) => {
                             known = now;
                             false
@@ -141,7 +142,7 @@ impl RedisIndex {
                 None => self.promote(keys, &record, &entry, step.keep_until).await?,
             };
             if saved {
-                return Ok(advanced);
+                return Ok((advanced, false));
             }
         }
         Err(contended())
@@ -278,7 +279,9 @@ impl Ledger for RedisIndex {
         if step.partition > 0 {
             // Only entries with fields have more than one.
             return match self.advance_fields(&keys, step).await? {
-                Advanced::Unknown => self.advance_record(&keys, app, message, step, None).await,
+                Advanced::Unknown => {
+                    Ok(self.advance_record(&keys, app, message, step, None).await?.0)
+                }
                 advanced => Ok(advanced),
             };
         }
@@ -290,8 +293,7 @@ impl Ledger for RedisIndex {
             },
             None => None,
         };
-        let had_fields = known.as_deref().is_some_and(record::is_stub);
-        let advanced = self.advance_record(&keys, app, message, step, known).await?;
+        let (advanced, had_fields) = self.advance_record(&keys, app, message, step, known).await?;
         if had_fields && step.to.is_ended() && matches!(advanced, Advanced::Saved { .. }) {
             // It is saved; that it takes more room than it might harms nothing.
             if let Err(error) = self.demote(&keys, app, message).await {

@@ -24,12 +24,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{
     bits,
     records::{Recorded, Records, Shelf},
-    rich::Rich,
+    rich::{Rich, json},
 };
 use crate::{
     ids::MessageId,
     index::sqlite::schema::execute,
-    ledger::{History, Round},
+    ledger::{History, Plan, Round},
     report,
     sqlite::StoreError,
     time::UnixMillis,
@@ -83,6 +83,8 @@ enum Source {
     Closed,
     /// Messages with rows that are open, and over for so long that nothing works on them.
     LeftOpen,
+    /// Messages that were recalled before any worker began them.
+    RecalledAhead,
 }
 
 /// As how many rows a record counts.
@@ -94,18 +96,19 @@ fn weight(shelf: Shelf) -> u64 {
 }
 
 impl Source {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Records(Shelf::Finished),
         Self::Records(Shelf::FinishedDerived),
         Self::Closed,
         Self::LeftOpen,
+        Self::RecalledAhead,
     ];
 
     /// How many entries are looked at at once.
     fn chunk(self) -> usize {
         match self {
             Self::Records(_) => CHUNK,
-            Self::Closed | Self::LeftOpen => MESSAGES,
+            Self::Closed | Self::LeftOpen | Self::RecalledAhead => MESSAGES,
         }
     }
 }
@@ -223,7 +226,9 @@ impl<'a> Bounds<'a> {
 
     /// The entries of a source that come first, at most so many.
     fn first(&self, source: Source, limit: usize) -> Result<Vec<Candidate>, StoreError> {
-        let (read, expired_by) = match source {
+        // As `may_be_forgotten` says.
+        let rested = self.now.0.saturating_sub(report::REST.as_millis() as u64);
+        let (which, by) = match source {
             Source::Records(shelf) => {
                 let rows = self.records.oldest(shelf, limit)?.into_iter();
                 let candidate = |row: super::records::Row| Candidate {
@@ -233,22 +238,25 @@ impl<'a> Bounds<'a> {
                 };
                 return Ok(rows.map(candidate).collect());
             }
-            Source::Closed => (
-                "SELECT row, id, accepted_at, cost + (
-                    SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row)
-                FROM message WHERE namespace = ?1 AND closed = 1 AND accepted_at < ?2
-                ORDER BY accepted_at LIMIT ?3",
-                u64::MAX >> 1,
-            ),
-            // As `report::is_forgotten` says.
-            Source::LeftOpen => (
-                "SELECT row, id, accepted_at, cost + (
-                    SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row)
-                FROM message WHERE namespace = ?1 AND closed = 0 AND expires_at < ?2
-                ORDER BY expires_at LIMIT ?3",
-                self.now.0.saturating_sub(report::REST.as_millis() as u64),
-            ),
+            Source::Closed => {
+                let named = json(&Plan::named())?;
+                let which = format!("closed = 1 AND (expires_at < ?2 OR plan = '{named}')");
+                (which + " ORDER BY accepted_at", self.now.0)
+            }
+            Source::LeftOpen => {
+                ("closed = 0 AND expires_at < ?2 ORDER BY expires_at".to_owned(), rested)
+            }
+            Source::RecalledAhead => {
+                let which =
+                    "closed = 0 AND expires_at IS NULL AND copy IS NULL AND recalled_at < ?2";
+                (which.to_owned() + " ORDER BY accepted_at", rested)
+            }
         };
+        let read = format!(
+            "SELECT row, id, accepted_at, cost + (
+                SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row)
+            FROM message WHERE namespace = ?1 AND {which} LIMIT ?3"
+        );
         let candidate = |row: &rusqlite::Row<'_>| {
             let message = MessageId::from_uuid(uuid::Uuid::from_bytes(row.get(1)?));
             let accepted_at = UnixMillis(row.get::<_, i64>(2)?.cast_unsigned());
@@ -258,8 +266,8 @@ impl<'a> Bounds<'a> {
                 cost: row.get::<_, i64>(3)?.cast_unsigned(),
             })
         };
-        let with = params![self.rich.namespace, bits(expired_by), limit as i64];
-        let mut statement = self.sql.prepare_cached(read)?;
+        let with = params![self.rich.namespace, bits(by), limit as i64];
+        let mut statement = self.sql.prepare_cached(&read)?;
         let candidates = statement.query_map(with, candidate)?;
         Ok(candidates.collect::<Result<_, _>>()?)
     }

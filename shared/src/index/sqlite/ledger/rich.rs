@@ -20,7 +20,7 @@ use crate::{
     time::UnixMillis,
 };
 
-fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| unreadable("JSON", error))
 }
 
