@@ -26,7 +26,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use push_shared::{
-    envelope::encode_batch,
+    envelope::{compress, encode_batch},
     queue::{Lane, Queue, QueueError, until_blocked},
 };
 use tokio::{
@@ -257,7 +257,7 @@ async fn publish(
     let begun = Instant::now();
     let pushes = pushes_of(&batch);
     let jobs: Vec<&[u8]> = batch.iter().map(|waiting| waiting.job.as_slice()).collect();
-    let envelope = encode_batch(&jobs);
+    let envelope = compress(encode_batch(&jobs));
     let bytes = envelope.len();
     let published = tokio::select! {
         biased;

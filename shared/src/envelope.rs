@@ -5,6 +5,7 @@
 //! A job travels as the bytes that ingest made: it is written once, batches are put together by
 //! joining such bytes, and the device payload inside is sent on as it is.
 
+mod compressed;
 mod job;
 mod task;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::{
+    compressed::compress,
     job::{encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
 };
@@ -26,8 +28,9 @@ use crate::{
     time::UnixMillis,
 };
 
-/// The newest version that is readable: that of a [`Task`]. Jobs are written as version 1.
-pub const VERSION: u32 = 2;
+/// The newest version that is readable: that of a compressed envelope. Jobs are written as version
+/// 1, a [`Task`] as version 2.
+pub const VERSION: u32 = compressed::VERSION;
 
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -141,17 +144,25 @@ struct JobIn<'a> {
     continues: Vec<Earlier>,
 }
 
+impl JobIn<'_> {
+    /// The job, with the bytes of its payload.
+    fn with(self, payload: Bytes) -> Result<Job, BadEnvelope> {
+        Ok(Job {
+            head: serde_json::from_slice(&payload)?,
+            payload,
+            audience: Arc::new(self.audience),
+            copy: self.copy,
+            app_generation: self.app_generation,
+            nonce: self.nonce.unwrap_or(self.copy),
+            continues: self.continues,
+        })
+    }
+}
+
 fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
     let job: JobIn<'_> = serde_json::from_str(json.get())?;
-    Ok(Job {
-        head: serde_json::from_str(job.payload.get())?,
-        payload: Bytes::copy_from_slice(job.payload.get().as_bytes()),
-        audience: Arc::new(job.audience),
-        copy: job.copy,
-        app_generation: job.app_generation,
-        nonce: job.nonce.unwrap_or(job.copy),
-        continues: job.continues,
-    })
+    let payload = Bytes::copy_from_slice(job.payload.get().as_bytes());
+    job.with(payload)
 }
 
 /// Writes a decoded job as a batch of its own.
@@ -217,7 +228,12 @@ pub type JobResult = Result<Job, (Bytes, BadEnvelope)>;
 ///
 /// # Errors
 /// If the batch as a whole is unreadable.
-pub fn decode_batch(envelope: &[u8]) -> Result<Vec<JobResult>, BadEnvelope> {
+pub fn decode_batch(envelope: &Bytes) -> Result<Vec<JobResult>, BadEnvelope> {
+    let unpacked = compressed::unpack(envelope);
+    let envelope = unpacked.as_ref().unwrap_or(envelope);
+    if let Some(jobs) = decode_readable(envelope) {
+        return Ok(jobs.into_iter().map(Ok).collect());
+    }
     #[derive(Deserialize)]
     struct Batch<'a> {
         #[serde(borrow)]
@@ -230,6 +246,23 @@ pub fn decode_batch(envelope: &[u8]) -> Result<Vec<JobResult>, BadEnvelope> {
     Ok(batch.jobs.into_iter().map(decode).collect())
 }
 
+/// The jobs of an envelope if each of them can be read, which takes one look at its bytes in place of
+/// three; their payloads are parts of the envelope.
+fn decode_readable(envelope: &Bytes) -> Option<Vec<Job>> {
+    #[derive(Deserialize)]
+    struct Batch<'a> {
+        v: u32,
+        #[serde(borrow)]
+        jobs: Vec<JobIn<'a>>,
+    }
+    let batch: Batch<'_> = serde_json::from_slice(envelope).ok()?;
+    let decode = |job: JobIn<'_>| {
+        let payload = envelope.slice_ref(job.payload.get().as_bytes());
+        job.with(payload).ok()
+    };
+    batch.jobs.into_iter().map(decode).collect::<Option<_>>().filter(|_| batch.v <= VERSION)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,10 +270,28 @@ mod tests {
 
     const BATCH_V1: &[u8] = include_bytes!("../tests/golden/jobs-v1.json");
 
+    const BATCH_V3: &[u8] = include_bytes!("../tests/golden/jobs-v3.json");
+
+    #[test]
+    fn a_compressed_batch_of_version_3_is_readable() {
+        let jobs = decode_batch(&Bytes::from_static(BATCH_V3.trim_ascii())).unwrap();
+        let first = batch_v1();
+        let first = decode_batch(&first).unwrap();
+        assert_eq!(jobs.len(), 8 * first.len());
+        for (job, same) in jobs.into_iter().zip(first.iter().cycle()) {
+            let (job, same) = (job.unwrap(), same.as_ref().unwrap());
+            assert_eq!((&job.head, &job.payload, job.copy), (&same.head, &same.payload, same.copy));
+        }
+    }
+
+    fn batch_v1() -> Bytes {
+        Bytes::from_static(BATCH_V1.trim_ascii())
+    }
+
     #[test]
     fn a_batch_of_version_1_is_readable_and_written_the_same() {
         let jobs: Vec<Job> =
-            decode_batch(BATCH_V1.trim_ascii()).unwrap().into_iter().map(Result::unwrap).collect();
+            decode_batch(&batch_v1()).unwrap().into_iter().map(Result::unwrap).collect();
         assert_eq!(jobs.len(), 3);
         let again: Vec<Vec<u8>> = jobs
             .iter()
@@ -255,7 +306,7 @@ mod tests {
     #[test]
     fn jobs_that_were_joined_before_are_in_an_envelope_like_any_other() {
         let job = |copy| {
-            let batch = decode_batch(BATCH_V1.trim_ascii()).unwrap();
+            let batch = decode_batch(&batch_v1()).unwrap();
             let first = batch.into_iter().next().unwrap().unwrap();
             let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
             encode_job(&payload, &first.audience, copy, 0).unwrap()
@@ -269,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_generation_of_an_app_is_kept_and_the_first_one_is_not_written() {
-        let first = decode_batch(BATCH_V1.trim_ascii()).unwrap().remove(0).unwrap();
+        let first = decode_batch(&batch_v1()).unwrap().remove(0).unwrap();
         assert_eq!(first.app(), AppKey::first(first.head.app_id.clone()));
         let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
         let later = encode_job(&payload, &first.audience, first.copy, 7).unwrap();
@@ -286,7 +337,7 @@ mod tests {
             "\"audience\":7",
             1,
         );
-        let jobs = decode_batch(text.as_bytes()).unwrap();
+        let jobs = decode_batch(&Bytes::from(text.clone())).unwrap();
         assert_eq!(jobs.iter().filter(|job| job.is_err()).count(), 1);
         let (bytes, _) = jobs.into_iter().find_map(Result::err).unwrap();
         assert!(decode_batch(&bytes).is_ok(), "a dead letter can be replayed as a batch of one");
@@ -294,9 +345,9 @@ mod tests {
 
     #[test]
     fn an_envelope_of_a_newer_version_is_refused_by_name() {
-        let error = decode_batch(br#"{"v":3,"jobs":[]}"#).unwrap_err();
+        let error = decode_batch(&Bytes::from_static(br#"{"v":4,"jobs":[]}"#)).unwrap_err();
         assert!(matches!(error, BadEnvelope::Version(3)));
-        assert!(decode_batch(b"").is_err());
+        assert!(decode_batch(&Bytes::new()).is_err());
         assert!(Task::decode(b"\xff").is_err());
     }
 }

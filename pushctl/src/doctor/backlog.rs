@@ -111,7 +111,7 @@ impl Sample {
 }
 
 /// The messages of an envelope, or why they cannot be read.
-fn heads(lane: Lane, envelope: &[u8]) -> Vec<Result<Head, BadEnvelope>> {
+fn heads(lane: Lane, envelope: &Bytes) -> Vec<Result<Head, BadEnvelope>> {
     match lane {
         Lane::Jobs => match decode_batch(envelope) {
             Ok(jobs) => jobs

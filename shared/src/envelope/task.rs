@@ -8,11 +8,14 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{BadEnvelope, Job, JobOut, VERSION, check_version, decode_job};
+use super::{BadEnvelope, Job, JobOut, check_version, decode_job};
 use crate::{
     index::Slice,
     ledger::{Checkpoint, Counts, Earlier, Leftover, PartitionState, Plan},
 };
+
+/// The version that tasks are written as.
+const TASK_VERSION: u32 = 2;
 
 /// A message of the task lane.
 #[derive(Debug, Clone)]
@@ -144,7 +147,7 @@ impl Task {
             Work::Closing(check) => (None, Some(*check)),
         };
         let job = JobOut::of(&self.job)?;
-        let out = TaskOut { v: VERSION, job, plan: self.plan.as_ref(), partition, closing };
+        let out = TaskOut { v: TASK_VERSION, job, plan: self.plan.as_ref(), partition, closing };
         serde_json::to_vec(&out).map(Bytes::from)
     }
 

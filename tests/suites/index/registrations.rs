@@ -12,7 +12,7 @@ use push_shared::{
 };
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
 use redis::aio::MultiplexedConnection;
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::timeout};
 
 use crate::devices::{NOW, app, client, device, key};
 
@@ -227,5 +227,35 @@ async fn codes_that_were_read_on_a_lost_connection_are_not_used() {
     for device in devices {
         let found = index.device(&key(), &device.client_id).await.unwrap();
         assert_eq!(found, Some(device));
+    }
+}
+
+#[tokio::test]
+async fn a_registration_that_was_given_up_does_not_come_back_behind_the_removal() {
+    let server = Redis::start().await.unwrap();
+    let index = RedisIndex::connect(&server.url(), &namespace(), Default::default()).await.unwrap();
+    let app = create(&index).await;
+    let both = [of_country("one", "CN"), of_country("two", "SG")];
+    index.put_devices(&app, &both, NOW).await.unwrap();
+
+    server.freeze().unwrap();
+    // The first is asked for when the server stops; the second waits for the group of the first.
+    let changed = [of_country("one", "SG"), of_country("two", "CN")];
+    let given_up = join_all(changed.iter().map(|device| async {
+        let put = index.put_devices(&app, std::slice::from_ref(device), NOW);
+        let _ = timeout(Duration::from_millis(200), put).await.unwrap_err();
+    }));
+    given_up.await;
+    let remove = join_all(["one", "two"].map(client).map(|id| {
+        let (index, app) = (&index, &app);
+        async move { index.remove_device(app, &id).await }
+    }));
+    let (removed, ()) = tokio::join!(remove, async { server.thaw().unwrap() });
+    assert_eq!(removed.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [true; 2]);
+
+    // The groups of before have ended when this one has.
+    index.put_devices(&app, &[of_country("three", "CN")], NOW).await.unwrap();
+    for id in ["one", "two"] {
+        assert_eq!(index.device(&app, &client(id)).await.unwrap(), None, "{id}");
     }
 }
