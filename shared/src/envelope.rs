@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn an_envelope_of_a_newer_version_is_refused_by_name() {
         let error = decode_batch(&Bytes::from_static(br#"{"v":4,"jobs":[]}"#)).unwrap_err();
-        assert!(matches!(error, BadEnvelope::Version(3)));
+        assert!(matches!(error, BadEnvelope::Version(4)));
         assert!(decode_batch(&Bytes::new()).is_err());
         assert!(Task::decode(b"\xff").is_err());
     }

@@ -11,7 +11,7 @@
 //!
 //! - makes its decisions on what it read before it writes;
 //! - begins to write with a command that is refused without memory (`SET`, `MSET`, `HSET`,
-//!   `SADD`), so that a server without memory refuses all of it. What begins with a removal is
+//!   `HSETNX`, `SADD`), so that a server without memory refuses all of it. What begins with a removal is
 //!   let through whole: `drop`, `forget`, and `open` where it takes the place of another entry.
 //!
 //! Two things can still end a script halfway: a user of Redis who may call some of its commands
@@ -124,6 +124,7 @@ scripts! {
     plan: new("scripts/plan.lua"),
     advance: of_entry("scripts/advance.lua"),
     recall: of_page("scripts/recall.lua"),
+    begin: of_page("scripts/begin.lua"),
     swap: of_page("scripts/swap.lua"),
     forget: of_page("scripts/forget.lua"),
     promote: new("scripts/promote.lua"),

@@ -50,6 +50,14 @@ impl Swap {
     }
 }
 
+impl Swap {
+    /// Whether it begins a record that is short enough.
+    fn begins(&self) -> bool {
+        let is_short = self.head.len() + self.behind.len() <= LONGEST;
+        self.expected.is_empty() && self.keep.0 > 0 && is_short
+    }
+}
+
 /// What became of a [`Swap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::index::redis) enum Swapped {
@@ -78,10 +86,10 @@ async fn swap_calls(
 
 async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
     let mut answers: Vec<_> = swaps.iter().map(|_| Ok(Swapped::Done)).collect();
-    // One call for each page, and one more where a field comes twice.
-    let mut pages: BTreeMap<&str, Vec<BTreeMap<InPage, usize>>> = BTreeMap::new();
+    // One call for what begins on a page and one for what changes, and more where a field comes twice.
+    let mut pages: BTreeMap<(&str, bool), Vec<BTreeMap<InPage, usize>>> = BTreeMap::new();
     for (number, swap) in swaps.iter().enumerate() {
-        let calls = pages.entry(&swap.page).or_default();
+        let calls = pages.entry((&swap.page, swap.begins())).or_default();
         match calls.iter_mut().find(|fields| !fields.contains_key(&swap.field)) {
             Some(fields) => drop(fields.insert(swap.field, number)),
             None => calls.push(BTreeMap::from([(swap.field, number)])),
@@ -89,7 +97,7 @@ async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, Index
     }
     let calls: Vec<(&str, BTreeMap<InPage, usize>)> = pages
         .into_iter()
-        .flat_map(|(page, calls)| calls.into_iter().map(move |c| (page, c)))
+        .flat_map(|((page, _), calls)| calls.into_iter().map(move |c| (page, c)))
         .collect();
     let made = calls.iter().map(|(page, fields)| {
         let swaps: Vec<&Swap> = fields.values().filter_map(|number| swaps.get(*number)).collect();
@@ -117,12 +125,24 @@ async fn swap_page(
     page: &str,
     swaps: Vec<&Swap>,
 ) -> Result<Vec<(usize, Option<Vec<u8>>)>, IndexError> {
-    let mut call = access.scripts.swap.call(&[page, &PartKeys::pages_of(page)]);
+    let keys = [page, &PartKeys::pages_of(page)];
     let longest = |part: fn(&Swap) -> u64| swaps.iter().map(|swap| part(swap)).max().unwrap_or(0);
-    call.arg(longest(|swap| swap.keep.0)).arg(longest(|swap| swap.keep.1)).arg(LONGEST);
-    for Swap { field, expected, head, behind, .. } in swaps {
-        call.arg(field).arg(expected).arg(head).arg(behind);
-    }
+    let keep = (longest(|swap| swap.keep.0), longest(|swap| swap.keep.1));
+    let call = if swaps.iter().all(|swap| swap.begins()) {
+        let mut begin = access.scripts.begin.call(&keys);
+        begin.arg(keep.0).arg(keep.1);
+        for Swap { field, head, behind, .. } in swaps {
+            begin.arg(field).arg([head.as_slice(), behind].concat());
+        }
+        begin
+    } else {
+        let mut swap = access.scripts.swap.call(&keys);
+        swap.arg(keep.0).arg(keep.1).arg(LONGEST);
+        for Swap { field, expected, head, behind, .. } in swaps {
+            swap.arg(field).arg(expected).arg(head).arg(behind);
+        }
+        swap
+    };
     let mut refused = Vec::new();
     let mut answer = reply::list(call.run(&access.link).await?)?.into_iter();
     while let (Some(place), Some(record)) = (answer.next(), answer.next()) {

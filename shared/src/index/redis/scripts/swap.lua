@@ -16,7 +16,7 @@ for number, field in ipairs(fields) do
   local record, expected, behind = records[number], ARGV[i + 1], nil
   if expected == '' then
     if not record then behind = '' end
-  elseif record and string.sub(record, 1, #expected) == expected then
+  elseif record and string.find(record, expected, 1, true) == 1 then
     behind = string.sub(record, #expected + 1)
   end
   local new = behind and ARGV[i + 2] .. behind .. ARGV[i + 3]
