@@ -216,9 +216,10 @@ struct Version {
     v: u64,
 }
 
-fn check_version(envelope: &[u8]) -> Result<u32, BadEnvelope> {
+/// The version of an envelope, if it is no newer than this one.
+fn check_version(envelope: &[u8], newest: u32) -> Result<u32, BadEnvelope> {
     let Version { v } = serde_json::from_slice(envelope)?;
-    u32::try_from(v).ok().filter(|v| *v <= VERSION).ok_or(BadEnvelope::Version(v))
+    u32::try_from(v).ok().filter(|v| *v <= newest).ok_or(BadEnvelope::Version(v))
 }
 
 /// A job that could be read, or the bytes of one that could not and why.
@@ -239,7 +240,7 @@ pub fn decode_batch(envelope: &Bytes) -> Result<Vec<JobResult>, BadEnvelope> {
         #[serde(borrow)]
         jobs: Vec<&'a RawValue>,
     }
-    check_version(envelope)?;
+    check_version(envelope, VERSION)?;
     let batch: Batch<'_> = serde_json::from_slice(envelope)?;
     let decode =
         |json: &RawValue| decode_job(json).map_err(|error| (encode_batch(&[json.get()]), error));

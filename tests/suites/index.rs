@@ -115,6 +115,7 @@ suite! {
         every_engine_answers_like_the_model;
     history:
         within_its_bound_nothing_is_forgotten,
+        an_id_from_the_future_hides_no_message_that_waits,
         what_never_closes_stands_before_nothing_that_may_be_forgotten,
         a_push_that_was_tried_again_takes_no_more_than_others,
         the_oldest_closed_entries_go_first_and_an_open_one_never,

@@ -7,7 +7,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use push_shared::{
-    index::{AppKey, Index},
+    index::{AppKey, Index, IndexError},
     pace::{Take, Taker, most_at_once},
     time::UnixMillis,
 };
@@ -50,11 +50,20 @@ impl Paces {
         waiting: &Waiting,
         hold: &Hold<'_>,
     ) -> Result<Option<NonZeroU32>, GaveUp> {
+        Ok(waiting.for_index(hold, || self.ask(app, index)).await?.value)
+    }
+
+    /// The same, asked for once if it is not known.
+    pub(crate) async fn ask(
+        &self,
+        app: &AppKey,
+        index: &dyn Index,
+    ) -> Result<Option<NonZeroU32>, IndexError> {
         match self.0.get(app) {
             Some(known) if Instant::now() < known.until => return Ok(known.pace),
             _ => {}
         }
-        let record = waiting.for_index(hold, || index.app(&app.id)).await?.value;
+        let record = index.app(&app.id).await?;
         let pace = record.filter(|record| AppKey::from(record) == *app).and_then(|app| app.pace);
         self.0.insert(app.clone(), Known { pace, until: Instant::now() + FRESH });
         Ok(pace)

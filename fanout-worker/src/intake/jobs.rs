@@ -53,7 +53,7 @@ async fn work_off(
             return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
         }
     };
-    let mut decided = vec![Ok(()); jobs.len()];
+    let mut decided = vec![Err(Undecided::GiveBack); jobs.len()];
     let mut all = each_of(context, &jobs, delivery.deliveries, hold);
     while let Some((number, of_job)) = all.next().await {
         decided[number] = of_job;

@@ -176,13 +176,15 @@ impl<'a> Together<'a> {
 
     /// The same for jobs of one app, each with its place; nothing if there is no answer.
     async fn look_up_of(self, app: AppKey, jobs: Vec<Numbered<'a>>) -> Vec<(usize, Found)> {
-        let Self { context, hold, .. } = self;
+        let Self { context, .. } = self;
         let mut clients = Vec::with_capacity(jobs.len());
         for (_, job) in &jobs {
             clients.extend_from_slice(named(job).unwrap_or_default());
         }
-        let (found, pace) =
-            tokio::join!(context.index.targets(&app, &clients), context.pace(&app, hold));
+        // Each is asked for once: a job alone waits, and no other with it.
+        let index = &*context.index;
+        let pace = context.paces.ask(&app, index);
+        let (found, pace) = tokio::join!(index.targets(&app, &clients), pace);
         let (Ok(found), Ok(None)) = (found, pace) else { return Vec::new() };
         let mut found = found.into_iter();
         let each = jobs.into_iter().map(|(place, job)| {

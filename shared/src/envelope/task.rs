@@ -167,7 +167,7 @@ impl Task {
             #[serde(default)]
             closing: Option<ClosingCheck>,
         }
-        if check_version(envelope)? < 2 {
+        if check_version(envelope, TASK_VERSION)? < 2 {
             return version_1::decode(envelope);
         }
         let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
@@ -312,7 +312,7 @@ mod tests {
         let whole = std::str::from_utf8(CLOSING).unwrap();
         let none = whole.replace("closing", "else");
         assert!(matches!(Task::decode(none.as_bytes()), Err(BadEnvelope::Work)));
-        assert!(matches!(Task::decode(b"{\"v\":4}"), Err(BadEnvelope::Version(4))));
+        assert!(matches!(Task::decode(b"{\"v\":3}"), Err(BadEnvelope::Version(3))));
         assert!(matches!(Task::decode(b"{\"v\":4294967296}"), Err(BadEnvelope::Version(_))));
         assert!(Task::decode(b"\xff").is_err());
     }

@@ -39,6 +39,9 @@ impl Retention {
     }
 }
 
+/// How far the clock that an id was issued by may be ahead.
+const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
+
 /// Which messages without an entry may still wait for a worker. The others are forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
@@ -59,7 +62,9 @@ impl Horizon {
         now: UnixMillis,
     ) -> Option<UnixMillis> {
         let Origin::Issued(accepted_at) = message.origin(app) else { return None };
-        let kept = now < accepted_at.plus(self.retention.of_id(message));
+        // Anyone can make an id of their own app with a time that is yet to come.
+        let is_past = accepted_at <= now.plus(CLOCKS_DIFFER);
+        let kept = is_past && now < accepted_at.plus(self.retention.of_id(message));
         let is_after = self.forgotten_until.is_none_or(|until| accepted_at > until);
         (kept && is_after).then_some(accepted_at)
     }

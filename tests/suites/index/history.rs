@@ -289,6 +289,26 @@ pub(crate) async fn a_forgotten_message_is_not_taken_for_one_that_waits(index: &
     assert_eq!(horizon.waits_since(&app(), &waiting, now), Some(now), "{horizon:?}");
 }
 
+pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(index: &dyn Index) {
+    let now = UnixMillis::now();
+    // Of every part of the ledger, as far as its first bits say.
+    let future = now.plus(Duration::from_hours(24 * 365));
+    let ids: Vec<_> =
+        (0..STEPS).map(|_| MessageId::issue_at(&app(), Reach::Named, future)).collect();
+    let recall = async |message: &MessageId| {
+        recall_everywhere(index, &app(), message, now, RETENTION).await.unwrap()
+    };
+    assert_eq!(recall(&ids[0]).await, RecallOutcome::Unknown);
+    assert_eq!(entry(index, &ids[0]).await, None, "and leaves no entry");
+    // Not even by a worker that was given such a message.
+    join_all(ids.iter().map(|id| finish(index, id))).await;
+    rounds(index, 0).await;
+    for id in &ids {
+        assert_eq!(entry(index, id).await, None);
+        assert!(index.forgotten_until(id).await.unwrap() <= Some(UnixMillis::now()));
+    }
+}
+
 pub(crate) async fn a_recall_of_a_forgotten_message_is_unknown(index: &dyn Index) {
     let steps = write(index, beginning(), STEPS).await;
     let bytes = measure(index).await;

@@ -52,6 +52,9 @@ const LISTED: u64 = 20;
 /// How many pages a round reads to forget them: some 50,000 entries at most.
 const FORGOTTEN_PAGES: usize = 512;
 
+/// How many entries with fields of a page a round reads.
+const FORGOTTEN_ENTRIES: usize = 256;
+
 /// What is open of a page is not looked at again for so long, if nothing could be forgotten.
 const LOOKED_AT_AGAIN: Duration = Duration::from_mins(1);
 
@@ -348,7 +351,8 @@ impl RedisIndex {
     ) -> Result<(u64, u64), IndexError> {
         let named = named_page(page.part, &page.name).ok_or_else(wrong_name)?;
         let part = self.keys.part(page.part);
-        let (mut closed, mut rich, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut closed, mut stubs) = (Vec::new(), Vec::new());
+        let (mut rich, mut bytes) = (Vec::new(), 0);
         // What is asked later is when the id was issued, which may be a moment after the acceptance.
         let mut accepted = UnixMillis(0);
         for (field, record) in records {
@@ -363,20 +367,32 @@ impl RedisIndex {
                 }
                 continue;
             }
-            let key = self.keys.message(&message).entry();
-            let asked = vec![(page.part, all_of(&key)), (page.part, memory_usage(&key))];
-            let mut answers = self.ask_parts(asked).await?.into_iter();
-            let copy = match rich::read(&message, answers.next().unwrap_or_default()) {
+            stubs.push((field, record, message, self.keys.message(&message).entry()));
+        }
+        // Whoever makes up ids can put any number on one page.
+        stubs.shuffle(&mut rand::rng());
+        stubs.truncate(FORGOTTEN_ENTRIES);
+        let asked = stubs
+            .iter()
+            .flat_map(|(_, _, _, key)| [(page.part, all_of(key)), (page.part, memory_usage(key))]);
+        let mut answers = self.ask_parts(asked.collect()).await?.into_iter();
+        for (field, record, message, key) in stubs {
+            let (fields, usage) =
+                (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+            let copy = match rich::read(&message, fields) {
                 Ok(Some(entry)) if may_be_forgotten(&entry, now) => {
+                    let issued_at = message.time().unwrap_or_default();
                     accepted = accepted.max(entry.accepted_at).max(issued_at);
                     entry.copy.map_or_else(String::new, |copy| copy.to_string())
                 }
                 Ok(None) => String::new(),
                 Ok(Some(_)) | Err(_) => continue,
             };
-            bytes += reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
+            bytes += reply::number(usage)?.unwrap_or(0);
             rich.push((field, record, key, copy));
         }
+        // No message was accepted later than now, whatever an id says.
+        let accepted = accepted.min(now);
         let (page_key, list) = (part.page(&page.name), self.list(page.kind, page.part));
         let horizon = part.forgotten_until();
         let mut keys = vec![page_key.as_str(), &list, &horizon];

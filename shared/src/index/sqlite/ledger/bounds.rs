@@ -246,10 +246,12 @@ impl<'a> Bounds<'a> {
             Source::LeftOpen => {
                 ("closed = 0 AND expires_at < ?2 ORDER BY expires_at".to_owned(), rested)
             }
+            // In the order in which they were recalled: if the first are too young, so are the others.
             Source::RecalledAhead => {
-                let which =
-                    "closed = 0 AND expires_at IS NULL AND copy IS NULL AND recalled_at < ?2";
-                (which.to_owned() + " ORDER BY accepted_at", rested)
+                let which = "row IN (SELECT row FROM message WHERE namespace = ?1 AND closed = 0
+                    AND expires_at IS NULL AND copy IS NULL ORDER BY row LIMIT ?3)
+                    AND recalled_at < ?2 ORDER BY row";
+                (which.to_owned(), rested)
             }
         };
         let read = format!(
@@ -363,7 +365,7 @@ impl<'a> Bounds<'a> {
             bits(limit),
             self.oldest(heads)?.map(|at| bits(at.0)),
             bits(tally.forgotten),
-            tally.until.map(|at| bits(at.0)),
+            tally.until.map(|at| bits(at.min(self.now).0)),
         ];
         execute(self.sql, note, with)?;
         Ok(())
