@@ -11,7 +11,7 @@
 //!
 //! - makes its decisions on what it read before it writes;
 //! - begins to write with a command that is refused without memory (`SET`, `MSET`, `HSET`,
-//!   `HSETNX`, `SADD`), so that a server without memory refuses all of it. What begins with a removal is
+//!   `SADD`), so that a server without memory refuses all of it. What begins with a removal is
 //!   let through whole: `drop`, `forget`, and `open` where it takes the place of another entry.
 //!
 //! Two things can still end a script halfway: a user of Redis who may call some of its commands
