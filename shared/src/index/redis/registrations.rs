@@ -4,8 +4,9 @@
 //! Most phones that register are registered, and are as they were. So a group first looks its
 //! devices up, many shards in one request, and hands to the script of their shard only those whose
 //! record says something else. A record is written after the columns, so one that is as it should
-//! be tells that the registration was carried out to its end. The shard of an app that was removed
-//! shows no devices, so a registration for it always reaches the script, which refuses it.
+//! be tells that the registration was carried out to its end. An app that was removed has no records
+//! any more, so a registration for it always reaches the script, which refuses it; while it is being
+//! removed, a device whose slot is remembered is found until its chunk is gone.
 //!
 //! What keeps callers apart who share a group:
 //! - Of two registrations of one client the one that came later wins: groups follow each other, and
