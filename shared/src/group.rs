@@ -264,10 +264,10 @@ mod tests {
             futures::pin_mut!(gone);
             assert!(futures::poll!(gone).is_pending());
         }
-        let stays = grouped.call(2);
+        let stays = grouped.make(2);
         go.add_permits(2);
         assert_eq!(begun.await.unwrap(), Ok((0, 1)));
-        assert_eq!(stays.await, Ok((2, 1)));
+        assert_eq!(stays.await.unwrap(), (2, 1));
     }
 
     #[tokio::test]
