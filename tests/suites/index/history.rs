@@ -196,11 +196,11 @@ pub(crate) async fn a_broadcast_that_is_closed_is_forgotten_with_its_partitions(
 pub(crate) async fn what_never_closes_stands_before_nothing_that_may_be_forgotten(
     index: &dyn Index,
 ) {
-    // More of them than a round looks at, and older than all others: messages that were recalled
-    // and that no worker ever begins.
-    let before = UnixMillis(beginning().0 - APART.as_millis() as u64);
+    // More of them than a round looks at, each on a page of its own, and older than all others:
+    // messages that were recalled and that no worker ever begins.
+    let before = |steps: u64| UnixMillis(beginning().0 - APART.as_millis() as u64 * steps);
     let ahead: Vec<_> =
-        (0..700).map(|_| MessageId::issue_at(&app(), Reach::Named, before)).collect();
+        (1..=700).map(|steps| MessageId::issue_at(&app(), Reach::Named, before(steps))).collect();
     join_all(ahead.iter().map(|message| async {
         let outcome =
             recall_everywhere(index, &app(), message, UnixMillis::now(), RETENTION).await.unwrap();
