@@ -7,8 +7,8 @@
 //! takes as long as it did, and under load two groups take turns, each with about half of the calls.
 //!
 //! What waits here is bounded by the callers, each of whom waits for its answer: a call whose caller
-//! has gone before its group began is never made. It would come too late, behind what the caller
-//! may have asked for since, and a store that is slow would work for nobody.
+//! has gone before its group began is never made. It could undo a later request of the same client,
+//! and a slow store would spend its time on answers that no caller waits for.
 
 use std::{
     collections::VecDeque,

@@ -62,7 +62,7 @@ impl Horizon {
         now: UnixMillis,
     ) -> Option<UnixMillis> {
         let Origin::Issued(accepted_at) = message.origin(app) else { return None };
-        // Anyone can make an id of their own app with a time that is yet to come.
+        // The checksum of an id is no secret, so its time may be made up, and in the future.
         let is_past = accepted_at <= now.plus(CLOCKS_DIFFER);
         let kept = is_past && now < accepted_at.plus(self.retention.of_id(message));
         let is_after = self.forgotten_until.is_none_or(|until| accepted_at > until);
@@ -93,6 +93,7 @@ pub struct Round {
     /// It holds more than it may, and another round can help.
     pub more: bool,
 }
+
 /// Whether the entry of a message may be forgotten to keep the ledger within its bound.
 ///
 /// - A queue message may come again after the entry was closed: its acknowledgement was lost. For a
@@ -100,7 +101,7 @@ pub struct Round {
 ///   entry stays until the message has expired, after which nothing of it is sent.
 /// - What is left open long after it expired has no worker any more.
 /// - The entry of a message that was recalled before any worker began it is never closed, and
-///   whoever may recall can make many. It goes after [`REST`](report::REST) as well.
+///   an app can make any number of them. It may go after [`REST`](report::REST) as well.
 pub fn may_be_forgotten(entry: &Entry, now: UnixMillis) -> bool {
     let is_named = entry.plan.as_ref() == Some(&Plan::named());
     let has_expired = entry.expires_at.is_some_and(|at| now > at);

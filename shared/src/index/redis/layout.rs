@@ -16,8 +16,8 @@ use crate::{ids::ClientId, index::IndexError};
 
 /// The number of this layout, which every shard carries: what lies otherwise would be misread
 /// without a word. 1, which carried no number, was columns of two bytes a slot. A layout whose
-/// chunks differ must also give them other keys, because whoever remembers a slot reads its chunk
-/// without asking the shard ([`find`](super::find)).
+/// chunks differ must also give them other keys, because a program that remembers a slot reads its
+/// chunk without reading this number ([`find`](super::find)).
 pub(super) const LAYOUT: u64 = 2;
 
 /// What is said of a shard with another layout; its number, and that of this one, come after it.

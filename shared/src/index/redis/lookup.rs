@@ -82,7 +82,7 @@ async fn targets(access: &Access, keys: &Keys, app: &AppKey, clients: &[ClientId
                 *target = Ok(Err(NoTarget::Unreadable));
             }
             Err(IndexError::Corrupt(_)) => {}
-            // It may be there: whoever asked for it asks again.
+            // The device may be registered: the caller gets the error and tries again.
             Err(error) => *target = Err(error),
         }
         Ok(())

@@ -369,7 +369,7 @@ impl RedisIndex {
             }
             stubs.push((field, record, message, self.keys.message(&message).entry()));
         }
-        // Whoever makes up ids can put any number on one page.
+        // Ids can be made up, so a page can have any number of such entries.
         stubs.shuffle(&mut rand::rng());
         stubs.truncate(FORGOTTEN_ENTRIES);
         let asked = stubs

@@ -81,6 +81,9 @@ impl RedisIndex {
     /// Changes records, one answer each.
     async fn swap_all(&self, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
         let count = swaps.len();
+        if count == 0 {
+            return Vec::new();
+        }
         match self.swaps.call(swaps).await {
             Ok(answers) => answers,
             Err(ended) => (0..count).map(|_| Err(IndexError::Unsure(Box::new(ended)))).collect(),

@@ -48,9 +48,7 @@ impl Swap {
         let (page, field) = (page.clone(), *field);
         Self { page, field, expected, head, behind: Vec::new(), keep: (0, 0) }
     }
-}
 
-impl Swap {
     /// Whether it begins a record that is short enough.
     fn begins(&self) -> bool {
         let is_short = self.head.len() + self.behind.len() <= LONGEST;
