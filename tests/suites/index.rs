@@ -7,6 +7,8 @@
 mod apps;
 #[path = "index/away.rs"]
 mod away;
+#[path = "index/changes.rs"]
+mod changes;
 #[path = "index/damaged.rs"]
 mod damaged;
 #[path = "index/devices.rs"]
@@ -85,6 +87,7 @@ suite! {
         a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message,
         an_update_moves_a_device_from_one_audience_to_another,
         among_hundreds_of_values_each_reaches_its_own_devices_while_they_change,
+        a_device_that_changes_alone_moves_among_hundreds_of_values,
         a_range_of_languages_reaches_values_that_came_later,
         a_slice_that_reaches_past_the_devices_ends,
         an_app_without_devices_has_nothing_to_scan,

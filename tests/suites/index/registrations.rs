@@ -90,18 +90,18 @@ pub(crate) async fn registrations_that_come_together_are_answered_each_for_itsel
     assert_eq!(index.count_devices(&other).await.unwrap(), 6);
 }
 
-async fn admin(url: &str) -> MultiplexedConnection {
+pub(crate) async fn admin(url: &str) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> String {
+pub(crate) async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> String {
     let mut cmd = redis::cmd(words[0]);
     let answer: redis::Value = cmd.arg(&words[1..]).query_async(admin).await.unwrap();
     redis::from_redis_value(answer).unwrap_or_default()
 }
 
 /// How many changes the server has counted.
-async fn changes(admin: &mut MultiplexedConnection) -> u64 {
+pub(crate) async fn changes(admin: &mut MultiplexedConnection) -> u64 {
     let info = ask(admin, &["INFO", "persistence"]).await;
     let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
     line.unwrap().parse().unwrap()

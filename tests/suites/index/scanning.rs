@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use push_shared::{
     attributes::Attribute,
-    index::{Index, Slice},
+    index::{Index, Put, Slice},
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -168,6 +168,33 @@ pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_
     let counts = [(low, 300), (high, 0), (high - low, 0)];
     for (model, count) in counts {
         assert_eq!(count_all(index, &models(&[model]), NOW).await, count, "m{model}");
+    }
+}
+
+/// Numbers of values take one byte or two, and any of them can change without the others.
+pub(crate) async fn a_device_that_changes_alone_moves_among_hundreds_of_values(index: &dyn Index) {
+    let of = |id: &str, model: usize| {
+        device(id, &[("model", &format!("m{model}")), ("country", "CN"), ("brand", "b")])
+    };
+    let values: Vec<_> = (0..600).map(|n| of(&format!("c{n}"), n)).collect();
+    index.put_devices(&key(), &values, NOW).await.unwrap();
+    for (from, to) in [(0, 300), (300, 301), (301, 45), (45, 599), (599, 255), (255, 256), (256, 0)]
+    {
+        for id in ["c0", "new"] {
+            let put = index.put_devices(&key(), &[of(id, to)], NOW).await.unwrap();
+            let expected = if id == "new" && from == 0 { Put::Created } else { Put::Updated };
+            assert_eq!(put, [Ok(expected)]);
+        }
+        // Beside the device that has the value from the start.
+        let (left, come) = (u64::from(from != 0), 2 + u64::from(to != 0));
+        for (model, count) in [(from, left), (to, come)] {
+            let targeting = wanted(Attribute::Model, &[&format!("m{model}")]);
+            assert_eq!(count_all(index, &targeting, NOW).await, count, "{from} to {to}: {model}");
+            let found = scan_all(index, &key(), &targeting, NOW, 9).await;
+            assert_eq!(found.len() as u64, count, "{from} to {to}: {model}: {found:?}");
+        }
+        let others = wanted(Attribute::Brand, &["b"]);
+        assert_eq!(count_all(index, &others, NOW).await, 601, "{from} to {to}");
     }
 }
 

@@ -115,15 +115,15 @@ impl Devices for RedisIndex {
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
-        let mut found = None;
+        let mut stored = None;
         let clients = std::slice::from_ref(client);
-        find(&self.access, &self.keys, app, clients, |_, record| {
-            let record = record?;
-            found = Some((record.target()?, record.codes));
+        find(&self.access, &self.keys, app, clients, |_, found| {
+            let record = found?.record;
+            stored = Some((record.target()?, record.codes));
             Ok(())
         })
         .await?;
-        match found {
+        match stored {
             Some((target, codes)) => self.device_of(app, target, &codes).await.map(Some),
             None => Ok(None),
         }

@@ -59,13 +59,23 @@ pub(super) fn bucket_counts() -> BucketCounts {
 type Wanted = (usize, Place);
 
 /// Cuts what is sorted by shard into requests, of one shard each or of as many as come.
-fn requests<T>(sorted: &[T], shard_of: impl Fn(&T) -> u32, one_shard: bool) -> Vec<&[T]> {
+pub(super) fn requests<T>(
+    sorted: &[T],
+    shard_of: impl Fn(&T) -> u32,
+    one_shard: bool,
+) -> Vec<&[T]> {
     if one_shard {
         let shards = sorted.chunk_by(move |a, b| shard_of(a) == shard_of(b));
         shards.flat_map(|shard| shard.chunks(CALL_CLIENTS)).collect()
     } else {
         sorted.chunks(CALL_CLIENTS).collect()
     }
+}
+
+/// A device that was found.
+pub(super) struct Found<'a> {
+    pub(super) slot: u32,
+    pub(super) record: Record<'a>,
 }
 
 /// A slot in which a client's record may be: the map leads there, or it was there before.
@@ -281,7 +291,7 @@ pub(super) async fn find(
     keys: &Keys,
     app: &AppKey,
     clients: &[ClientId],
-    mut found: impl FnMut(usize, Result<&Record<'_>, IndexError>) -> Result<(), IndexError>,
+    mut found: impl FnMut(usize, Result<Found<'_>, IndexError>) -> Result<(), IndexError>,
 ) -> Result<(), IndexError> {
     let finder = Finder { access, keys, app };
     let slots = access.slots.of(app);
@@ -305,7 +315,7 @@ pub(super) async fn find(
                 for candidate in &read.candidates {
                     match read.slot(candidate) {
                         Some(Ok(record)) if is_of(&record, candidate) => {
-                            found(candidate.number, Ok(&record))?;
+                            found(candidate.number, Ok(Found { slot: candidate.slot, record }))?;
                         }
                         _ => missed.push(candidate.wanted()),
                     }
@@ -336,7 +346,7 @@ pub(super) async fn find(
             match read.slot(candidate) {
                 Some(Ok(record)) if is_of(&record, candidate) => {
                     slots.remember(candidate.place, candidate.slot);
-                    found(candidate.number, Ok(&record))?;
+                    found(candidate.number, Ok(Found { slot: candidate.slot, record }))?;
                 }
                 Some(Err(error)) => found(candidate.number, Err(error))?,
                 None | Some(Ok(_)) => {}

@@ -38,10 +38,12 @@ use crate::{
 /// The functions with which a script names the keys of its shard: `KEYS[1]`, unless it says another.
 pub(super) const SHARD_KEYS_LUA: &str = r"
 local base = KEYS[1]
+-- Without it Lua writes a number as the float that it is, which takes Redis several times as long.
+local function digits(number) return string.format('%d', number) end
 local function low_key(attribute, segment) return base .. ':' .. attribute .. '.' .. segment end
 local function high_key(attribute, segment) return base .. ':h' .. attribute .. '.' .. segment end
-local function chunk_key(chunk) return base .. ':r' .. chunk end
-local function bucket_key(bucket) return base .. ':m' .. bucket end
+local function chunk_key(chunk) return base .. ':r' .. digits(chunk) end
+local function bucket_key(bucket) return base .. ':m' .. digits(bucket) end
 local function newest_key() return base .. ':n' end
 local function free_key() return base .. ':f' end
 ";

@@ -16,8 +16,9 @@ use crate::{ids::ClientId, index::IndexError};
 
 /// The number of this layout, which every shard carries: what lies otherwise would be misread
 /// without a word. 1, which carried no number, was columns of two bytes a slot. A layout whose
-/// chunks differ must also give them other keys, because a program that remembers a slot reads its
-/// chunk without reading this number ([`find`](super::find)).
+/// chunks or columns differ must also give them other keys, because a program that remembers a slot
+/// reads its chunk, and changes its device, without reading this number ([`find`](super::find),
+/// [`change`](super::change)).
 pub(super) const LAYOUT: u64 = 2;
 
 /// What is said of a shard with another layout; its number, and that of this one, come after it.

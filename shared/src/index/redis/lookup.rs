@@ -8,7 +8,6 @@ use super::{
     Access, RedisIndex,
     find::{CALL_CLIENTS, find},
     keys::Keys,
-    record::Record,
 };
 use crate::{
     device::{NoTarget, Target},
@@ -73,9 +72,9 @@ type Answer = Result<Result<Target, NoTarget>, IndexError>;
 
 async fn targets(access: &Access, keys: &Keys, app: &AppKey, clients: &[ClientId]) -> Vec<Answer> {
     let mut targets: Vec<Answer> = clients.iter().map(|_| Ok(Err(NoTarget::Unknown))).collect();
-    let found = find(access, keys, app, clients, |place, record| {
+    let found = find(access, keys, app, clients, |place, found| {
         let Some(target) = targets.get_mut(place) else { return Ok(()) };
-        match record.and_then(Record::target) {
+        match found.and_then(|found| found.record.target()) {
             Ok(found) => *target = Ok(Ok(found)),
             Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
                 tracing::warn!(app_id = %app.id, what, "a named device is left out");

@@ -10,6 +10,7 @@
 //! - A Redis that is away is an error within a bounded time, and no more than that ([`link`]).
 
 mod apps;
+mod change;
 mod criteria;
 mod devices;
 mod dictionary;

@@ -2,11 +2,12 @@
 //! together are carried out together, and one that changes nothing is only read.
 //!
 //! Most phones that register are registered, and are as they were. So a group first looks its
-//! devices up, many shards in one request, and hands to the script of their shard only those whose
-//! record says something else. A record is written after the columns, so one that is as it should
-//! be tells that the registration was carried out to its end. An app that was removed has no records
-//! any more, so a registration for it always reaches the script, which refuses it; while it is being
-//! removed, a device whose slot is remembered is found until its chunk is gone.
+//! devices up, many shards in one request. Where the record says something else, what differs is
+//! written ([`change`](super::change)); devices that are not registered go to the script of their
+//! shard. A record is written after the columns, so one that is as it should be tells that the
+//! registration was carried out to its end. An app that was removed has no records any more, so a
+//! registration for it always reaches the script, which refuses it; while it is being removed, a
+//! device whose slot is remembered is found, and changed, until its chunk is gone.
 //!
 //! What keeps callers apart who share a group:
 //! - Of two registrations of one client the one that came later wins: groups follow each other, and
@@ -27,12 +28,13 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use super::{
     Access, RedisIndex,
+    change::{Stored, change},
     dictionary::{Connections, connections},
-    find::find,
+    find::{Found, find},
     keys::Keys,
     layout::Place,
     link::Link,
@@ -76,6 +78,16 @@ type Registered = Option<Vec<Result<Put, PutRefused>>>;
 
 /// What became of one device.
 type Outcome = Result<Option<Result<Put, PutRefused>>, IndexError>;
+
+/// What is stored of a device before it registers.
+enum Before {
+    /// What the registration says.
+    Same,
+    /// Something else.
+    Other(Stored),
+    /// Nothing, or nothing that can be read.
+    Unknown,
+}
 
 /// Registrations, in groups.
 pub(super) type Registrations = Grouped<Registration, Result<Registered, IndexError>>;
@@ -149,33 +161,71 @@ impl Writer {
         read_on: &[Connections],
         callers: &[Weak<()>],
     ) -> Vec<(usize, Outcome)> {
-        let stored = self.are_stored(app, &entries).await;
-        let connections = connections(&self.access.link, &self.bulk);
-        let mut outcomes = Vec::with_capacity(entries.len());
-        let mut to_write: Vec<Entry<'_>> = Vec::new();
-        for (entry, is_stored) in entries.into_iter().zip(stored) {
-            let with_old_codes = read_on.get(entry.number) != Some(&connections);
-            let changes = |before: &Entry<'_>| before.place == entry.place;
-            // Nothing is written for a caller who has gone: it may have asked for something else since.
-            let is_given_up =
-                callers.get(entry.number).is_none_or(|caller| caller.strong_count() == 0);
-            let is_stored = match is_stored {
-                Ok(is_stored) => is_stored,
-                Err(error) => {
-                    outcomes.push((entry.number, Err(error)));
+        let before = self.look_up(app, &entries).await;
+        let may_be_written = self.may_be_written(read_on, callers);
+        let (mut outcomes, mut changes, mut puts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut written = None;
+        let mut entries = entries.into_iter().zip(before).peekable();
+        while let Some((entry, before)) = entries.next() {
+            let (number, place) = (entry.number, Some(entry.place));
+            let is_last = entries.peek().map(|(next, _)| next.place) != place;
+            let outcome = match before {
+                Err(error) => Err(error),
+                Ok(_) if !may_be_written(&entry) => Ok(None),
+                Ok(Before::Same) if written != place => Ok(Some(Ok(Put::Updated))),
+                Ok(Before::Other(stored)) if written != place && is_last => {
+                    changes.push((entry, stored));
+                    continue;
+                }
+                Ok(_) => {
+                    written = place;
+                    puts.push(entry);
                     continue;
                 }
             };
-            if with_old_codes || is_given_up {
-                outcomes.push((entry.number, Ok(None)));
-            } else if is_stored && !to_write.last().is_some_and(changes) {
-                outcomes.push((entry.number, Ok(Some(Ok(Put::Updated)))));
-            } else {
-                to_write.push(entry);
-            }
+            outcomes.push((number, outcome));
         }
-        let puts = by_shard(&to_write)
+        let changed = change(&self.access, &self.keys, app, &changes);
+        let (changed, put) = join(changed, self.put(app, &puts)).await;
+        outcomes.extend(put);
+        let may_be_written = self.may_be_written(read_on, callers);
+        let mut left = Vec::new();
+        for ((entry, _), changed) in changes.into_iter().zip(changed) {
+            let outcome = match changed {
+                Ok(true) => Ok(Some(Ok(Put::Updated))),
+                Ok(false) if may_be_written(&entry) => {
+                    left.push(entry);
+                    continue;
+                }
+                Ok(false) => Ok(None),
+                Err(error) => Err(error),
+            };
+            outcomes.push((entry.number, outcome));
+        }
+        outcomes.extend(self.put(app, &left).await);
+        outcomes
+    }
+
+    /// Whether a registration may be written now: not with codes of connections that are gone, and
+    /// not for a caller who is, because it may have asked for something else since.
+    fn may_be_written(
+        &self,
+        read_on: &[Connections],
+        callers: &[Weak<()>],
+    ) -> impl Fn(&Entry<'_>) -> bool {
+        let connections = connections(&self.access.link, &self.bulk);
+        move |entry| {
+            let caller = callers.get(entry.number);
+            read_on.get(entry.number) == Some(&connections)
+                && caller.is_some_and(|caller| caller.strong_count() > 0)
+        }
+    }
+
+    /// Registers devices that are in order, each with the script of its shard.
+    async fn put(&self, app: &AppKey, entries: &[Entry<'_>]) -> Vec<(usize, Outcome)> {
+        let puts = by_shard(entries)
             .map(async |shard| (shard, put_in_shard(&self.access, &self.keys, app, shard).await));
+        let mut outcomes = Vec::with_capacity(entries.len());
         for (shard, answers) in join_all(puts).await {
             match answers {
                 Ok(answers) => {
@@ -188,31 +238,37 @@ impl Writer {
         outcomes
     }
 
-    /// Of each device, whether its record says what it should; or why that cannot be asked now.
-    async fn are_stored(
+    /// What is stored of each device; or why that cannot be asked now.
+    async fn look_up(
         &self,
         app: &AppKey,
         entries: &[Entry<'_>],
-    ) -> Vec<Result<bool, IndexError>> {
+    ) -> Vec<Result<Before, IndexError>> {
         let clients: Vec<ClientId> =
             entries.iter().map(|entry| entry.device.client_id.clone()).collect();
-        let mut stored: Vec<Result<bool, IndexError>> = entries.iter().map(|_| Ok(false)).collect();
-        let found = find(&self.access, &self.keys, app, &clients, |place, record| {
-            let (Some(stored), Some(entry)) = (stored.get_mut(place), entries.get(place)) else {
+        let mut before: Vec<Result<Before, IndexError>> =
+            entries.iter().map(|_| Ok(Before::Unknown)).collect();
+        let found = find(&self.access, &self.keys, app, &clients, |place, found| {
+            let (Some(before), Some(entry)) = (before.get_mut(place), entries.get(place)) else {
                 return Ok(());
             };
-            match record {
-                Ok(record) => *stored = Ok(record.says(entry.device, entry.codes)),
+            match found {
+                Ok(Found { record, .. }) if record.says(entry.device, entry.codes) => {
+                    *before = Ok(Before::Same);
+                }
+                Ok(Found { slot, record }) => {
+                    *before = Ok(Before::Other(Stored::of(slot, &record)?));
+                }
                 // The script of the shard decides, which says why it refuses.
                 Err(IndexError::Refused(_) | IndexError::Corrupt(_)) => {}
                 Err(error @ (IndexError::Unreachable(_) | IndexError::Unsure(_))) => {
-                    *stored = Err(error);
+                    *before = Err(error);
                 }
             }
             Ok(())
         });
         match found.await {
-            Ok(()) => stored,
+            Ok(()) => before,
             Err(error) => entries.iter().map(|_| Err(error.again())).collect(),
         }
     }

@@ -10,8 +10,8 @@
 //! a command that may need some. So each script of ours
 //!
 //! - makes its decisions on what it read before it writes;
-//! - begins to write with a command that is refused without memory (`SET`, `MSET`, `HSET`,
-//!   `SADD`), so that a server without memory refuses all of it. What begins with a removal is
+//! - begins to write with a command that is refused without memory (`SET`, `MSET`,
+//!   `SETRANGE`, `HSET`, `SADD`), so that a server without memory refuses all of it. What begins with a removal is
 //!   let through whole: `drop`, `forget`, and `open` where it takes the place of another entry.
 //!
 //! Two things can still end a script halfway: a user of Redis who may call some of its commands
@@ -114,6 +114,7 @@ macro_rules! scripts {
 
 scripts! {
     register: of_shard("scripts/register.lua"),
+    change: new("scripts/change.lua"),
     remove: of_shard("scripts/remove.lua"),
     drop: of_shard("scripts/drop.lua"),
     intern: new("scripts/intern.lua"),

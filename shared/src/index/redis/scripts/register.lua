@@ -7,7 +7,8 @@
 -- A device that is as it was costs no write. New slots are taken in order, so a batch of new
 -- devices is one SETRANGE a column, one SET a chunk and one SET a bucket. What Lua costs here is
 -- above all the strings that it makes, because it hashes them: hence few and long arguments, of
--- which pieces are cut as long as they can be.
+-- which pieces are cut as long as they can be. A new device that comes alone is appended to the last
+-- chunk, which is not read for it.
 
 local now, tags, records = ARGV[1], ARGV[2], ARGV[3]
 local LOW, HIGH = 4, 4 + ATTRIBUTES
@@ -143,7 +144,7 @@ for group, bucket in ipairs(group_bucket) do
       end
     end
     if not slot then
-      free = free or redis.call('LRANGE', free_key(), -count, -1)
+      free = free or redis.call('LRANGE', free_key(), '-' .. digits(count), '-1')
       if freed < #free then
         slot, is_new, changed = tonumber(free[#free - freed]), true, true
         freed = freed + 1
@@ -198,14 +199,16 @@ local function write_codes(key, length, at, codes)
   local needed = at + #codes
   if needed > length then
     -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
-    -- the room.
+    -- the room. The first write changes nothing, but a Redis without memory refuses it, and with
+    -- it the script; it would let the removal through.
     local old = redis.call('GET', key)
     length = capacity(needed)
+    redis.call('APPEND', key, '')
     redis.call('DEL', key)
-    redis.call('SETRANGE', key, length - 1, '\0')
-    if old then redis.call('SETRANGE', key, 0, old) end
+    redis.call('SETRANGE', key, digits(length - 1), '\0')
+    if old then redis.call('SETRANGE', key, '0', old) end
   end
-  redis.call('SETRANGE', key, at, codes)
+  redis.call('SETRANGE', key, digits(at), codes)
   return length
 end
 
@@ -218,31 +221,29 @@ local function length_of_high(key)
   return length
 end
 
--- The first write says nothing new, but needs memory: a Redis that has none refuses it, and with
--- it the script. The columns come next and the records after them, so that a registration that
--- is cut off is not taken for done when it comes again.
-if #runs > 0 then redis.call('HSET', KEYS[1], 'layout', LAYOUT) end
-
--- A slot that nobody has holds no high bytes, so new devices without any leave them alone.
+-- The columns are written first and the records after them, so that a registration that is cut off
+-- is not taken for done when it comes again. A slot that nobody has holds no high bytes, so new
+-- devices without any leave them alone.
 for _, run in ipairs(runs) do
-  local segment, at = floor(run.slot / SEGMENT), run.slot % SEGMENT
-  local length = low_lengths[segment] or redis.call('STRLEN', low_key(0, segment))
-  for attribute = 0, ATTRIBUTES - 1 do
-    local low = sub(ARGV[LOW + attribute], run.first, run.last)
+  local segment, at = digits(floor(run.slot / SEGMENT)), run.slot % SEGMENT
+  local length = low_lengths[segment] or redis.call('STRLEN', low_key('0', segment))
+  for number = 0, ATTRIBUTES - 1 do
+    local attribute = digits(number)
+    local low = sub(ARGV[LOW + number], run.first, run.last)
     low_lengths[segment] = write_codes(low_key(attribute, segment), length, at, low)
-    local high, key = sub(ARGV[HIGH + attribute], run.first, run.last), high_key(attribute, segment)
+    local high, key = sub(ARGV[HIGH + number], run.first, run.last), high_key(attribute, segment)
     if find(high, '[^%z]') then
       high_lengths[key] = write_codes(key, length_of_high(key), at, high)
     elseif not run.is_new then
       local over = length_of_high(key) - at
-      if over > 0 then redis.call('SETRANGE', key, at, rep('\0', math.min(over, #low))) end
+      if over > 0 then redis.call('SETRANGE', key, digits(at), rep('\0', math.min(over, #low))) end
     end
   end
 end
 
 for segment in pairs(newest) do
-  local at = segment * TIME
-  local known = redis.call('GETRANGE', newest_key(), at, at + TIME - 1)
+  local at, last = digits(segment * TIME), digits(segment * TIME + TIME - 1)
+  local known = redis.call('GETRANGE', newest_key(), at, last)
   if #known < TIME or be(known, 1, TIME) < be(now, 1, TIME) then
     redis.call('SETRANGE', newest_key(), at, now)
   end
@@ -273,19 +274,27 @@ while shard.live > LOAD * shard.buckets do
   shard.buckets = target + 1
 end
 
+-- A string to which is appended gets twice the room, so the last chunk gets its own with the record
+-- that completes it.
 local writes = {}
+for chunk in pairs(dirty_chunks) do
+  if not chunks[chunk] and shard.height < (chunk + 1) * CHUNK then
+    local tail = tails[chunk]
+    tail[#tail + 1] = sub(records, tail.from, tail.to)
+    redis.call('APPEND', chunk_key(chunk), table.concat(tail))
+  else
+    writes[#writes + 1] = chunk_key(chunk)
+    writes[#writes + 1] = load_chunk(chunk)
+  end
+end
 for bucket in pairs(dirty_buckets) do
   writes[#writes + 1] = bucket_keys[bucket] or bucket_key(bucket)
   writes[#writes + 1] = buckets[bucket]
 end
-for chunk in pairs(dirty_chunks) do
-  writes[#writes + 1] = chunk_key(chunk)
-  writes[#writes + 1] = load_chunk(chunk)
-end
-if #writes > 0 then
-  redis.call('MSET', unpack(writes))
-  redis.call('HSET', KEYS[1], 'height', shard.height, 'buckets', shard.buckets, 'live', shard.live,
-    'layout', LAYOUT)
+if #writes > 0 then redis.call('MSET', unpack(writes)) end
+if created > 0 then
+  redis.call('HSET', KEYS[1], 'height', digits(shard.height), 'buckets', digits(shard.buckets),
+    'live', digits(shard.live), 'layout', LAYOUT)
 end
 if freed > 0 then redis.call('RPOP', free_key(), freed) end
 if created == count then return rep('c', count) end
