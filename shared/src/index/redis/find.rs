@@ -201,8 +201,14 @@ impl Finder<'_> {
             return Ok(Read { candidates, chunks });
         }
         let mut get = redis::cmd("MGET");
-        for (shard, chunk) in chunks.keys() {
-            get.arg(self.shard(*shard).chunk(*chunk));
+        let places: Vec<&(u32, u32)> = chunks.keys().collect();
+        for of_shard in places.chunk_by(|(a, _), (b, _)| a == b) {
+            let Some(keys) = of_shard.first().map(|(shard, _)| self.shard(*shard)) else {
+                continue;
+            };
+            for (_, chunk) in of_shard {
+                get.arg(keys.chunk(*chunk));
+            }
         }
         let answer = reply::list(self.access.link.read(&get).await?)?;
         for (((shard, number), chunk), answer) in chunks.iter_mut().zip(answer) {

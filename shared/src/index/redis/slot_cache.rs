@@ -15,8 +15,8 @@ use quick_cache::sync::Cache;
 use super::layout::Place;
 use crate::index::AppKey;
 
-/// How many devices are remembered, in about 50 bytes each.
-const REMEMBERED: usize = 1 << 18;
+/// How many devices are remembered, in about 50 bytes each: 25 MB at most.
+const REMEMBERED: usize = 1 << 19;
 
 /// The slots that one program remembers, of all apps.
 pub(super) struct SlotCache {
