@@ -282,7 +282,8 @@ impl Ledger for SimIndex {
     }
 }
 
-/// Nothing of it is forgotten.
+/// No entry is deleted for the bound. Those of other messages were, says the index, and it says no
+/// more about a message that has expired, whose own entry might then have been one of them.
 #[async_trait]
 impl LedgerBounds for SimIndex {
     async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
@@ -294,8 +295,12 @@ impl LedgerBounds for SimIndex {
         Ok(None)
     }
 
-    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        Ok(None)
+    async fn forgotten_until(&self, id: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        let world = self.0.world();
+        let late = world.now().plus(world.settings.run.clock_allowance);
+        let pushes = lock(&world.pushes);
+        let has_expired = pushes.iter().any(|push| push.id == *id && late > push.deadline());
+        Ok((!has_expired).then(|| world.now()))
     }
 }
 

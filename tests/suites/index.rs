@@ -25,6 +25,8 @@ mod ledger;
 mod ledger_model;
 #[path = "index/model.rs"]
 mod model;
+#[path = "index/moving.rs"]
+mod moving;
 #[path = "index/pacing.rs"]
 mod pacing;
 #[path = "index/refusals.rs"]

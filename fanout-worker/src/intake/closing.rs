@@ -44,7 +44,8 @@ pub(super) async fn look(
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let read = || context.index.entry(&head.app_id, &head.message_id);
     let entry = context.waiting.for_index(hold, read).await?.value;
-    if entry.is_none() && is_forgotten(context, job, hold).await? {
+    let may_be_forgotten = context.now().plus(context.run.clock_allowance) > context.deadline(head);
+    if entry.is_none() && may_be_forgotten && is_forgotten(context, job, hold).await? {
         context.metrics.closing_check("forgotten");
         return Ok(());
     }
@@ -82,7 +83,8 @@ pub(super) async fn look(
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
 }
 
-/// Whether an entry that is not there was forgotten to keep the ledger's bound. Only closed ones are.
+/// Whether an entry that is missing was deleted to keep the ledger within its bound. It never is
+/// before its message has expired: one that is missing earlier was lost by the index.
 async fn is_forgotten(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, GaveUp> {
     let read = || context.index.forgotten_until(&job.head.message_id);
     let until = context.waiting.for_index(hold, read).await?.value;

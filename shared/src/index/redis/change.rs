@@ -9,7 +9,8 @@
 //! The record may be another one by now, or lie elsewhere. The script writes a device only if its
 //! slot still holds the record that was read, byte for byte; then the columns say what the record
 //! says, because both are written in one step. What it leaves as it is, the caller registers as if
-//! it were new.
+//! it were new. (A registration that was cut off behind the columns is mended when it is made again,
+//! as [`scripts`](super::scripts) says, and not by another one.)
 
 use futures::future;
 
@@ -27,6 +28,10 @@ use crate::{
     index::{AppKey, IndexError},
     time::UnixMillis,
 };
+
+/// The most bytes of records in one call, one record more excepted. For each of them the script reads
+/// a chunk, which is some 16 times as much: about a millisecond of Redis.
+const CALL_BYTES: usize = 64 * 1024;
 
 /// A registered device as it was read.
 #[derive(Debug)]
@@ -114,17 +119,50 @@ pub(super) async fn change(
     changes: &[Change<'_>],
 ) -> Vec<Result<bool, IndexError>> {
     let parts = requests(changes, |(entry, _)| entry.place.shard, access.link.is_cluster());
-    let changed = parts.into_iter().map(|part| async move {
-        let mut batch = Batch::default();
-        let added = part.iter().try_for_each(|change| batch.add(app, keys, change));
-        let changed = match added {
-            Ok(()) => batch.run(access).await,
-            Err(error) => Err(error),
-        };
-        match changed {
-            Ok(changed) => changed.into_iter().map(Ok).collect::<Vec<_>>(),
-            Err(error) => part.iter().map(|_| Err(error.again())).collect(),
-        }
-    });
+    let changed = parts
+        .into_iter()
+        .flat_map(|part| in_bounds(part, |(_, stored)| stored.record.len()))
+        .map(|part| async move {
+            let mut batch = Batch::default();
+            let added = part.iter().try_for_each(|change| batch.add(app, keys, change));
+            let changed = match added {
+                Ok(()) => batch.run(access).await,
+                Err(error) => Err(error),
+            };
+            match changed {
+                Ok(changed) => changed.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(error) => part.iter().map(|_| Err(error.again())).collect(),
+            }
+        });
     future::join_all(changed).await.into_iter().flatten().collect()
+}
+
+/// Cuts a list where its items become too long for one call.
+fn in_bounds<T>(items: &[T], bytes_of: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let mut bytes = 0;
+    items.chunk_by(move |item, _| {
+        bytes += bytes_of(item);
+        let goes_on = bytes < CALL_BYTES;
+        if !goes_on {
+            bytes = 0;
+        }
+        goes_on
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_no_more_bytes_than_it_may_and_one_item_more() {
+        let items: Vec<usize> = (0..500).map(|n| n * 37 % 4200).collect();
+        let parts: Vec<&[usize]> = in_bounds(&items, |bytes| *bytes).collect();
+        assert_eq!(parts.concat(), items);
+        assert!(parts.len() > 10);
+        for part in parts {
+            let all_but_last = &part[..part.len() - 1];
+            assert!(all_but_last.iter().sum::<usize>() < CALL_BYTES);
+        }
+    }
 }

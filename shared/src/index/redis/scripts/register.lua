@@ -36,7 +36,14 @@ do
     end
     group_last[groups] = i
   end
-  for i, text in ipairs(redis.call('MGET', unpack(keys))) do buckets[order[i]] = text or '' end
+  for i, text in ipairs(redis.call('MGET', unpack(keys))) do
+    if not text and shard.height > 0 then return elsewhere() end
+    buckets[order[i]] = text or ''
+  end
+end
+-- The last chunk is appended to without being read.
+if shard.height % CHUNK > 0 and redis.call('STRLEN', chunk_key(floor(shard.height / CHUNK))) == 0 then
+  return elsewhere()
 end
 
 -- Chunks that were read or changed. Of what is appended to one, the last run of records stands in
@@ -45,7 +52,9 @@ end
 local chunks, tails, dirty_chunks, newest = {}, {}, {}, {}
 
 local function load_chunk(chunk)
-  if not chunks[chunk] then chunks[chunk] = redis.call('GET', chunk_key(chunk)) or '' end
+  if not chunks[chunk] then
+    chunks[chunk] = redis.call('GET', chunk_key(chunk)) or error({ err = ELSEWHERE })
+  end
   local tail = tails[chunk]
   if tail then
     tail[#tail + 1] = sub(records, tail.from, tail.to)
@@ -85,14 +94,14 @@ end
 
 -- The slot of the client of a record, and where its present record lies in which chunk, if one
 -- of the entries with its tag is the client's.
-local function find_client(entries, tag, record_body)
+local function find_client(entries, tag, record_body, record_last)
   local at, slot = next_entry(entries, tag, 1)
   if not at then return nil end
-  local id = client_id(records, record_body)
+  local id = client_id(records, record_body, record_last)
   while at do
     local text = load_chunk(floor(slot / CHUNK))
     local first, body, last = locate(text, slot)
-    if client_id(text, body) == id then return slot, text, body, last end
+    if client_id(text, body, last) == id then return slot, text, body, last end
     at, slot = next_entry(entries, tag, at + 1)
   end
 end
@@ -132,7 +141,7 @@ for group, bucket in ipairs(group_bucket) do
     local slot, is_new, changed
     if find(entries, tag, 1, true) then
       local text, present, last
-      slot, text, present, last = find_client(entries, tag, body)
+      slot, text, present, last = find_client(entries, tag, body, to)
       -- The time of registration stays; it has the same length in both.
       if slot then
         changed = sub(text, present + TIME, last) ~= sub(records, body + TIME, to)
@@ -198,17 +207,15 @@ end
 local function write_codes(key, length, at, codes)
   local needed = at + #codes
   if needed > length then
-    -- Only a string that SETRANGE begins is as long as it is told; one that grows gets twice
-    -- the room. The first write changes nothing, but a Redis without memory refuses it, and with
-    -- it the script; it would let the removal through.
-    local old = redis.call('GET', key)
+    -- A string that SETRANGE makes longer gets twice the room. It is replaced in one write, because
+    -- one that is removed first is lost if the next write is refused.
+    local old = redis.call('GET', key) or ''
     length = capacity(needed)
-    redis.call('APPEND', key, '')
-    redis.call('DEL', key)
-    redis.call('SETRANGE', key, digits(length - 1), '\0')
-    if old then redis.call('SETRANGE', key, '0', old) end
+    redis.call('SET', key,
+      sub(old, 1, at) .. rep('\0', at - #old) .. codes .. rep('\0', length - needed))
+  else
+    redis.call('SETRANGE', key, digits(at), codes)
   end
-  redis.call('SETRANGE', key, digits(at), codes)
   return length
 end
 
@@ -221,12 +228,20 @@ local function length_of_high(key)
   return length
 end
 
+for _, run in ipairs(runs) do
+  local segment = digits(floor(run.slot / SEGMENT))
+  if not low_lengths[segment] then
+    low_lengths[segment] = redis.call('STRLEN', low_key('0', segment))
+    if low_lengths[segment] == 0 and run.slot % SEGMENT > 0 then return elsewhere() end
+  end
+end
+
 -- The columns are written first and the records after them, so that a registration that is cut off
--- is not taken for done when it comes again. A slot that nobody has holds no high bytes, so new
+-- is not taken for done when it comes again. A slot without a device holds no high bytes, so new
 -- devices without any leave them alone.
 for _, run in ipairs(runs) do
   local segment, at = digits(floor(run.slot / SEGMENT)), run.slot % SEGMENT
-  local length = low_lengths[segment] or redis.call('STRLEN', low_key('0', segment))
+  local length = low_lengths[segment]
   for number = 0, ATTRIBUTES - 1 do
     local attribute = digits(number)
     local low = sub(ARGV[LOW + number], run.first, run.last)
@@ -251,7 +266,7 @@ end
 
 -- Splits buckets until their mean load is back in bounds: at most one for every LOAD devices
 -- that are new. The bit of the hash that is new in the bucket's number says what moves.
-while shard.live > LOAD * shard.buckets do
+while created > 0 and shard.live > LOAD * shard.buckets do
   local target = shard.buckets
   local half = span_of(target + 1) / 2
   local source = target - half
@@ -275,13 +290,14 @@ while shard.live > LOAD * shard.buckets do
 end
 
 -- A string to which is appended gets twice the room, so the last chunk gets its own with the record
--- that completes it.
-local writes = {}
+-- that completes it. MSET comes first: a node of a cluster that has only a part of the keys refuses
+-- it, and what is appended would be appended again by the next try.
+local writes, appended = {}, nil
 for chunk in pairs(dirty_chunks) do
   if not chunks[chunk] and shard.height < (chunk + 1) * CHUNK then
     local tail = tails[chunk]
     tail[#tail + 1] = sub(records, tail.from, tail.to)
-    redis.call('APPEND', chunk_key(chunk), table.concat(tail))
+    appended = { chunk_key(chunk), table.concat(tail) }
   else
     writes[#writes + 1] = chunk_key(chunk)
     writes[#writes + 1] = load_chunk(chunk)
@@ -292,6 +308,7 @@ for bucket in pairs(dirty_buckets) do
   writes[#writes + 1] = buckets[bucket]
 end
 if #writes > 0 then redis.call('MSET', unpack(writes)) end
+if appended then redis.call('APPEND', unpack(appended)) end
 if created > 0 then
   redis.call('HSET', KEYS[1], 'height', digits(shard.height), 'buckets', digits(shard.buckets),
     'live', digits(shard.live), 'layout', LAYOUT)

@@ -5,14 +5,16 @@ local shard, unreadable = read_shard()
 if unreadable then return unreadable end
 if shard.height == 0 then return 0 end
 local bucket = bucket_of(tag, 1, shard.buckets, span_of(shard.buckets))
-local entries = redis.call('GET', bucket_key(bucket)) or ''
+local entries = redis.call('GET', bucket_key(bucket))
+if not entries then return elsewhere() end
 
 local at, slot = next_entry(entries, tag, 1)
 while at do
   local chunk = floor(slot / CHUNK)
   local text = redis.call('GET', chunk_key(chunk))
+  if not text then return elsewhere() end
   local first, body, last = locate(text, slot)
-  if client_id(text, body) == id then
+  if client_id(text, body, last) == id then
     redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
     redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
     local segment, place = floor(slot / SEGMENT), slot % SEGMENT

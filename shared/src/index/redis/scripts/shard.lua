@@ -14,6 +14,11 @@ end
 -- Ends the script: what is stored is not what this program wrote, and the code says so.
 local function corrupt(what) error({ err = CORRUPT .. ' ' .. what }) end
 
+-- What a script answers before it writes if a key is missing that the shard has: the slot of the
+-- cluster is on its way to another node, which serves what is missing as if it were empty.
+local ELSEWHERE = 'TRYAGAIN some keys of the shard are at another node'
+local function elsewhere() return redis.error_reply(ELSEWHERE) end
+
 -- The shard; or nothing, and what the script is to answer.
 local function read_shard()
   local got = redis.call('HMGET', base, 'height', 'buckets', 'live', 'gone', 'layout')
@@ -71,7 +76,9 @@ local function locate(chunk, slot)
   return at, body, last
 end
 
-local function client_id(text, body)
+-- The client of a record; none if the slot is free, to which the map leads if a removal was cut off.
+local function client_id(text, body, last)
+  if last < body then return nil end
   local at = body + TIME + 1
   if at > #text then corrupt('a record without a client id') end
   return sub(text, at + 1, at + byte(text, at))
