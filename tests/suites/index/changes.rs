@@ -75,8 +75,7 @@ async fn devices_of_one_chunk_and_of_many_that_change_together_are_all_changed()
     let Scene { server: _server, index, .. } = Scene::set().await;
     // About 16 a shard: a chunk each, of which all change in the same call.
     let numbers = 0..1000;
-    let of_round = |round: usize| -> Vec<Device> {
-        let version = if round % 2 == 0 { "1" } else { "2" };
+    let of_round = |round: usize, version: &str| -> Vec<Device> {
         numbers
             .clone()
             .map(|n| {
@@ -86,9 +85,10 @@ async fn devices_of_one_chunk_and_of_many_that_change_together_are_all_changed()
             })
             .collect()
     };
-    index.put_devices(&key(), &of_round(0), NOW).await.unwrap();
-    for round in 1..4 {
-        let devices = of_round(round);
+    index.put_devices(&key(), &of_round(0, "1"), NOW).await.unwrap();
+    for (round, version, counts) in [(1, "2", [1, 1001]), (2, "1", [1001, 1]), (3, "2", [1, 1001])]
+    {
+        let devices = of_round(round, version);
         let key = key();
         let put = devices.iter().map(|one| index.put_devices(&key, from_ref(one), NOW));
         for put in join_all(put).await {
@@ -98,8 +98,7 @@ async fn devices_of_one_chunk_and_of_many_that_change_together_are_all_changed()
         for (stored, device) in join_all(stored).await.into_iter().zip(&devices) {
             assert_eq!(stored.unwrap().as_ref(), Some(device));
         }
-        let [one, two] = if round % 2 == 0 { [1001, 1] } else { [1, 1001] };
-        for (version, count) in [("1", one), ("2", two)] {
+        for (version, count) in ["1", "2"].into_iter().zip(counts) {
             let targeting = wanted(Attribute::AppVersion, &[version]);
             assert_eq!(count_all(&*index, &targeting, NOW).await, count, "{version}");
         }
