@@ -81,7 +81,8 @@ pub(crate) struct Context {
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
     pub(crate) waiting: Waiting,
-    /// How long a ledger entry is kept after its message was accepted.
+    /// How long a ledger entry is kept: from the acceptance of its message, or from when a worker
+    /// begins it if that is later.
     pub(crate) keep: Retention,
     /// How large the ledger may be.
     pub(crate) ledger: LedgerLimits,

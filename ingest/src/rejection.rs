@@ -137,7 +137,7 @@ impl Rejection {
             NotPublished::Full => Self::Unavailable("the service is full"),
             NotPublished::Stopping => Self::Unavailable("the service is stopping"),
             NotPublished::Refused | NotPublished::Late => {
-                Self::Unavailable("the queue did not take the message")
+                Self::Unavailable("the queue has not confirmed the message")
             }
             NotPublished::Blocked(reason) => Self::QueueBlocked(reason),
         }

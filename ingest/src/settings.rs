@@ -150,8 +150,8 @@ pub struct IngestArgs {
     /// Requests in work at once on one HTTP/2 connection
     #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
     h2_streams: String,
-    /// Bytes of all request bodies in work; more are answered 503. Requests with many pushes get
-    /// half of it
+    /// Bytes of all request bodies in work; more are answered 503, and a request with many pushes
+    /// is beyond half of it
     #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
     max_buffered: String,
     /// Client ids that one push may name
@@ -178,8 +178,8 @@ pub struct IngestArgs {
     /// Messages to the queue that wait for their confirm at once
     #[arg(long, env = "PUSH_PUBLISH_WINDOW", value_name = "N", default_value = "4")]
     publish_window: String,
-    /// Pushes that wait for their turn; one more is answered 503. Requests with many get half of
-    /// the places
+    /// Pushes that wait for their turn; one more is answered 503, and a request with many pushes is
+    /// beyond half of it
     #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
     publish_waiting: String,
     /// How long a push may wait for the queue's confirm; then it is answered 503

@@ -2,7 +2,7 @@
 //!
 //! What one call costs a store is mostly the call: the step of a network, a turn of its thread, a
 //! script that is entered. Work of the same kind that comes together therefore goes in one request.
-//! No call waits for company that may not come: the first one goes at once, and what comes while it
+//! No call is delayed to fill a group: the first one goes at once, and what comes while it
 //! is under way goes as soon as it is as much as all that is under way. So a call that comes alone
 //! takes as long as it did, and under load two groups take turns, each with about half of the calls.
 //!
@@ -114,7 +114,7 @@ impl<C: Send + 'static, A: Send + 'static> Shared<C, A> {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
-            // The runtime stops, and with it whoever waits.
+            // The runtime stops, and with it the callers.
             line.waiting.clear();
             return;
         };

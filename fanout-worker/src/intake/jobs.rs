@@ -1,7 +1,8 @@
 //! The job lane: envelopes of accepted pushes.
 //!
 //! Pushes to named devices are worked off [`together`], everything else [`alone`]. An envelope is
-//! acknowledged only when each of its jobs is sent, handed on, or put aside.
+//! acknowledged only when what became of each of its jobs is saved, or the job was handed on or put
+//! aside.
 //!
 //! [`together`]: super::together
 //! [`alone`]: super::alone

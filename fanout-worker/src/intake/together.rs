@@ -122,8 +122,8 @@ impl<'a> Together<'a> {
         each.buffer_unordered(JOBS_AT_ONCE).boxed()
     }
 
-    /// Begins and claims jobs, and looks their devices up. Those that cannot go on from there
-    /// together come with how far they have come.
+    /// Begins and claims jobs, and looks their devices up. Gives those that can be sent, and those
+    /// that go on alone, with how far each of them has come.
     async fn begin(
         self,
         jobs: Vec<Numbered<'a>>,
@@ -138,7 +138,7 @@ impl<'a> Together<'a> {
         let checked_at = Instant::now();
         let (begun, found) = tokio::join!(context.index.begin_all(&entries), self.look_up(&jobs));
         let (mut claimed, mut others) = (Vec::with_capacity(jobs.len()), Vec::new());
-        // What has no answer has not begun, as far as is known here.
+        // One without an answer counts as not begun: on its own it finds out.
         let begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
         let begun = begun.chain(std::iter::repeat(false));
         for ((((number, job), claim), found), begun) in
@@ -181,7 +181,8 @@ impl<'a> Together<'a> {
         for (_, job) in &jobs {
             clients.extend_from_slice(named(job).unwrap_or_default());
         }
-        // Each is asked for once: a job alone waits, and no other with it.
+        // Nothing is asked for again here, because that would delay all of them: a job on its own asks
+        // again.
         let index = &*context.index;
         let pace = context.paces.ask(&app, index);
         let (found, pace) = tokio::join!(index.targets(&app, &clients), pace);

@@ -104,7 +104,8 @@ text_id!(ClientId);
 ///
 /// The last 16 bits of an id that was issued are a checksum over the app and the other bits, so
 /// that a message can be told from nonsense before any worker has written about it. It is no
-/// signature: who holds the app's secret can make such an id, and gains nothing by it.
+/// signature: it can be computed without a secret. A recall of an id that was made up begins an entry
+/// of the ledger, which its bound limits ([`may_be_forgotten`](crate::ledger::may_be_forgotten)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);

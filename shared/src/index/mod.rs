@@ -1,10 +1,11 @@
 //! The index: apps, their devices, and the ledger of their messages.
 //!
-//! A few small traits, one engine for all of them, because a checkpoint and the counts it belongs
-//! to must be one atomic step. Constraints every engine lives under:
+//! A few small traits. One engine has all of them; the ledger can be on an engine of its own
+//! (`index/apart.rs`), but never in two, because a checkpoint and the counts it belongs to must be one
+//! atomic step. Constraints every engine lives under:
 //! - A fan-out reads a device list that others change while it reads. A device that stays
-//!   registered and matching from start to end is seen exactly once; a message never reaches a
-//!   device that registered after the message was accepted.
+//!   registered and matching from start to end is seen exactly once; a broadcast never reaches a
+//!   device that registered later than the time that its caller gives.
 //! - Devices live in slots. Slots are cut into [`Slice`]s before a broadcast starts, so the
 //!   slices of a broadcast never overlap whatever happens to the devices in between.
 //! - No call reads or writes an unbounded amount: callers page.
@@ -368,10 +369,10 @@ pub trait Ledger: Send + Sync {
 /// How much of the past the ledger keeps.
 #[async_trait]
 pub trait LedgerBounds: Send + Sync {
-    /// One round of keeping the ledger within `limit` bytes: measures it, and forgets closed
-    /// entries, the oldest first, if it holds more; never one that is open. The work of a round is
-    /// bounded. `now` tells which open entries nothing works on any more
-    /// ([`is_forgotten`](crate::report::is_forgotten)): these may be forgotten as well.
+    /// One round of keeping the ledger within `limit` bytes: measures it, and forgets entries that
+    /// may be ([`may_be_forgotten`](crate::ledger::may_be_forgotten)), the oldest first, if it holds
+    /// more. An open entry is one of them only when its message has been over for so long that
+    /// nothing works on it any more. The work of a round is bounded.
     ///
     /// Rounds of several programs at once forget no more than they must together, give or take
     /// what one round forgets.
@@ -386,9 +387,10 @@ pub trait LedgerBounds: Send + Sync {
     /// If the index did not answer.
     async fn history(&self) -> Result<Option<History>, IndexError>;
 
-    /// Until when messages were accepted of which entries beside this one's may have been forgotten
-    /// to keep the bound: one without an entry that was accepted no later is forgotten, as far as
-    /// can be told, and not one that waits for a worker. None if nothing was forgotten.
+    /// The latest time of acceptance among the entries that were forgotten to keep the bound, of the
+    /// part of the ledger in which this message's entry is. A message without an entry that was
+    /// accepted no later may be one of them, so it is reported as unknown and not as waiting for a
+    /// worker. None if nothing was forgotten.
     ///
     /// # Errors
     /// If the index did not answer.

@@ -10,7 +10,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How long an entry is kept after its message was accepted.
+/// How long an entry is kept after its message was accepted. (It may stay longer: a worker that begins
+/// late counts from then on, and entries of a page go together.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// That of a push to named devices. There are many, and each is small.

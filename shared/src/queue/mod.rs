@@ -70,7 +70,7 @@ pub enum QueueError {
     #[error("the queue is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The server has announced that it takes no messages for now, and why (a memory alarm, a
-    /// disk alarm). The message was not sent.
+    /// disk alarm). A message that was being published when it did may be stored.
     #[error("the queue takes no messages for now: {0}")]
     Blocked(Arc<str>),
     /// The server answered that it did not take the message (a nack, a full queue).

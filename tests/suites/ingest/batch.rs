@@ -410,7 +410,7 @@ async fn while_rabbitmq_takes_nothing_the_whole_request_is_503_at_once_with_the_
         let answer = request.send(&service).await;
         assert_eq!((answer.http, answer.status()), (503, 503), "{}", answer.text);
         assert!(answer.header("retry-after").is_some());
-        let away = "try again: the queue did not take the message";
+        let away = "try again: the queue has not confirmed the message";
         if answer.message() == away { Ok(()) } else { Err(answer.text) }
     })
     .await;

@@ -58,7 +58,7 @@ async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_
 
     rabbitmq.kill();
     let answer = push.send(&service).await;
-    answer.expect(503, 503, "try again: the queue did not take the message");
+    answer.expect(503, 503, "try again: the queue has not confirmed the message");
     assert!(answer.header("retry-after").is_some());
     let dry = Request::push(&service, VALID.replacen('{', r#"{"dry_run":true,"#, 1));
     assert_eq!(dry.send(&service).await.http, 200);

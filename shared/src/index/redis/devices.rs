@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 
 use super::{
     Access, RedisIndex,
-    find::find,
+    find::{Found, find},
     keys::ShardKeys,
     layout::{self, Place, SHARDS},
     put::{Entry, by_shard, put_in_order, put_in_shard},
@@ -115,17 +115,21 @@ impl Devices for RedisIndex {
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
-        let mut stored = None;
+        let (mut stored, mut unreadable) = (None, None);
         let clients = std::slice::from_ref(client);
         find(&self.access, &self.keys, app, clients, |_, found| {
-            let record = found?.record;
-            stored = Some((record.target()?, record.codes));
+            match found {
+                Ok(Found { record, .. }) => stored = Some((record.target()?, record.codes)),
+                // It may be of another client with the same hash.
+                Err(error) => unreadable = Some(error),
+            }
             Ok(())
         })
         .await?;
-        match stored {
-            Some((target, codes)) => self.device_of(app, target, &codes).await.map(Some),
-            None => Ok(None),
+        match (stored, unreadable) {
+            (Some((target, codes)), _) => self.device_of(app, target, &codes).await.map(Some),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
         }
     }
 

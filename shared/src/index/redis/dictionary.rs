@@ -98,7 +98,7 @@ impl Dictionaries {
         self.with(attribute, |known| known.values.len())
     }
 
-    /// Adds values that were read from place `from` on, unless somebody else did.
+    /// Adds values that were read from place `from` on, unless another task did.
     fn learn(&self, attribute: Attribute, from: usize, values: Vec<Arc<str>>) {
         let mut known =
             self.known[attribute.index()].write().unwrap_or_else(PoisonError::into_inner);

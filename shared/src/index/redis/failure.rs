@@ -129,7 +129,7 @@ fn meaning(code: &str) -> Meaning {
         | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "EXECABORT"
         // Another program can read it.
         | OTHER_VERSION
-        // Whoever asks may not.
+        // This program is not allowed to.
         | "NOAUTH" | "NOPERM" | "WRONGPASS" | "DENIED" => Meaning::Refused,
         _ => Meaning::Unknown,
     }

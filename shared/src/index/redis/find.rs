@@ -41,7 +41,7 @@ use crate::{
 /// The most clients that one request looks up: a fraction of a megabyte, and of a millisecond of Redis.
 pub(super) const CALL_CLIENTS: usize = 256;
 
-/// How often buckets are read of a shard that grows meanwhile. It does for every 48 new devices.
+/// How often buckets are read of a shard that grows meanwhile: a bucket for every 48 new devices.
 const TRIES: u32 = 16;
 
 /// Of how many apps the numbers of buckets are remembered.
@@ -290,8 +290,8 @@ fn slots(bucket: &[u8], place: &Place) -> impl Iterator<Item = u32> {
 }
 
 /// Calls `found` for every registered device among these clients, with its place in the list; and
-/// with the error for one whose shard could not be read, or whose record may be among those that
-/// make no sense, if no other is found.
+/// with the error for one whose shard could not be read. Also with the error for a record that
+/// cannot be read and may be a client's; the client's own may be found before or after it.
 pub(super) async fn find(
     access: &Access,
     keys: &Keys,

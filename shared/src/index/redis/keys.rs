@@ -1,5 +1,4 @@
-//! Every Redis key of the index, and nothing else: whoever looks at a server finds here what a
-//! key means.
+//! Every Redis key of the index, and nothing else: here stands what a key on a server means.
 //!
 //! | key | what |
 //! |---|---|
@@ -19,7 +18,7 @@
 //! | `push:{l/7}:p<uuid>` | the same for an id that has a page of its own |
 //! | `push:{l/7}:o` | list: the pages of this part of the ledger in the order in which they were begun, each as the time of that, a blank, and what stands behind the `p` |
 //! | `push:{l/7}:b` | list: the same of pages that began with an entry with fields |
-//! | `push:{l/7}:h` | string: until when messages of this part were accepted of which some were forgotten to keep the ledger's bound |
+//! | `push:{l/7}:h` | string: the latest time of acceptance among the entries of this part that were forgotten to keep the ledger's bound |
 //! | `push:{l/7}:m<uuid>` | hash: the ledger entry of a message that has fields of its own |
 //! | `push:ledger` | hash: what the ledger held when it was last looked at, and its bound |
 //! | `push:ledger:turn` | string: which program looks at it, there for some seconds |

@@ -328,7 +328,7 @@ impl Link {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Throws a connection away, unless somebody has done so and made another. Calls that are
+    /// Throws a connection away, unless another call has done so and made a new one. Calls that are
     /// under way on it keep it until they end.
     fn discard(&self, number: u64) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

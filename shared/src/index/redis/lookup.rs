@@ -19,13 +19,13 @@ use crate::{
 /// How lookups are grouped.
 const LIMITS: GroupLimits = GroupLimits { calls: CALL_CLIENTS, groups: 4 };
 
-/// A list that is longer than this is company enough for itself.
+/// A longer list fills requests by itself, and goes alone.
 const GROUPED_CLIENTS: usize = 16;
 
 /// How devices are reached, or why they are not.
 type Found = Vec<Result<Target, NoTarget>>;
 
-/// Clients of one app whose devices somebody waits for.
+/// Clients of one app whose devices one caller waits for.
 #[derive(Debug)]
 pub(super) struct Lookup {
     app: AppKey,

@@ -3,7 +3,7 @@
 //! A column store in strings. Constraints it lives under:
 //! - Memory is what a Redis costs, so a device is a few bytes in each of a few long strings
 //!   ([`layout`]), not keys or sets of its own.
-//! - One core of Redis serves everybody, so whatever touches one shard is one call, and a
+//! - One core of Redis serves all requests, so whatever touches one shard is one call, and a
 //!   fan-out moves tables, masks and decisions to the worker ([`criteria`], [`scan`]).
 //! - Scripts change a shard atomically; readers read in several steps, so what decides about a
 //!   device is its record alone, which is read in one piece ([`record`]).
@@ -65,7 +65,7 @@ impl Default for RedisSettings {
 pub struct RedisIndex {
     keys: Keys,
     scripts: Arc<Scripts>,
-    /// For what somebody waits for: one device, one app, one step of the ledger.
+    /// For calls of which the latency counts: one device, one app, one step of the ledger.
     quick: Arc<Link>,
     /// For scans and imports, so that nothing small waits behind their megabytes.
     bulk: Arc<Link>,

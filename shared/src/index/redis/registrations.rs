@@ -9,14 +9,14 @@
 //! registration for it always reaches the script, which refuses it; while it is being removed, a
 //! device whose slot is remembered is found, and changed, until its chunk is gone.
 //!
-//! What keeps callers apart who share a group:
+//! Rules that keep registrations of one group from affecting each other:
 //! - Of two registrations of one client the one that came later wins: groups follow each other, and
 //!   a group keeps the order in which its registrations came. So a device that is stored as it
 //!   should be is written all the same if one before it in the group changes that record.
-//! - A shard that fails fails those who register there, and no others. A lookup that is refused
-//!   therefore decides nothing: the scripts do then, each for its shard.
-//! - A caller who has gone may have asked for something else since, such as the removal of the
-//!   device. What is not written by then is not written.
+//! - A shard that fails fails the registrations of its own devices, and no others. A lookup that is
+//!   refused therefore decides nothing: the scripts do then, each for its shard.
+//! - A registration whose caller has gone before it is written is not written: the client may have
+//!   removed the device since, and the write would bring it back.
 //! - Codes are as good as the connections that there were when they were read ([`dictionary`]), and
 //!   a registration may wait for its group while they break. One whose codes are of other
 //!   connections than there are after the lookup is given back, to be made with new ones.
@@ -54,7 +54,7 @@ use crate::{
 /// that is new or changed. It also keeps registrations of different groups in order.
 const LIMITS: GroupLimits = GroupLimits { calls: 256, groups: 1 };
 
-/// A list that is longer than this is company enough for itself.
+/// A longer list fills calls by itself, and goes alone: in no order with those in groups.
 pub(super) const GROUPED_DEVICES: usize = 16;
 
 /// How often a registration is made whose connections break each time before it is carried out.
@@ -68,7 +68,7 @@ pub(super) struct Registration {
     now: UnixMillis,
     /// The connections that there were before the codes were looked for.
     read_on: Connections,
-    /// Gone when its caller is.
+    /// Cannot be upgraded any more once the caller has gone.
     caller: Weak<()>,
 }
 
@@ -206,8 +206,8 @@ impl Writer {
         outcomes
     }
 
-    /// Whether a registration may be written now: not with codes of connections that are gone, and
-    /// not for a caller who is, because it may have asked for something else since.
+    /// Whether a registration may be written now: its codes were read on the connections that there
+    /// are, and its caller still waits.
     fn may_be_written(
         &self,
         read_on: &[Connections],

@@ -1,9 +1,9 @@
 //! In which slots devices were found.
 //!
-//! Who is pushed to is pushed to again, and a phone that starts registers as it did before. Where
-//! the slot of a device is remembered, its chunk of records is the only key that Redis is asked
+//! A device is usually pushed to again and again, and a phone that starts registers as it did before.
+//! Where the slot of a device is remembered, its chunk of records is the only key that Redis is asked
 //! for: not the bucket of the map that leads to the slot, nor the shard that says how many buckets
-//! there are. That is a third of what a lookup costs Redis, and one round trip in place of two.
+//! there are. Such a lookup costs Redis a third of a whole one, and one round trip in place of two.
 //!
 //! What is remembered may be wrong: the device is gone, or has come back in another slot. Each
 //! record carries its client's id, so a wrong slot costs one more lookup and never a wrong answer.

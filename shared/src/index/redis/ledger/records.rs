@@ -31,7 +31,7 @@ const LIMITS: GroupLimits = GroupLimits { calls: 512, groups: 4 };
 pub(in crate::index::redis) struct Swap {
     pub(super) page: String,
     pub(super) field: InPage,
-    /// How the record begins now; empty if there is to be none.
+    /// How the record must begin now; empty if there must be none.
     pub(super) expected: Vec<u8>,
     /// What takes the place of that.
     pub(super) head: Vec<u8>,
@@ -60,7 +60,7 @@ impl Swap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::index::redis) enum Swapped {
     Done,
-    /// The record is this one, or would be too long.
+    /// The record is this one, if there is any, and stays; or the new one would be too long.
     Not(Option<Vec<u8>>),
 }
 

@@ -1,5 +1,5 @@
 -- Forgets entries of one page of the ledger that are as they were read. KEYS[1]: the page; KEYS[2]: the
--- list with the page; KEYS[3]: until when messages of this part were accepted of which some were
+-- list with the page; KEYS[3]: the latest time of acceptance among entries of this part that were
 -- forgotten; then an entry with fields for each that is forgotten. ARGV: what the list says of the
 -- page; how many records follow; the latest time at which a message of them was accepted, in
 -- milliseconds; of each record its field and what is there; then of each entry with fields its

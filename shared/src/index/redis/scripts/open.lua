@@ -2,7 +2,8 @@
 -- page; KEYS[3]: the list of pages. ARGV: when it may be forgotten and the shortest time it is kept,
 -- both in milliseconds; the copy whose entry is replaced, or nothing; the field of its record, what
 -- says there that the entry has fields of its own, and the record that it replaces, or nothing; then
--- fields and values, the app first. Answers the entry, or the record if the page has another one.
+-- fields and values, the app first. Answers the entry, or the record
+-- if the page has one that is neither the mark of an entry with fields nor the one to be replaced.
 --
 -- An entry without a 'copy' is a recall that came before the message: the message then begins
 -- recalled, if the recall is of its own app. One that was recalled is never replaced.

@@ -77,7 +77,8 @@ impl RedisIndex {
         let part = self.keys.part(page.part);
         let (mut closed, mut stubs) = (Vec::new(), Vec::new());
         let (mut rich, mut bytes) = (Vec::new(), 0);
-        // What is asked later is when the id was issued, which may be a moment after the acceptance.
+        // Readers compare the time in the id, which may be a moment after the acceptance: without the
+        // later of the two, the newest entry that was forgotten looks like a message that waits.
         let mut accepted = UnixMillis(0);
         for (field, record) in records {
             let message = MessageId::at(named, *field);

@@ -53,9 +53,9 @@ pub(super) struct Lists {
     pub(super) lengths: BTreeMap<(Kind, u8), u64>,
     /// Their heads, the oldest first.
     pub(super) heads: Vec<Listed>,
-    /// In a list whose whole head Redis forgot there may be more such pages.
+    /// Redis had forgotten all pages at the head of some list: behind them there may be more.
     pub(super) more: bool,
-    /// Pages that are no younger are all among the heads; none if all pages are.
+    /// Every page that was begun no later than this is among the heads; none if every page is.
     pub(super) seen: Option<UnixMillis>,
 }
 

@@ -94,7 +94,7 @@ impl RedisIndex {
     }
 }
 
-/// Places in lists of these lengths: all, or so many by chance.
+/// Places in lists of these lengths: all, or a random sample of [`MEASURED`].
 fn some_of(lists: &[(u8, u64)]) -> Vec<(u8, u64)> {
     let total: u64 = lists.iter().map(|(_, length)| length).sum();
     if total <= MEASURED as u64 {

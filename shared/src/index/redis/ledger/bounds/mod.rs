@@ -39,7 +39,8 @@ const TURN: Duration = Duration::from_secs(5);
 /// What a list takes for each page.
 const LISTED: u64 = 20;
 
-/// What is open of a page is not looked at again for so long, if nothing could be forgotten.
+/// A page of which nothing could be forgotten is not looked at again for so long: otherwise a round
+/// over open pages would follow the other.
 const LOOKED_AT_AGAIN: Duration = Duration::from_mins(1);
 
 impl RedisIndex {
