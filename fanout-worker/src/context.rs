@@ -3,13 +3,14 @@
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-use push_shared::{
+use push_index::Index;
+use push_model::{
+    app::AppKey,
     envelope::{Head, Job},
-    index::{AppKey, Index},
     ledger::Retention,
-    queue::Queue,
     time::UnixMillis,
 };
+use push_queue::Queue;
 
 use crate::{
     control::{

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use push_shared::{queue::Lane, time::UnixMillis};
+use push_model::time::UnixMillis;
+use push_queue::Lane;
 
 /// The messages in work.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use push_shared::queue::Lane;
+use push_queue::Lane;
 use tokio::sync::watch;
 
 /// The consumers of one worker.

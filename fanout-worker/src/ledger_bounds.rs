@@ -4,11 +4,11 @@
 //! every message needs, so the oldest closed entries go before that ([`LedgerBounds`]). What
 //! cannot be done in one round is done in the next, at once.
 //!
-//! [`LedgerBounds`]: push_shared::index::LedgerBounds
+//! [`LedgerBounds`]: push_index::LedgerBounds
 
 use std::{sync::Arc, time::Duration};
 
-use push_shared::ledger::Round;
+use push_model::ledger::Round;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

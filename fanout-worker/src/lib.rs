@@ -18,11 +18,9 @@ pub mod transport;
 
 use std::{sync::Arc, time::Duration};
 
-use push_shared::{
-    index::Index,
-    queue::{Lane, Queue, QueueError},
-    time::UnixMillis,
-};
+use push_index::Index;
+use push_model::time::UnixMillis;
+use push_queue::{Lane, Queue, QueueError};
 use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};

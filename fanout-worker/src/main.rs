@@ -11,11 +11,12 @@ use push_fanout_worker::{
     run,
     transport::{
         Discard,
-        mqtt::{MqttSettings, MqttTransport, MqttUrl},
+        mqtt::{MqttSettings, MqttTransport},
     },
 };
-use push_shared::{
-    device::TransportKind,
+use push_model::device::TransportKind;
+use push_mqtt::MqttUrl;
+use push_service::{
     engines::{EngineArgs, EngineUrls, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::Mistakes,
@@ -94,7 +95,12 @@ async fn work(
     dependencies.metrics.register(&mut registry);
     let ready = Arc::new(Ready::new(&dependencies));
     let ops_done = CancellationToken::new();
-    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
+    let serving = tokio::spawn(push_service::operations::serve(
+        ops,
+        Arc::new(registry),
+        ready,
+        ops_done.clone(),
+    ));
     info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");
 
     let result = run(worker, dependencies, process.drain_deadline, shutdown::on_signal()).await;

@@ -13,11 +13,11 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use push_shared::{
+use push_model::{
     ledger::{History, Outcomes},
-    queue::Lane,
     time::UnixMillis,
 };
+use push_queue::Lane;
 
 use crate::intake::Disposition;
 
@@ -170,7 +170,7 @@ impl Drop for InWorkGuard {
 
 #[cfg(test)]
 mod tests {
-    use push_shared::ledger::FailReason;
+    use push_model::ledger::FailReason;
 
     use super::*;
 

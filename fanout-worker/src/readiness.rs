@@ -5,11 +5,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use push_ops::{Probe, Verdict};
-use push_shared::{
-    index::Index,
-    queue::{Lane, Queue, QueueError},
-};
+use push_index::Index;
+use push_queue::{Lane, Queue, QueueError};
+use push_service::operations::{Probe, Verdict};
 
 use crate::{Dependencies, LaneHealth, transport::Transports};
 

@@ -2,17 +2,16 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::{
-    ledger::{MOST_PARTITIONS, Retention},
-    queue::MAX_DELAY,
-    settings::{Mistakes, address, count, duration, size},
-};
+use push_model::ledger::{MOST_PARTITIONS, Retention};
+use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_queue::MAX_DELAY;
+use push_service::settings::{Mistakes, address, count, duration, size};
 
 use crate::{
     context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
     control::{priority::BulkLimits, retry::RetryPolicy},
     ledger_bounds::LedgerLimits,
-    transport::mqtt::{BadMqttUrl, MqttSettings, MqttUrl},
+    transport::mqtt::MqttSettings,
 };
 
 /// RabbitMQ closes a channel with a delivery that is not settled for so long (its

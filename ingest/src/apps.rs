@@ -15,11 +15,8 @@ use std::{
     time::Duration,
 };
 
-use push_shared::{
-    app::App,
-    ids::AppId,
-    index::{Apps, IndexError},
-};
+use push_index::{Apps, IndexError};
+use push_model::{app::App, ids::AppId};
 use quick_cache::sync::Cache;
 use tokio::{sync::Mutex, time::Instant};
 
@@ -201,7 +198,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use async_trait::async_trait;
-    use push_shared::{secret::Secret, time::UnixMillis};
+    use push_model::{secret::Secret, time::UnixMillis};
 
     use super::*;
 

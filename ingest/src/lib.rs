@@ -26,7 +26,8 @@ mod settings;
 
 use std::sync::Arc;
 
-use push_shared::{index::Index, queue::Queue};
+use push_index::Index;
+use push_queue::Queue;
 use tokio::{net::TcpListener, time::Instant};
 use tokio_util::sync::CancellationToken;
 

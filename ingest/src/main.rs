@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_ingest::{IngestArgs, IngestProbe, Metrics, Settings, run_with_metrics};
-use push_shared::{
+use push_service::{
     engines::{EngineArgs, EngineUrls, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::Mistakes,
@@ -76,7 +76,12 @@ async fn run(settings: Settings, engines: EngineUrls) -> anyhow::Result<()> {
     });
     let ops_done = CancellationToken::new();
     let (http_address, ops_address) = (listener.local_addr()?, ops.local_addr()?);
-    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), probe, ops_done.clone()));
+    let serving = tokio::spawn(push_service::operations::serve(
+        ops,
+        Arc::new(registry),
+        probe,
+        ops_done.clone(),
+    ));
     info!(http = %http_address, ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
 
     let result =

@@ -3,8 +3,9 @@
 use std::{error::Error, sync::Arc};
 
 use async_trait::async_trait;
-use push_ops::{Probe, Verdict};
-use push_shared::{index::Index, queue::Queue};
+use push_index::Index;
+use push_queue::Queue;
+use push_service::operations::{Probe, Verdict};
 use tokio_util::sync::CancellationToken;
 
 /// Ready while the queue answers and takes messages, and the service is not stopping. The index may be away: known

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use push_shared::{codes::PushCode, ids::BadId};
+use push_model::{codes::PushCode, ids::BadId};
 
 use crate::{publisher::NotPublished, rate::Quota};
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_codes_have_the_http_statuses_of_the_contract() {
-        let bad_id = "".parse::<push_shared::ids::AppId>().unwrap_err();
+        let bad_id = "".parse::<push_model::ids::AppId>().unwrap_err();
         let quota = Quota::default();
         let table = [
             (Rejection::AppIdMissing, 400, 21001),

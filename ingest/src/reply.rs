@@ -12,7 +12,7 @@ use http::{
 };
 use http_body_util::Full;
 use httpdate::HttpDate;
-use push_shared::ids::MessageId;
+use push_model::ids::MessageId;
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
-use push_shared::ids::MessageId;
+use push_model::ids::MessageId;
 
 use crate::rejection::Rejection;
 

@@ -3,11 +3,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_shared::{
-    index::REMOVED_APP_REFUSES,
-    ledger::Retention,
-    settings::{Mistakes, address, count, duration, size},
-};
+use push_index::REMOVED_APP_REFUSES;
+use push_model::ledger::Retention;
+use push_service::settings::{Mistakes, address, count, duration, size};
 
 /// What a line of a batch may hold beside its bytes of the body, in bytes: its job is longer than
 /// the line by what is the same in all jobs, or its answer says what is wrong with it.

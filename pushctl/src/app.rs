@@ -4,14 +4,9 @@ use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use push_shared::{
-    app::App,
-    ids::AppId,
-    index::Index,
-    secret::Secret,
-    settings::{count, duration},
-    time::UnixMillis,
-};
+use push_index::Index;
+use push_model::{app::App, ids::AppId, secret::Secret, time::UnixMillis};
+use push_service::settings::{count, duration};
 use serde_json::json;
 
 use crate::output::{Output, Table};

@@ -4,10 +4,10 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use push_shared::{
+use push_index::Index;
+use push_queue::Queue;
+use push_service::{
     engines::{EngineArgs, EngineUrls, open_index, open_queue},
-    index::Index,
-    queue::Queue,
     settings::Mistakes,
 };
 
@@ -120,14 +120,14 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
 }
 
 async fn index(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Index>> {
-    if matches!(urls.index, push_shared::engines::IndexUrl::Sqlite(_)) {
+    if matches!(urls.index, push_service::engines::IndexUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
     open_index(urls).await.with_context(|| format!("cannot use the index at {}", urls.index))
 }
 
 async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Queue>> {
-    if matches!(urls.queue, push_shared::engines::QueueUrl::Sqlite(_)) {
+    if matches!(urls.queue, push_service::engines::QueueUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
     open_queue(urls, "pushctl")
@@ -150,7 +150,7 @@ pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory as _};
-    use push_shared::settings::variable;
+    use push_service::settings::variable;
 
     use super::*;
 

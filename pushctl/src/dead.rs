@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Subcommand;
-use push_shared::queue::{DeadLetter, Queue};
+use push_queue::{DeadLetter, Queue};
 use serde_json::json;
 
 use crate::output::{Output, Table};
@@ -79,7 +79,7 @@ pub async fn run(command: DeadCommand, queue: &dyn Queue, out: Output) -> anyhow
 fn describe(letter: &DeadLetter) -> serde_json::Value {
     json!({
         "id": letter.id,
-        "lane": letter.lane.map(push_shared::queue::Lane::name),
+        "lane": letter.lane.map(push_queue::Lane::name),
         "reason": letter.reason,
         "died_at": letter.died_at,
         "payload": String::from_utf8_lossy(&letter.payload),

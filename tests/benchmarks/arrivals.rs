@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_mqtt::MqttUrl;
 use tokio::time::{Instant, timeout};
 
 use crate::{

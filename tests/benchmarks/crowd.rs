@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use push_shared::attributes::Attribute;
+use push_model::attributes::Attribute;
 
 /// Values of each attribute, and how many there are: as many as an app of that size has.
 const COUNTRIES: [&str; 20] = [

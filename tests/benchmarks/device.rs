@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use bytes::{Bytes, BytesMut};
-use push_fanout_worker::transport::mqtt::{
+use push_mqtt::{
     MqttUrl,
     handshake::{self, Stream, Terms},
 };

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_shared::{
-    index::{AppKey, Index, Slice},
-    targeting::Targeting,
-    time::UnixMillis,
-};
+use push_index::Index;
+use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
 use push_tests::stack::APP;
 use tokio::time::Instant;
 
@@ -115,7 +112,7 @@ async fn raw_scan(index: &dyn Index, crowd: &Crowd) -> anyhow::Result<f64> {
     Ok(found as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn read(index: &dyn Index, app: &AppKey, mut slice: Slice) -> anyhow::Result<usize> {
+async fn read(index: &dyn Index, app: &AppKey, mut slice: SlotRange) -> anyhow::Result<usize> {
     let (everyone, now) = (Targeting::everyone(), UnixMillis::now());
     let mut found = 0;
     loop {

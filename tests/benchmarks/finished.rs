@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_shared::{
+use push_index::Index;
+use push_model::{
     ids::{AppId, MessageId},
-    index::Index,
     ledger::{Advance, Advanced, Claim, Counts, Opened, Outcomes, PartitionState, Plan},
     time::UnixMillis,
 };

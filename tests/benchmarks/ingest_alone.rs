@@ -13,13 +13,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clap::{Args, Parser};
 use push_ingest::IngestArgs;
-use push_shared::{
-    ledger::Retention,
-    queue::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize},
-    runtime,
-    settings::Mistakes,
-    shutdown,
-};
+use push_model::ledger::Retention;
+use push_queue::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize};
+use push_service::{runtime, settings::Mistakes, shutdown};
 use tokio::net::TcpListener;
 
 use crate::world::open_redis;

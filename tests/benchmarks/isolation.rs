@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_mqtt::MqttUrl;
 use push_tests::stack::APP;
 use tokio::{
     task::JoinHandle,

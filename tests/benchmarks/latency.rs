@@ -9,7 +9,7 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
-use push_shared::runtime;
+use push_service::runtime;
 use push_tests::namespace;
 use tokio::time::Instant;
 

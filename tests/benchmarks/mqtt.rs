@@ -3,7 +3,7 @@
 //! everything, so that the brokers really deliver.
 
 use anyhow::{Context as _, ensure};
-use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_mqtt::MqttUrl;
 use push_tests::{free_port, service::Program};
 
 use crate::{

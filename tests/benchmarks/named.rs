@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_shared::index::AppKey;
+use push_model::app::AppKey;
 use push_tests::stack::APP;
 use redis::{Cmd, Value};
 use tokio::{task::JoinSet, time::Instant};

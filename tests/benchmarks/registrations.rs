@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use push_shared::index::AppKey;
+use push_model::app::AppKey;
 use push_tests::stack::APP;
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use push_fanout_worker::transport::mqtt::MqttUrl;
+use push_mqtt::MqttUrl;
 use serde_json::Value;
 use tokio::time::Instant;
 

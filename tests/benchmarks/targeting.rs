@@ -4,11 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_shared::{
-    attributes::Attribute,
-    index::{AppKey, Index, Slice},
-    targeting::Targeting,
-    time::UnixMillis,
+use push_index::Index;
+use push_model::{
+    app::AppKey, attributes::Attribute, slots::SlotRange, targeting::Targeting, time::UnixMillis,
 };
 use push_tests::stack::APP;
 use redis::aio::MultiplexedConnection;
@@ -101,7 +99,7 @@ struct Audience<'a> {
     index: Arc<dyn Index>,
     raw: MultiplexedConnection,
     app: AppKey,
-    extent: Vec<Slice>,
+    extent: Vec<SlotRange>,
     wanted: &'a [(Attribute, &'a [&'a str])],
     /// How many of their columns have high bytes.
     high: usize,
@@ -140,8 +138,9 @@ impl<'a> Audience<'a> {
         let now = UnixMillis::now();
         let started = Instant::now();
         for _ in 0..repeated {
-            let count =
-                |slice: &Slice| self.index.count_matching(&self.app, *slice, &self.targeting, now);
+            let count = |slice: &SlotRange| {
+                self.index.count_matching(&self.app, *slice, &self.targeting, now)
+            };
             let found: u64 = stream::iter(self.extent.iter().map(count))
                 .buffer_unordered(AT_ONCE)
                 .try_fold(0, |sum, count| async move { Ok(sum + count) })
@@ -160,7 +159,7 @@ impl<'a> Audience<'a> {
         let started = Instant::now();
         for _ in 0..repeated {
             let read =
-                |slice: &Slice| read_columns(self.raw.clone(), self.crowd, self.wanted, *slice);
+                |slice: &SlotRange| read_columns(self.raw.clone(), self.crowd, self.wanted, *slice);
             let bytes: usize = stream::iter(self.extent.iter().map(read))
                 .buffer_unordered(AT_ONCE)
                 .try_fold(0, |sum, bytes| async move { Ok(sum + bytes) })
@@ -177,7 +176,7 @@ async fn read_columns(
     mut raw: MultiplexedConnection,
     crowd: &Crowd,
     wanted: &[(Attribute, &[&str])],
-    slice: Slice,
+    slice: SlotRange,
 ) -> anyhow::Result<usize> {
     let mut bytes = 0;
     let mut from = slice.from;

@@ -6,11 +6,9 @@
 use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
-use push_shared::{
-    engines::{EngineTimeouts, EngineUrls, IndexUrl, QueueUrl, open_index},
-    index::Index,
-    ledger::Retention,
-};
+use push_index::Index;
+use push_model::ledger::Retention;
+use push_service::engines::{EngineTimeouts, EngineUrls, IndexUrl, QueueUrl, open_index};
 use push_tests::{
     servers::{Mosquitto, RabbitMq, Redis, ServerError},
     service::built,

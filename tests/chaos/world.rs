@@ -13,7 +13,7 @@ use std::{
 };
 
 use lapin::{Connection, ConnectionProperties, options::QueueDeclareOptions, types::FieldTable};
-use push_shared::queue::amqp::queue_names;
+use push_queue::amqp::queue_names;
 use push_tests::{
     clock::WrongClock,
     devices::Devices,

@@ -20,10 +20,10 @@ use crate::{
 /// The variable that chooses a fault.
 pub(crate) const CHOSEN: &str = "PUSH_PLANTED";
 
-const LIB: &str = "shared/src/lib.rs";
+const LIB: &str = "shared/model/src/lib.rs";
 /// Answers in every crate of the service.
 const ANSWER: &str = r#"
-extern crate self as push_shared;
+extern crate self as push_model;
 
 /// The planted fault that this process has; empty for none.
 pub fn planted_name() -> &'static str {
@@ -37,11 +37,11 @@ pub fn planted(fault: &str) -> bool {
 }
 "#;
 
-const SCRIPTS: &str = "shared/src/index/redis/scripts.rs";
+const SCRIPTS: &str = "shared/index/src/redis/scripts.rs";
 const SCRIPT: &str = "fn new(text: &str) -> Self {\n";
 /// Tells each script which fault is planted.
 const TELL_SCRIPT: &str =
-    "let text = &format!(\"local planted = '{}'\\n{text}\", crate::planted_name());\n";
+    "let text = &format!(\"local planted = '{}'\\n{text}\", push_model::planted_name());\n";
 
 const MANIFEST: &str = "Cargo.toml";
 const VERSION: &str = "\nversion = \"";
@@ -110,7 +110,7 @@ fn edited(file: &str, text: String, edits: &[(&str, &Edit)]) -> Result<String, F
         let chosen = if file.ends_with(".lua") {
             format!("(planted == '{name}')")
         } else {
-            format!("push_shared::planted(\"{name}\")")
+            format!("push_model::planted(\"{name}\")")
         };
         places.push((at, at + find.len(), replace.replace(PLANTED, &chosen), name));
     }

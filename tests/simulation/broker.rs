@@ -6,11 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use push_shared::{
+use push_model::{
     envelope::{Task, Work, decode_batch},
     ids::MessageId,
-    queue::Lane,
 };
+use push_queue::Lane;
 
 /// The beginning of an envelope that a newer program wrote.
 const NEWER: &[u8] = b"{\"v\":9";

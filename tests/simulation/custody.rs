@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use push_shared::{
+use push_model::{
     ids::{ClientId, MessageId},
     ledger::{Advance, Counts, PartitionState},
 };

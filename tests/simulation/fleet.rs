@@ -6,7 +6,7 @@ use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LaneHealth, LedgerLimits, Metrics, PlanLimits,
     RetryLimits, RetryPolicy, RunLimits, Transports, WorkerSettings,
 };
-use push_shared::{device::TransportKind, ledger::Retention};
+use push_model::{device::TransportKind, ledger::Retention};
 
 use crate::{
     index::SimIndex,

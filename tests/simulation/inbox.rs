@@ -6,7 +6,7 @@ use std::{
 };
 
 use push_fanout_worker::transport::Outcome;
-use push_shared::{
+use push_model::{
     ids::{ClientId, MessageId},
     ledger::RetryReason,
     time::UnixMillis,

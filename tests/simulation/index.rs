@@ -1,19 +1,19 @@
 //! The index as one process sees it: each call is a step, whose answer may be lost or late.
 
 use async_trait::async_trait;
-use push_shared::{
-    app::App,
+use push_index::{
+    Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put, PutRefused,
+};
+use push_model::{
+    app::{App, AppKey},
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
-    index::{
-        AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put,
-        PutRefused, Slice,
-    },
     ledger::{
         Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
         Round,
     },
     pace::{Take, Taken},
+    slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -169,7 +169,7 @@ impl Devices for SimIndex {
         Ok(0)
     }
 
-    async fn extent(&self, _: &AppKey) -> Result<Vec<Slice>, IndexError> {
+    async fn extent(&self, _: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
         self.read(|store| store.extent()).await
     }
 
@@ -185,7 +185,7 @@ impl Devices for SimIndex {
     async fn scan(
         &self,
         _: &AppKey,
-        slice: Slice,
+        slice: SlotRange,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
@@ -207,7 +207,7 @@ impl Devices for SimIndex {
     async fn count_matching(
         &self,
         _: &AppKey,
-        slice: Slice,
+        slice: SlotRange,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
@@ -217,7 +217,7 @@ impl Devices for SimIndex {
     async fn list_devices(
         &self,
         _: &AppKey,
-        _: Slice,
+        _: SlotRange,
         _: usize,
     ) -> Result<Page<Device>, IndexError> {
         Ok(Page::default())

@@ -1,10 +1,10 @@
 //! What a run comes to, in the plain terms of the contract.
 
-use push_shared::{
+use push_model::{
     ledger::{Entry, FailReason, Outcomes},
-    queue::Lane,
     report::{REST, Report},
 };
+use push_queue::Lane;
 use push_tests::invariants::{Counts, Device, Meant, Message, Rule, Violation, settled};
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use push_shared::time::UnixMillis;
+use push_model::time::UnixMillis;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,8 @@
 //! The devices there ever were, and who of them a push means.
 
-use push_shared::{
+use std::time::Duration;
+
+use push_model::{
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     ids::{ClientId, MessageId},
@@ -8,7 +10,6 @@ use push_shared::{
     time::UnixMillis,
 };
 use push_tests::invariants::Meant;
-use std::time::Duration;
 
 /// A device and its time in the index, on the world's clock.
 #[derive(Debug, Clone)]

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use push_shared::{
+use push_model::{
     envelope::{encode_batch, encode_job},
     ids::{ClientId, MessageId},
     message::{Audience, Payload},
-    queue::Lane,
     time::UnixMillis,
 };
+use push_queue::Lane;
 use uuid::Uuid;
 
 use crate::{

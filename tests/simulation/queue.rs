@@ -4,9 +4,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_shared::queue::{
-    Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, SampleSize, Settle,
-};
+use push_queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, SampleSize, Settle};
 use tokio::sync::watch;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use push_shared::{
+use push_model::{
     app::App,
     attributes::Attribute,
     ids::ClientId,
@@ -165,7 +165,7 @@ impl Producer {
 }
 
 /// The oracle of the pace: in no window of time the transport saw more devices than the bound
-/// in [`push_shared::pace`], where a clock that is off makes the time longer. A fault that
+/// in [`push_model::pace`], where a clock that is off makes the time longer. A fault that
 /// stretches a step may come between taking and sending.
 fn judge_pace(world: &World, pace: NonZeroU32) -> Option<Violation> {
     let off = [Fault::ClockAhead, Fault::ClockBehind].map(|fault| world.has_struck(fault));

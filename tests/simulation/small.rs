@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use push_fanout_worker::{PlanLimits, WorkerSettings};
-use push_shared::{
+use push_model::{
     attributes::Attribute, ledger::RECALL_CHECK, message::Audience, targeting::Targeting,
 };
 

@@ -6,13 +6,13 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use push_shared::{
+use push_model::{
     app::App,
     device::{Device, Target},
     ids::{AppId, ClientId, MessageId},
-    index::Slice,
     ledger::{Advance, Advanced, Entry, Opened, PartitionState, Plan, Recall, RecallOutcome},
     pace::PaidUntil,
+    slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -113,10 +113,10 @@ impl Store {
     }
 
     /// Every slot there is.
-    pub(crate) fn extent(&self) -> Vec<Slice> {
+    pub(crate) fn extent(&self) -> Vec<SlotRange> {
         let slots = |slots: &Vec<_>| u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let slices = (0..).zip(&self.shards);
-        let slices = slices.map(|(shard, s)| Slice { shard, from: 0, to: slots(s) });
+        let slices = slices.map(|(shard, s)| SlotRange { shard, from: 0, to: slots(s) });
         slices.filter(|slice| slice.to > 0).collect()
     }
 
@@ -133,7 +133,7 @@ impl Store {
     /// The devices of a slice that match, each with its slot.
     pub(crate) fn matching(
         &self,
-        slice: Slice,
+        slice: SlotRange,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Vec<(u32, Target)> {

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_shared::{
+use push_model::{
     ids::MessageId,
     ledger::{Ahead, Recall},
-    queue::Lane,
 };
+use push_queue::Lane;
 
 use crate::{
     broker::newer_envelope,

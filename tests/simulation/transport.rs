@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use push_fanout_worker::transport::{Outcome, Outgoing, Transport};
-use push_shared::{
+use push_model::{
     device::Target,
     ids::{ClientId, MessageId},
     ledger::{FailReason, RECALL_CHECK, RetryReason},

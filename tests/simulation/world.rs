@@ -13,7 +13,7 @@ use std::{
 };
 
 use push_fanout_worker::WorkerSettings;
-use push_shared::{ids::AppId, time::UnixMillis};
+use push_model::{ids::AppId, time::UnixMillis};
 use push_tests::invariants::Violation;
 use tokio::{
     sync::Notify,

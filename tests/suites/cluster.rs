@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use push_shared::queue::amqp::queue_names;
+use push_queue::amqp::queue_names;
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,

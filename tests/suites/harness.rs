@@ -251,7 +251,7 @@ async fn a_condition_that_never_holds_fails_with_the_last_state_seen() {
 fn every_test_has_a_namespace_of_its_own_that_the_service_takes() {
     let (one, two) = (namespace(), namespace());
     assert_ne!(one, two);
-    assert_eq!(push_shared::settings::namespace(&one), Ok(one.clone()));
+    assert_eq!(push_model::namespace::namespace(&one), Ok(one.clone()));
 }
 
 #[test]

@@ -8,14 +8,15 @@ use std::{process::Stdio, time::Duration};
 use bytes::Bytes;
 use push_fanout_worker::transport::{
     Lifetime, Outcome, Outgoing, Transport as _,
-    mqtt::{MqttSettings, MqttTransport, MqttUrl},
+    mqtt::{MqttSettings, MqttTransport},
 };
-use push_shared::{
+use push_model::{
     device::{Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::FailReason,
     time::UnixMillis,
 };
+use push_mqtt::MqttUrl;
 use push_tests::{devices::Devices, eventually, mqtt_url, namespace, servers::Mosquitto};
 use pushctl::{
     device::subscriber::Subscriber,

@@ -10,7 +10,7 @@
 use std::{fs, net::TcpListener, path::Path, time::Duration};
 
 use bytes::Bytes;
-use push_shared::queue::{
+use push_queue::{
     Lane, Queue as _,
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };

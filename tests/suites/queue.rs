@@ -17,7 +17,7 @@ mod upgrade;
 
 use std::sync::Arc;
 
-use push_shared::queue::{
+use push_queue::{
     Queue,
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };

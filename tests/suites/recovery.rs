@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use push_shared::queue::amqp::queue_names;
+use push_queue::amqp::queue_names;
 use push_tests::{
     amqp_url,
     broadcast::{BATCH, STEPS, everyone},

@@ -11,7 +11,7 @@ use push_fanout_worker::transport::{
     Lifetime, Outcome, Outgoing, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
-use push_shared::{
+use push_model::{
     device::{Target, TransportKind},
     ids::MessageId,
     ledger::{FailReason, RetryReason},

@@ -223,7 +223,7 @@ async fn stopping_a_worker_in_the_middle_of_a_broadcast_loses_and_repeats_nothin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_can_read_goes_to_the_dead_letters_and_blocks_nothing() {
-    use push_shared::queue::{
+    use push_queue::{
         Lane, Queue as _,
         amqp::{AmqpQueue, AmqpSettings},
     };

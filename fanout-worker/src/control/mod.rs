@@ -12,7 +12,7 @@ pub(crate) mod waiting;
 
 use std::sync::Arc;
 
-use push_shared::time::UnixMillis;
+use push_model::time::UnixMillis;
 
 /// Where the time comes from.
 pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;

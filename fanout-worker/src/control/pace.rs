@@ -2,12 +2,13 @@
 //! has none.
 //!
 //! One that is not here is read from the index, several times if several runs begin together: the
-//! answer is small, and is read once in [`FRESH`]. How a pace is kept is [`push_shared::pace`].
+//! answer is small, and is read once in [`FRESH`]. How a pace is kept is [`push_model::pace`].
 
 use std::{num::NonZeroU32, time::Duration};
 
-use push_shared::{
-    index::{AppKey, Index, IndexError},
+use push_index::{Index, IndexError};
+use push_model::{
+    app::AppKey,
     pace::{Take, Taker, most_at_once},
     time::UnixMillis,
 };
@@ -115,14 +116,11 @@ impl Allowance {
 mod tests {
     use std::sync::Arc;
 
-    use push_shared::{
-        app::App,
-        index::{
-            Apps,
-            sqlite::{SqliteIndex, SqliteIndexSettings},
-        },
-        secret::Secret,
+    use push_index::{
+        Apps,
+        sqlite::{SqliteIndex, SqliteIndexSettings},
     };
+    use push_model::{app::App, secret::Secret};
     use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
 

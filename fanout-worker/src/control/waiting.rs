@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-use push_shared::{index::IndexError, queue::QueueError};
+use push_index::IndexError;
+use push_queue::QueueError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use push_shared::{
+use push_index::IndexError;
+use push_model::{
     device::{NoTarget, Target},
     envelope::Job,
     ids::ClientId,
-    index::{IndexError, Slice},
     ledger::{Checkpoint, FailReason},
     message::Audience,
+    slots::SlotRange,
     targeting::Targeting,
 };
 
@@ -64,7 +65,7 @@ pub(super) struct Source<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
     /// Empty for named devices.
-    pub(super) slices: &'a [Slice],
+    pub(super) slices: &'a [SlotRange],
 }
 
 impl Source<'_> {

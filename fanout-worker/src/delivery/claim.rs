@@ -20,7 +20,7 @@
 
 use std::cmp::Ordering;
 
-use push_shared::{
+use push_model::{
     envelope::{Job, PartitionTask, Unsaved},
     ledger::{
         Advance, Advanced, Checkpoint, Claim, Counts, Earlier, Leftover, Partition, PartitionState,

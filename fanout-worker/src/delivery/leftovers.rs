@@ -1,6 +1,6 @@
 //! Which devices of a partition are tried again, when, and how many at once. Pure.
 
-use push_shared::{
+use push_model::{
     ids::ClientId,
     ledger::{Leftover, leftover},
     time::UnixMillis,

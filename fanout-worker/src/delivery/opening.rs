@@ -1,6 +1,6 @@
 //! The ledger entry of a message, and its plan: there before the first device is sent to.
 
-use push_shared::{
+use push_model::{
     envelope::Job,
     ledger::{Claim, Entry, Opened, Plan},
     message::Audience,

@@ -4,13 +4,13 @@
 //! off a run at a time and goes back to the end of the task lane in between, so the lane holds at
 //! most `most` tasks of one broadcast however large it is, and broadcasts of any size take turns.
 
-use push_shared::{
-    index::Slice,
+use push_model::{
     ledger::{Checkpoint, Plan},
+    slots::SlotRange,
 };
 
 /// Cuts an app's slots into partitions of equal size, each at least `min_slots` unless it is all.
-pub fn cut(extent: &[Slice], most: usize, min_slots: u64) -> Plan {
+pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
     let total: u64 = extent.iter().map(|s| u64::from(slots(s))).sum();
     if total == 0 {
         return Plan { partitions: Vec::new() };
@@ -30,7 +30,7 @@ pub fn cut(extent: &[Slice], most: usize, min_slots: u64) -> Plan {
             } else {
                 from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX))
             };
-            partition.push(Slice { shard: slice.shard, from, to });
+            partition.push(SlotRange { shard: slice.shard, from, to });
             room -= u64::from(to - from);
             from = to;
             if room == 0 {
@@ -45,7 +45,7 @@ pub fn cut(extent: &[Slice], most: usize, min_slots: u64) -> Plan {
     plan
 }
 
-fn slots(slice: &Slice) -> u32 {
+fn slots(slice: &SlotRange) -> u32 {
     slice.to.saturating_sub(slice.from)
 }
 
@@ -56,17 +56,17 @@ pub fn total_slots(plan: &Plan) -> u64 {
 
 /// What is left of a partition at this checkpoint: the rest of one slice, then the others. `None`
 /// when nothing is left.
-pub fn rest(slices: &[Slice], checkpoint: Checkpoint) -> Option<(Slice, &[Slice])> {
+pub fn rest(slices: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, &[SlotRange])> {
     let Checkpoint::At { slice: index, offset } = checkpoint else { return None };
     let index = usize::try_from(index).ok()?;
     let slice = slices.get(index)?;
     // A slice that ends before it begins, which no program of ours cuts, is empty.
     let from = offset.max(slice.from).min(slice.to);
-    Some((Slice { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
+    Some((SlotRange { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
 }
 
 /// How many slots of a partition are left behind this checkpoint.
-pub fn slots_left(slices: &[Slice], checkpoint: Checkpoint) -> u64 {
+pub fn slots_left(slices: &[SlotRange], checkpoint: Checkpoint) -> u64 {
     rest(slices, checkpoint).map_or(0, |(part, others)| {
         std::iter::once(&part).chain(others).map(|slice| u64::from(slots(slice))).sum()
     })
@@ -74,7 +74,7 @@ pub fn slots_left(slices: &[Slice], checkpoint: Checkpoint) -> u64 {
 
 /// The checkpoint after a page of a slice: at slot `next` of the same slice, or at the start of
 /// the slice after it.
-pub fn advance(slices: &[Slice], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
+pub fn advance(slices: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
     let Checkpoint::At { slice, .. } = checkpoint else { return Checkpoint::End };
     match next {
         Some(offset) => Checkpoint::At { slice, offset },
@@ -89,12 +89,12 @@ pub fn advance(slices: &[Slice], checkpoint: Checkpoint, next: Option<u32>) -> C
 mod tests {
     use super::*;
 
-    fn slice(shard: u32, from: u32, to: u32) -> Slice {
-        Slice { shard, from, to }
+    fn slice(shard: u32, from: u32, to: u32) -> SlotRange {
+        SlotRange { shard, from, to }
     }
 
     /// Walks a partition as a worker does, `page` slots at a time.
-    fn walk(slices: &[Slice], page: u32) -> Vec<(u32, u32)> {
+    fn walk(slices: &[SlotRange], page: u32) -> Vec<(u32, u32)> {
         let covered: u64 = slices.iter().map(|slice| u64::from(slots(slice))).sum();
         let mut seen = Vec::new();
         let mut checkpoint = Checkpoint::START;

@@ -4,7 +4,7 @@
 //! partitions are worked off. What is known from the plan on is how many slots have to be looked at,
 //! and the checkpoints say how many of these are behind.
 
-use push_shared::ledger::Entry;
+use push_model::ledger::Entry;
 
 use super::plan::{slots_left, total_slots};
 
@@ -38,17 +38,17 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use push_shared::{
+    use push_model::{
         ids::MessageId,
-        index::Slice,
         ledger::{Checkpoint, Opened, Partition, PartitionState, Plan},
+        slots::SlotRange,
         time::UnixMillis,
     };
 
     use super::*;
     use crate::delivery::plan::advance;
 
-    fn planned(partitions: Vec<Vec<Slice>>) -> Entry {
+    fn planned(partitions: Vec<Vec<SlotRange>>) -> Entry {
         Entry::begin(&Opened {
             message_id: MessageId::issue(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
@@ -62,8 +62,8 @@ mod tests {
         })
     }
 
-    fn slice(shard: u32, from: u32, to: u32) -> Slice {
-        Slice { shard, from, to }
+    fn slice(shard: u32, from: u32, to: u32) -> SlotRange {
+        SlotRange { shard, from, to }
     }
 
     fn move_to(entry: &mut Entry, number: u32, checkpoint: Checkpoint) {

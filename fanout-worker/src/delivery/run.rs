@@ -17,17 +17,18 @@
 //! A run is bounded in time, so that broadcasts of all sizes take turns and no queue message stays
 //! unsettled for long.
 
-use push_shared::{
+use push_index::IndexError;
+use push_model::{
     envelope::{Job, Unsaved},
-    index::{IndexError, Slice},
     ledger::{
         Advance, Advanced, Checkpoint, Claim, Counts, Earlier, FailReason, Leftover, Outcomes,
         PartitionState, PartitionView, Plan, RECALL_CHECK, leftover,
     },
     pace::Taker,
-    queue::Lane,
+    slots::SlotRange,
     time::UnixMillis,
 };
+use push_queue::Lane;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -139,7 +140,7 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
     /// Empty for named devices.
-    pub(crate) slices: &'a [Slice],
+    pub(crate) slices: &'a [SlotRange],
     /// Where it is worked on: at once, or in its turn.
     pub(crate) lane: Lane,
     /// What is left counts as unrecorded.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use push_shared::{
+use push_model::{
     device::Target,
     ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
@@ -136,7 +136,7 @@ pub(crate) fn sort(
 
 #[cfg(test)]
 mod tests {
-    use push_shared::device::TransportKind;
+    use push_model::device::TransportKind;
 
     use super::*;
 

@@ -4,13 +4,13 @@
 //! A push to named devices, and a broadcast that is small, is sent at once. A large broadcast is
 //! cut into partitions that go to the task lane as one task each, for all workers to share.
 
-use push_shared::{
+use push_model::{
     envelope::{Job, PartitionTask, Task, Work, encode_alone},
     ledger::{Claim, Earlier, Entry, Plan},
     message::Audience,
-    queue::Lane,
     time::UnixMillis,
 };
+use push_queue::Lane;
 use tokio::time::Instant;
 
 use super::{
@@ -189,7 +189,7 @@ impl OneJob<'_> {
         let publish = async || {
             let work = Work::Partition(first_task(number, (context.random)()));
             let task = Task { job: job.clone(), plan: Some(plan.clone()), work };
-            let envelope = task.encode().map_err(|_| push_shared::queue::QueueError::Closed)?;
+            let envelope = task.encode().map_err(|_| push_queue::QueueError::Closed)?;
             context.queue.publish(Lane::Tasks, envelope).await
         };
         Ok(context.waiting.for_publish(hold, publish).await?)
@@ -207,7 +207,7 @@ impl OneJob<'_> {
         }
         let publish = async || {
             let job = Job { nonce: (context.random)(), ..job.clone() };
-            let alone = encode_alone(&job).map_err(|_| push_shared::queue::QueueError::Closed)?;
+            let alone = encode_alone(&job).map_err(|_| push_queue::QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };
         Ok(context.waiting.for_publish(hold, publish).await?)

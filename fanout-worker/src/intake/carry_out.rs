@@ -4,11 +4,11 @@
 //! message that stood for it is acknowledged. Where the first step fails, the second is not done,
 //! and the queue delivers the message again.
 
-use push_shared::{
+use push_model::{
     envelope::{Job, PartitionTask, Task, Work},
     ledger::Plan,
-    queue::Lane,
 };
+use push_queue::Lane;
 use tracing::{debug, warn};
 
 use super::{
@@ -56,7 +56,7 @@ pub(super) async fn carry_out(
     let next = || continued(context, &task, &resume, attempt);
     let publish = async || {
         let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(next()) };
-        let envelope = task.encode().map_err(|_| push_shared::queue::QueueError::Closed)?;
+        let envelope = task.encode().map_err(|_| push_queue::QueueError::Closed)?;
         match delay {
             None => context.queue.publish(Lane::Tasks, envelope).await,
             Some(delay) => context.queue.publish_later(Lane::Tasks, envelope, delay).await,

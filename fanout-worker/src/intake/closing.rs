@@ -9,13 +9,13 @@
 //! as unrecorded.
 //!
 //! A push to named devices has no such message: it would cost more than the push. Its entry is
-//! *reported* as closed after a rest ([`push_shared::report`]).
+//! *reported* as closed after a rest ([`push_model::report`]).
 
-use push_shared::{
+use push_model::{
     envelope::{ClosingCheck, Job, PartitionTask, Task, Work},
     ledger::{Entry, Plan},
-    queue::{Lane, QueueError},
 };
+use push_queue::{Lane, QueueError};
 use tracing::warn;
 
 use crate::{

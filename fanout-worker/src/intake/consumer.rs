@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use push_shared::queue::{Lane, QueueError};
+use push_queue::{Lane, QueueError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{jobs, tasks};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use push_shared::time::UnixMillis;
+use push_model::time::UnixMillis;
 
 use crate::{control::retry::RetryPolicy, delivery::RunEnd};
 

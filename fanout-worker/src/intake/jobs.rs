@@ -12,10 +12,8 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use push_shared::{
-    envelope::{BadEnvelope, Job, decode_batch, encode_jobs},
-    queue::{Delivery, Lane},
-};
+use push_model::envelope::{BadEnvelope, Job, decode_batch, encode_jobs};
+use push_queue::{Delivery, Lane};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -146,7 +144,7 @@ async fn hand_on_undecided(
     let publish = async || {
         let mut jobs = jobs.clone();
         jobs.iter_mut().for_each(|job| rename_job(context, job, delivery.deliveries));
-        let envelope = encode_jobs(&jobs).map_err(|_| push_shared::queue::QueueError::Closed)?;
+        let envelope = encode_jobs(&jobs).map_err(|_| push_queue::QueueError::Closed)?;
         context.queue.publish(Lane::Jobs, envelope).await
     };
     Ok(context.waiting.for_publish(hold, publish).await?)

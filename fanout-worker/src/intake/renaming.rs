@@ -2,11 +2,11 @@
 //! the message that it replaces, which may be there as well.
 
 use bytes::Bytes;
-use push_shared::{
+use push_model::{
     envelope::{Job, Task, Work, decode_batch, encode_jobs},
     ledger::Earlier,
-    queue::{Delivery, Lane},
 };
+use push_queue::{Delivery, Lane};
 
 use crate::{context::Context, delivery::claim::remember};
 

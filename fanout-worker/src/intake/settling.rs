@@ -1,11 +1,10 @@
 //! Telling the queue what became of a message.
 
-use bytes::Bytes;
-use push_shared::{
-    envelope::BadEnvelope,
-    queue::{Delivery, Lane, MAX_DELIVERIES},
-};
 use std::time::Duration;
+
+use bytes::Bytes;
+use push_model::envelope::BadEnvelope;
+use push_queue::{Delivery, Lane, MAX_DELIVERIES};
 use tracing::{debug, error, info, warn};
 
 use super::renaming::renamed;

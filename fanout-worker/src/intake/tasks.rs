@@ -1,9 +1,7 @@
 //! The task lane: partitions of messages, a run at a time, and checks that broadcasts close.
 
-use push_shared::{
-    envelope::{PartitionTask, Task, Work},
-    queue::{Delivery, Lane},
-};
+use push_model::envelope::{PartitionTask, Task, Work};
+use push_queue::{Delivery, Lane};
 use tokio_util::sync::CancellationToken;
 
 use super::{

@@ -19,11 +19,11 @@ use futures::{
     future::join_all,
     stream::{self, BoxStream},
 };
-use push_shared::{
+use push_model::{
+    app::AppKey,
     device::{NoTarget, Target},
     envelope::Job,
     ids::ClientId,
-    index::AppKey,
     ledger::{Advanced, Claim, MessageStep, Opened, Outcomes, PartitionState, RECALL_CHECK},
     message::Audience,
 };

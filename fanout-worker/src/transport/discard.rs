@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_shared::{device::Target, time::UnixMillis};
+use push_model::{device::Target, time::UnixMillis};
 
 use super::{Outcome, Outgoing, Transport};
 

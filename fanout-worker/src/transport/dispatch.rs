@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future;
-use push_shared::{
+use push_model::{
     device::{Target, TransportKind},
     ledger::FailReason,
     time::UnixMillis,

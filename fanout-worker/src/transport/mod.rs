@@ -16,7 +16,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_shared::{
+use push_model::{
     device::Target,
     ids::{AppId, MessageId},
     ledger::{FailReason, RetryReason},

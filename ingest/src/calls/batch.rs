@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_shared::{
+use push_model::{
     envelope::write_job,
     ids::{AppId, MessageId},
     time::UnixMillis,

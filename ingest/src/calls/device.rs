@@ -4,12 +4,8 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_shared::{
-    device::DeviceDraft,
-    ids::ClientId,
-    index::{AppKey, PutRefused},
-    time::UnixMillis,
-};
+use push_index::PutRefused;
+use push_model::{app::AppKey, device::DeviceDraft, ids::ClientId, time::UnixMillis};
 use serde::Serialize;
 
 use super::{Calls, not_json};

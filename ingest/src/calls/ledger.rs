@@ -3,9 +3,9 @@
 //! Both also serve a message that waits in the queue and has no ledger entry yet: its id shows
 //! that it was accepted, and a recall leaves an entry for the worker that will begin it.
 
-use push_shared::{
+use push_index::{horizon, recall_everywhere};
+use push_model::{
     ids::{AppId, MessageId},
-    index::{horizon, recall_everywhere},
     ledger::RecallOutcome,
     report::Report,
     time::UnixMillis,

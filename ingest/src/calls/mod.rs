@@ -10,9 +10,9 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_shared::{
+use push_index::{Index, IndexError};
+use push_model::{
     ids::AppId,
-    index::{Index, IndexError},
     secret::{Secret, SecretHash},
     time::UnixMillis,
 };

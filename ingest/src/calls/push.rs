@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_shared::{
+use push_model::{
     envelope::encode_job,
     ids::{AppId, MessageId, Reach},
     time::UnixMillis,

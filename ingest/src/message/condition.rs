@@ -1,7 +1,7 @@
 //! Whom a push is for. Unknown fields are mistakes here: a misspelt name would widen the
 //! audience.
 
-use push_shared::{
+use push_model::{
     attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting, text::Text,
 };
 use serde::Deserialize;

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use push_shared::text::Text;
+use push_model::text::Text;
 use serde::{Deserialize, Deserializer, de};
 
 use super::illegal;

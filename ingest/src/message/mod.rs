@@ -12,7 +12,7 @@ mod read;
 
 use std::collections::BTreeMap;
 
-use push_shared::{
+use push_model::{
     ids::{AppId, MessageId, Reach},
     message::{Audience, Notification, Payload},
     text::Text,

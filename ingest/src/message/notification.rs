@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use push_shared::{message::Notification, text::Literal};
+use push_model::{message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 

@@ -1,7 +1,7 @@
 //! Every row of the table of request fields, as a valid push with one thing changed.
 
 use proptest::prelude::*;
-use push_shared::{attributes::Attribute, message::Audience, targeting::Targeting, text::Literal};
+use push_model::{attributes::Attribute, message::Audience, targeting::Targeting, text::Literal};
 use serde_json::{Value, json};
 
 use super::*;

@@ -4,7 +4,7 @@
 //! A bundle waits for its envelope, and is answered, as one push does. So a push among many costs
 //! no place in the line, no channel and no memory of its own.
 
-use push_shared::envelope::join_job;
+use push_model::envelope::join_job;
 
 use crate::settings::PublisherSettings;
 

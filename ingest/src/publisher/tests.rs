@@ -6,18 +6,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_shared::{
+use push_index::{Index, sqlite::SqliteIndex};
+use push_model::{
     app::App,
     envelope::encode_job,
     ids::MessageId,
-    index::{Index, sqlite::SqliteIndex},
     ledger::Retention,
     message::{Audience, Payload},
-    queue::{Consumer, DeadLetter, QueueError, SampleSize},
     secret::Secret,
-    settings::Mistakes,
     time::UnixMillis,
 };
+use push_queue::{Consumer, DeadLetter, QueueError, SampleSize};
+use push_service::settings::Mistakes;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -52,7 +52,7 @@ impl Scripted {
     /// How many jobs each message had.
     fn batches(&self) -> Vec<usize> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.iter().map(|e| push_shared::envelope::decode_batch(e).unwrap().len()).collect()
+        published.iter().map(|e| push_model::envelope::decode_batch(e).unwrap().len()).collect()
     }
 }
 

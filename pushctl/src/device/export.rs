@@ -2,7 +2,8 @@
 
 use std::io::{self, BufWriter, Write};
 
-use push_shared::index::{AppKey, Index};
+use push_index::Index;
+use push_model::app::AppKey;
 
 use crate::output::Output;
 

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use push_fanout_worker::transport::mqtt::{BadMqttUrl, MqttUrl};
-use push_shared::{
-    ids::{AppId, ClientId},
-    settings::duration,
-    shutdown,
-};
+use push_model::ids::{AppId, ClientId};
+use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_service::{settings::duration, shutdown};
 use serde_json::{Value, json};
 use tracing::debug;
 

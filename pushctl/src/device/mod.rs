@@ -9,10 +9,11 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use push_shared::{
+use push_index::{Index, Put};
+use push_model::{
+    app::AppKey,
     device::DeviceDraft,
     ids::{AppId, ClientId},
-    index::{AppKey, Index, Put},
     text::Text,
     time::UnixMillis,
 };

@@ -7,11 +7,11 @@
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use push_fanout_worker::transport::mqtt::{
+use push_model::ids::{AppId, ClientId};
+use push_mqtt::{
     MqttUrl,
     handshake::{self, ConnectError, Stream, Terms},
 };
-use push_shared::ids::{AppId, ClientId};
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
     types::{Publish, QoS},

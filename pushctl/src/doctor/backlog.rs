@@ -7,13 +7,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use push_shared::{
+use push_index::{Finding, Level};
+use push_model::{
     envelope::{BadEnvelope, Head, Task, decode_batch},
     ids::MessageId,
-    index::{Finding, Level},
-    queue::Lane,
     time::UnixMillis,
 };
+use push_queue::Lane;
 
 /// What some envelopes of a lane hold.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +138,7 @@ fn rounded(duration: Duration) -> indicatif::HumanDuration {
 mod tests {
     use std::sync::Arc;
 
-    use push_shared::{
+    use push_model::{
         envelope::{Job, PartitionTask, Work, encode_alone},
         message::Audience,
     };

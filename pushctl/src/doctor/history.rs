@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanDuration};
-use push_shared::{
-    index::{Finding, Level},
+use push_index::{Finding, Level};
+use push_model::{
     ledger::{History, Retention},
     time::UnixMillis,
 };

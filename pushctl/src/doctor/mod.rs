@@ -4,12 +4,9 @@ mod backlog;
 mod history;
 
 use anyhow::bail;
-use push_shared::{
-    index::{Finding, Index, Level},
-    ledger::Retention,
-    queue::{Lane, Queue, QueueError, SampleSize},
-    time::UnixMillis,
-};
+use push_index::{Finding, Index, Level};
+use push_model::{ledger::Retention, time::UnixMillis};
+use push_queue::{Lane, Queue, QueueError, SampleSize};
 
 use self::backlog::Sample;
 use crate::output::{Output, Table};

@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use push_shared::{
+use push_index::{Index, IndexError, horizon, recall_everywhere};
+use push_model::{
     ids::{AppId, MessageId},
-    index::{Index, IndexError, horizon, recall_everywhere},
     ledger::{Outcomes, RecallOutcome, Retention, State},
     report::Report,
     time::UnixMillis,

@@ -9,15 +9,14 @@ use std::{num::NonZeroU32, time::Duration};
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use push_fanout_worker::progress::Progress;
-use push_shared::{
+use push_index::{Index, horizon};
+use push_model::{
     ids::{AppId, MessageId, Origin},
-    index::{Index, horizon},
     ledger::{Entry, Horizon, Retention},
     report::{self, Report},
-    settings::duration,
-    shutdown,
     time::UnixMillis,
 };
+use push_service::{settings::duration, shutdown};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -277,9 +276,9 @@ fn update(entry: &Entry, progress: Option<Progress>, speed: &Speed) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use push_shared::{
-        index::Slice,
+    use push_model::{
         ledger::{Checkpoint, FailReason, Opened, Partition, PartitionState, Plan},
+        slots::SlotRange,
         time::UnixMillis,
     };
 
@@ -293,7 +292,7 @@ mod tests {
             expires_at: UnixMillis(1000),
             copy: 0,
             keep_until: UnixMillis(2000),
-            plan: Some(Plan { partitions: vec![vec![Slice { shard: 0, from: 0, to: 1000 }]] }),
+            plan: Some(Plan { partitions: vec![vec![SlotRange { shard: 0, from: 0, to: 1000 }]] }),
             claim: None,
             replaces: None,
         })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use push_shared::{ids::AppId, secret::Secret};
+use push_model::{ids::AppId, secret::Secret};
 use serde_json::Value;
 
 /// How long one exchange may take.

@@ -10,10 +10,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use push_shared::{
-    ids::AppId,
-    settings::{count, size},
-};
+use push_model::ids::AppId;
+use push_service::settings::{count, size};
 use serde_json::Value;
 
 pub(crate) use self::endpoint::Endpoint;

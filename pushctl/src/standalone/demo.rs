@@ -8,17 +8,17 @@ use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use push_fanout_worker::transport::mqtt::MqttUrl;
-use push_shared::{
-    app::App,
+use push_index::Index;
+use push_model::{
+    app::{App, AppKey},
     device::{Device, DeviceDraft},
     ids::{AppId, MessageId},
-    index::{AppKey, Index},
     message::Payload,
     secret::Secret,
     text::Literal,
     time::UnixMillis,
 };
+use push_mqtt::MqttUrl;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -221,7 +221,7 @@ async fn wait(
 }
 
 fn show(devices: &[Device], got: &[(String, Bytes)], out: Output) -> anyhow::Result<()> {
-    use push_shared::{attributes::Attribute, targeting::Targeting};
+    use push_model::{attributes::Attribute, targeting::Targeting};
 
     let targeting: Targeting = serde_json::from_str(TARGETING)?;
     let mut table = Table::new(&["DEVICE", "COUNTRY", "LANGUAGE", "BRAND", "VERSION", "RECEIVED"]);

@@ -17,12 +17,13 @@ use push_fanout_worker::{
     readiness::Ready,
     transport::{
         Discard,
-        mqtt::{MqttSettings, MqttTransport, MqttUrl},
+        mqtt::{MqttSettings, MqttTransport},
     },
 };
 use push_ingest::{IngestArgs, Settings as IngestSettings};
-use push_shared::{
-    device::TransportKind,
+use push_model::device::TransportKind;
+use push_mqtt::MqttUrl;
+use push_service::{
     engines::{EngineUrls, open_index, open_queue},
     settings::{Mistakes, address},
     shutdown,
@@ -134,7 +135,12 @@ pub async fn run(
     ingest_metrics.register(&mut registry);
     let ready = Arc::new(Ready::new(&dependencies));
     let ops_done = CancellationToken::new();
-    let serving = tokio::spawn(push_ops::serve(ops, Arc::new(registry), ready, ops_done.clone()));
+    let serving = tokio::spawn(push_service::operations::serve(
+        ops,
+        Arc::new(registry),
+        ready,
+        ops_done.clone(),
+    ));
 
     let shutdown = shutdown::on_signal();
     let address = reachable(http.local_addr()?);

@@ -1,8 +1,8 @@
 //! Apps.
 
-use push_shared::{
-    app::App,
-    index::{AppKey, Index, Put},
+use push_index::{Index, Put};
+use push_model::{
+    app::{App, AppKey},
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,

@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use push_shared::{
-    attributes::Attribute,
-    index::{
-        Devices, Index, IndexError, Level,
-        redis::{RedisIndex, RedisSettings},
-    },
-    targeting::Targeting,
+use push_index::{
+    Devices, Index, IndexError, Level,
+    redis::{RedisIndex, RedisSettings},
 };
+use push_model::{attributes::Attribute, targeting::Targeting};
 use push_tests::{
     eventually, namespace, redis_cluster_url,
     servers::{Redis, RedisCluster},

@@ -4,11 +4,8 @@
 use std::{slice::from_ref, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use push_shared::{
-    attributes::Attribute,
-    device::Device,
-    index::{Devices, Put, redis::RedisIndex},
-};
+use push_index::{Devices, Put, redis::RedisIndex};
+use push_model::{attributes::Attribute, device::Device};
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::aio::MultiplexedConnection;
 

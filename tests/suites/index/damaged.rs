@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_shared::{
-    app::App,
+use push_index::{Apps, Devices, IndexError, Ledger, LedgerBounds, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     device::NoTarget,
     ids::{ClientId, MessageId},
-    index::{AppKey, Apps, Devices, IndexError, Ledger, LedgerBounds, redis::RedisIndex},
     ledger::{Advance, Counts, Opened, Outcomes, PartitionState, Plan},
     secret::Secret,
     targeting::Targeting,
@@ -49,7 +49,7 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
     damage.query_async::<u64>(&mut redis).await.unwrap();
 
     let mut wanted = Targeting::everyone();
-    wanted.set(push_shared::attributes::Attribute::Country, vec!["CN".into()]);
+    wanted.set(push_model::attributes::Attribute::Country, vec!["CN".into()]);
     for targeting in [Targeting::everyone(), wanted] {
         let (mut found, mut unreadable, mut counted) = (0, 0, 0);
         for slice in index.extent(&key).await.unwrap() {

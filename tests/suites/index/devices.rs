@@ -3,11 +3,12 @@
 use std::slice::from_ref;
 
 use futures::future::join_all;
-use push_shared::{
+use push_index::{Index, MAX_DISTINCT_VALUES, Put, PutRefused};
+use push_model::{
+    app::AppKey,
     attributes::Attribute,
     device::{Device, DeviceDraft, NoTarget},
     ids::{AppId, ClientId},
-    index::{AppKey, Index, MAX_DISTINCT_VALUES, Put, PutRefused},
     targeting::Targeting,
     time::UnixMillis,
 };

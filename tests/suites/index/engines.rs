@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use push_shared::index::{
+use push_index::{
     Index,
     redis::{RedisIndex, RedisSettings},
     sqlite::{SqliteIndex, SqliteIndexSettings},

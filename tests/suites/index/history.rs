@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_shared::{
+use push_index::{Index, horizon, recall_everywhere};
+use push_model::{
     ids::{MessageId, Reach},
-    index::{Index, horizon, recall_everywhere},
     ledger::{
         Advance, Advanced, Checkpoint, Claim, Counts, Entry, Horizon, Leftover, Opened, Outcomes,
         PartitionState, Plan, RecallOutcome, Retention, RetryReason, Round,

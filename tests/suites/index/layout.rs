@@ -1,8 +1,8 @@
 //! Devices that another version of the program wrote: refused, never misread.
 
-use push_shared::{
-    app::App,
-    index::{AppKey, Apps, Devices, IndexError, redis::RedisIndex},
+use push_index::{Apps, Devices, IndexError, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     secret::Secret,
     targeting::Targeting,
 };

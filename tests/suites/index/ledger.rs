@@ -1,12 +1,13 @@
 //! The ledger of messages.
 
-use push_shared::{
+use push_index::Index;
+use push_model::{
     ids::{AppId, MessageId},
-    index::{Index, Slice},
     ledger::{
         Advance, Advanced, Ahead, Checkpoint, Claim, Counts, FailReason, Leftover, Opened,
         Outcomes, PartitionState, Plan, Recall, RecallOutcome, Retried, RetryReason, State,
     },
+    slots::SlotRange,
     time::UnixMillis,
 };
 
@@ -55,7 +56,7 @@ fn recall(at: UnixMillis) -> Recall {
 }
 
 fn partitions(count: u32) -> Plan {
-    let slice = |shard| Slice { shard, from: 0, to: 10 };
+    let slice = |shard| SlotRange { shard, from: 0, to: 10 };
     Plan { partitions: (0..count).map(|shard| vec![slice(shard), slice(shard + 1)]).collect() }
 }
 

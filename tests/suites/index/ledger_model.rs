@@ -3,13 +3,14 @@
 //! Engines keep an entry in several forms and change from one to the other. Whatever steps come in
 //! whatever order, what they say is what the model says.
 
-use push_shared::{
+use push_index::Index;
+use push_model::{
     ids::{ClientId, MessageId},
-    index::{Index, Slice},
     ledger::{
         Advance, Advanced, Ahead, Checkpoint, Claim, Counts, Entry, FailReason, Leftover, Opened,
         Outcomes, PartitionState, Plan, Recall, RecallOutcome, Retried, RetryReason,
     },
+    slots::SlotRange,
     time::UnixMillis,
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
@@ -73,7 +74,7 @@ impl Steps {
             true => MessageId::from_idempotency_key(&app(), 0, &random.random::<[u8; 8]>()),
             false => MessageId::issue(&app()),
         };
-        let slice = |shard| Slice { shard, from: 0, to: 10 };
+        let slice = |shard| SlotRange { shard, from: 0, to: 10 };
         let plan = match random.random_ratio(1, 4) {
             true => Plan { partitions: vec![vec![slice(0)], vec![slice(1)]] },
             false => Plan::named(),

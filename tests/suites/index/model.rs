@@ -11,11 +11,12 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use push_shared::{
+use push_index::{Index, Put};
+use push_model::{
+    app::AppKey,
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     ids::ClientId,
-    index::{AppKey, Index, Put},
     targeting::Targeting,
     time::UnixMillis,
 };

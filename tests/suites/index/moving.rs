@@ -3,11 +3,8 @@
 
 use std::slice::from_ref;
 
-use push_shared::{
-    attributes::Attribute,
-    device::Device,
-    index::{Devices, IndexError, Pacing, Put, redis::RedisIndex},
-};
+use push_index::{Devices, IndexError, Pacing, Put, redis::RedisIndex};
+use push_model::{attributes::Attribute, device::Device};
 use push_tests::{namespace, servers::RedisCluster};
 use redis::aio::MultiplexedConnection;
 

@@ -1,11 +1,11 @@
-//! Paces. What may be taken when is defined, and tested, in [`push_shared::pace`]; the engines
+//! Paces. What may be taken when is defined, and tested, in [`push_model::pace`]; the engines
 //! answer like the definition, in one step whoever else takes.
 
 use std::num::NonZeroU32;
 
-use push_shared::{
-    app::App,
-    index::{AppKey, Index, Pacing as _, redis::RedisIndex},
+use push_index::{Index, Pacing as _, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     pace::{PaidUntil, Take, Taken, Taker, most_at_once},
     secret::Secret,
     time::UnixMillis,

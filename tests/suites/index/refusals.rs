@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use push_shared::{
-    app::App,
+use push_index::{Apps, Devices, IndexError, Ledger, Pacing, Put, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     device::Device,
     ids::MessageId,
-    index::{AppKey, Apps, Devices, IndexError, Ledger, Pacing, Put, redis::RedisIndex},
     ledger::{
         Advance, Advanced, Checkpoint, Counts, Opened, Outcomes, PartitionState, Plan, Recall,
     },

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use push_shared::{
-    app::App,
+use push_index::{Devices, Index, IndexError, Put, PutRefused, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     device::Device,
-    index::{AppKey, Devices, Index, IndexError, Put, PutRefused, redis::RedisIndex},
     secret::Secret,
     time::UnixMillis,
 };

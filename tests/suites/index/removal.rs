@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use push_shared::{
-    app::App,
+use push_index::{Apps, Devices, Index, Put, PutRefused, REMOVED_APP_REFUSES, redis::RedisIndex};
+use push_model::{
+    app::{App, AppKey},
     attributes::Attribute,
     device::{Device, NoTarget},
-    index::{
-        AppKey, Apps, Devices, Index, Put, PutRefused, REMOVED_APP_REFUSES, Slice,
-        redis::RedisIndex,
-    },
     pace::{Take, Taker},
     secret::Secret,
+    slots::SlotRange,
     targeting::Targeting,
 };
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
@@ -104,7 +102,7 @@ pub(crate) async fn nothing_is_read_or_removed_with_the_key_of_a_removed_app(ind
     let old = create(index).await;
     let devices: Vec<_> = (0..200).map(|n| with_model(&format!("c{n}"), "m")).collect();
     register(index, &old, &devices).await;
-    let slices: Vec<Slice> = index.extent(&old).await.unwrap();
+    let slices: Vec<SlotRange> = index.extent(&old).await.unwrap();
     let new = remove_and_create(index).await;
     register(index, &new, &devices).await;
     let c0 = client("c0");

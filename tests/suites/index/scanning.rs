@@ -2,12 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use push_shared::{
-    attributes::Attribute,
-    index::{Index, Put, Slice},
-    targeting::Targeting,
-    time::UnixMillis,
-};
+use push_index::{Index, Put};
+use push_model::{attributes::Attribute, slots::SlotRange, targeting::Targeting, time::UnixMillis};
 
 use crate::devices::{NOW, client, device, key, scan_all};
 
@@ -53,7 +49,7 @@ pub(crate) async fn pages_cover_a_slice_once_and_in_order_whatever_their_size(in
             slice.from = next;
         }
     }
-    let by_id = |devices: &[push_shared::device::Device]| -> BTreeMap<_, _> {
+    let by_id = |devices: &[push_model::device::Device]| -> BTreeMap<_, _> {
         devices.iter().map(|device| (device.client_id.clone(), device.clone())).collect()
     };
     assert_eq!(listed.len(), devices.len());
@@ -61,10 +57,10 @@ pub(crate) async fn pages_cover_a_slice_once_and_in_order_whatever_their_size(in
 
     // Slices that are cut anywhere cover the same devices, each once.
     let mut cut = Vec::new();
-    for Slice { shard, from, to } in index.extent(&key()).await.unwrap() {
+    for SlotRange { shard, from, to } in index.extent(&key()).await.unwrap() {
         let middle = from + (to - from) / 3;
         for (from, to) in [(from, middle), (middle, to)] {
-            let slice = Slice { shard, from, to };
+            let slice = SlotRange { shard, from, to };
             let page = index.scan(&key(), slice, &third, NOW, 5000).await.unwrap();
             assert_eq!(page.next, None);
             cut.extend(page.items.iter().map(|target| target.client_id.to_string()));
@@ -80,7 +76,8 @@ pub(crate) async fn a_device_in_a_reused_slot_is_not_reached_by_an_earlier_messa
     let cn = |id: &str| device(id, &[("country", "CN")]);
     let early: Vec<_> = (0..300).map(|i| cn(&format!("early{i}"))).collect();
     index.put_devices(&key(), &early, NOW).await.unwrap();
-    let slots = |extent: &[Slice]| extent.iter().map(|slice| slice.to - slice.from).sum::<u32>();
+    let slots =
+        |extent: &[SlotRange]| extent.iter().map(|slice| slice.to - slice.from).sum::<u32>();
     let before = slots(&index.extent(&key()).await.unwrap());
     for device in &early[..200] {
         assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
@@ -216,12 +213,12 @@ pub(crate) async fn a_range_of_languages_reaches_values_that_came_later(index: &
 
 pub(crate) async fn a_slice_that_reaches_past_the_devices_ends(index: &dyn Index) {
     index.put_devices(&key(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
-    let slice = Slice { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
+    let slice = SlotRange { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
     for targeting in [Targeting::everyone(), wanted(Attribute::Country, &["CN"])] {
         let page = index.scan(&key(), slice, &targeting, NOW, 100).await.unwrap();
         assert_eq!((page.items.len(), page.next), (1, None));
         assert_eq!(index.count_matching(&key(), slice, &targeting, NOW).await.unwrap(), 1);
-        let past = Slice { from: slice.from + 1_000_000, ..slice };
+        let past = SlotRange { from: slice.from + 1_000_000, ..slice };
         let page = index.scan(&key(), past, &targeting, NOW, 100).await.unwrap();
         assert_eq!((page.items.len(), page.next), (0, None));
     }
@@ -230,7 +227,7 @@ pub(crate) async fn a_slice_that_reaches_past_the_devices_ends(index: &dyn Index
 pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index) {
     assert_eq!(index.extent(&key()).await.unwrap(), []);
     assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
-    let slice = Slice { shard: 0, from: 0, to: 100 };
+    let slice = SlotRange { shard: 0, from: 0, to: 100 };
     let page = index.scan(&key(), slice, &Targeting::everyone(), NOW, 10).await.unwrap();
     assert_eq!((page.items.len(), page.next), (0, None));
     let devices = index.list_devices(&key(), slice, 10).await.unwrap();

@@ -3,10 +3,8 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use push_shared::{
-    index::{IndexError, Pacing, redis::RedisIndex},
-    pace::{Take, Taker},
-};
+use push_index::{IndexError, Pacing, redis::RedisIndex};
+use push_model::pace::{Take, Taker};
 use push_tests::{
     eventually, namespace,
     servers::{Redis, RedisCluster},

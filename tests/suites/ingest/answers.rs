@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use push_shared::queue::Lane;
+use push_queue::Lane;
 use push_tests::eventually;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use push_shared::queue::Lane;
+use push_queue::Lane;
 use push_tests::{amqp_url, eventually, redis_url, servers::RabbitMq};
 use serde_json::json;
 

@@ -1,12 +1,12 @@
 //! The calls about devices and messages.
 
-use push_shared::{
+use push_model::{
     ids::MessageId,
-    index::Slice,
     ledger::{
         Advance, Checkpoint, Counts, FailReason, Opened, Outcomes, PartitionState, Plan, Retried,
         RetryReason,
     },
+    slots::SlotRange,
     time::UnixMillis,
 };
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         replaces: None,
     };
     service.index.open(&opened).await.unwrap();
-    let slices = vec![Slice { shard: 0, from: 0, to: 100 }];
+    let slices = vec![SlotRange { shard: 0, from: 0, to: 100 }];
     service.index.plan(&id, &Plan { partitions: vec![slices] }).await.unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
     outcomes.fail(FailReason::Gone);

@@ -3,23 +3,23 @@
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
+use push_index::{
+    Index,
+    redis::{RedisIndex, RedisSettings},
+};
 use push_ingest::{IngestArgs, RunError, Settings};
-use push_shared::{
+use push_model::{
     app::App,
     envelope::{Job, decode_batch},
-    index::{
-        Index,
-        redis::{RedisIndex, RedisSettings},
-    },
     ledger::Retention,
-    queue::{
-        Lane, Queue,
-        amqp::{AmqpQueue, AmqpSettings},
-    },
     secret::Secret,
-    settings::Mistakes,
     time::UnixMillis,
 };
+use push_queue::{
+    Lane, Queue,
+    amqp::{AmqpQueue, AmqpSettings},
+};
+use push_service::settings::Mistakes;
 use push_tests::{amqp_url, eventually, namespace, redis_url};
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;

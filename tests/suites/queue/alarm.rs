@@ -3,7 +3,7 @@
 use std::{future::ready, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use push_shared::queue::{
+use push_queue::{
     Lane, Queue, QueueError,
     amqp::{AmqpQueue, AmqpSettings},
 };

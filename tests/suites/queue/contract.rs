@@ -7,10 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use push_shared::{
-    queue::{DeadLetter, Lane, MAX_DELIVERIES, Queue, QueueError, SampleSize},
-    time::UnixMillis,
-};
+use push_model::time::UnixMillis;
+use push_queue::{DeadLetter, Lane, MAX_DELIVERIES, Queue, QueueError, SampleSize};
 use push_tests::eventually;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 

@@ -7,7 +7,7 @@ use lapin::{
     options::{QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
-use push_shared::queue::{Lane, Queue, QueueError};
+use push_queue::{Lane, Queue, QueueError};
 use push_tests::{amqp_url, eventually, free_port, namespace};
 use tokio::task::JoinSet;
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use push_shared::queue::{
+use push_queue::{
     Consumer, Lane, Queue, QueueError,
     amqp::{AmqpQueue, AmqpSettings, queue_names},
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use push_shared::queue::{
+use push_queue::{
     Consumer, Delivery, QueueError,
     amqp::{AmqpQueue, AmqpSettings},
 };

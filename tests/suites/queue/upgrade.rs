@@ -7,7 +7,7 @@ use lapin::{
     options::{QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
-use push_shared::queue::{Lane, Queue, QueueError};
+use push_queue::{Lane, Queue, QueueError};
 use push_tests::{eventually, namespace, servers::RabbitMq};
 
 use crate::tools::{DEADLINE, chain, connect, next_acked, payload};

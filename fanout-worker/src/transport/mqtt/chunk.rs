@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use push_shared::{device::Target, ids::AppId};
+use push_model::{device::Target, ids::AppId};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::expiry::Expiry;
@@ -116,7 +116,7 @@ mod tests {
     fn a_device_has_a_topic_of_its_own() {
         let target = Target {
             client_id: "c:1".parse().unwrap(),
-            transport: push_shared::device::TransportKind::Mqtt,
+            transport: push_model::device::TransportKind::Mqtt,
             token: None,
         };
         assert_eq!(topic(&"my.app".parse().unwrap(), &target), "push/my.app/c:1");

@@ -6,6 +6,7 @@
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use rmqtt_codec::v5::Connect;
+use push_mqtt::{MqttUrl, handshake::{self, ConnectError, Stream, Terms}};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -15,10 +16,8 @@ use tracing::{debug, info, warn};
 
 use super::{
     chunk::Chunk,
-    handshake::{self, ConnectError, Stream, Terms},
     session::{self, Bounds, SessionEnd},
     settings::MqttSettings,
-    url::MqttUrl,
 };
 
 /// Chunks that wait for a session to take them.

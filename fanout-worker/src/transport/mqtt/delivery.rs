@@ -5,7 +5,7 @@
 //! over another connection at once, while the other chunks go on. A device that was handed over
 //! is not sent to again here, whatever became of it.
 
-use push_shared::{device::Target, ledger::RetryReason, time::UnixMillis};
+use push_model::{device::Target, ledger::RetryReason, time::UnixMillis};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{

@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
 
-use push_shared::ledger::{FailReason, RetryReason};
+use push_model::ledger::{FailReason, RetryReason};
 use rmqtt_codec::v5::PublishAck;
 use slab::Slab;
 use tokio::time::Instant;

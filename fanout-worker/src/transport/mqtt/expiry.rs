@@ -1,6 +1,6 @@
 //! A message's lifetime by the monotonic clock, and as MQTT counts it.
 
-use push_shared::time::UnixMillis;
+use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
 use crate::transport::Lifetime;

@@ -35,7 +35,6 @@ mod connection;
 mod delivery;
 mod exchange;
 mod expiry;
-pub mod handshake;
 mod output;
 mod packet;
 mod pool;
@@ -43,19 +42,16 @@ mod session;
 mod settings;
 #[cfg(test)]
 mod tests;
-mod url;
 mod window;
 
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use push_shared::{device::Target, time::UnixMillis};
+use push_mqtt::MqttUrl;
+use push_model::{device::Target, time::UnixMillis};
 
+pub use self::settings::MqttSettings;
 use self::{delivery::Delivery, pool::Pool};
-pub use self::{
-    settings::MqttSettings,
-    url::{BadMqttUrl, MqttUrl},
-};
 use super::{Outcome, Outgoing, Transport};
 
 /// The MQTT transport. Its connections work in the background from the start.

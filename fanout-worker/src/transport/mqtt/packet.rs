@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use push_shared::ledger::{FailReason, RetryReason};
+use push_model::ledger::{FailReason, RetryReason};
 use rmqtt_codec::{
     types::{Publish, QoS},
     v5::{Packet, PublishAckReason, PublishProperties},

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use push_mqtt::MqttUrl;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, timeout_at},
@@ -15,7 +16,6 @@ use super::{
     chunk::Chunk,
     connection::{self, Connection},
     settings::MqttSettings,
-    url::MqttUrl,
 };
 
 /// Deliveries of at most this many devices take the connection that broadcasts leave free.

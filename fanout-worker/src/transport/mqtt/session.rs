@@ -12,6 +12,7 @@
 use std::{io, num::NonZeroU16, time::Duration};
 
 use bytes::BytesMut;
+use push_mqtt::handshake::Terms;
 use rmqtt_codec::{
     error::DecodeError,
     v5::{Codec, Disconnect, DisconnectReasonCode, Packet},
@@ -24,7 +25,7 @@ use tokio::{
 use tokio_util::{codec::Decoder as _, sync::CancellationToken};
 use tracing::debug;
 
-use super::{chunk::Chunk, exchange::Exchange, handshake::Terms, output::Output};
+use super::{chunk::Chunk, exchange::Exchange, output::Output};
 
 /// How much is read at once.
 const READ_CHUNK: usize = 16 * 1024;

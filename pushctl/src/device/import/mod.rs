@@ -25,12 +25,9 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use futures::future;
 use indicatif::ProgressBar;
-use push_shared::{
-    ids::ClientId,
-    index::{AppKey, Index, Put, PutRefused},
-    settings::size,
-    time::UnixMillis,
-};
+use push_index::{Index, Put, PutRefused};
+use push_model::{app::AppKey, ids::ClientId, time::UnixMillis};
+use push_service::settings::size;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -233,7 +230,7 @@ fn report(totals: &Totals, took: Duration, out: Output) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use push_shared::device::Device;
+    use push_model::device::Device;
 
     use super::*;
 
@@ -299,7 +296,7 @@ mod tests {
         let expected: Vec<Device> = lines
             .iter()
             .map(|line| {
-                let mut draft: push_shared::device::DeviceDraft<'_> =
+                let mut draft: push_model::device::DeviceDraft<'_> =
                     serde_json::from_str(line).unwrap();
                 let client = draft.client_id.take().unwrap().parse().unwrap();
                 draft.check(client).unwrap()

@@ -9,7 +9,7 @@
 
 use std::{collections::HashMap, fmt::Display, io, sync::Arc};
 
-use push_shared::{
+use push_model::{
     attributes::{Attribute, Attributes, BadValue},
     device::{Device, DeviceDraft, TransportKind},
     ids::{BadId, ClientId},

@@ -6,7 +6,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use push_shared::secret::Secret;
+use push_model::secret::Secret;
 
 use super::*;
 

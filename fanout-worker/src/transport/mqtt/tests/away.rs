@@ -2,6 +2,7 @@
 
 use std::{net::TcpListener, time::Duration};
 
+use push_mqtt::MqttUrl;
 use tokio::time::Instant;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::transport::{
     Lifetime, Outcome, Outgoing, Transport as _,
-    mqtt::{MqttSettings, MqttTransport, MqttUrl},
+    mqtt::{MqttSettings, MqttTransport},
 };
 
 /// Where no broker listens.

@@ -11,7 +11,7 @@ mod sharing;
 
 use std::time::Duration;
 
-use push_shared::{
+use push_model::{
     device::{Target, TransportKind},
     ids::MessageId,
     ledger::RetryReason,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use push_shared::ledger::{FailReason, RetryReason};
+use push_model::ledger::{FailReason, RetryReason};
 use rmqtt_codec::v5::PublishAckReason;
 
 use super::{

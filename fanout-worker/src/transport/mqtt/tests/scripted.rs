@@ -15,7 +15,7 @@ use rmqtt_codec::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{codec::Framed, task::AbortOnDropHandle};
 
-use crate::transport::mqtt::MqttUrl;
+use push_mqtt::MqttUrl;
 
 /// What the broker does with a PUBLISH.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::{num::NonZeroU16, ops::Range, time::Duration};
 
 use bytes::BytesMut;
 use futures::{SinkExt as _, StreamExt as _};
-use push_shared::ledger::RetryReason;
+use push_mqtt::handshake::Terms;
+use push_model::ledger::RetryReason;
 use rmqtt_codec::v5::{Codec, Packet, PublishAck};
 use tokio::{
     io::DuplexStream,
@@ -20,7 +21,6 @@ use crate::transport::{
     mqtt::{
         chunk::{Answers, Chunk},
         expiry::Expiry,
-        handshake::Terms,
         session::{self, Bounds, SessionEnd},
     },
 };

@@ -1,0 +1,137 @@
+//! Apps: one hash of JSON. They are few, read rarely (every program caches them) and listed
+//! whole.
+//!
+//! Beside the record of an app the hash counts how many apps of its name were removed, for ever:
+//! that number is the generation of the next one, and part of every other key of it
+//! ([`super::keys`]). What an app leaves behind closes: its shards and dictionaries refuse
+//! registrations for [`REMOVED_APP_REFUSES`], because other programs may still hold its record.
+
+use async_trait::async_trait;
+
+use push_model::{
+    app::{App, AppKey},
+    attributes::Attribute,
+    ids::AppId,
+};
+
+use super::{RedisIndex, layout::SHARDS, reply};
+use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
+
+/// How many chunks and buckets of a shard one step of a removal may take away.
+const REMOVE_STEP: usize = 500;
+
+/// Before an app id, the field that counts its removals. No app id begins with it.
+const REMOVED: char = '@';
+
+/// How often the creation of an app follows a generation that was counted meanwhile.
+const CREATE_TRIES: usize = 3;
+
+fn write(app: &App) -> Result<String, IndexError> {
+    serde_json::to_string(app).map_err(|error| IndexError::Corrupt(error.to_string()))
+}
+
+fn read(json: &str) -> Result<App, IndexError> {
+    serde_json::from_str(json).map_err(|error| IndexError::Corrupt(format!("an app: {error}")))
+}
+
+fn wrong_generation() -> IndexError {
+    IndexError::Corrupt("a count of removed apps".to_owned())
+}
+
+impl RedisIndex {
+    /// Removes the devices of one shard, step by step: a step that failed is simply done again.
+    async fn remove_shard(&self, app: &AppKey, shard: u32) -> Result<(), IndexError> {
+        let keys = self.keys.shard(app, shard);
+        loop {
+            let mut step = self.scripts.drop.call(&[keys.base()]);
+            step.arg(REMOVE_STEP).arg(REMOVED_APP_REFUSES.as_secs());
+            if reply::number(step.run(&self.bulk).await?)? == Some(1) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// From here on no value gets a code.
+    async fn close_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
+        let mut close = redis::cmd("SET");
+        close.arg(self.keys.removed(app)).arg(1).arg("EX").arg(REMOVED_APP_REFUSES.as_secs());
+        self.quick.command(&close).await?;
+        Ok(())
+    }
+
+    /// Lets the dictionaries go, but not at once: a scan that has read a device may yet look up
+    /// what its codes mean.
+    async fn forget_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
+        for attribute in Attribute::ALL {
+            let list = self.keys.dictionary_list(app, attribute);
+            for key in [list, self.keys.dictionary_set(app, attribute)] {
+                let mut forget = redis::cmd("EXPIRE");
+                forget.arg(key).arg(REMOVED_APP_REFUSES.as_secs());
+                self.quick.command(&forget).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Apps for RedisIndex {
+    async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
+        let mut app = App { generation: 0, ..app.clone() };
+        for _ in 0..CREATE_TRIES {
+            let mut create = self.scripts.create_app.call(&[&self.keys.apps()]);
+            create.arg(app.app_id.as_str()).arg(app.generation).arg(write(&app)?);
+            app.generation = match reply::text(create.run(&self.quick).await?)?.as_str() {
+                "created" => return Ok(true),
+                "exists" => return Ok(false),
+                generation => generation.parse().map_err(|_| wrong_generation())?,
+            };
+        }
+        Err(IndexError::Refused("apps of this name come and go at this moment".into()))
+    }
+
+    async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
+        let mut update = self.scripts.update_app.call(&[&self.keys.apps()]);
+        update.arg(app.app_id.as_str()).arg(app.generation).arg(write(app)?);
+        Ok(reply::number(update.run(&self.quick).await?)? == Some(1))
+    }
+
+    async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
+        let mut get = redis::cmd("HGET");
+        get.arg(self.keys.apps()).arg(app.as_str());
+        match self.quick.read(&get).await? {
+            redis::Value::Nil => Ok(None),
+            json => read(&reply::text(json)?).map(Some),
+        }
+    }
+
+    async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        let mut get = redis::cmd("HGETALL");
+        get.arg(self.keys.apps());
+        let fields = reply::fields(self.quick.read(&get).await?)?;
+        let records = fields.iter().filter(|(field, _)| !field.starts_with(REMOVED));
+        let mut apps: Vec<App> = records.map(|(_, json)| read(json)).collect::<Result<_, _>>()?;
+        apps.sort_unstable_by(|a, b| a.app_id.cmp(&b.app_id));
+        Ok(apps)
+    }
+
+    async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
+        let Some(mut record) = self.app(app).await? else { return Ok(false) };
+        let key = AppKey::from(&record);
+        record.disabled = true;
+        if !self.update_app(&record).await? {
+            // Another removal has just finished.
+            return Ok(false);
+        }
+        self.close_dictionaries(&key).await?;
+        for shard in 0..SHARDS {
+            self.remove_shard(&key, shard).await?;
+        }
+        self.forget_dictionaries(&key).await?;
+        // Once more, because that may have taken long.
+        self.close_dictionaries(&key).await?;
+        let mut remove = self.scripts.remove_app.call(&[&self.keys.apps()]);
+        remove.arg(app.as_str()).arg(key.generation).arg(key.generation.saturating_add(1));
+        Ok(reply::number(remove.run(&self.quick).await?)? == Some(1))
+    }
+}

@@ -1,0 +1,189 @@
+//! What `pushctl doctor` says of a Redis: settings that cost safety, versions, and its clock.
+
+use std::{collections::HashMap, time::Duration};
+
+use push_model::time::UnixMillis;
+
+use super::{link::Link, reply};
+use crate::{Finding, IndexError, Level};
+
+/// The oldest release whose scripts and commands suffice.
+const MIN_VERSION: (u32, u32) = (6, 2);
+
+/// How far clocks may differ: what a worker allows for unless it is told otherwise
+/// (`--clock-allowance`).
+const CLOCK_ALLOWANCE: Duration = Duration::from_secs(1);
+
+/// The lines `name:value` of INFO and CLUSTER INFO.
+type Info = HashMap<String, String>;
+
+pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
+    let mut findings = Vec::new();
+    for (node, info) in infos(link, &redis::cmd("INFO")).await? {
+        findings.extend([version(&node, &info), persistence(&node, &info)]);
+    }
+    for (node, settings) in settings(link, "maxmemory-policy").await {
+        findings.push(eviction(&node, settings.get("maxmemory-policy").map(String::as_str)));
+    }
+    if link.is_cluster() {
+        for (node, info) in infos(link, redis::cmd("CLUSTER").arg("INFO")).await? {
+            findings.push(cluster(&node, &info));
+        }
+    }
+    let asked = UnixMillis::now();
+    let answers = link.each_node(&redis::cmd("TIME")).await?;
+    let answered = UnixMillis::now();
+    for (node, time) in answers {
+        findings.push(clock(&node, unix_millis(time)?, asked, answered));
+    }
+    Ok(findings)
+}
+
+/// What TIME answers: seconds, and microseconds of the second.
+fn unix_millis(value: redis::Value) -> Result<UnixMillis, IndexError> {
+    let mut parts = reply::list(value)?.into_iter().map(reply::number);
+    let mut next = || parts.next().transpose().map(|part| part.flatten().unwrap_or_default());
+    let (seconds, micros) = (next()?, next()?);
+    Ok(UnixMillis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
+}
+
+/// Compares a clock with that of this machine, which was read before and after: only what the time
+/// of the answer does not explain is a difference.
+fn clock(node: &str, theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding {
+    const SUBJECT: &str = "redis clock";
+    let (ahead, behind) = (theirs.since(answered), asked.since(theirs));
+    let (differs, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    if differs.is_zero() {
+        let within = answered.since(asked).as_millis();
+        return finding(Level::Ok, SUBJECT, node, format!("this machine's, within {within} ms"));
+    }
+    let detail = format!("{} ms {which} this machine's", differs.as_millis());
+    if differs < CLOCK_ALLOWANCE {
+        return finding(Level::Ok, SUBJECT, node, detail);
+    }
+    let detail = format!("{detail}: broadcasts may miss new devices; synchronise both (NTP)");
+    finding(Level::Warning, SUBJECT, node, detail)
+}
+
+async fn infos(link: &Link, cmd: &redis::Cmd) -> Result<Vec<(String, Info)>, IndexError> {
+    let answers = link.each_node(cmd).await?;
+    answers.into_iter().map(|(node, value)| Ok((node, info(&reply::text(value)?)))).collect()
+}
+
+fn info(text: &str) -> Info {
+    let line = |line: &str| {
+        let (name, value) = line.trim_end().split_once(':')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What CONFIG GET says; nothing where it is not allowed, as with many providers.
+async fn settings(link: &Link, pattern: &str) -> Vec<(String, Info)> {
+    match link.each_node(redis::cmd("CONFIG").arg("GET").arg(pattern)).await {
+        Ok(answers) => answers
+            .into_iter()
+            .map(|(node, value)| {
+                (node, reply::fields(value).unwrap_or_default().into_iter().collect())
+            })
+            .collect(),
+        Err(_) => vec![(String::new(), Info::new())],
+    }
+}
+
+fn finding(level: Level, subject: &str, node: &str, detail: String) -> Finding {
+    let detail = if node.is_empty() { detail } else { format!("{node}: {detail}") };
+    Finding { level, subject: subject.to_owned(), detail }
+}
+
+fn version(node: &str, info: &Info) -> Finding {
+    let text = info.get("redis_version").map_or("", String::as_str);
+    let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let (major, minor) = MIN_VERSION;
+    if version >= MIN_VERSION {
+        finding(Level::Ok, "redis version", node, text.to_owned())
+    } else {
+        let detail = format!("{text} is too old: use {major}.{minor} or later");
+        finding(Level::Error, "redis version", node, detail)
+    }
+}
+
+fn persistence(node: &str, info: &Info) -> Finding {
+    const SUBJECT: &str = "appendonly";
+    if info.get("aof_enabled").is_some_and(|on| on == "1") {
+        finding(Level::Ok, SUBJECT, node, "on".to_owned())
+    } else {
+        let detail = "off: a crash loses what came after the last snapshot, registrations and \
+                      checkpoints included; set `appendonly yes`";
+        finding(Level::Warning, SUBJECT, node, detail.to_owned())
+    }
+}
+
+fn eviction(node: &str, policy: Option<&str>) -> Finding {
+    const SUBJECT: &str = "maxmemory-policy";
+    match policy {
+        Some("noeviction") => finding(Level::Ok, SUBJECT, node, "noeviction".to_owned()),
+        Some(policy) => {
+            let detail = format!(
+                "{policy}: a full Redis would drop devices and apps without a word; set \
+                 `maxmemory-policy noeviction`"
+            );
+            finding(Level::Error, SUBJECT, node, detail)
+        }
+        None => {
+            let detail = "cannot be read here: make sure that it is noeviction";
+            finding(Level::Warning, SUBJECT, node, detail.to_owned())
+        }
+    }
+}
+
+fn cluster(node: &str, info: &Info) -> Finding {
+    const SUBJECT: &str = "cluster state";
+    match info.get("cluster_state").map(String::as_str) {
+        Some("ok") => finding(Level::Ok, SUBJECT, node, "ok".to_owned()),
+        state => {
+            let state = state.unwrap_or("unknown");
+            let detail = format!("{state}: slots are not served; see `redis-cli --cluster check`");
+            finding(Level::Error, SUBJECT, node, detail)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redis_that_may_drop_devices_is_an_error() {
+        assert_eq!(eviction("", Some("noeviction")).level, Level::Ok);
+        assert_eq!(eviction("", Some("allkeys-lru")).level, Level::Error);
+        assert_eq!(eviction("", None).level, Level::Warning);
+    }
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        let of = |text: &str| version("", &info(&format!("redis_version:{text}\r\n"))).level;
+        assert_eq!([of("6.2.0"), of("7.0.15"), of("10.0.0")], [Level::Ok; 3]);
+        assert_eq!([of("6.0.16"), of("5.0"), of("")], [Level::Error; 3]);
+    }
+
+    #[test]
+    fn a_clock_differs_by_what_the_time_of_the_answer_does_not_explain() {
+        let of = |theirs| clock("", UnixMillis(theirs), UnixMillis(5_000), UnixMillis(5_020));
+        assert_eq!(of(5_010).detail, "this machine's, within 20 ms");
+        assert_eq!(
+            (of(5_120).level, of(5_120).detail.as_str()),
+            (Level::Ok, "100 ms ahead of this machine's")
+        );
+        assert_eq!((of(6_020).level, of(4_000).level), (Level::Warning, Level::Warning));
+        assert!(of(4_000).detail.starts_with("1000 ms behind this machine's: "));
+    }
+
+    #[test]
+    fn a_finding_of_a_cluster_names_its_node() {
+        let found = cluster("host:7000", &info("cluster_state:fail\r\n"));
+        assert_eq!(found.level, Level::Error);
+        assert!(found.detail.starts_with("host:7000: fail"), "{}", found.detail);
+    }
+}

@@ -1,0 +1,123 @@
+//! Apps, as JSON records.
+
+use async_trait::async_trait;
+use push_model::{app::App, ids::AppId};
+use push_sqlite::StoreError;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    SqliteIndex,
+    schema::{execute, generation},
+};
+use crate::{Apps, IndexError};
+
+/// How many rows of a removed app are deleted in one transaction.
+const REMOVE_STEP: i64 = 5000;
+
+fn write(app: &App) -> Result<String, StoreError> {
+    serde_json::to_string(app).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
+}
+
+fn read(json: &str) -> Result<App, StoreError> {
+    serde_json::from_str(json).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
+}
+
+/// Deletes some rows of an app that was removed. False when there is nothing left to delete.
+fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
+    let removed: Option<i64> = sql
+        .prepare_cached("SELECT id FROM app WHERE namespace IS NULL LIMIT 1")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(app) = removed else { return Ok(false) };
+    let mut deleted = 0;
+    for statement in [
+        "DELETE FROM device WHERE app = ?1 AND slot IN
+            (SELECT slot FROM device WHERE app = ?1 ORDER BY slot LIMIT ?2)",
+        "DELETE FROM free_slot WHERE app = ?1 AND slot IN
+            (SELECT slot FROM free_slot WHERE app = ?1 ORDER BY slot LIMIT ?2)",
+        "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
+            (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
+    ] {
+        deleted += execute(sql, statement, [app, REMOVE_STEP])?;
+    }
+    if deleted == 0 {
+        execute(sql, "DELETE FROM app WHERE id = ?1", [app])?;
+    }
+    Ok(true)
+}
+
+#[async_trait]
+impl Apps for SqliteIndex {
+    async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
+        let (namespace, mut app) = (self.namespace(), app.clone());
+        let create = "INSERT INTO app (namespace, name, generation, record) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT (namespace, name) DO UPDATE SET record = excluded.record
+            WHERE record IS NULL";
+        let create = move |sql: &Connection| {
+            app.generation = generation(sql, &namespace, &app.app_id)?;
+            let number = app.generation.cast_signed();
+            let with = params![namespace, app.app_id.as_str(), number, write(&app)?];
+            execute(sql, create, with)
+        };
+        Ok(self.database.write(create).await? > 0)
+    }
+
+    async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
+        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
+        let number = app.generation.cast_signed();
+        let update = "UPDATE app SET record = ?4
+            WHERE namespace = ?1 AND name = ?2 AND generation = ?3 AND record IS NOT NULL";
+        let update = move |sql: &Connection| {
+            execute(sql, update, params![namespace, name.as_str(), number, record])
+        };
+        Ok(self.database.write(update).await? > 0)
+    }
+
+    async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
+        let (namespace, name) = (self.namespace(), app.clone());
+        let find = move |sql: &Connection| {
+            let json: Option<String> = sql
+                .prepare_cached(
+                    "SELECT record FROM app
+                    WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL",
+                )?
+                .query_row([&*namespace, name.as_str()], |row| row.get(0))
+                .optional()?;
+            json.as_deref().map(read).transpose()
+        };
+        Ok(self.database.read(find).await?)
+    }
+
+    async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        let namespace = self.namespace();
+        let list = move |sql: &Connection| {
+            let mut statement = sql.prepare_cached(
+                "SELECT record FROM app WHERE namespace = ?1 AND record IS NOT NULL ORDER BY name",
+            )?;
+            let records = statement.query_map([&*namespace], |row| row.get::<_, String>(0))?;
+            records.map(|json| read(&json?)).collect()
+        };
+        Ok(self.database.read(list).await?)
+    }
+
+    async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
+        let (namespace, name) = (self.namespace(), app.clone());
+        // From here on the app and its devices are not found any more, registrations for it are
+        // refused, and an app that is created with this id begins anew.
+        let remove = "UPDATE app SET namespace = NULL, record = NULL
+            WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
+        let count = "INSERT INTO removed_app (namespace, name, count) VALUES (?1, ?2, 1)
+            ON CONFLICT (namespace, name) DO UPDATE SET count = count + 1";
+        let remove = move |sql: &Connection| {
+            let removed = execute(sql, remove, [&*namespace, name.as_str()])?;
+            if removed > 0 {
+                execute(sql, count, [&*namespace, name.as_str()])?;
+            }
+            Ok(removed)
+        };
+        let count = self.database.write(remove).await?;
+        // Also goes on with a removal that was interrupted.
+        while self.database.write(delete_some).await? {}
+        Ok(count > 0)
+    }
+}

@@ -1,0 +1,306 @@
+//! The tables of an index file.
+//!
+//! A device lives in a *slot* of its app, and slots are what a broadcast is cut by. A slot that
+//! is freed goes onto the free list and is used again before a new one is made, so an app uses
+//! as many slots as it had devices at once, however often they come and go. A message does not
+//! reach a device that moved into a slot after it was accepted: `born` is compared.
+//!
+//! The ledger's tables are explained beside the code that uses them ([`super::ledger`]).
+//!
+//! Attribute values are replaced by codes from a dictionary per app and attribute. A code keeps
+//! its meaning for as long as the app exists.
+
+use push_model::{app::AppKey, ids::AppId};
+use push_sqlite::{Schema, StoreError};
+use rusqlite::{Connection, OptionalExtension, Params, params};
+
+pub(super) const SCHEMA: Schema = Schema {
+    purpose: "push index",
+    application_id: 0x5055_5349, // "PUSI"
+    migrations: &[
+        "
+        CREATE TABLE app (
+            -- Never used twice, so that a new app cannot inherit a removed one's devices.
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            -- NULL: the app was removed, and what it had is being deleted.
+            namespace TEXT,
+            name TEXT NOT NULL,
+            -- NULL: nobody has created the app, but it has devices.
+            record TEXT,
+            devices INTEGER NOT NULL DEFAULT 0,
+            slots INTEGER NOT NULL DEFAULT 0,
+            UNIQUE (namespace, name)
+        ) STRICT;
+        CREATE TABLE word (
+            app INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            code INTEGER NOT NULL,
+            value TEXT NOT NULL,
+            PRIMARY KEY (app, attribute, code)
+        ) STRICT, WITHOUT ROWID;
+        CREATE UNIQUE INDEX word_value ON word (app, attribute, value);
+        CREATE TABLE device (
+            app INTEGER NOT NULL,
+            slot INTEGER NOT NULL,
+            client TEXT NOT NULL,
+            born INTEGER NOT NULL,
+            transport INTEGER NOT NULL,
+            token TEXT,
+            country INTEGER,
+            language INTEGER,
+            brand INTEGER,
+            model INTEGER,
+            os_version INTEGER,
+            app_version INTEGER,
+            PRIMARY KEY (app, slot)
+        ) STRICT, WITHOUT ROWID;
+        CREATE UNIQUE INDEX device_client ON device (app, client);
+        CREATE TABLE free_slot (
+            app INTEGER NOT NULL,
+            slot INTEGER NOT NULL,
+            PRIMARY KEY (app, slot)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE message (
+            row INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL,
+            id BLOB NOT NULL,
+            app TEXT NOT NULL,
+            accepted_at INTEGER NOT NULL,
+            expires_at INTEGER NOT NULL,
+            copy INTEGER NOT NULL,
+            keep_until INTEGER NOT NULL,
+            recalled_at INTEGER,
+            plan TEXT,
+            targeted INTEGER NOT NULL DEFAULT 0,
+            outcomes TEXT NOT NULL,
+            UNIQUE (namespace, id)
+        ) STRICT;
+        CREATE INDEX message_keep_until ON message (keep_until);
+        CREATE TABLE checkpoint (
+            message INTEGER NOT NULL,
+            strand TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            PRIMARY KEY (message, strand)
+        ) STRICT, WITHOUT ROWID;
+    ",
+        "
+        CREATE TABLE message_2 (
+            row INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL,
+            id BLOB NOT NULL,
+            app TEXT NOT NULL,
+            accepted_at INTEGER NOT NULL,
+            -- These two are NULL until a worker begins a message that was recalled before.
+            expires_at INTEGER,
+            copy INTEGER,
+            keep_until INTEGER NOT NULL,
+            recalled_at INTEGER,
+            plan TEXT,
+            targeted INTEGER NOT NULL DEFAULT 0,
+            outcomes TEXT NOT NULL,
+            retried TEXT NOT NULL DEFAULT '{}',
+            UNIQUE (namespace, id)
+        ) STRICT;
+        INSERT INTO message_2 (row, namespace, id, app, accepted_at, expires_at, copy, keep_until,
+                recalled_at, plan, targeted, outcomes)
+            SELECT row, namespace, id, app, accepted_at, expires_at, copy, keep_until,
+                recalled_at, plan, targeted, outcomes FROM message;
+        DROP TABLE message;
+        ALTER TABLE message_2 RENAME TO message;
+        CREATE INDEX message_keep_until ON message (keep_until);
+    ",
+        // Microseconds since 1970.
+        "ALTER TABLE app ADD COLUMN paid_until INTEGER NOT NULL DEFAULT 0;",
+        // A checkpoint was a slice and an offset in one number, or all bits set at the end.
+        "
+        CREATE TABLE partition (
+            message INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            leftovers TEXT NOT NULL,
+            PRIMARY KEY (message, number)
+        ) STRICT, WITHOUT ROWID;
+        INSERT INTO partition (message, number, state, leftovers)
+            SELECT message, CAST(strand AS INTEGER),
+                iif(position = -1, 'end',
+                    '- 0 ' || (position >> 32) || '.' || (position & 4294967295)), '[]'
+            FROM checkpoint WHERE strand NOT LIKE 'retry-%';
+        DROP TABLE checkpoint;
+    ",
+        "
+        ALTER TABLE app ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+        -- How many apps of a name were removed: the generation of the next one.
+        CREATE TABLE removed_app (
+            namespace TEXT NOT NULL,
+            name TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            PRIMARY KEY (namespace, name)
+        ) STRICT, WITHOUT ROWID;
+    ",
+        // The ledger in three forms: see the modules of `ledger`. A cost is what an entry takes in the
+        // file, about, with its part of pages that are not full; it was measured.
+        "
+        CREATE TABLE ledger (
+            space INTEGER PRIMARY KEY,
+            namespace TEXT NOT NULL UNIQUE,
+            -- The costs of its entries; kept by triggers.
+            bytes INTEGER NOT NULL DEFAULT 0,
+            -- As of the last round of keeping it within its bound; NULL before the first.
+            measured_at INTEGER,
+            measured INTEGER,
+            bound INTEGER,
+            oldest INTEGER,
+            -- Of what was forgotten to keep the bound: how many entries, and up to when accepted.
+            forgotten INTEGER NOT NULL DEFAULT 0,
+            forgotten_until INTEGER,
+            -- The begun entry that the last round looked at last.
+            hand BLOB
+        ) STRICT;
+        -- Apps that have or had records, by number.
+        CREATE TABLE ledger_app (
+            number INTEGER PRIMARY KEY,
+            name TEXT NOT NULL UNIQUE
+        ) STRICT;
+
+        -- Entries that are open and fit into a record.
+        CREATE TABLE begun (
+            space INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 24) * 107 / 100),
+            PRIMARY KEY (space, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Entries that are closed, of ids that were issued: these sort by time.
+        CREATE TABLE finished (
+            space INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 24) * 107 / 100),
+            PRIMARY KEY (space, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Entries that are closed, of ids that were derived, in the order in which they were closed.
+        CREATE TABLE finished_derived (
+            space INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS (length(record) + 62),
+            PRIMARY KEY (space, number),
+            UNIQUE (space, id)
+        ) STRICT, WITHOUT ROWID;
+
+        -- Whether every partition is worked off and no device is pending.
+        ALTER TABLE message ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE message ADD COLUMN cost INTEGER AS (
+            200 + 5 * length(namespace) + length(app) + coalesce(length(plan), 0)
+            + length(outcomes) + length(retried));
+        ALTER TABLE partition ADD COLUMN cost INTEGER AS (
+            12 + length(state) + length(leftovers));
+        UPDATE message SET closed = 1
+            WHERE CASE WHEN json_valid(plan) AND json_valid(outcomes) THEN
+                targeted = outcomes ->> '$.sent' + outcomes ->> '$.expired'
+                    + outcomes ->> '$.recalled'
+                    + (SELECT coalesce(sum(value), 0) FROM json_each(outcomes, '$.failed'))
+                AND json_array_length(plan, '$.strands') = (
+                    SELECT count(*) FROM partition
+                    WHERE message = row AND state = 'end'
+                        AND number < json_array_length(plan, '$.strands'))
+                END;
+        CREATE INDEX message_closed ON message (namespace, accepted_at) WHERE closed = 1;
+        CREATE INDEX message_open ON message (namespace, expires_at) WHERE closed = 0;
+        INSERT INTO ledger (namespace, bytes)
+            SELECT namespace, sum(cost + (
+                SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row))
+            FROM message GROUP BY namespace;
+
+        CREATE TRIGGER begun_added AFTER INSERT ON begun BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER begun_removed AFTER DELETE ON begun BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER finished_added AFTER INSERT ON finished BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER finished_removed AFTER DELETE ON finished BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER finished_derived_added AFTER INSERT ON finished_derived BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE space = NEW.space;
+        END;
+        CREATE TRIGGER finished_derived_removed AFTER DELETE ON finished_derived BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE space = OLD.space;
+        END;
+        CREATE TRIGGER message_added AFTER INSERT ON message BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost WHERE namespace = NEW.namespace;
+        END;
+        CREATE TRIGGER message_changed AFTER UPDATE ON message
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost - OLD.cost
+                WHERE namespace = NEW.namespace;
+        END;
+        CREATE TRIGGER message_removed AFTER DELETE ON message BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost WHERE namespace = OLD.namespace;
+        END;
+        CREATE TRIGGER partition_added AFTER INSERT ON partition BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_changed AFTER UPDATE ON partition
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger SET bytes = bytes + NEW.cost - OLD.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_removed AFTER DELETE ON partition BEGIN
+            UPDATE ledger SET bytes = bytes - OLD.cost
+                WHERE namespace = (SELECT namespace FROM message WHERE row = OLD.message);
+        END;
+    ",
+    ],
+};
+
+/// The number of this namespace's ledger, if it has one.
+pub(super) fn space(sql: &Connection, namespace: &str) -> Result<Option<i64>, StoreError> {
+    let find = "SELECT space FROM ledger WHERE namespace = ?1";
+    Ok(sql.prepare_cached(find)?.query_row([namespace], |row| row.get(0)).optional()?)
+}
+
+/// The number of this namespace's ledger, which is begun if need be.
+pub(super) fn make_space(sql: &Connection, namespace: &str) -> Result<i64, StoreError> {
+    execute(sql, "INSERT OR IGNORE INTO ledger (namespace) VALUES (?1)", [namespace])?;
+    let missing = || StoreError::Unreadable(format!("the file has no ledger of {namespace}"));
+    space(sql, namespace)?.ok_or_else(missing)
+}
+
+/// Runs a statement that is kept prepared; how many rows it changed.
+pub(super) fn execute(
+    sql: &Connection,
+    statement: &str,
+    with: impl Params,
+) -> Result<usize, StoreError> {
+    Ok(sql.prepare_cached(statement)?.execute(with)?)
+}
+
+/// The row of an app that exists or has devices.
+pub(super) fn app_row(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppKey,
+) -> Result<Option<i64>, StoreError> {
+    let find = "SELECT id FROM app WHERE namespace = ?1 AND name = ?2 AND generation = ?3";
+    let with = params![namespace, app.id.as_str(), app.generation.cast_signed()];
+    Ok(sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
+}
+
+/// The generation of the app of this name, whether it exists or is yet to be made.
+pub(super) fn generation(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppId,
+) -> Result<u64, StoreError> {
+    let find = "SELECT count FROM removed_app WHERE namespace = ?1 AND name = ?2";
+    let with = [namespace, app.as_str()];
+    let count: Option<i64> =
+        sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?;
+    Ok(count.unwrap_or_default().cast_unsigned())
+}

@@ -1,0 +1,241 @@
+//! How a message's audience is cut into partitions, who owns each of them, and how far it is.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::Leftover;
+use crate::slots::SlotRange;
+
+/// No plan has more partitions than this. A worker's setting for them (`--strands`) ends here.
+pub const MOST_PARTITIONS: u32 = 4096;
+
+/// How a message is cut, fixed once by the first worker that plans it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The slices of each partition; one partition without slices for named devices.
+    #[serde(rename = "strands")]
+    pub partitions: Vec<Vec<SlotRange>>,
+}
+
+impl Plan {
+    /// The plan of a push to named devices: one partition, whose devices are in the job.
+    pub fn named() -> Self {
+        Self { partitions: vec![Vec::new()] }
+    }
+
+    /// Whether this program could have cut it.
+    pub fn is_sound(&self) -> bool {
+        self.partitions.len() <= MOST_PARTITIONS as usize
+            && self.partitions.iter().flatten().all(|slice| slice.from <= slice.to)
+    }
+
+    /// Whether it has several partitions and all of them are known. A task of version 1 knows its
+    /// own alone.
+    pub fn is_shared(&self) -> bool {
+        self.partitions.len() > 1 && self.partitions.iter().all(|slices| !slices.is_empty())
+    }
+}
+
+/// How far a partition is read. Devices before it have an outcome or are among the
+/// [leftovers](Leftover).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Checkpoint {
+    /// The next device to be read.
+    At {
+        /// Which slice of the partition; 0 for named devices.
+        slice: u32,
+        /// The slot in that slice, or which of the named devices. Before the beginning of the
+        /// slice means its beginning.
+        offset: u32,
+    },
+    /// Everything is read.
+    End,
+}
+
+impl Checkpoint {
+    /// Nothing is read yet.
+    pub const START: Self = Self::At { slice: 0, offset: 0 };
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self::START
+    }
+}
+
+const END: &str = "end";
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At { slice, offset } => write!(f, "{slice}.{offset}"),
+            Self::End => f.write_str(END),
+        }
+    }
+}
+
+/// The text is not the form of a checkpoint or of a partition's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the state of a partition")]
+pub struct BadState;
+
+impl FromStr for Checkpoint {
+    type Err = BadState;
+
+    fn from_str(text: &str) -> Result<Self, BadState> {
+        if text == END {
+            return Ok(Self::End);
+        }
+        let (slice, offset) = text.split_once('.').ok_or(BadState)?;
+        let number = |text: &str| text.parse().map_err(|_| BadState);
+        Ok(Self::At { slice: number(slice)?, offset: number(offset)? })
+    }
+}
+
+/// Who works on a partition.
+///
+/// Each hand-on of a partition has a generation. A worker claims the next one before it sends to
+/// the first device; a queue message that continues an older one is a stale copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Claim {
+    /// Which claim of this partition it is, from 1.
+    pub generation: u64,
+    /// The queue message that was claimed with. Another delivery of the same message may claim
+    /// again; a copy of it under another number may not.
+    pub nonce: u64,
+    /// Which delivery of that message it was, from 1. A later one takes over from an earlier one,
+    /// never the other way round: the queue has given the message away from the earlier one,
+    /// whether that knows it or not.
+    pub delivery: u32,
+    /// The delivery that claimed, by a random number: tells a worker whose answer was lost
+    /// whether the claim that it finds is its own.
+    pub owner: u64,
+}
+
+/// Earlier deliveries whose claim a queue message continues, whatever the claim's generation: those
+/// of the message that it was handed on from. Which of them has claimed was not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Earlier {
+    /// The queue message.
+    #[serde(rename = "n")]
+    pub nonce: u64,
+    /// Its delivery that handed the partition on, and those before. A later one is none of them:
+    /// it is in work beside the message that was handed on.
+    #[serde(rename = "d")]
+    pub delivery: u32,
+}
+
+impl Earlier {
+    /// Whether this claim is continued.
+    pub fn covers(&self, claim: &Claim) -> bool {
+        claim.nonce == self.nonce && claim.delivery <= self.delivery
+    }
+}
+
+/// What every change of a partition is compared with: it takes effect only if nothing changed
+/// the partition since it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PartitionState {
+    /// Its owner; none before the first claim, and when nothing is left to do.
+    pub claim: Option<Claim>,
+    /// How many changes there were. The checkpoint alone does not tell two changes of the
+    /// leftovers apart.
+    pub step: u64,
+    /// How far it is read.
+    pub checkpoint: Checkpoint,
+}
+
+impl PartitionState {
+    /// Everything is read, nothing is left over, and no owner is needed any more.
+    pub const ENDED: Self = Self { claim: None, step: 0, checkpoint: Checkpoint::End };
+
+    /// Whether nothing is left to do.
+    pub fn is_ended(&self) -> bool {
+        *self == Self::ENDED
+    }
+}
+
+impl fmt::Display for PartitionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim, step, checkpoint } = self;
+        match claim {
+            _ if self.is_ended() => f.write_str(END),
+            None => write!(f, "- {step} {checkpoint}"),
+            Some(Claim { generation, nonce, delivery, owner }) => {
+                write!(f, "{generation} {nonce} {delivery} {owner} {step} {checkpoint}")
+            }
+        }
+    }
+}
+
+impl FromStr for PartitionState {
+    type Err = BadState;
+
+    fn from_str(text: &str) -> Result<Self, BadState> {
+        let number = |text: &str| text.parse().map_err(|_| BadState);
+        match *text.split(' ').collect::<Vec<_>>() {
+            [END] => Ok(Self::ENDED),
+            ["-", step, checkpoint] => {
+                Ok(Self { claim: None, step: number(step)?, checkpoint: checkpoint.parse()? })
+            }
+            [generation, nonce, delivery, owner, step, checkpoint] => Ok(Self {
+                claim: Some(Claim {
+                    generation: number(generation)?,
+                    nonce: number(nonce)?,
+                    delivery: delivery.parse().map_err(|_| BadState)?,
+                    owner: number(owner)?,
+                }),
+                step: number(step)?,
+                checkpoint: checkpoint.parse()?,
+            }),
+            _ => Err(BadState),
+        }
+    }
+}
+
+impl Serialize for PartitionState {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PartitionState {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// All that the ledger knows of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Partition {
+    /// Owner and checkpoint.
+    pub state: PartitionState,
+    /// Devices that were read and are to be tried again.
+    pub leftovers: Vec<Leftover>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_keeps_its_text() {
+        let claim = Some(Claim { generation: 3, nonce: u64::MAX, delivery: 2, owner: 7 });
+        let states = [
+            PartitionState::default(),
+            PartitionState::ENDED,
+            PartitionState { claim, step: 9, checkpoint: Checkpoint::At { slice: 2, offset: 40 } },
+            PartitionState { claim, step: 9, checkpoint: Checkpoint::End },
+            PartitionState { claim: None, step: 4, checkpoint: Checkpoint::End },
+        ];
+        for state in states {
+            assert_eq!(state.to_string().parse(), Ok(state));
+        }
+        assert_eq!(PartitionState::ENDED.to_string(), "end");
+        for bad in ["", "1", "1 2 3", "1 2 3 4 5 6", "- x end", "- 1 1.", "1 2 3 4 5 0.0 7"] {
+            assert_eq!(bad.parse::<PartitionState>(), Err(BadState), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The prefix of every queue and key, so that several services can share the servers.
+
+/// Checks a namespace: 1 to 32 characters of `a-z 0-9 _ . -`. The bound keeps the names of queues
+/// far below the 255 bytes of AMQP 0-9-1.
+///
+/// # Errors
+/// What the value must be.
+pub fn namespace(text: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b);
+    if (1..=32).contains(&text.len()) && text.bytes().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 32 characters of a-z 0-9 _ . -".to_owned())
+    }
+}

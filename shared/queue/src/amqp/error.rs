@@ -1,0 +1,106 @@
+//! What can go wrong between this engine and its server, and which [`QueueError`] that is.
+
+use std::time::Duration;
+
+use crate::QueueError;
+
+/// A failure that several publishes may share, so it can be cloned.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum AmqpError {
+    /// The URL or the namespace cannot be used.
+    #[error("the queue's settings are wrong: {0}")]
+    Settings(String),
+    /// The URL names none, which its check does not let pass.
+    #[error("the queue's URL names no host")]
+    NoHost,
+    /// No connection, or it broke, or the channel did.
+    #[error("the connection to RabbitMQ failed")]
+    Broken(#[from] lapin::Error),
+    /// The greeting could not be read.
+    #[error("RabbitMQ was not reached")]
+    Io(#[source] std::sync::Arc<std::io::Error>),
+    /// It announced that it takes nothing, and holds back what was sent.
+    #[error("RabbitMQ takes no messages for now: {0}")]
+    Blocked(std::sync::Arc<str>),
+    /// It did not answer in time.
+    #[error("RabbitMQ did not answer within {0:?}")]
+    Late(Duration),
+    /// It ended the consumer: its queue was deleted, or moved.
+    #[error("RabbitMQ cancelled the consumer")]
+    Cancelled,
+    /// Messages wait, this consumer has room, and it gets none.
+    #[error("RabbitMQ has messages and delivers none")]
+    Starved,
+    /// Something exists already with other properties. Only an operator can mend that, so the text
+    /// says how.
+    #[error(
+        "RabbitMQ has {name:?} with other properties than this version of the service declares. \
+         If an earlier version made it, stop every ingest, let the earlier workers empty it, stop \
+         them, delete it (rabbitmqctl delete_queue {name}), and start this version again"
+    )]
+    Mismatch {
+        /// The queue or exchange.
+        name: String,
+        /// What RabbitMQ says about it.
+        source: lapin::Error,
+    },
+    /// The channel was not in confirm mode: a fault in this engine.
+    #[error("RabbitMQ was not asked to confirm")]
+    NotConfirming,
+    /// Another message of the same channel came back, which leaves this one's fate open.
+    #[error("another message was returned at the same time")]
+    InDoubt,
+    /// It did not store a message, and may not store any more on this channel.
+    #[error("RabbitMQ did not store a message")]
+    Nacked,
+    /// What the delivery or the publish belongs to.
+    #[error("the session with RabbitMQ is over")]
+    SessionOver,
+}
+
+impl From<AmqpError> for QueueError {
+    fn from(error: AmqpError) -> Self {
+        match error {
+            AmqpError::Mismatch { .. } => Self::Topology(Box::new(error)),
+            AmqpError::Settings(_)
+            | AmqpError::NoHost
+            | AmqpError::Broken(_)
+            | AmqpError::Io(_)
+            | AmqpError::Blocked(_)
+            | AmqpError::Late(_)
+            | AmqpError::Cancelled
+            | AmqpError::Starved
+            | AmqpError::NotConfirming
+            | AmqpError::InDoubt
+            | AmqpError::Nacked
+            | AmqpError::SessionOver => Self::Unavailable(Box::new(error)),
+        }
+    }
+}
+
+/// The error with its causes in one line, for a log.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some causes repeat what is above them.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Waits for an answer of the server, with a bound.
+pub(super) async fn within<T>(
+    bound: Duration,
+    answer: impl Future<Output = Result<T, lapin::Error>>,
+) -> Result<T, AmqpError> {
+    match tokio::time::timeout(bound, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(AmqpError::Late(bound)),
+    }
+}

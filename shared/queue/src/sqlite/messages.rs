@@ -1,0 +1,197 @@
+//! The statements about messages on their way: published, claimed, settled or given back.
+//!
+//! A claim is named by its holder and a number that the holder never uses twice. Everything that
+//! is done with a delivery requires its claim, so a holder that was taken for dead and lives on
+//! can do no harm.
+
+use bytes::Bytes;
+use push_model::time::UnixMillis;
+use push_sqlite::StoreError;
+use rusqlite::{Connection, OptionalExtension, Rows, params};
+
+use super::{lease::Lease, schema::execute};
+use crate::SampleSize;
+
+/// What names a claimed message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) place: i64,
+    pub(super) holder: i64,
+    pub(super) number: i64,
+}
+
+/// A message that was claimed.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) claim: Claim,
+    /// How often it was claimed, this time included.
+    pub(super) deliveries: u32,
+    pub(super) payload: Bytes,
+}
+
+fn store(sql: &Connection, payload: &[u8]) -> Result<i64, StoreError> {
+    execute(sql, "INSERT INTO body (payload) VALUES (?1)", [payload])?;
+    Ok(sql.last_insert_rowid())
+}
+
+pub(super) fn publish(sql: &Connection, lane: i64, payload: &[u8]) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
+    Ok(())
+}
+
+pub(super) fn publish_later(
+    sql: &Connection,
+    lane: i64,
+    payload: &[u8],
+    due: UnixMillis,
+) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(
+        sql,
+        "INSERT INTO delayed (body, lane, due) VALUES (?1, ?2, ?3)",
+        params![body, lane, due.0 as i64],
+    )?;
+    Ok(())
+}
+
+pub(super) fn publish_dead(
+    sql: &Connection,
+    lane: i64,
+    payload: &[u8],
+    reason: &str,
+    now: UnixMillis,
+) -> Result<(), StoreError> {
+    let body = store(sql, payload)?;
+    execute(
+        sql,
+        "INSERT INTO dead (lane, body, reason, died_at) VALUES (?1, ?2, ?3, ?4)",
+        params![lane, body, reason, now.0 as i64],
+    )?;
+    Ok(())
+}
+
+/// Whether a claim would find something.
+pub(super) fn has_ready(sql: &Connection, lane: i64, now: UnixMillis) -> Result<bool, StoreError> {
+    let statement = "SELECT EXISTS (SELECT 1 FROM ready WHERE lane = ?1 AND holder IS NULL)
+        OR EXISTS (SELECT 1 FROM delayed WHERE lane = ?1 AND due <= ?2)";
+    Ok(sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?)
+}
+
+/// How many messages are waiting or held, those included whose delay is over.
+pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64, StoreError> {
+    let statement = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
+        + (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NOT NULL)
+        + (SELECT count(*) FROM delayed WHERE lane = ?1 AND due <= ?2)";
+    let count: i64 =
+        sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// The messages that will be claimed next: those that wait, then those whose delay is over.
+pub(super) fn peek(
+    sql: &Connection,
+    lane: i64,
+    now: UnixMillis,
+    size: SampleSize,
+) -> Result<Vec<Bytes>, StoreError> {
+    let ready = "SELECT payload FROM ready JOIN body ON body.id = ready.body
+        WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
+    let due = "SELECT payload FROM delayed JOIN body ON body.id = delayed.body
+        WHERE lane = ?1 AND due <= ?3 ORDER BY due, body LIMIT ?2";
+    let (mut seen, mut bytes) = (Vec::new(), 0);
+    let mut take = |mut rows: Rows<'_>| {
+        while seen.len() < size.messages
+            && bytes < size.bytes
+            && let Some(row) = rows.next()?
+        {
+            let payload = Bytes::from(row.get::<_, Vec<u8>>(0)?);
+            bytes += payload.len();
+            seen.push(payload);
+        }
+        Ok::<_, StoreError>(())
+    };
+    let most = i64::try_from(size.messages).unwrap_or(i64::MAX);
+    take(sql.prepare_cached(ready)?.query([lane, most])?)?;
+    take(sql.prepare_cached(due)?.query([lane, most, now.0 as i64])?)?;
+    Ok(seen)
+}
+
+/// Moves delayed messages whose time has come to the end of the lane, at most `most`.
+fn promote(sql: &Connection, lane: i64, now: UnixMillis, most: usize) -> Result<(), StoreError> {
+    let due = "SELECT body FROM delayed WHERE lane = ?1 AND due <= ?2 ORDER BY due, body LIMIT ?3";
+    let bodies: Vec<i64> = sql
+        .prepare_cached(due)?
+        .query_map(params![lane, now.0 as i64, most as i64], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for body in bodies {
+        execute(sql, "DELETE FROM delayed WHERE body = ?1", [body])?;
+        execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
+    }
+    Ok(())
+}
+
+/// Claims the first messages of a lane, at most `most`, for the holder of a lease.
+pub(super) fn claim(
+    sql: &Connection,
+    lane: i64,
+    lease: &Lease,
+    most: usize,
+    now: UnixMillis,
+) -> Result<Vec<Claimed>, StoreError> {
+    let (holder, number) = (lease.holder, lease.next_claim());
+    promote(sql, lane, now, most)?;
+    let first = "SELECT place, deliveries, payload FROM ready JOIN body ON body.id = ready.body
+        WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
+    let claimed: Vec<Claimed> = sql
+        .prepare_cached(first)?
+        .query_map(params![lane, most as i64], |row| {
+            Ok(Claimed {
+                claim: Claim { place: row.get(0)?, holder, number },
+                deliveries: u32::try_from(row.get::<_, i64>(1)?.saturating_add(1))
+                    .unwrap_or(u32::MAX),
+                payload: Bytes::from(row.get::<_, Vec<u8>>(2)?),
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    if !claimed.is_empty() {
+        // A holder that was taken for dead lives again by its next claim.
+        let again = "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)";
+        if execute(sql, again, [holder])? > 0 {
+            lease.was_lost(number);
+        }
+    }
+    for Claimed { claim, .. } in &claimed {
+        let take = "UPDATE ready SET holder = ?1, claim = ?2, deliveries = deliveries + 1
+            WHERE place = ?3";
+        execute(sql, take, [holder, number, claim.place])?;
+    }
+    Ok(claimed)
+}
+
+/// Deletes a claimed message. False if the claim does not hold any more.
+pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreError> {
+    let take = "DELETE FROM ready WHERE place = ?1 AND holder = ?2 AND claim = ?3 RETURNING body";
+    let body: Option<i64> = sql
+        .prepare_cached(take)?
+        .query_row([claim.place, claim.holder, claim.number], |row| row.get(0))
+        .optional()?;
+    if let Some(body) = body {
+        execute(sql, "DELETE FROM body WHERE id = ?1", [body])?;
+    }
+    Ok(body.is_some())
+}
+
+/// Gives a claimed message back. One that was not handed out does not count as delivered. Nothing
+/// happens if the claim does not hold any more.
+pub(super) fn give_back(
+    sql: &Connection,
+    claim: Claim,
+    handed_out: bool,
+) -> Result<(), StoreError> {
+    let back = "UPDATE ready SET holder = NULL, claim = NULL, deliveries = deliveries - ?4
+        WHERE place = ?1 AND holder = ?2 AND claim = ?3";
+    let unseen = i64::from(!handed_out);
+    execute(sql, back, [claim.place, claim.holder, claim.number, unseen])?;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! What the queue, its keeper, its consumers and their deliveries share.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use push_sqlite::{Database, StoreError};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    SqliteQueueSettings, holders,
+    lease::Lease,
+    messages::{self, Claim},
+    schema::Lanes,
+};
+use crate::Lane;
+
+/// A delivery that was dropped undecided and must be given back.
+#[derive(Debug)]
+pub(super) struct Dropped {
+    pub(super) claim: Claim,
+    /// Whether a consumer's owner got to see it.
+    pub(super) handed_out: bool,
+    /// Counts as undecided until it is back, which also bounds how many there can be.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) database: Database,
+    pub(super) lanes: Lanes,
+    pub(super) settings: SqliteQueueSettings,
+    /// What this queue holds its deliveries by.
+    pub(super) lease: Arc<Lease>,
+    pub(super) closing: CancellationToken,
+    /// There is something in `dropped`.
+    pub(super) has_dropped: Notify,
+    dropped: Mutex<Vec<Dropped>>,
+    wakers: [watch::Sender<()>; Lane::ALL.len()],
+}
+
+impl Shared {
+    pub(super) fn new(database: Database, lanes: Lanes, settings: SqliteQueueSettings) -> Self {
+        Self {
+            database,
+            lanes,
+            lease: Arc::new(Lease::new(rand::random(), settings.lease)),
+            settings,
+            closing: CancellationToken::new(),
+            has_dropped: Notify::new(),
+            dropped: Mutex::default(),
+            wakers: [watch::Sender::new(()), watch::Sender::new(())],
+        }
+    }
+
+    fn waker(&self, lane: Lane) -> &watch::Sender<()> {
+        let [jobs, tasks] = &self.wakers;
+        match lane {
+            Lane::Jobs => jobs,
+            Lane::Tasks => tasks,
+        }
+    }
+
+    /// Has the consumers of a lane look at once.
+    pub(super) fn wake(&self, lane: Lane) {
+        self.waker(lane).send_replace(());
+    }
+
+    /// Has all consumers look at once.
+    pub(super) fn wake_all(&self) {
+        for lane in Lane::ALL {
+            self.wake(lane);
+        }
+    }
+
+    /// Changes whenever there may be something new in a lane.
+    pub(super) fn woken(&self, lane: Lane) -> watch::Receiver<()> {
+        self.waker(lane).subscribe()
+    }
+
+    /// Shows that this holder lives.
+    pub(super) async fn beat(&self) -> Result<(), StoreError> {
+        let (lease, begun) = (Arc::clone(&self.lease), Instant::now());
+        self.database.write(move |sql| holders::beat(sql, &lease)).await?;
+        self.lease.renewed(begun);
+        Ok(())
+    }
+
+    /// Notes a delivery that must be given back. Never waits.
+    pub(super) fn note_dropped(&self, dropped: Dropped) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
+        self.has_dropped.notify_one();
+    }
+
+    /// Gives back what was dropped. What cannot be given back now is noted again.
+    pub(super) async fn give_back_dropped(&self) -> Result<(), StoreError> {
+        let list = mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        if list.is_empty() {
+            return Ok(());
+        }
+        let claims: Vec<_> = list.iter().map(|d| (d.claim, d.handed_out)).collect();
+        let write = self.database.write(move |sql| {
+            claims
+                .into_iter()
+                .try_for_each(|(claim, handed_out)| messages::give_back(sql, claim, handed_out))
+        });
+        if let Err(error) = write.await {
+            self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(list);
+            return Err(error);
+        }
+        drop(list);
+        self.wake_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! What is peculiar to this engine: leases, several processes on one file, and reopening. What
+//! every engine promises is in the conformance suite.
+
+use std::{mem, path::PathBuf};
+
+use futures::FutureExt;
+use rusqlite::Connection;
+use tempfile::TempDir;
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::{Delivery, MAX_DELIVERIES};
+
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn file(dir: &TempDir) -> PathBuf {
+    dir.path().join("queue.sqlite3")
+}
+
+/// Leases that end within a test; `open` twice on one file is two holders, as in two processes.
+async fn open(dir: &TempDir) -> SqliteQueue {
+    let settings = SqliteQueueSettings {
+        lease: Duration::from_millis(300),
+        heartbeat: Duration::from_millis(50),
+        poll: Duration::from_millis(5),
+        retry_after: Duration::from_millis(5),
+        ..SqliteQueueSettings::default()
+    };
+    SqliteQueue::open(&file(dir), "test", settings).await.unwrap()
+}
+
+async fn next(consumer: &mut Box<dyn Consumer>) -> Delivery {
+    timeout(PATIENCE, consumer.next()).await.expect("no delivery came").unwrap()
+}
+
+async fn next_text(consumer: &mut Box<dyn Consumer>) -> String {
+    let delivery = next(consumer).await;
+    let text = String::from_utf8(delivery.payload.to_vec()).unwrap();
+    delivery.ack().await.unwrap();
+    text
+}
+
+/// Whether nothing comes while the consumer looks several times.
+async fn stays_empty(consumer: &mut Box<dyn Consumer>) -> bool {
+    timeout(Duration::from_millis(100), consumer.next()).await.is_err()
+}
+
+/// The process dies: no heartbeat, nothing given back.
+async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
+    if let Some(keeper) = queue.keeper.lock().await.take() {
+        keeper.abort();
+        let _ = keeper.await;
+    }
+    mem::forget(deliveries);
+}
+
+#[tokio::test]
+async fn what_a_dead_process_held_comes_back_when_its_lease_ends() {
+    let dir = TempDir::new().unwrap();
+    let (dying, living) = (open(&dir).await, open(&dir).await);
+    for text in ["a", "b", "c"] {
+        dying.publish(Lane::Jobs, text.into()).await.unwrap();
+    }
+    let mut consumer = dying.consume(Lane::Jobs, 2).await.unwrap();
+    let held = vec![next(&mut consumer).await, next(&mut consumer).await];
+    let mut other = living.consume(Lane::Jobs, 10).await.unwrap();
+    assert_eq!(next_text(&mut other).await, "c");
+    let since = Instant::now();
+    die(dying, held).await;
+    let first = next(&mut other).await;
+    assert!(since.elapsed() >= Duration::from_millis(200), "the lease was not waited for");
+    assert_eq!(first.deliveries, 2);
+    assert_eq!(first.payload, "a");
+    first.ack().await.unwrap();
+    assert_eq!(next_text(&mut other).await, "b");
+    assert_eq!(living.depth(Lane::Jobs).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_process_that_lives_keeps_its_deliveries_for_longer_than_a_lease() {
+    let dir = TempDir::new().unwrap();
+    let (holding, other) = (open(&dir).await, open(&dir).await);
+    holding.publish(Lane::Jobs, "a".into()).await.unwrap();
+    let mut consumer = holding.consume(Lane::Jobs, 1).await.unwrap();
+    let held = next(&mut consumer).await;
+    let mut waiting = other.consume(Lane::Jobs, 1).await.unwrap();
+    let lease_and_more = Duration::from_millis(900);
+    assert!(timeout(lease_and_more, waiting.next()).await.is_err());
+    assert!(held.is_held());
+    held.ack().await.unwrap();
+    assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn who_was_taken_for_dead_cannot_settle_what_others_got() {
+    let dir = TempDir::new().unwrap();
+    let (stalled, other) = (open(&dir).await, open(&dir).await);
+    stalled.publish(Lane::Jobs, "a".into()).await.unwrap();
+    let mut consumer = stalled.consume(Lane::Jobs, 1).await.unwrap();
+    let late = next(&mut consumer).await;
+    assert!(late.is_held());
+    stalled.keeper.lock().await.take().unwrap().abort();
+    let mut others = other.consume(Lane::Jobs, 1).await.unwrap();
+    let again = next(&mut others).await;
+    assert!(again.is_held() && !late.is_held());
+    // It goes on, and lives again for the others.
+    stalled.shared.beat().await.unwrap();
+    assert!(!late.is_held(), "what was taken back stays so");
+    assert!(matches!(late.ack().await, Err(QueueError::Unavailable(_))));
+    assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 1);
+    again.ack().await.unwrap();
+    assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_clean_close_gives_everything_back_at_once() {
+    let dir = TempDir::new().unwrap();
+    let (leaving, staying) = (open(&dir).await, open(&dir).await);
+    for text in ["a", "b", "c"] {
+        leaving.publish(Lane::Tasks, text.into()).await.unwrap();
+    }
+    let mut consumer = leaving.consume(Lane::Tasks, 3).await.unwrap();
+    let held = next(&mut consumer).await;
+    leaving.close().await;
+    assert!(matches!(consumer.next().await, Err(QueueError::Closed)));
+    assert!(!held.is_held());
+    assert!(matches!(held.ack().await, Err(QueueError::Closed)));
+    let no_lease = Duration::from_secs(3600);
+    let settings = SqliteQueueSettings { lease: no_lease, ..SqliteQueueSettings::default() };
+    staying.close().await;
+    let staying = SqliteQueue::open(&file(&dir), "test", settings).await.unwrap();
+    let mut consumer = staying.consume(Lane::Tasks, 3).await.unwrap();
+    for text in ["a", "b", "c"] {
+        assert_eq!(next_text(&mut consumer).await, text);
+    }
+}
+
+#[tokio::test]
+async fn a_reopened_file_keeps_waiting_delayed_and_dead_messages() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    queue.publish(Lane::Jobs, "now".into()).await.unwrap();
+    queue.publish_later(Lane::Jobs, "soon".into(), Duration::from_millis(300)).await.unwrap();
+    queue.publish_dead(Lane::Tasks, "never".into(), "unreadable").await.unwrap();
+    queue.close().await;
+
+    let queue = open(&dir).await;
+    let mut consumer = queue.consume(Lane::Jobs, 5).await.unwrap();
+    assert_eq!(next_text(&mut consumer).await, "now");
+    assert_eq!(next_text(&mut consumer).await, "soon");
+    let dead = queue.dead(10).await.unwrap();
+    assert_eq!(dead.len(), 1);
+    assert_eq!((dead[0].lane, dead[0].reason.as_str()), (Some(Lane::Tasks), "unreadable"));
+    assert_eq!(dead[0].payload, "never");
+}
+
+#[tokio::test]
+async fn messages_come_in_order_and_a_delayed_one_at_the_end_of_its_lane() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    let delay = Duration::from_millis(200);
+    let since = Instant::now();
+    queue.publish_later(Lane::Jobs, "late".into(), delay).await.unwrap();
+    for i in 0..100 {
+        queue.publish(Lane::Jobs, format!("{i}").into()).await.unwrap();
+    }
+    let mut consumer = queue.consume(Lane::Jobs, 7).await.unwrap();
+    for i in 0..100 {
+        assert_eq!(next_text(&mut consumer).await, format!("{i}"));
+    }
+    assert_eq!(next_text(&mut consumer).await, "late");
+    assert!(since.elapsed() >= delay);
+}
+
+#[tokio::test]
+async fn two_processes_share_a_lane_and_each_message_comes_once() {
+    let dir = TempDir::new().unwrap();
+    let (one, two) = (open(&dir).await, open(&dir).await);
+    let work = async |queue: &SqliteQueue| {
+        let mut consumer = queue.consume(Lane::Jobs, 4).await.unwrap();
+        let mut got = Vec::new();
+        // The other one may take the last.
+        while let Ok(delivery) = timeout(Duration::from_millis(500), consumer.next()).await {
+            let delivery = delivery.unwrap();
+            got.push(delivery.payload.clone());
+            delivery.ack().await.unwrap();
+        }
+        got
+    };
+    let publish = async {
+        for i in 0..200 {
+            let queue = if i % 2 == 0 { &one } else { &two };
+            queue.publish(Lane::Jobs, format!("{i:03}").into()).await.unwrap();
+        }
+    };
+    let ((), ones, twos) = tokio::join!(publish, work(&one), work(&two));
+    let mut all = [ones, twos].concat();
+    all.sort();
+    let expected: Vec<Bytes> = (0..200).map(|i| format!("{i:03}").into()).collect();
+    assert_eq!(all, expected);
+}
+
+#[tokio::test]
+async fn a_dropped_delivery_comes_back_and_prefetch_is_never_exceeded() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    for text in ["a", "b", "c"] {
+        queue.publish(Lane::Jobs, text.into()).await.unwrap();
+    }
+    let mut consumer = queue.consume(Lane::Jobs, 2).await.unwrap();
+    let (a, b) = (next(&mut consumer).await, next(&mut consumer).await);
+    assert_eq!(a.deliveries, 1);
+    assert!(stays_empty(&mut consumer).await, "a third came although two are undecided");
+    drop(a);
+    let again = next(&mut consumer).await;
+    assert_eq!(again.deliveries, 2);
+    assert_eq!(again.payload, "a");
+    again.ack().await.unwrap();
+    b.requeue().await.unwrap();
+    assert_eq!(next_text(&mut consumer).await, "b");
+    assert_eq!(next_text(&mut consumer).await, "c");
+}
+
+#[tokio::test]
+async fn what_nobody_has_seen_goes_back_uncounted_when_its_consumer_is_cancelled_or_dropped() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    for i in 0..2 * MAX_DELIVERIES {
+        queue.publish(Lane::Jobs, format!("{i:02}").into()).await.unwrap();
+    }
+    for i in 0..2 * MAX_DELIVERIES {
+        let mut cancelled = queue.consume(Lane::Jobs, 50).await.unwrap();
+        assert!(cancelled.next().now_or_never().is_none(), "the claim is on its way");
+        drop(cancelled);
+        let mut dropped = queue.consume(Lane::Jobs, 50).await.unwrap();
+        let delivery = next(&mut dropped).await;
+        assert_eq!(delivery.deliveries, 1, "message {i}");
+        delivery.ack().await.unwrap();
+    }
+    assert_eq!(queue.depth(Lane::Jobs).await.unwrap(), 0);
+    assert_eq!(queue.dead(10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn dead_letters_are_replayed_by_the_ids_that_they_have_here() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    queue.publish_dead(Lane::Tasks, "poison".into(), "unreadable").await.unwrap();
+    let dead = queue.dead(10).await.unwrap();
+    let mut consumer = queue.consume(Lane::Tasks, 1).await.unwrap();
+    assert_eq!(queue.replay_dead(Some(&["999".into(), "x".into()])).await.unwrap(), 0);
+    assert_eq!(queue.replay_dead(Some(&[dead[0].id.clone()])).await.unwrap(), 1);
+    let replayed = next(&mut consumer).await;
+    assert_eq!(replayed.deliveries, 1, "it begins anew");
+    replayed.ack().await.unwrap();
+}
+
+#[tokio::test]
+async fn all_dead_letters_of_a_namespace_are_replayed_or_dropped_and_no_others() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    let settings = SqliteQueueSettings::default();
+    let other = SqliteQueue::open(&file(&dir), "other", settings).await.unwrap();
+    for i in 0..DEAD_PAGE + 10 {
+        queue.publish_dead(Lane::Jobs, format!("{i}").into(), "test").await.unwrap();
+    }
+    other.publish_dead(Lane::Jobs, "kept".into(), "test").await.unwrap();
+    assert_eq!(queue.replay_dead(None).await.unwrap(), DEAD_PAGE as u64 + 10);
+    assert_eq!(queue.depth(Lane::Jobs).await.unwrap(), DEAD_PAGE as u64 + 10);
+    assert_eq!(queue.drop_dead(None).await.unwrap(), 0);
+    assert_eq!(other.dead(10).await.unwrap().len(), 1);
+    assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 0);
+    assert_eq!(other.drop_dead(None).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_newer_file_is_refused() {
+    let dir = TempDir::new().unwrap();
+    open(&dir).await.close().await;
+    Connection::open(file(&dir)).unwrap().pragma_update(None, "user_version", 9).unwrap();
+    let error = SqliteQueue::open(&file(&dir), "test", SqliteQueueSettings::default()).await;
+    assert!(matches!(error, Err(QueueError::Topology(_))));
+}
+
+#[tokio::test]
+async fn settled_messages_leave_nothing_behind() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    queue.publish(Lane::Jobs, "a".into()).await.unwrap();
+    queue.publish_later(Lane::Jobs, "b".into(), Duration::ZERO).await.unwrap();
+    queue.publish_dead(Lane::Jobs, "c".into(), "test").await.unwrap();
+    let mut consumer = queue.consume(Lane::Jobs, 5).await.unwrap();
+    next_text(&mut consumer).await;
+    next_text(&mut consumer).await;
+    queue.drop_dead(None).await.unwrap();
+    queue.close().await;
+    let sql = Connection::open(file(&dir)).unwrap();
+    for table in ["body", "ready", "delayed", "dead", "holder"] {
+        let count = format!("SELECT count(*) FROM {table}");
+        let count: i64 = sql.query_row(&count, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 0, "{table}");
+    }
+}

@@ -1,0 +1,177 @@
+//! The listener itself: three paths, plain text.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::{encoding::text, registry::Registry};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::operations::readiness::{Probe, Readiness};
+
+/// Connections served at once; more wait in the listen backlog.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a connection may take for a request's head, and lie idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after a failed accept (no file descriptors left) the next is tried.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const OPENMETRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+struct Ops {
+    registry: Arc<Registry>,
+    readiness: Readiness,
+}
+
+/// Serves the operations paths until `shutdown`; then open connections are closed.
+///
+/// - `/livez`: 200 while the process serves at all;
+/// - `/readyz`: 200 or 503 with what [`Probe::probe`] says;
+/// - `/metrics`: everything in `registry`, as OpenMetrics text.
+pub async fn serve(
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    probe: Arc<dyn Probe>,
+    shutdown: CancellationToken,
+) {
+    let ops = Arc::new(Ops { registry, readiness: Readiness::new(probe) });
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let accept = async {
+        // The semaphore is never closed, so the loop ends with `shutdown` alone.
+        while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = connection(stream, Arc::clone(&ops));
+                    let shutdown = shutdown.clone();
+                    tokio::spawn(async move {
+                        let _slot = slot;
+                        shutdown.run_until_cancelled(connection).await;
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the operations listener cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    };
+    shutdown.run_until_cancelled(accept).await;
+}
+
+async fn connection(stream: TcpStream, ops: Arc<Ops>) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let ops = Arc::clone(&ops);
+        async move { Ok::<_, Infallible>(ops.answer(&request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "an operations connection ended early");
+    }
+}
+
+impl Ops {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
+        }
+        match request.uri().path() {
+            "/livez" => plain(StatusCode::OK, TEXT, "ok\n"),
+            "/readyz" => {
+                let verdict = self.readiness.verdict().await;
+                let status =
+                    if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                plain(status, TEXT, verdict.detail)
+            }
+            "/metrics" => self.metrics(),
+            _ => plain(StatusCode::NOT_FOUND, TEXT, "try /livez, /readyz or /metrics\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        let mut out = String::new();
+        match text::encode(&mut out, &self.registry) {
+            Ok(()) => plain(StatusCode::OK, OPENMETRICS, out),
+            Err(error) => {
+                tracing::warn!(%error, "the metrics cannot be written");
+                plain(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the metrics cannot be written\n")
+            }
+        }
+    }
+}
+
+fn plain(
+    status: StatusCode,
+    content_type: HeaderValue,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use prometheus_client::metrics::counter::Counter;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::operations::readiness::Verdict;
+
+    struct NotReady;
+
+    #[async_trait]
+    impl Probe for NotReady {
+        async fn probe(&self) -> Verdict {
+            Verdict { ready: false, detail: "queue: away\n".into() }
+        }
+    }
+
+    async fn get(path: &str) -> String {
+        let mut registry = Registry::default();
+        let pushes = Counter::<u64>::default();
+        registry.register("pushes", "Accepted pushes", pushes.clone());
+        pushes.inc();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let server =
+            tokio::spawn(serve(listener, Arc::new(registry), Arc::new(NotReady), shutdown.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        shutdown.cancel();
+        server.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_service_that_lives_without_its_servers_is_alive_and_not_ready() {
+        assert!(get("/livez").await.starts_with("HTTP/1.1 200"));
+        let ready = get("/readyz").await;
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("queue: away\n"), "{ready}");
+    }
+
+    #[tokio::test]
+    async fn metrics_are_open_metrics_text() {
+        let metrics = get("/metrics").await;
+        assert!(metrics.contains("pushes_total 1") && metrics.ends_with("# EOF\n"), "{metrics}");
+    }
+}

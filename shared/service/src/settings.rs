@@ -1,0 +1,162 @@
+//! Reading settings so that every mistake is reported at once.
+//!
+//! Flags are taken as text by clap, which also reads the environment, and checked here: a
+//! program collects [`Mistakes`] over all its settings and stops with the whole list. Values
+//! carry units (`5s`, `2MiB`).
+
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+/// A setting's name in the environment: `--mqtt-url` is `PUSH_MQTT_URL`. Every setting keeps to
+/// this rule.
+pub fn variable(flag: &str) -> String {
+    format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
+}
+
+/// Everything that is wrong with the settings of a program.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    /// Reads one value; `None` after a mistake, which is noted with both names of the setting.
+    pub fn take<T>(
+        &mut self,
+        flag: &str,
+        text: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.take_secret(flag, text, |text| {
+            read(text).map_err(|problem| format!("{problem}, not {text:?}"))
+        })
+    }
+
+    /// Reads one value whose text must not be shown.
+    pub fn take_secret<T>(
+        &mut self,
+        flag: &str,
+        text: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = read(text);
+        value.map_err(|problem| self.0.push(named(flag, &problem))).ok()
+    }
+
+    /// Notes that a setting must be there and is not.
+    pub fn missing(&mut self, flag: &str) {
+        self.0.push(named(flag, "must be set"));
+    }
+
+    /// Notes that settings do not go together.
+    pub fn note(&mut self, problem: impl Into<String>) {
+        self.0.push(problem.into());
+    }
+
+    /// The settings if there was no mistake.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub fn finish<T>(self, settings: Option<T>) -> Result<T, Self> {
+        match settings {
+            Some(settings) if self.0.is_empty() => Ok(settings),
+            _ => Err(self),
+        }
+    }
+}
+
+fn named(flag: &str, problem: &str) -> String {
+    format!("{flag} ({}): {problem}", variable(flag))
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} setting(s) are wrong:", self.0.len())?;
+        for mistake in &self.0 {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Reads `127.0.0.1:8080`.
+///
+/// # Errors
+/// What the value must be.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address and a port, like 127.0.0.1:8080".to_owned())
+}
+
+/// Reads `250ms`, `5s`, `1m 30s`, `7days`.
+///
+/// # Errors
+/// What the value must be.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "must be a time with its unit, like 250ms, 5s or 7days".to_owned())
+}
+
+/// Reads `64KiB`, `2MiB`.
+///
+/// # Errors
+/// What the value must be.
+pub fn size(text: &str) -> Result<usize, String> {
+    let wrong = || "must be a size with its unit, like 64KiB or 2MiB".to_owned();
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let size = bytesize::ByteSize::from_str(text).map_err(|_| wrong())?;
+    usize::try_from(size.as_u64()).map_err(|_| wrong())
+}
+
+/// Reads a whole number of `min` or more, up to `max`.
+///
+/// # Errors
+/// What the value must be.
+pub fn count<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + fmt::Display + Copy,
+{
+    move |text| match text.parse::<T>() {
+        Ok(n) if n >= min && n <= max => Ok(n),
+        _ => Err(format!("must be a whole number from {min} to {max}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "--x";
+
+    #[test]
+    fn all_mistakes_are_reported_together_with_both_names_of_each_setting() {
+        let mut mistakes = Mistakes::default();
+        assert_eq!(mistakes.take(NAME, "nowhere", address), None);
+        assert_eq!(mistakes.take(NAME, "5", duration), None);
+        assert_eq!(mistakes.take(NAME, "5s", duration), Some(Duration::from_secs(5)));
+        let text = mistakes.finish(Some(())).unwrap_err().to_string();
+        assert!(text.contains("--x (PUSH_X): must be an IP address"), "{text}");
+        assert!(text.contains("must be a time with its unit"), "{text}");
+    }
+
+    #[test]
+    fn a_secret_value_is_not_repeated_in_the_mistake() {
+        let mut mistakes = Mistakes::default();
+        mistakes.take_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
+        assert!(!mistakes.to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn sizes_and_times_need_a_unit() {
+        assert_eq!(size("2MiB"), Ok(2 * 1024 * 1024));
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert!(size("65536").is_err());
+        assert!(duration("10").is_err());
+    }
+
+    #[test]
+    fn a_count_says_its_range() {
+        assert_eq!(count(1u16, 9)("3"), Ok(3));
+        assert_eq!(count(1u16, 9)("10"), Err("must be a whole number from 1 to 9".to_owned()));
+    }
+}
