@@ -7,10 +7,10 @@ use futures::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-/// Why there is no body.
+/// Why a body cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoBody {
-    /// It is, or says that it is, larger than allowed. The rest is not read.
+pub(crate) enum BodyError {
+    /// It is larger than allowed, or is announced to be. The rest is not read.
     TooLarge,
     /// It did not arrive in time.
     Late,
@@ -18,8 +18,8 @@ pub(crate) enum NoBody {
     Broken,
 }
 
-/// The body of a request. Once reading it has failed it is not asked again: what is still on its
-/// way cannot be told from the next request, and who was waited for is not waited for twice.
+/// The body of a request. After reading it has failed, it is not read again: what still arrives
+/// cannot be told from the next request, and a client that was late is not waited for twice.
 #[derive(Debug)]
 pub(crate) struct RequestBody<'a, B> {
     body: &'a mut B,
@@ -43,31 +43,38 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
         self.state == State::Read || self.body.is_end_stream()
     }
 
-    /// How many bytes it may turn out to have, as far as that is known before it is read.
-    pub(crate) fn announced(&self, limit: usize) -> Result<usize, NoBody> {
+    /// How many bytes it may have, before it is read: its length if that is known, else the limit.
+    ///
+    /// # Errors
+    /// If it is announced to be larger than the limit.
+    pub(crate) fn announced(&self, limit: usize) -> Result<usize, BodyError> {
         match self.body.size_hint().exact() {
             None => Ok(limit),
             Some(length) => match usize::try_from(length) {
                 Ok(length) if length <= limit => Ok(length),
-                _ => Err(NoBody::TooLarge),
+                _ => Err(BodyError::TooLarge),
             },
         }
     }
 
     /// Reads the whole body.
-    pub(crate) async fn read(&mut self, limit: usize, timeout: Duration) -> Result<Bytes, NoBody> {
+    pub(crate) async fn read(
+        &mut self,
+        limit: usize,
+        timeout: Duration,
+    ) -> Result<Bytes, BodyError> {
         let mut whole = std::pin::pin!(collect(self.body, limit));
-        // A small body is there with its head, and needs no timer.
+        // A small body usually has arrived with its head, and then needs no timer.
         let whole = match whole.as_mut().now_or_never() {
             Some(whole) => whole,
-            None => tokio::time::timeout(timeout, whole).await.unwrap_or(Err(NoBody::Late)),
+            None => tokio::time::timeout(timeout, whole).await.unwrap_or(Err(BodyError::Late)),
         };
         self.state = if whole.is_ok() { State::Read } else { State::Failed };
         whole
     }
 
-    /// Reads what is left, of a request that is answered without it, so that the connection can
-    /// go on. False if the connection must end instead.
+    /// Reads and drops what is left of the body of a request that was answered without it, so that
+    /// the connection can be used for another request. False if it cannot, and must end.
     pub(crate) async fn discard(&mut self, limit: usize, timeout: Duration) -> bool {
         if self.state == State::Failed || self.announced(limit).is_err() {
             return false;
@@ -90,25 +97,27 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
 async fn collect(
     body: &mut (impl Body<Data = Bytes> + Unpin),
     limit: usize,
-) -> Result<Bytes, NoBody> {
+) -> Result<Bytes, BodyError> {
     let mut whole: Option<BytesMut> = None;
     let mut first = Bytes::new();
-    // A body of known length has ended with its last byte; to be told so costs hyper another turn.
+    // A body of known length has ended with its last byte. Asking for another frame would cost
+    // hyper another poll only to say so.
     while !body.is_end_stream()
         && let Some(frame) = body.frame().await
     {
-        let Ok(data) = frame.map_err(|_| NoBody::Broken)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
         let so_far = whole.as_ref().map_or(first.len(), BytesMut::len);
         if so_far + data.len() > limit {
-            return Err(NoBody::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         match &mut whole {
             Some(whole) => whole.extend_from_slice(&data),
-            // A small body comes in one piece and is not copied.
+            // A small body comes in one frame and is not copied.
             None if first.is_empty() => first = data,
             None => {
                 let so_far = first.len() + data.len();
-                // What is announced is held in any case; it is not moved while it grows.
+                // The memory of an announced length is reserved by the caller in any case. Taking
+                // it at once saves moving the bytes while the body grows.
                 let to_come = body.size_hint().exact().map(usize::try_from);
                 let whole_size = match to_come {
                     Some(Ok(to_come)) => so_far.saturating_add(to_come).min(limit),
@@ -143,9 +152,9 @@ mod tests {
         let piece = || stream::iter([Ok(Frame::data(Bytes::from_static(b"abc")))]);
         let broken = stream::iter([Err(io::Error::other("reset"))]);
         for (rest, why, after) in [
-            (broken.boxed(), NoBody::Broken, Duration::ZERO),
-            (stream::pending().boxed(), NoBody::Late, TIMEOUT),
-            (piece().boxed(), NoBody::TooLarge, Duration::ZERO),
+            (broken.boxed(), BodyError::Broken, Duration::ZERO),
+            (stream::pending().boxed(), BodyError::Late, TIMEOUT),
+            (piece().boxed(), BodyError::TooLarge, Duration::ZERO),
         ] {
             let mut pieces = StreamBody::new(piece().chain(rest));
             let mut body = RequestBody::new(&mut pieces);

@@ -1,4 +1,4 @@
-//! What the calls look at in the head of a request, whoever read it.
+//! What the handlers need of a request's head, whether the fast path or hyper has read it.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Version,
@@ -8,20 +8,21 @@ use http::{
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A request without its body. Of a header that was sent several times, the first counts.
+/// A request without its body. If a header was sent several times, the first one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) method: Method,
-    /// As it was written, without a query.
+    /// The path as it was sent, without the query.
     pub(crate) path: &'a str,
     pub(crate) authorization: Option<&'a [u8]>,
     pub(crate) content_type: Option<&'a [u8]>,
     pub(crate) content_encoding: Option<&'a [u8]>,
     pub(crate) idempotency_key: Option<&'a [u8]>,
-    /// Whether the client asked before it sends the body (RFC 9110 section 10.1.1).
+    /// Whether the client waits for a `100 Continue` before it sends the body (RFC 9110 section
+    /// 10.1.1).
     pub(crate) expects: bool,
-    /// In HTTP/2, where a request is one stream of several, how large the head is: HTTP/1 heads
-    /// are bounded where they are read.
+    /// The size of the head if the request is an HTTP/2 stream; the handlers check it. HTTP/1 heads
+    /// are bounded while they are read, and have none here.
     pub(crate) stream_head: Option<usize>,
 }
 

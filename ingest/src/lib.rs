@@ -1,23 +1,23 @@
 //! The front of the push service: takes pushes over HTTP, checks them, and answers 200 once the
 //! queue has them for good.
 //!
-//! The way of a push: [`server`] reads a request within bounds of size and time, `head` is what
-//! of it matters, `route` finds the call, `calls` checks it in the order of the contract,
-//! `message` reads the body, and the `publisher` puts it into a group commit. Every answer that
-//! is not a success is a `Rejection`, whose HTTP status and code are decided in one place.
+//! The life of a push: `server` reads a request within bounds of size and time, `head` is the part
+//! of its head that matters, `route` finds the handler, `handlers` checks the request in the order
+//! of the contract, `message` reads the body, and `publisher` puts the push into a group commit.
+//! Every answer that is not a success is a `Rejection`, whose HTTP status and code are decided in
+//! one place.
 //!
-//! Nothing answers 200 before a confirmed, routed publish. A client that hangs up cancels
-//! nothing that was handed to the publisher.
+//! No request is answered 200 before the queue has confirmed a publish that was routed. A client
+//! that hangs up cancels nothing that was handed to the publisher.
 
 mod apps;
 mod body;
-mod calls;
+mod handlers;
 mod head;
 mod message;
 mod metrics;
-mod probe;
 mod publisher;
-mod rate;
+mod readiness;
 mod rejection;
 mod reply;
 mod route;
@@ -31,24 +31,24 @@ use push_queue::Queue;
 use tokio::{net::TcpListener, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{calls::Calls, publisher::Publisher, server::Server};
+use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 pub use crate::{
     metrics::Metrics,
-    probe::IngestProbe,
+    readiness::ReadinessProbe,
     settings::{AppSettings, HttpSettings, IngestArgs, PublisherSettings, Rules, Settings},
 };
 
-/// Why a run did not end in good order.
+/// Why the service did not end in good order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The drain deadline passed before everything was answered.
     #[error("{connections} connection(s) were still open at the drain deadline and were cut off")]
     CutOff {
-        /// How many.
+        /// How many connections were cut off.
         connections: usize,
     },
-    /// The task that publishes ended, by a fault of this program. What waited was answered with
-    /// an error; the service stopped so that it is started anew.
+    /// The task that publishes ended, which is a bug of this program. The pushes that waited were
+    /// answered with an error, and the service stopped, so that its supervisor starts it anew.
     #[error("the publisher failed")]
     Publisher,
 }
@@ -56,7 +56,7 @@ pub enum RunError {
 /// Serves until `shutdown`, then finishes what is in work, within the drain deadline.
 ///
 /// # Errors
-/// If something had to be cut off, or could not go on.
+/// If connections had to be cut off, or the publisher failed.
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
@@ -67,10 +67,10 @@ pub async fn run(
     run_with_metrics(settings, listener, queue, index, Arc::default(), shutdown).await
 }
 
-/// As [`run`], with metrics that somebody can see.
+/// As [`run`], with metrics that the caller publishes.
 ///
 /// # Errors
-/// If something had to be cut off, or could not go on.
+/// If connections had to be cut off, or the publisher failed.
 pub async fn run_with_metrics(
     settings: Settings,
     listener: TcpListener,
@@ -79,22 +79,23 @@ pub async fn run_with_metrics(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    let (publisher, mut publisher_task) =
+    let (publisher, mut publisher_join_handle) =
         Publisher::start(queue, settings.publisher.clone(), Arc::clone(&metrics));
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
-    let calls = Arc::new(Calls::new(settings, index, publisher, Arc::clone(&metrics)));
+    let handlers = Arc::new(Handlers::new(settings, index, publisher, Arc::clone(&metrics)));
+    // A token of its own: the server also stops if the publisher fails.
     let stop = shutdown.child_token();
-    let mut server = Server::new(calls, http, metrics, stop.clone());
+    let mut server = Server::new(handlers, http, metrics, stop.clone());
 
     tokio::select! {
         () = server.accept(listener) => {}
-        () = publisher_task.failed() => stop.cancel(),
+        () = publisher_join_handle.failed() => stop.cancel(),
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
-    // What was handed over by then is published, even if nobody waits for it any more.
-    if !publisher_task.finish(deadline).await {
+    // What was handed to the publisher by then is published, even if its connection was cut off.
+    if !publisher_join_handle.finish(deadline).await {
         return Err(RunError::Publisher);
     }
     match cut_off {

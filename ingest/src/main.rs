@@ -1,15 +1,15 @@
-//! `ingest`: settings, engines, run, drain.
+//! The `ingest` program: settings, engines, run, drain.
 
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_ingest::{IngestArgs, IngestProbe, Metrics, Settings, run_with_metrics};
+use push_ingest::{IngestArgs, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
-    engines::{EngineArgs, EngineUrls, open_index, open_queue},
+    engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
-    settings::Mistakes,
+    settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs},
 };
@@ -39,19 +39,19 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: &Cli) -> anyhow::Result<()> {
-    let mut mistakes = Mistakes::default();
-    let log = cli.log.check(telemetry::USUAL, &mut mistakes);
-    let engines = cli.engines.check(&mut mistakes);
+    let mut errors = ConfigErrors::default();
+    let log = cli.log.check(telemetry::DEFAULT_FILTER, &mut errors);
+    let engines = cli.engines.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
-    let settings = cli.ingest.check(retention, &mut mistakes);
-    let threads = cli.runtime.check(&mut mistakes);
-    let ((settings, engines), threads) = mistakes.finish(settings.zip(engines).zip(threads))?;
+    let settings = cli.ingest.check(retention, &mut errors);
+    let threads = cli.runtime.check(&mut errors);
+    let ((settings, engines), threads) = errors.finish(settings.zip(engines).zip(threads))?;
     telemetry::init(log);
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime.block_on(run(settings, engines))
 }
 
-async fn run(settings: Settings, engines: EngineUrls) -> anyhow::Result<()> {
+async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> {
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -69,7 +69,7 @@ async fn run(settings: Settings, engines: EngineUrls) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let mut registry = Registry::default();
     metrics.register(&mut registry);
-    let probe = Arc::new(IngestProbe {
+    let probe = Arc::new(ReadinessProbe {
         queue: queue.clone(),
         index: index.clone(),
         shutdown: shutdown.clone(),

@@ -1,4 +1,4 @@
-//! What ingest counts. One place for all names; units are in the names.
+//! The metrics of ingest. All names are here, with their units in them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::route::Call;
+use crate::route::Route;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answer {
@@ -25,7 +25,8 @@ struct Answer {
 #[derive(Debug)]
 pub struct Metrics {
     answers: Family<Answer, Counter>,
-    /// The answer of almost every request, found once.
+    /// The counter of accepted pushes, which nearly every request increments. It is looked up in
+    /// `answers` once.
     pushed: Counter,
     batches: Counter,
     failed_batches: Counter,
@@ -39,7 +40,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let answers = Family::<Answer, Counter>::default();
-        let pushed = answers.get_or_create_owned(&Answer { call: Call::PUSH, status: 200 });
+        let pushed = answers.get_or_create_owned(&Answer { call: Route::PUSH, status: 200 });
         Self {
             answers,
             pushed,
@@ -55,7 +56,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics visible.
+    /// Adds the metrics to those that the service publishes.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("push_ingest");
         registry.register("answers", "Answers, by call and status", self.answers.clone());
@@ -94,9 +95,9 @@ impl Metrics {
         self.pushed.inc();
     }
 
-    /// Counts the answers to pushes of requests with many.
+    /// Counts the answers to pushes that came in a request with many pushes.
     pub(crate) fn answered_lines(&self, status: u32, lines: usize) {
-        let answer = Answer { call: Call::LINE, status };
+        let answer = Answer { call: Route::BATCH_LINE, status };
         self.answers.get_or_create(&answer).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
     }
 
@@ -113,13 +114,13 @@ impl Metrics {
         if !confirmed {
             self.failed_batches.inc();
         }
-        // At most 65,536 by its setting: exact in a float.
+        // `--batch-jobs` is at most 65,536, which a float holds exactly.
         self.batch_pushes.observe(f64::from(u32::try_from(pushes).unwrap_or(u32::MAX)));
         self.publish_seconds.observe(took.as_secs_f64());
     }
 }
 
-/// An open connection, until it is dropped.
+/// Counts a connection as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Arc<Metrics>);
 

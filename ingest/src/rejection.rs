@@ -1,16 +1,16 @@
-//! Every answer that is not a success: why, its code, and the words for the caller.
+//! Every answer that is not a success: its reason, its code and the text for the caller.
 //!
-//! The text for a push begins with the meaning of its code and goes on with the field and what
-//! it must be. It never contains what the service knows and the caller does not: the cause of a
-//! 503 goes to the log. Only why a broker takes nothing for now is told, because it says how long
-//! a caller may have to wait.
+//! The text for a push begins with the meaning of its code, followed by the field and the rule for
+//! it. Internal causes are not for the caller: the cause of a 503 goes to the log. The one
+//! exception is the reason why a broker takes nothing for now, because it tells the caller how long
+//! that may last.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use push_model::{codes::PushCode, ids::BadId};
 
-use crate::{publisher::NotPublished, rate::Quota};
+use crate::apps::Quota;
 
 /// Why a request is not answered 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub(crate) enum Rejection {
     HeadTimeout,
     /// The head has more bytes than the setting allows.
     HeadTooLarge,
-    /// No call has this path.
+    /// No route has this path.
     NoSuchPath,
-    /// The path has other methods, which are named.
+    /// The path has other methods: these.
     NoSuchMethod(&'static str),
     /// 21001
     AppIdMissing,
@@ -31,7 +31,7 @@ pub(crate) enum Rejection {
     AppIdIllegal(BadId),
     /// 21003
     SecretMissing,
-    /// 21004: wrong, or no such app; the caller does not learn which.
+    /// 21004: the secret is wrong, or there is no such app. The caller does not learn which.
     SecretIllegal,
     /// 21007
     SdkDisabled,
@@ -41,32 +41,32 @@ pub(crate) enum Rejection {
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
     MessageTooLarge(usize),
-    /// 21005: a request has more pushes than this.
+    /// 21005: a batch request has more lines than this.
     TooManyLines(usize),
     /// 21005: a push that cannot be read or is not allowed.
     MessageIllegal(String),
     /// 21006
     TooManyClients {
-        /// How many different ones there are.
+        /// How many different client ids there are.
         given: usize,
         /// How many there may be.
         limit: usize,
     },
-    /// The body of another call has another media type.
+    /// The body of another request has another media type.
     MediaType(&'static str),
-    /// The body of another call is larger than this.
+    /// The body of another request is larger than this.
     TooLarge(usize),
-    /// Another call that cannot be read or is not allowed.
+    /// Another request that cannot be read or is not allowed.
     Illegal(String),
     /// The body did not arrive in time.
     BodyTimeout,
-    /// The app has no such device or message.
+    /// The app has no such device or message; this says which of the two.
     Unknown(&'static str),
-    /// The index has no room for this.
+    /// The index has no room for the device.
     NoRoom(String),
-    /// The service cannot do it now, and another try can help.
+    /// The service cannot do it now. The caller can try again.
     Unavailable(&'static str),
-    /// The queue's server takes no messages for now, and why. Another try can help.
+    /// The queue's server takes no messages for now, for this reason. The caller can try again.
     QueueBlocked(Arc<str>),
 }
 
@@ -96,7 +96,7 @@ impl Rejection {
         }
     }
 
-    /// The code of the push specification, for what it has one.
+    /// The code of the push specification, if it has one for this.
     pub(crate) const fn push_code(&self) -> Option<PushCode> {
         match self {
             Self::AppIdMissing => Some(PushCode::AppIdMissing),
@@ -131,18 +131,6 @@ impl Rejection {
         self.push_code().map_or_else(|| self.http_status().as_u16().into(), PushCode::number)
     }
 
-    /// Why a push that was checked is not answered 200.
-    pub(crate) fn of_unpublished(why: NotPublished) -> Self {
-        match why {
-            NotPublished::Full => Self::Unavailable("the service is full"),
-            NotPublished::Stopping => Self::Unavailable("the service is stopping"),
-            NotPublished::Refused | NotPublished::Late => {
-                Self::Unavailable("the queue has not confirmed the message")
-            }
-            NotPublished::Blocked(reason) => Self::QueueBlocked(reason),
-        }
-    }
-
     /// The text for the caller.
     pub(crate) fn message(&self) -> String {
         match self.push_code() {
@@ -158,7 +146,7 @@ impl Rejection {
             Self::HeadTooLarge => "the request's headers are too large".into(),
             Self::NoSuchPath => "no such path".into(),
             Self::NoSuchMethod(allow) => format!("this path takes {allow}"),
-            Self::AppIdMissing => "the path must end with it: /v1/message/push/{AppID}".into(),
+            Self::AppIdMissing => "the path must name it, as in /v1/message/push/{AppID}".into(),
             Self::AppIdIllegal(problem) => format!("it {problem}"),
             Self::SecretMissing => "the Authorization header must hold it".into(),
             Self::SecretIllegal => "it is not a secret of this app (the Authorization header is \

@@ -1,4 +1,5 @@
-//! Answers as HTTP: one envelope, `{"status":…,"message":…}`, with `result` on success.
+//! Answers as HTTP. All of them have one form, `{"status":…,"message":…}`, with `result` on
+//! success.
 
 use std::{
     io::Write as _,
@@ -16,7 +17,7 @@ use push_model::ids::MessageId;
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
-use crate::{rate::Quota, rejection::Rejection};
+use crate::{apps::Quota, rejection::Rejection};
 
 /// How long a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;
@@ -25,9 +26,9 @@ const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// The media type of all answers but one.
+/// The media type of all answers but those to many pushes.
 const JSON: &str = "application/json";
-/// The media type of many pushes, and of their answers.
+/// The media type of a request with many pushes, and of its answer.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 /// An answer on its way to the client.
@@ -35,7 +36,7 @@ pub(crate) const NDJSON: &str = "application/x-ndjson";
 pub(crate) struct Reply {
     status: StatusCode,
     media_type: &'static str,
-    /// Those that not every answer has.
+    /// The headers that not every answer has.
     headers: HeaderMap,
     body: Bytes,
     /// Whether the connection ends with this answer (HTTP/1 only).
@@ -52,7 +53,7 @@ impl Reply {
         self.status
     }
 
-    /// Says what is left of an app's rate limit.
+    /// Adds the headers that say what is left of an app's rate limit.
     pub(crate) fn put_quota(&mut self, quota: Quota) {
         self.headers.insert(RATELIMIT_LIMIT, quota.limit.into());
         self.headers.insert(RATELIMIT_REMAINING, quota.remaining.into());
@@ -80,13 +81,13 @@ impl Reply {
         if self.close {
             put(b"\r\nconnection: close");
         }
-        // Nothing keeps a vector from growing.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "\r\ncontent-length: {}\r\n\r\n", self.body.len());
         out.extend_from_slice(&self.body);
     }
 }
 
-/// For hyper, which says by itself how long it is and when it was sent.
+/// For hyper, which adds `content-length` and `date` by itself.
 impl From<Reply> for Response<Full<Bytes>> {
     fn from(reply: Reply) -> Self {
         let Reply { status, media_type, mut headers, body, close } = reply;
@@ -100,7 +101,7 @@ impl From<Reply> for Response<Full<Bytes>> {
     }
 }
 
-/// The time as an answer carries it (RFC 9110 section 6.6.1), written once a second.
+/// The `date` header of answers (RFC 9110 section 6.6.1), formatted once a second.
 #[derive(Debug, Default)]
 pub(crate) struct Date {
     second: u64,
@@ -118,10 +119,10 @@ impl Date {
     }
 }
 
-/// What stands before and behind the id of a push that is accepted.
+/// The body of the answer to an accepted push, before and behind its id.
 const ACCEPTED: [&str; 2] = [r#"{"status":200,"message":"OK","result":{"message_id":""#, r#""}}"#];
 
-/// The push is accepted.
+/// The answer to a push that is accepted.
 pub(crate) fn accepted(id: MessageId) -> Reply {
     let [head, tail] = ACCEPTED;
     let mut text = [0; Hyphenated::LENGTH];
@@ -129,24 +130,25 @@ pub(crate) fn accepted(id: MessageId) -> Reply {
     Reply::new(StatusCode::OK, [head, id, tail].concat())
 }
 
-/// The answers to the pushes of one request: a line each, with the body of the answer that the
-/// push would have had alone.
+/// The answer to a request with many pushes: for each push a line, with the body of the answer that
+/// it would have got in a request of its own.
 #[derive(Debug)]
 pub(crate) struct Lines<M> {
     text: Vec<u8>,
-    /// The share of the memory for bodies that they hold until they are sent.
+    /// The share of the memory for bodies that these lines occupy. It is returned when they are
+    /// sent.
     _memory: M,
 }
 
 impl<M: Send + 'static> Lines<M> {
-    /// For about so many answers.
+    /// Has room for this many answers to accepted pushes.
     pub(crate) fn of(count: usize, memory: M) -> Self {
         let [head, tail] = ACCEPTED;
         let line = head.len() + Hyphenated::LENGTH + tail.len() + 1;
         Self { text: Vec::with_capacity(count * line), _memory: memory }
     }
 
-    /// The push is accepted.
+    /// Adds the answer to a push that is accepted.
     pub(crate) fn accepted(&mut self, id: MessageId) {
         let [head, tail] = ACCEPTED;
         let mut text = [0; Hyphenated::LENGTH];
@@ -156,13 +158,13 @@ impl<M: Send + 'static> Lines<M> {
         }
     }
 
-    /// The push is not accepted.
+    /// Adds the answer to a push that is not accepted.
     pub(crate) fn rejected(&mut self, rejection: &Rejection) {
         self.text.extend_from_slice(error_body(rejection).as_bytes());
         self.text.push(b'\n');
     }
 
-    /// The answer to the request.
+    /// The whole answer.
     pub(crate) fn reply(self) -> Reply {
         let body = Bytes::from_owner(self);
         Reply { media_type: NDJSON, ..Reply::new(StatusCode::OK, body) }
@@ -175,7 +177,7 @@ impl<M> AsRef<[u8]> for Lines<M> {
     }
 }
 
-/// Success of any other call.
+/// The answer to any other request that succeeds.
 pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Error> {
     #[derive(Serialize)]
     struct Success<'a, T> {
@@ -187,13 +189,13 @@ pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Err
     Ok(Reply::new(StatusCode::OK, body))
 }
 
-/// The envelope of an answer that is not a success.
+/// The body of an answer that is not a success.
 pub(crate) fn error_body(rejection: &Rejection) -> String {
     let message = serde_json::Value::from(rejection.message());
     format!(r#"{{"status":{},"message":{message}}}"#, rejection.number())
 }
 
-/// Every answer that is not a success.
+/// The answer to a request that is rejected.
 pub(crate) fn rejected(rejection: &Rejection) -> Reply {
     let mut reply = Reply::new(rejection.http_status(), error_body(rejection));
     match rejection {
@@ -212,8 +214,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
     reply
 }
 
-/// A whole answer in HTTP/1.1, for where there is no request to answer. The connection ends
-/// with it.
+/// A whole answer in HTTP/1.1 for a connection that ends without a request that could be read.
 pub(crate) fn last_http1(rejection: &Rejection) -> Vec<u8> {
     let mut bytes = Vec::new();
     Reply { close: true, ..rejected(rejection) }.write_http1(&mut Date::default(), &mut bytes);

@@ -1,7 +1,7 @@
-//! From method and path to a call: every path of the contract, and nothing else.
+//! From method and path to a route: every path of the contract, and nothing else.
 //!
-//! Segments are percent-decoded first (RFC 3986: `%3A` and `:` are one character); what is then
-//! not in an identifier's alphabet is refused by the identifier.
+//! Segments are percent-decoded (RFC 3986: `%3A` and `:` are the same character). Whether the
+//! result is a valid identifier is checked later, by the handler that parses it.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use push_model::ids::MessageId;
 
 use crate::rejection::Rejection;
 
-/// What a request asks for, with the identifiers as they were written.
+/// What a request asks for. The identifiers are decoded and not yet checked.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Call<'a> {
+pub(crate) enum Route<'a> {
     /// `POST /v1/message/push/{AppID}`
     Push {
         app: Cow<'a, str>,
@@ -23,17 +23,17 @@ pub(crate) enum Call<'a> {
         app: Cow<'a, str>,
     },
     /// `PUT /v1/device/{AppID}/{ClientID}`
-    PutDevice(Member<'a>),
-    GetDevice(Member<'a>),
-    DeleteDevice(Member<'a>),
+    PutDevice(AppResource<'a>),
+    GetDevice(AppResource<'a>),
+    DeleteDevice(AppResource<'a>),
     /// `GET /v1/message/{AppID}/{message_id}`
-    GetMessage(Member<'a>),
-    RecallMessage(Member<'a>),
+    GetMessage(AppResource<'a>),
+    RecallMessage(AppResource<'a>),
 }
 
-/// Something that belongs to an app.
+/// A device or a message of an app.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Member<'a> {
+pub(crate) struct AppResource<'a> {
     pub(crate) app: Cow<'a, str>,
     pub(crate) id: Cow<'a, str>,
 }
@@ -42,15 +42,15 @@ const POST_ONLY: &str = "POST";
 const DEVICE_METHODS: &str = "GET, PUT, DELETE";
 const MESSAGE_METHODS: &str = "GET, DELETE";
 
-impl<'a> Call<'a> {
-    /// The name of the push call in metrics.
+impl<'a> Route<'a> {
+    /// The name of [`Route::Push`] in metrics.
     pub(crate) const PUSH: &'static str = "push";
-    /// The name in metrics of one push of many in a request.
-    pub(crate) const LINE: &'static str = "push_batch_line";
-    /// The name in metrics of what is no call.
-    pub(crate) const NONE: &'static str = "none";
+    /// The name of a line of a batch request in metrics.
+    pub(crate) const BATCH_LINE: &'static str = "push_batch_line";
+    /// The name of a request without a route in metrics.
+    pub(crate) const NO_ROUTE: &'static str = "none";
 
-    /// The call of a request.
+    /// The route of a request.
     pub(crate) fn of(method: &Method, path: &'a str) -> Result<Self, Rejection> {
         let rest = path.strip_prefix("/v1/").ok_or(Rejection::NoSuchPath)?;
         let mut segments = rest.split('/');
@@ -69,11 +69,11 @@ impl<'a> Call<'a> {
             },
             (Some("message"), Some(app), Some(id), None) => Self::message(method, app, id),
             (Some("device"), Some(app), Some(id), None) => {
-                let member = Member { app: decode(app), id: decode(id) };
+                let resource = AppResource { app: decode(app), id: decode(id) };
                 match *method {
-                    Method::PUT => Ok(Self::PutDevice(member)),
-                    Method::GET => Ok(Self::GetDevice(member)),
-                    Method::DELETE => Ok(Self::DeleteDevice(member)),
+                    Method::PUT => Ok(Self::PutDevice(resource)),
+                    Method::GET => Ok(Self::GetDevice(resource)),
+                    Method::DELETE => Ok(Self::DeleteDevice(resource)),
                     _ => Err(Rejection::NoSuchMethod(DEVICE_METHODS)),
                 }
             }
@@ -85,7 +85,7 @@ impl<'a> Call<'a> {
         if method == Method::POST {
             return Ok(Self::Push { app: decode(app) });
         }
-        // An app may be named "push"; a message id tells its messages from pushes to an app.
+        // The path `/v1/message/push/{id}` with a message id is a message of an app named "push".
         if matches!(*method, Method::GET | Method::DELETE) && app.parse::<MessageId>().is_ok() {
             return Self::message(method, "push", app);
         }
@@ -93,10 +93,10 @@ impl<'a> Call<'a> {
     }
 
     fn message(method: &Method, app: &'a str, id: &'a str) -> Result<Self, Rejection> {
-        let member = Member { app: decode(app), id: decode(id) };
+        let resource = AppResource { app: decode(app), id: decode(id) };
         match *method {
-            Method::GET => Ok(Self::GetMessage(member)),
-            Method::DELETE => Ok(Self::RecallMessage(member)),
+            Method::GET => Ok(Self::GetMessage(resource)),
+            Method::DELETE => Ok(Self::RecallMessage(resource)),
             _ => Err(Rejection::NoSuchMethod(MESSAGE_METHODS)),
         }
     }
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is no UTF-8 after decoding becomes U+FFFD, which no identifier allows.
+/// Bytes that are not UTF-8 after decoding become U+FFFD, which no identifier allows.
 fn decode(segment: &str) -> Cow<'_, str> {
     percent_decode_str(segment).decode_utf8_lossy()
 }
@@ -124,14 +124,14 @@ fn decode(segment: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn of<'a>(method: &Method, path: &'a str) -> Result<Call<'a>, Rejection> {
-        Call::of(method, path)
+    fn of<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
+        Route::of(method, path)
     }
 
     #[test]
     fn a_push_without_an_app_is_still_a_push() {
         for path in ["/v1/message/push", "/v1/message/push/"] {
-            assert_eq!(of(&Method::POST, path), Ok(Call::Push { app: "".into() }), "{path}");
+            assert_eq!(of(&Method::POST, path), Ok(Route::Push { app: "".into() }), "{path}");
         }
     }
 
@@ -169,29 +169,29 @@ mod tests {
     #[test]
     fn many_pushes_have_a_path_of_their_own_and_an_app_may_be_named_batch() {
         for (path, app) in [("/v1/message/push/a/batch", "a"), ("/v1/message/push//batch", "")] {
-            assert_eq!(of(&Method::POST, path), Ok(Call::PushBatch { app: app.into() }), "{path}");
+            assert_eq!(of(&Method::POST, path), Ok(Route::PushBatch { app: app.into() }), "{path}");
             assert_eq!(of(&Method::GET, path), Err(Rejection::NoSuchMethod(POST_ONLY)), "{path}");
         }
-        let single = Ok(Call::Push { app: "batch".into() });
+        let single = Ok(Route::Push { app: "batch".into() });
         assert_eq!(of(&Method::POST, "/v1/message/push/batch"), single);
     }
 
     #[test]
     fn percent_encoded_characters_are_the_characters() {
-        let Ok(Call::GetDevice(member)) = of(&Method::GET, "/v1/device/a%2Eb/c%3Ad") else {
-            panic!("a device call");
+        let Ok(Route::GetDevice(resource)) = of(&Method::GET, "/v1/device/a%2Eb/c%3Ad") else {
+            panic!("a route to a device");
         };
-        assert_eq!((&*member.app, &*member.id), ("a.b", "c:d"));
+        assert_eq!((&*resource.app, &*resource.id), ("a.b", "c:d"));
         assert_eq!(
             of(&Method::POST, "/v1/message/push/%FF"),
-            Ok(Call::Push { app: "\u{fffd}".into() })
+            Ok(Route::Push { app: "\u{fffd}".into() })
         );
     }
 
     #[test]
     fn an_app_may_be_named_push() {
         let path = "/v1/message/push/01890000-0000-7000-8000-000000000000";
-        assert!(matches!(of(&Method::GET, path), Ok(Call::GetMessage(_))));
-        assert!(matches!(of(&Method::POST, path), Ok(Call::Push { .. })));
+        assert!(matches!(of(&Method::GET, path), Ok(Route::GetMessage(_))));
+        assert!(matches!(of(&Method::POST, path), Ok(Route::Push { .. })));
     }
 }

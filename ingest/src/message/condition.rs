@@ -1,5 +1,5 @@
-//! Whom a push is for. Unknown fields are mistakes here: a misspelt name would widen the
-//! audience.
+//! The audience of a push. Unknown fields are errors here: if a misspelt criterion were ignored,
+//! the push would reach more devices than it should.
 
 use push_model::{
     attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting, text::Text,
@@ -7,18 +7,14 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{
-    illegal,
-    read::{Whole, read, read_value},
-    required,
-};
+use super::json::{WholeNumber, illegal, read_object, read_value, required};
 use crate::{rejection::Rejection, settings::Rules};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Condition<'a> {
     #[serde(rename = "type")]
-    kind: Option<Whole>,
+    kind: Option<WholeNumber>,
     #[serde(borrow)]
     client_ids: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -27,7 +23,7 @@ pub(super) struct Condition<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Lists<'a> {
+struct TargetingLists<'a> {
     #[serde(borrow)]
     country: Option<Vec<Text<'a>>>,
     #[serde(borrow)]
@@ -45,14 +41,14 @@ struct Lists<'a> {
 impl Condition<'_> {
     pub(super) fn check(self, rules: Rules) -> Result<Audience, Rejection> {
         match self.kind.ok_or_else(|| required("condition.type"))? {
-            Whole(0) => Ok(Audience::All),
-            Whole(1) => {
+            WholeNumber(0) => Ok(Audience::All),
+            WholeNumber(1) => {
                 let raw = self.targeting.ok_or_else(|| {
                     illegal("condition.targeting is required with condition.type 1 (targeting)")
                 })?;
                 read_targeting(raw).map(Audience::Targeting)
             }
-            Whole(2) => {
+            WholeNumber(2) => {
                 let raw = self.client_ids.ok_or_else(|| {
                     illegal("condition.client_ids is required with condition.type 2 (users)")
                 })?;
@@ -64,7 +60,7 @@ impl Condition<'_> {
 }
 
 fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
-    let lists: Lists<'_> = read(raw.get(), "condition.targeting")?;
+    let lists: TargetingLists<'_> = read_object(raw.get(), "condition.targeting")?;
     let lists = [
         (Attribute::Country, lists.country),
         (Attribute::Language, lists.language),
@@ -73,7 +69,7 @@ fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
         (Attribute::OsVersion, lists.os_version),
         (Attribute::AppVersion, lists.app_version),
     ];
-    let mut targeting = Targeting::everyone();
+    let mut targeting = Targeting::all_devices();
     for (attribute, list) in lists {
         let mut wanted = Vec::new();
         for (i, text) in list.unwrap_or_default().into_iter().enumerate() {

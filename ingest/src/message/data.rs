@@ -8,38 +8,41 @@ use std::{
 use push_model::text::Text;
 use serde::{Deserialize, Deserializer, de};
 
-use super::illegal;
+use super::json::illegal;
 use crate::rejection::Rejection;
 
 /// The most UTF-8 bytes of all keys and values together.
 const MAX_BYTES: usize = 2048;
 
 #[derive(Default)]
-pub(super) struct Pairs<'a>(BTreeMap<Text<'a>, Text<'a>>);
+pub(super) struct DataPairs<'a>(BTreeMap<Text<'a>, Text<'a>>);
 
-impl<'de> Deserialize<'de> for Pairs<'de> {
+impl<'de> Deserialize<'de> for DataPairs<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Pairs<'de>;
+            type Value = DataPairs<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of strings")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<DataPairs<'de>, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     match pairs.entry(key) {
-                        Entry::Vacant(place) => place.insert(map.next_value()?),
-                        Entry::Occupied(there) => {
-                            let text = format_args!("has the key `{}` twice", &**there.key());
+                        Entry::Vacant(free) => free.insert(map.next_value()?),
+                        Entry::Occupied(first) => {
+                            let text = format_args!("has the key `{}` twice", &**first.key());
                             return Err(de::Error::custom(text));
                         }
                     };
                 }
-                Ok(Pairs(pairs))
+                Ok(DataPairs(pairs))
             }
         }
 
@@ -47,7 +50,7 @@ impl<'de> Deserialize<'de> for Pairs<'de> {
     }
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> DataPairs<'a> {
     pub(super) fn check(self) -> Result<BTreeMap<Text<'a>, Text<'a>>, Rejection> {
         let Self(pairs) = self;
         let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();

@@ -1,19 +1,25 @@
-//! The body of a push: read, checked, and turned into what travels.
+//! The body of a push: read, checked, and split into what a device receives and the audience.
 //!
-//! What a push's types do not use has no effect, whatever it is: only once the types are known can
-//! one say what a mistake is. But the usual push has none anywhere, so it is read in one go, every
-//! part as what it should be. Only if that fails is it read again, with the parts as raw JSON of
-//! which those that are used are read, and a mistake a last time, to name its place.
+//! Three fields named type (of the push, its condition, its notification) say which others are
+//! used. The others have no effect and may hold anything, so an error is known only once the types
+//! are. But almost every push is valid in all of its fields, so the body is first read in one pass,
+//! each field as its type. Only if that fails is it read again with its objects as raw JSON: those
+//! that are used are then parsed, and the one with an error is parsed once more to find the JSON
+//! path of the error.
+//!
+//! - `condition`: the audience;
+//! - `notification`, `data`: the content, for the push types 1 and 2;
+//! - `json`: parsing, and the text that names an error with its JSON path.
 
 mod condition;
 mod data;
+mod json;
 mod notification;
-mod read;
 
 use std::collections::BTreeMap;
 
 use push_model::{
-    ids::{AppId, MessageId, Reach},
+    ids::{AppId, AudienceKind, MessageId},
     message::{Audience, Notification, Payload},
     text::Text,
     time::UnixMillis,
@@ -21,23 +27,22 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::read::read_fields;
+pub(crate) use self::json::read_json_body;
 use self::{
     condition::Condition,
-    data::Pairs,
-    notification::Fields,
-    read::{Object, Part, Whole, read},
+    data::DataPairs,
+    json::{Object, ParsedOrRaw, WholeNumber, illegal, read_object, required, utf8},
+    notification::NotificationFields,
 };
 use crate::{rejection::Rejection, settings::Rules};
 
-/// A push that is allowed.
+/// A push whose fields are all valid.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Push<'a> {
-    /// Everything is checked, nothing is sent.
+    /// The push is checked and answered, but not sent.
     pub(crate) dry_run: bool,
     /// Seconds.
     pub(crate) time_to_live: u64,
-    /// Whom it is for.
     pub(crate) audience: Audience,
     content: Content<'a>,
 }
@@ -48,105 +53,121 @@ enum Content<'a> {
     Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
-/// The body of a push. Its parts are read with it, or are JSON that is still to be read.
+/// The fields of a body. The types stand for an object that is parsed with it ([`Object`]) or is
+/// raw JSON to be parsed if it is used.
 #[derive(Deserialize)]
-struct Body<C, N, D> {
+struct BodyFields<C, N, D> {
     dry_run: Option<bool>,
     #[serde(rename = "type")]
-    kind: Option<Whole>,
-    time_to_live: Option<Whole>,
+    kind: Option<WholeNumber>,
+    time_to_live: Option<WholeNumber>,
     condition: Option<C>,
     notification: Option<N>,
     data: Option<D>,
 }
 
-/// A line of a request with many pushes: a body, and the key that a single push has in a header.
+/// The fields of a line of a batch request: those of a body, and the idempotency key, which a
+/// single push has in a header.
 #[derive(Deserialize)]
-struct Line<K, C, N, D> {
+struct LineFields<K, C, N, D> {
     idempotency_key: Option<K>,
     dry_run: Option<bool>,
     #[serde(rename = "type")]
-    kind: Option<Whole>,
-    time_to_live: Option<Whole>,
+    kind: Option<WholeNumber>,
+    time_to_live: Option<WholeNumber>,
     condition: Option<C>,
     notification: Option<N>,
     data: Option<D>,
 }
 
-impl<K, C, N, D> Line<K, C, N, D> {
-    fn apart(self) -> (Body<C, N, D>, Option<K>) {
+impl<K, C, N, D> LineFields<K, C, N, D> {
+    fn into_body_and_key(self) -> (BodyFields<C, N, D>, Option<K>) {
         let Self { idempotency_key, dry_run, kind, time_to_live, condition, notification, data } =
             self;
-        (Body { dry_run, kind, time_to_live, condition, notification, data }, idempotency_key)
+        let body = BodyFields { dry_run, kind, time_to_live, condition, notification, data };
+        (body, idempotency_key)
     }
 }
 
-type UsualLine<'a> = Line<Text<'a>, Object<Condition<'a>>, Object<Fields<'a>>, Object<Pairs<'a>>>;
-type AnyLine<'a> = Line<Text<'a>, &'a RawValue, &'a RawValue, &'a RawValue>;
+type ParsedBody<'a> =
+    BodyFields<Object<Condition<'a>>, Object<NotificationFields<'a>>, Object<DataPairs<'a>>>;
+type RawBody<'a> = BodyFields<&'a RawValue, &'a RawValue, &'a RawValue>;
 
-type UsualBody<'a> = Body<Object<Condition<'a>>, Object<Fields<'a>>, Object<Pairs<'a>>>;
-type AnyBody<'a> = Body<&'a RawValue, &'a RawValue, &'a RawValue>;
+type ParsedLine<'a> = LineFields<
+    Text<'a>,
+    Object<Condition<'a>>,
+    Object<NotificationFields<'a>>,
+    Object<DataPairs<'a>>,
+>;
+type RawLine<'a> = LineFields<Text<'a>, &'a RawValue, &'a RawValue, &'a RawValue>;
 
 impl<'a> Push<'a> {
     /// Reads and checks a body.
     pub(crate) fn read(body: &'a [u8], rules: Rules) -> Result<Self, Rejection> {
-        let text = read::utf8(body)?;
-        match serde_json::from_str::<Object<UsualBody<'_>>>(text) {
+        let text = utf8(body)?;
+        match serde_json::from_str::<Object<ParsedBody<'_>>>(text) {
             Ok(Object(body)) => Self::check(body, rules),
-            Err(_) => Self::read_what_is_used(text, rules),
+            Err(_) => Self::read_used_fields(text, rules),
         }
     }
 
-    /// Reads and checks a line of a request with many pushes. The key is as it was sent.
+    /// Reads and checks a line of a batch request. The idempotency key is not checked.
     pub(crate) fn read_line(
         line: &'a [u8],
         rules: Rules,
     ) -> Result<(Self, Option<Text<'a>>), Rejection> {
-        let text = read::utf8(line)?;
-        match serde_json::from_str::<Object<UsualLine<'_>>>(text) {
+        let text = utf8(line)?;
+        match serde_json::from_str::<Object<ParsedLine<'_>>>(text) {
             Ok(Object(line)) => {
-                let (body, key) = line.apart();
+                let (body, key) = line.into_body_and_key();
                 Ok((Self::check(body, rules)?, key))
             }
             Err(_) => {
-                let (body, key) = read::<AnyLine<'_>>(text, "")?.apart();
+                let (body, key) = read_object::<RawLine<'_>>(text, "")?.into_body_and_key();
                 Ok((Self::check(body, rules)?, key))
             }
         }
     }
 
-    fn read_what_is_used(text: &'a str, rules: Rules) -> Result<Self, Rejection> {
-        Self::check(read::<AnyBody<'_>>(text, "")?, rules)
+    /// Reads a body of which a field that is not used may be invalid.
+    fn read_used_fields(text: &'a str, rules: Rules) -> Result<Self, Rejection> {
+        Self::check(read_object::<RawBody<'_>>(text, "")?, rules)
     }
 
     fn check(
-        body: Body<impl Part<Condition<'a>>, impl Part<Fields<'a>>, impl Part<Pairs<'a>>>,
+        body: BodyFields<
+            impl ParsedOrRaw<Condition<'a>>,
+            impl ParsedOrRaw<NotificationFields<'a>>,
+            impl ParsedOrRaw<DataPairs<'a>>,
+        >,
         rules: Rules,
     ) -> Result<Self, Rejection> {
         let kind = body.kind.ok_or_else(|| required("type"))?;
-        let Whole(time_to_live) = body.time_to_live.ok_or_else(|| required("time_to_live"))?;
+        let WholeNumber(time_to_live) =
+            body.time_to_live.ok_or_else(|| required("time_to_live"))?;
         let condition = body.condition.ok_or_else(|| required("condition"))?;
         let content = match kind {
-            Whole(1) => {
-                let fields = body.notification.map(|part| part.read("notification")).transpose()?;
+            WholeNumber(1) => {
+                let fields =
+                    body.notification.map(|fields| fields.parsed("notification")).transpose()?;
                 Content::Notification(fields.unwrap_or_default().check()?)
             }
-            Whole(2) => {
-                let pairs = body.data.map(|part| part.read("data")).transpose()?;
+            WholeNumber(2) => {
+                let pairs = body.data.map(|pairs| pairs.parsed("data")).transpose()?;
                 Content::Data(pairs.unwrap_or_default().check()?)
             }
             _ => return Err(illegal("type must be 1 (notification) or 2 (data)")),
         };
-        let audience = condition.read("condition")?.check(rules)?;
+        let audience = condition.parsed("condition")?.check(rules)?;
         Ok(Self { dry_run: body.dry_run.unwrap_or(false), time_to_live, audience, content })
     }
 
-    /// Whether it names its devices.
-    pub(crate) fn reach(&self) -> Reach {
-        self.audience.reach()
+    /// Whether it is for named devices or a broadcast.
+    pub(crate) fn audience_kind(&self) -> AudienceKind {
+        self.audience.kind()
     }
 
-    /// What a device receives, and whom it is for.
+    /// What a device receives, and the audience.
     pub(crate) fn into_parts(
         self,
         message_id: MessageId,
@@ -168,14 +189,6 @@ impl<'a> Push<'a> {
         };
         (payload, self.audience)
     }
-}
-
-fn illegal(problem: impl Into<String>) -> Rejection {
-    Rejection::MessageIllegal(problem.into())
-}
-
-fn required(field: &str) -> Rejection {
-    illegal(format!("{field} is required"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The fields of a notification. One that has no effect for the notification type is not read:
-//! whatever it is, it is accepted and not delivered.
+//! The fields of a notification. A field that has no effect for the notification type stays raw
+//! JSON: whatever it holds, it is accepted and not delivered.
 
 use std::fmt;
 
@@ -7,18 +7,15 @@ use push_model::{message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::{
-    illegal,
-    read::{Whole, read_value},
-};
+use super::json::{WholeNumber, illegal, read_value};
 use crate::rejection::Rejection;
 
 const SYSTEM: u8 = 1;
 const BUTTON: u8 = 3;
 
 #[derive(Default, Deserialize)]
-pub(super) struct Fields<'a> {
-    notification_type: Option<Whole>,
+pub(super) struct NotificationFields<'a> {
+    notification_type: Option<WholeNumber>,
     #[serde(borrow)]
     title: Option<Literal<'a>>,
     #[serde(borrow)]
@@ -72,7 +69,7 @@ impl<'de> Deserialize<'de> for OpenType {
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> NotificationFields<'a> {
     pub(super) fn check(self) -> Result<Notification<'a>, Rejection> {
         let mut notification = Notification {
             title: self.title,
@@ -82,12 +79,12 @@ impl<'a> Fields<'a> {
             ..Notification::default()
         };
         match self.notification_type {
-            None | Some(Whole(1)) => {
+            None | Some(WholeNumber(1)) => {
                 notification.notification_type = SYSTEM;
                 notification.small_icon = text(self.small_icon, "notification.small_icon")?;
                 notification.small_icon_color = colour(self.small_icon_color)?;
             }
-            Some(Whole(3)) => {
+            Some(WholeNumber(3)) => {
                 notification.notification_type = BUTTON;
                 notification.icon = text(self.icon, "notification.icon")?;
                 notification.button_text = text(self.button_text, "notification.button_text")?;
@@ -102,20 +99,20 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn text<'a>(raw: Option<&'a RawValue>, at: &str) -> Result<Option<Literal<'a>>, Rejection> {
-    raw.map(|raw| read_value(raw.get(), at)).transpose()
+fn text<'a>(raw: Option<&'a RawValue>, path: &str) -> Result<Option<Literal<'a>>, Rejection> {
+    raw.map(|raw| read_value(raw.get(), path)).transpose()
 }
 
 fn colour(raw: Option<&RawValue>) -> Result<Option<Literal<'_>>, Rejection> {
-    const AT: &str = "notification.small_icon_color";
-    let colour = text(raw, AT)?;
+    const PATH: &str = "notification.small_icon_color";
+    let colour = text(raw, PATH)?;
     let valid = |literal: Literal<'_>| {
         let text = literal.text();
         let hex = text.strip_prefix('#').unwrap_or_default();
         hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit())
     };
     match colour {
-        Some(literal) if !valid(literal) => Err(illegal(format!("{AT} must be like #RRGGBB"))),
+        Some(literal) if !valid(literal) => Err(illegal(format!("{PATH} must be like #RRGGBB"))),
         colour => Ok(colour),
     }
 }

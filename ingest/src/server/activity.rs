@@ -1,9 +1,10 @@
-//! What a connection is doing, and how long it may go on doing it.
+//! What a connection is doing, and which time limit applies meanwhile.
 //!
-//! One timer a connection watches this, instead of one a request: a request only notes what
-//! it does, and the timer looks when the earliest possible deadline has come. While a request
-//! is in work there is no deadline here, because everything that a call waits for (the body, the
-//! index, the queue) has its own.
+//! A request only notes here what it does. One timer for each connection
+//! ([`Interruptions`](super::timeouts::Interruptions)) checks the notes when the earliest possible
+//! deadline has come, so no request needs a timer of its own. While requests are in work no limit
+//! of this file applies, because everything that a handler waits for (the body, the index, the
+//! queue) has its own.
 
 use std::{
     sync::{
@@ -26,32 +27,30 @@ const BUSY: u8 = 2;
 /// All requests were answered, and nothing was received since.
 const IDLE: u8 = 3;
 
-/// The activity of one connection, shared by its parts.
+/// The activity of one connection. The connection's stages and its timer share it.
 #[derive(Debug)]
 pub(super) struct Activity {
     accepted: Instant,
     phase: AtomicU8,
     /// When the phase began, in milliseconds since the accept.
     since: AtomicU64,
-    in_work: AtomicU32,
-    /// Whether this is HTTP/2: what is received may be no head.
+    requests: AtomicU32,
+    /// Whether this is HTTP/2, in which bytes that arrive need not be a request's head.
     multiplexed: AtomicBool,
 }
 
-/// What the watch finds.
+/// A time limit that has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watch {
-    /// Look again then.
-    Until(Instant),
-    /// A head is overdue: its sender waits for an answer.
-    HeadOverdue,
-    /// Nobody waits for anything.
-    IdleTooLong,
+pub(super) enum Timeout {
+    /// A head was begun and did not arrive in time. The client waits for an answer.
+    Head,
+    /// The client sent nothing for too long. It waits for nothing.
+    Idle,
 }
 
-/// A request in work, until it is dropped.
+/// Counts a request as in work until it is dropped.
 #[derive(Debug)]
-pub(super) struct InWork(Arc<Activity>);
+pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Self {
@@ -59,7 +58,7 @@ impl Activity {
             accepted: now,
             phase: AtomicU8::new(NEW),
             since: AtomicU64::new(0),
-            in_work: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
             multiplexed: AtomicBool::new(false),
         }
     }
@@ -70,33 +69,33 @@ impl Activity {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// Bytes were received.
+    /// Notes that bytes were received.
     pub(super) fn received(&self) {
         if self.multiplexed.load(Ordering::Relaxed) {
             return;
         }
         match self.phase.load(Ordering::Relaxed) {
-            // The first head's time runs from the accept.
+            // The time limit of the first head runs from the accept.
             NEW => self.phase.store(HEAD, Ordering::Relaxed),
             IDLE => self.enter(HEAD, Instant::now()),
             _ => {}
         }
     }
 
-    /// HTTP/2 was recognised.
+    /// Notes that the connection is HTTP/2.
     pub(super) fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
         self.enter(IDLE, Instant::now());
     }
 
-    /// A request begins.
-    pub(super) fn begin(self: &Arc<Self>) -> InWork {
-        self.in_work.fetch_add(1, Ordering::Relaxed);
+    /// Notes that a request begins.
+    pub(super) fn begin_request(self: &Arc<Self>) -> RequestGuard {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.phase.store(BUSY, Ordering::Relaxed);
-        InWork(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 
-    /// How long the connection is open.
+    /// How long the connection has been open.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.accepted)
     }
@@ -111,28 +110,32 @@ impl Activity {
         }
     }
 
-    /// Whether somebody's time is up.
-    pub(super) fn watch(&self, now: Instant, http: &HttpSettings) -> Watch {
+    /// When to check again.
+    ///
+    /// # Errors
+    /// The time limit that has passed.
+    pub(super) fn check(&self, now: Instant, http: &HttpSettings) -> Result<Instant, Timeout> {
         let since = self.accepted + Duration::from_millis(self.since.load(Ordering::Relaxed));
-        let (deadline, overdue) = match self.phase.load(Ordering::Relaxed) {
-            NEW => (since + http.header_timeout, Watch::IdleTooLong),
-            HEAD => (since + http.header_timeout, Watch::HeadOverdue),
-            IDLE => (since + http.idle_timeout, Watch::IdleTooLong),
-            // No phase after this one ends before the shorter of the two.
-            _ => return Watch::Until(now + http.header_timeout.min(http.idle_timeout)),
+        let (deadline, timeout) = match self.phase.load(Ordering::Relaxed) {
+            NEW => (since + http.header_timeout, Timeout::Idle),
+            HEAD => (since + http.header_timeout, Timeout::Head),
+            IDLE => (since + http.idle_timeout, Timeout::Idle),
+            // Any phase after this one lasts at least for the shorter of the two limits.
+            _ => return Ok(now + http.header_timeout.min(http.idle_timeout)),
         };
-        // A head may begin as soon as the connection lies idle, and has the shorter time.
         if now >= deadline {
-            overdue
+            Err(timeout)
         } else {
-            Watch::Until(deadline.min(now + http.header_timeout))
+            // An idle connection may receive the beginning of a head at any moment, and the limit
+            // of a head is usually the shorter one.
+            Ok(deadline.min(now + http.header_timeout))
         }
     }
 }
 
-impl Drop for InWork {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if self.0.in_work.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.enter(IDLE, Instant::now());
         }
     }
@@ -146,6 +149,7 @@ mod tests {
 
     fn http() -> HttpSettings {
         HttpSettings {
+            fast_path: true,
             max_connections: 1,
             header_timeout: 10 * SECOND,
             body_timeout: SECOND,
@@ -159,44 +163,44 @@ mod tests {
         }
     }
 
-    async fn after(seconds: u32, activity: &Activity) -> Watch {
+    async fn after(seconds: u32, activity: &Activity) -> Result<Instant, Timeout> {
         tokio::time::advance(seconds * SECOND).await;
-        activity.watch(Instant::now(), &http())
+        activity.check(Instant::now(), &http())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_head_has_its_time_from_its_first_byte_and_the_first_head_from_the_accept() {
         let activity = Arc::new(Activity::new(Instant::now()));
-        assert!(matches!(after(9, &activity).await, Watch::Until(_)));
+        assert!(after(9, &activity).await.is_ok());
         activity.received();
-        assert_eq!(after(1, &activity).await, Watch::HeadOverdue);
+        assert_eq!(after(1, &activity).await, Err(Timeout::Head));
 
-        drop(activity.begin());
-        assert!(matches!(after(60, &activity).await, Watch::Until(_)));
+        drop(activity.begin_request());
+        assert!(after(60, &activity).await.is_ok());
         activity.received();
-        assert!(matches!(after(9, &activity).await, Watch::Until(_)));
+        assert!(after(9, &activity).await.is_ok());
         activity.received();
-        assert_eq!(after(1, &activity).await, Watch::HeadOverdue, "more bytes give no more time");
+        assert_eq!(after(1, &activity).await, Err(Timeout::Head), "more bytes give no more time");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_in_work_has_no_deadline_here_and_an_idle_connection_has() {
         let activity = Arc::new(Activity::new(Instant::now()));
         activity.received();
-        let (one, other) = (activity.begin(), activity.begin());
+        let (one, other) = (activity.begin_request(), activity.begin_request());
         drop(one);
-        assert!(matches!(after(1000, &activity).await, Watch::Until(_)));
+        assert!(after(1000, &activity).await.is_ok());
         drop(other);
-        assert!(matches!(after(74, &activity).await, Watch::Until(_)));
-        assert_eq!(after(1, &activity).await, Watch::IdleTooLong);
+        assert!(after(74, &activity).await.is_ok());
+        assert_eq!(after(1, &activity).await, Err(Timeout::Idle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_an_idle_http2_connection_receives_does_not_keep_it() {
         let activity = Activity::new(Instant::now());
         activity.multiplex();
-        assert!(matches!(after(74, &activity).await, Watch::Until(_)));
+        assert!(after(74, &activity).await.is_ok());
         activity.received();
-        assert_eq!(after(1, &activity).await, Watch::IdleTooLong);
+        assert_eq!(after(1, &activity).await, Err(Timeout::Idle));
     }
 }

@@ -1,11 +1,29 @@
-//! The listener: takes connections within a bound, and lets them finish when the service stops.
+//! The HTTP server: how a connection lives, from its accept to its close.
+//!
+//! 1. **Accept** (this file): a connection within the bound gets a task of its own; one beyond it
+//!    is answered 503.
+//! 2. **Recognise** (`recognise`): its first bytes say whether it is HTTP/1 or HTTP/2.
+//! 3. **Fast path** (`fast_path`): HTTP/1 requests in the form that nearly every producer sends are
+//!    read and answered without hyper, until another one comes. `--fast-path off` leaves this out.
+//! 4. **hyper** (`hyper`): HTTP/2, and HTTP/1 from the first request on that the fast path does not
+//!    take.
+//! 5. **Time limits and shutdown** (`timeouts`, over what `activity` notes) interrupt each of the
+//!    stages 2 to 4: a head that is late, a connection that is idle, a service that stops.
+//! 6. **Close** (`close`): a last answer, if the client waits for one, and the end in an order in
+//!    which no answer is lost.
+//!
+//! `lifecycle` calls the stages in this order. What they share is a
+//! [`Connection`](connection::Connection). When the service stops, [`Server::drain`] waits for the
+//! connections that are left.
 
 mod activity;
+mod close;
 mod connection;
-mod general;
-mod interruption;
-mod plain;
-mod wire;
+mod fast_path;
+mod hyper;
+mod lifecycle;
+mod recognise;
+mod timeouts;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,8 +35,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::activity::Activity;
-use crate::{calls::Calls, metrics::Metrics, settings::HttpSettings};
+use self::{activity::Activity, connection::Connection};
+use crate::{handlers::Handlers, metrics::Metrics, settings::HttpSettings};
 
 /// Connections that are being answered 503 at once; beyond them the listen backlog fills.
 const TURNING_AWAY: usize = 64;
@@ -28,32 +46,34 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The connections of a server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    calls: Arc<Calls>,
-    http: HttpSettings,
+    handlers: Arc<Handlers>,
+    http: Arc<HttpSettings>,
     metrics: Arc<Metrics>,
     connections: JoinSet<()>,
-    /// Take nothing new and finish.
-    stop: CancellationToken,
+    /// The service stops: nothing new is taken, and what is in work is answered.
+    shutdown: CancellationToken,
 }
 
 impl Server {
     pub(crate) fn new(
-        calls: Arc<Calls>,
+        handlers: Arc<Handlers>,
         http: HttpSettings,
         metrics: Arc<Metrics>,
-        stop: CancellationToken,
+        shutdown: CancellationToken,
     ) -> Self {
-        Self { calls, http, metrics, connections: JoinSet::new(), stop }
+        Self { handlers, http: Arc::new(http), metrics, connections: JoinSet::new(), shutdown }
     }
 
-    /// Takes connections until the service stops; the listener is closed then.
+    /// Accepts connections until the service stops; the listener is closed then.
     pub(crate) async fn accept(&mut self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(self.http.max_connections));
-        let turning_away = Arc::new(Semaphore::new(TURNING_AWAY));
-        let stop = self.stop.clone();
+        let served = Arc::new(Semaphore::new(self.http.max_connections));
+        let turned_away = Arc::new(Semaphore::new(TURNING_AWAY));
+        let shutdown = self.shutdown.clone();
         let accept = async {
-            // Neither semaphore is ever closed: the loop ends with `stop` alone.
-            while let Ok(turn) = Arc::clone(&turning_away).acquire_owned().await {
+            // A permit to turn a connection away is taken before the accept, when it is not known
+            // yet whether the connection needs it. Neither semaphore is ever closed, so only
+            // `shutdown` ends the loop.
+            while let Ok(to_turn_away) = Arc::clone(&turned_away).acquire_owned().await {
                 let stream = match self.next(&listener).await {
                     Ok((stream, _)) => stream,
                     Err(error) => {
@@ -61,25 +81,25 @@ impl Server {
                         continue;
                     }
                 };
-                match Arc::clone(&places).try_acquire_owned() {
-                    Ok(place) => {
-                        drop(turn);
-                        self.serve(stream, place);
+                match Arc::clone(&served).try_acquire_owned() {
+                    Ok(to_serve) => {
+                        drop(to_turn_away);
+                        self.serve(stream, to_serve);
                     }
                     Err(_) => {
                         self.metrics.turned_away.inc();
                         self.connections.spawn(async move {
-                            connection::turn_away(stream).await;
-                            drop(turn);
+                            close::turn_away(stream).await;
+                            drop(to_turn_away);
                         });
                     }
                 }
             }
         };
-        stop.run_until_cancelled(accept).await;
+        shutdown.run_until_cancelled(accept).await;
     }
 
-    /// The next connection; meanwhile those that end are forgotten.
+    /// The next connection. The tasks of connections that end meanwhile are collected.
     async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             tokio::select! {
@@ -89,26 +109,27 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    fn serve(&mut self, stream: TcpStream, permit: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection is gone before it was served");
             return;
         }
-        let activity = Arc::new(Activity::new(Instant::now()));
-        let (calls, http) = (Arc::clone(&self.calls), self.http.clone());
-        let (stop, open) = (self.stop.clone(), self.metrics.open_connection());
+        let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
+        let connection = Connection::new(stream, handlers, http, self.shutdown.clone());
+        let open = self.metrics.open_connection();
         self.connections.spawn(async move {
-            let serve = connection::serve(stream, calls, Arc::clone(&activity), &http, &stop);
-            let serve = std::pin::pin!(serve);
-            // Dropped before what it speaks of.
-            let mut served = Served { activity, ended: false };
+            let activity = Arc::clone(&connection.activity);
+            let serve = std::pin::pin!(lifecycle::serve(connection));
+            // Declared after `serve`, so that it logs before the future's guards reset the
+            // activity.
+            let mut cut_off = CutOffLog { activity, ended: false };
             serve.await;
-            served.ended = true;
-            drop((place, open));
+            cut_off.ended = true;
+            drop((permit, open));
         });
     }
 
-    /// Waits until every connection has ended. What has not by `deadline` is cut off, and
+    /// Waits until every connection has ended. Those that have not by `deadline` are cut off, and
     /// counted.
     pub(crate) async fn drain(mut self, deadline: Instant) -> usize {
         tracing::info!(connections = self.connections.len(), "finishing what is in work");
@@ -126,13 +147,13 @@ impl Server {
     }
 }
 
-/// Says what a connection was doing if its task ends before it does.
-struct Served {
+/// Logs what a connection was doing if its task is aborted before the connection has ended.
+struct CutOffLog {
     activity: Arc<Activity>,
     ended: bool,
 }
 
-impl Drop for Served {
+impl Drop for CutOffLog {
     fn drop(&mut self) {
         if !self.ended {
             let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
@@ -148,7 +169,7 @@ fn report(ended: Result<(), JoinError>) {
 }
 
 async fn accept_failed(error: &io::Error) {
-    // The client gave up while it waited: no reason to pause.
+    // The client gave up while it waited for the accept, which is no reason to pause.
     if error.kind() != io::ErrorKind::ConnectionAborted {
         tracing::warn!(%error, "cannot accept connections");
         tokio::time::sleep(ACCEPT_PAUSE).await;

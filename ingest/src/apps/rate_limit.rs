@@ -1,0 +1,201 @@
+//! An app's own rate limit: the generic cell rate algorithm (GCRA), a leaky bucket that needs one
+//! number.
+//!
+//! An app with the limit N may push N times at once and then N times a second. Each process keeps
+//! the limit alone: an app may push N times a second to *each* ingest. That costs no round trip to
+//! a shared counter and still bounds what one app can do.
+
+use std::{
+    num::NonZeroU32,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use tokio::time::Instant;
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// What is left of a limit, in the terms of the `RateLimit-*` headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Quota {
+    /// Pushes per second.
+    pub(crate) limit: u32,
+    /// Pushes that would be allowed now.
+    pub(crate) remaining: u32,
+    /// Whole seconds until `remaining` is `limit` again.
+    pub(crate) reset: u64,
+    /// Whole seconds until the next push is allowed; 0 if one is now.
+    pub(crate) retry_after: u64,
+}
+
+/// The limit of one app, and what is used of it.
+#[derive(Debug)]
+pub(crate) struct RateLimiter {
+    limit: NonZeroU32,
+    epoch: Instant,
+    /// GCRA's theoretical arrival time, in nanoseconds since `epoch`. How far it lies ahead of now
+    /// is the debt: each push adds an interval, and up to a second is allowed.
+    theoretical_arrival: AtomicU64,
+}
+
+impl RateLimiter {
+    pub(crate) fn new(limit: NonZeroU32, now: Instant) -> Self {
+        Self { limit, epoch: now, theoretical_arrival: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn limit(&self) -> NonZeroU32 {
+        self.limit
+    }
+
+    /// Whether a push would be allowed now, without using the limit.
+    ///
+    /// # Errors
+    /// What the caller is told if not.
+    pub(crate) fn check(&self, now: Instant) -> Result<(), Quota> {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let debt = self.theoretical_arrival.load(Ordering::Relaxed).saturating_sub(now);
+        if debt + interval <= SECOND {
+            return Ok(());
+        }
+        Err(self.quota(interval, debt, debt + interval - SECOND))
+    }
+
+    /// Acquires as many of these pushes as the limit allows, in one step. Returns how many, and
+    /// what is left then.
+    pub(crate) fn acquire_up_to(&self, pushes: usize, now: Instant) -> (usize, Quota) {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
+        // The debt before, and how many pushes are allowed on top of it.
+        let allowed = |arrival: u64| {
+            let debt = arrival.saturating_sub(now);
+            (debt, pushes.min(SECOND.saturating_sub(debt) / interval))
+        };
+        let next = |arrival: u64| {
+            let (debt, acquired) = allowed(arrival);
+            (acquired > 0).then_some(now + debt + acquired * interval)
+        };
+        let (Ok(before) | Err(before)) =
+            self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let (debt, acquired) = allowed(before);
+        let debt = debt + acquired * interval;
+        let quota = self.quota(interval, debt, (debt + interval).saturating_sub(SECOND));
+        (usize::try_from(acquired).unwrap_or(usize::MAX), quota)
+    }
+
+    /// Acquires one push.
+    ///
+    /// # Errors
+    /// When to come back, if none is allowed now.
+    pub(crate) fn acquire(&self, now: Instant) -> Result<Quota, Quota> {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let next = |arrival: u64| {
+            let arrival = arrival.max(now) + interval;
+            (arrival - now <= SECOND).then_some(arrival)
+        };
+        match self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(before) => {
+                let debt = before.max(now) + interval - now;
+                Ok(self.quota(interval, debt, 0))
+            }
+            Err(arrival) => {
+                let debt = arrival.max(now) - now;
+                Err(self.quota(interval, debt, debt + interval - SECOND))
+            }
+        }
+    }
+
+    /// From one push to the next, in nanoseconds.
+    fn interval(&self) -> u64 {
+        (SECOND / u64::from(self.limit.get())).max(1)
+    }
+
+    /// Nanoseconds since the epoch.
+    fn nanos(&self, now: Instant) -> u64 {
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+
+    /// From nanoseconds; `wait` is the time until the next push is allowed.
+    fn quota(&self, interval: u64, debt: u64, wait: u64) -> Quota {
+        let remaining = SECOND.saturating_sub(debt) / interval;
+        Quota {
+            limit: self.limit.get(),
+            remaining: u32::try_from(remaining).unwrap_or(u32::MAX).min(self.limit.get()),
+            reset: debt.div_ceil(SECOND),
+            retry_after: wait.div_ceil(SECOND),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn limiter(limit: u32, now: Instant) -> RateLimiter {
+        RateLimiter::new(NonZeroU32::new(limit).unwrap(), now)
+    }
+
+    #[test]
+    fn an_app_may_push_its_limit_at_once_and_then_is_told_when_to_come_back() {
+        let start = Instant::now();
+        let limiter = limiter(3, start);
+        let left: Vec<_> = (0..3).map(|_| limiter.acquire(start).unwrap().remaining).collect();
+        assert_eq!(left, [2, 1, 0]);
+        let refused = limiter.acquire(start).unwrap_err();
+        assert_eq!((refused.remaining, refused.retry_after, refused.reset), (0, 1, 1));
+    }
+
+    #[test]
+    fn over_time_an_app_pushes_at_its_limit_and_not_faster() {
+        let start = Instant::now();
+        let limiter = limiter(10, start);
+        let acquired = (0..5000)
+            .filter(|ms| limiter.acquire(start + Duration::from_millis(*ms)).is_ok())
+            .count();
+        assert!(
+            (58..=60).contains(&acquired),
+            "10 at once and 10 a second for 5 s, not {acquired}"
+        );
+    }
+
+    #[test]
+    fn an_idle_app_does_not_save_up_more_than_its_limit() {
+        let start = Instant::now();
+        let limiter = limiter(2, start);
+        let later = start + Duration::from_secs(3600);
+        assert!(limiter.acquire(later).is_ok());
+        assert!(limiter.acquire(later).is_ok());
+        assert!(limiter.acquire(later).is_err());
+    }
+
+    #[test]
+    fn the_largest_limit_does_not_overflow() {
+        let start = Instant::now();
+        let limiter = limiter(u32::MAX, start);
+        assert!((0..1000).all(|_| limiter.acquire(start).is_ok()));
+    }
+
+    #[test]
+    fn many_pushes_at_once_acquire_what_as_many_single_ones_would() {
+        let start = Instant::now();
+        for limit in [1, 3, 7, 1000] {
+            let (single, many) = (limiter(limit, start), limiter(limit, start));
+            for (pushes, after) in [(2, 0), (0, 0), (500, 1), (3, 200), (2000, 900), (1, 901)] {
+                let now = start + Duration::from_millis(after);
+                let results: Vec<_> = (0..pushes).map(|_| single.acquire(now)).collect();
+                let acquired = results.iter().filter(|result| result.is_ok()).count();
+                let (many_acquired, quota) = many.acquire_up_to(pushes, now);
+                assert_eq!(many_acquired, acquired, "{pushes} after {after} ms with limit {limit}");
+                let last = results.iter().rfind(|result| result.is_ok() || acquired == 0);
+                if let Some(Ok(last) | Err(last)) = last {
+                    assert_eq!(quota.remaining, last.remaining);
+                    assert_eq!(quota.reset, last.reset);
+                }
+                assert_eq!(many.check(now).is_ok(), quota.retry_after == 0);
+                assert_eq!(many.check(now).err().map_or(0, |q| q.retry_after), quota.retry_after);
+            }
+        }
+    }
+}

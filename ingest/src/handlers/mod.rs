@@ -1,0 +1,177 @@
+//! The handlers of all routes: from a request to its answer.
+//!
+//! The checks run in the order of the contract:
+//!
+//! | check | where |
+//! |---|---|
+//! | path and method | [`Route::of`] |
+//! | App ID, secret | `authentication` |
+//! | SDK enabled, rate | `push`, `push_batch` |
+//! | media type | `media_type` |
+//! | size | `body_memory` |
+//! | JSON, fields | [`message`](crate::message) |
+//!
+//! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message). They share
+//! `idempotency` and `index_request`.
+
+mod authentication;
+mod body_memory;
+mod device;
+mod idempotency;
+mod index_request;
+mod ledger;
+mod media_type;
+mod push;
+mod push_batch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use push_index::Index;
+use push_model::secret::{Secret, SecretHash};
+use tokio::sync::Semaphore;
+
+use self::push::CheckedPush;
+use crate::{
+    apps::AppCache,
+    body::RequestBody,
+    head::Head,
+    metrics::Metrics,
+    publisher::Publisher,
+    rejection::Rejection,
+    reply::{self, Reply},
+    route::Route,
+    settings::Settings,
+};
+
+/// Everything that the handlers need.
+#[derive(Debug)]
+pub(crate) struct Handlers {
+    settings: Settings,
+    index: Arc<dyn Index>,
+    apps: AppCache,
+    publisher: Publisher,
+    metrics: Arc<Metrics>,
+    /// The memory for bodies, one permit a byte.
+    memory: Arc<Semaphore>,
+    /// The secret of no app. A given secret is verified against it if the app does not exist, so
+    /// that the answer takes as long as with a wrong secret.
+    decoy_secret: SecretHash,
+}
+
+/// What a handler returns.
+enum Handled {
+    Reply(Reply),
+    /// The push is still to be published; its answer comes with the confirm.
+    Publish(CheckedPush),
+}
+
+impl Handlers {
+    pub(crate) fn new(
+        settings: Settings,
+        index: Arc<dyn Index>,
+        publisher: Publisher,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            apps: AppCache::new(index.clone(), settings.apps.clone()),
+            memory: Arc::new(Semaphore::new(settings.http.max_buffered)),
+            decoy_secret: SecretHash::of(&Secret::generate()),
+            settings,
+            index,
+            publisher,
+            metrics,
+        }
+    }
+
+    /// Answers one request. A body that the answer does not need is read as well, so that the
+    /// connection can take the next request, unless the answer ends the connection.
+    pub(crate) async fn answer(
+        &self,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
+    ) -> Reply {
+        let mut body = RequestBody::new(body);
+        let (name, handled) = match self.route(head) {
+            Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
+            Err(rejection) => (Route::NO_ROUTE, Err(rejection)),
+        };
+        let result = match handled {
+            Ok(Handled::Reply(reply)) => Ok(reply),
+            // Its body was read to the end.
+            Ok(Handled::Publish(push)) => {
+                let result = self.publish(push).await;
+                return self.counted(name, result);
+            }
+            Err(rejection) => Err(rejection),
+        };
+        let mut reply = self.counted(name, result);
+        reply.close = !self.can_keep_alive(head, &mut body).await;
+        reply
+    }
+
+    fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {
+        // hyper's own bound for HTTP/2 is higher than this, because it answers a larger head
+        // without a body.
+        if head.stream_head.is_some_and(|bytes| bytes > self.settings.http.max_header) {
+            return Err(Rejection::HeadTooLarge);
+        }
+        Route::of(&head.method, head.path)
+    }
+
+    async fn handle(
+        &self,
+        route: Route<'_>,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Handled, Rejection> {
+        let reply = match route {
+            Route::Push { app } => return self.push(&app, head, body).await,
+            // Boxed: its state would be part of every connection.
+            Route::PushBatch { app } => Box::pin(self.push_batch(&app, head, body)).await,
+            Route::PutDevice(device) => self.put_device(&device, head, body).await,
+            Route::GetDevice(device) => self.get_device(&device, head).await,
+            Route::DeleteDevice(device) => self.delete_device(&device, head).await,
+            Route::GetMessage(message) => self.get_message(&message, head).await,
+            Route::RecallMessage(message) => self.recall_message(&message, head).await,
+        };
+        reply.map(Handled::Reply)
+    }
+
+    /// Counts an answer, and writes a rejection as one.
+    fn counted(&self, name: &'static str, result: Result<Reply, Rejection>) -> Reply {
+        match result {
+            Ok(reply) if name == Route::PUSH => {
+                self.metrics.pushed();
+                reply
+            }
+            Ok(reply) => {
+                self.metrics.answered(name, reply.status().as_u16().into());
+                reply
+            }
+            Err(rejection) => {
+                self.metrics.answered(name, rejection.number());
+                reply::rejected(&rejection)
+            }
+        }
+    }
+
+    /// Whether the connection can take another request. Reads the rest of the body, of which the
+    /// next request would otherwise be a part. In HTTP/2 only the stream ends.
+    async fn can_keep_alive(
+        &self,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> bool {
+        if head.stream_head.is_some() || body.is_read() {
+            return true;
+        }
+        // A client that sent `Expect: 100-continue` was not told to send its body.
+        if head.expects {
+            return false;
+        }
+        let http = &self.settings.http;
+        body.discard(http.max_body, http.body_timeout).await
+    }
+}

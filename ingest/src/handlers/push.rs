@@ -1,0 +1,93 @@
+//! `POST /v1/message/push/{AppID}`: a single push.
+
+use bytes::Bytes;
+use hyper::body::Body;
+use push_model::{envelope::encode_job, ids::MessageId, time::UnixMillis};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Handled, Handlers,
+    body_memory::{Buffered, unread_message},
+    idempotency::{header_key, identify},
+    media_type::JSON,
+};
+use crate::{
+    apps::Quota,
+    body::RequestBody,
+    head::Head,
+    message::Push,
+    publisher::NotPublished,
+    rejection::Rejection,
+    reply::{self, Reply},
+};
+
+/// A push that passed all checks and is to be published.
+pub(super) struct CheckedPush {
+    id: MessageId,
+    job: Vec<u8>,
+    /// What the body had reserved of the memory for bodies. It now stands for the job.
+    memory: OwnedSemaphorePermit,
+    quota: Option<Quota>,
+}
+
+impl Handlers {
+    /// Checks a push, in the order of the contract.
+    pub(super) async fn push(
+        &self,
+        app: &str,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Handled, Rejection> {
+        let now = UnixMillis::now();
+        let (app, cached) = self.authenticate(app, head, now).await?;
+        if cached.app.disabled {
+            return Err(Rejection::SdkDisabled);
+        }
+        let quota = match &cached.limiter {
+            Some(limiter) => Some(limiter.acquire(Instant::now()).map_err(Rejection::TooFrequent)?),
+            None => None,
+        };
+        JSON.check(head).map_err(Rejection::MessageMediaType)?;
+        let Buffered { bytes, memory } = self.read_body(body, unread_message).await?;
+        let push = Push::read(&bytes, self.settings.rules)?;
+        let key = header_key(head)?;
+
+        let dry_run = push.dry_run;
+        let generation = cached.app.generation;
+        let (id, dedup_nonce) = identify(&app, generation, key, push.audience_kind(), dry_run);
+        if dry_run {
+            return Ok(Handled::Reply(accepted(id, quota)));
+        }
+        let (payload, audience) = push.into_parts(id, app, now);
+        let job = encode_job(&payload, &audience, dedup_nonce, generation)
+            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        Ok(Handled::Publish(CheckedPush { id, job, memory, quota }))
+    }
+
+    /// Publishes a push, and answers it after the confirm.
+    pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
+        let CheckedPush { id, job, memory, quota } = push;
+        self.publisher.publish(job, memory).await.map_err(unpublished)?;
+        Ok(accepted(id, quota))
+    }
+}
+
+fn accepted(id: MessageId, quota: Option<Quota>) -> Reply {
+    let mut reply = reply::accepted(id);
+    if let Some(quota) = quota {
+        reply.put_quota(quota);
+    }
+    reply
+}
+
+/// Answers a push that passed all checks and is not known to be stored.
+pub(super) fn unpublished(why: NotPublished) -> Rejection {
+    match why {
+        NotPublished::Full => Rejection::Unavailable("the service is full"),
+        NotPublished::Stopping => Rejection::Unavailable("the service is stopping"),
+        NotPublished::Refused | NotPublished::Late => {
+            Rejection::Unavailable("the queue has not confirmed the message")
+        }
+        NotPublished::Blocked(reason) => Rejection::QueueBlocked(reason),
+    }
+}

@@ -1,0 +1,134 @@
+//! The lines of a batch request, each checked as a single push would be.
+
+use push_model::{
+    envelope::write_job,
+    ids::{AppId, MessageId},
+    time::UnixMillis,
+};
+
+use crate::{
+    handlers::{
+        Handlers,
+        idempotency::{checked_key, identify},
+    },
+    message::Push,
+    publisher::Chunk,
+    rejection::Rejection,
+};
+
+/// How much of a body is checked before other requests have their turn, in bytes: about half a
+/// millisecond of work.
+const PORTION: usize = 64 * 1024;
+/// What checking a line costs beside its bytes, counted in bytes of a portion.
+const LINE_COST: usize = 128;
+/// About how many bytes a job has more than its line.
+const JOB_OVERHEAD: usize = 192;
+
+/// A line after its checks.
+pub(super) enum CheckedLine {
+    /// It is valid and not to be sent.
+    DryRun(MessageId),
+    /// Its job is in the chunk with this index, and it is accepted if that chunk is.
+    InChunk(MessageId, usize),
+    Rejected(Rejection),
+}
+
+/// The lines of a request after their checks, and the chunks of their jobs.
+pub(super) struct CheckedLines {
+    pub(super) lines: Vec<CheckedLine>,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+impl Handlers {
+    /// Checks the first `allowed` lines of a body.
+    pub(super) async fn check_lines(
+        &self,
+        app: &AppId,
+        generation: u64,
+        body: &[u8],
+        allowed: usize,
+    ) -> CheckedLines {
+        let now = UnixMillis::now();
+        let mut chunks = self.publisher.chunks(allowed, body.len() + allowed * JOB_OVERHEAD);
+        let mut checked = Vec::with_capacity(allowed);
+        // Each job is written into this buffer, and then appended to its chunk.
+        let mut job = Vec::new();
+        let mut portion = 0;
+        for line in lines(body).take(allowed) {
+            portion += line.len() + LINE_COST;
+            if portion >= PORTION {
+                portion = 0;
+                tokio::task::yield_now().await;
+            }
+            job.clear();
+            let line = match self.check_line(app, generation, line, now, &mut job) {
+                Ok((id, true)) => CheckedLine::DryRun(id),
+                Ok((id, false)) => CheckedLine::InChunk(id, chunks.add(&job)),
+                Err(rejection) => CheckedLine::Rejected(rejection),
+            };
+            checked.push(line);
+        }
+        CheckedLines { lines: checked, chunks: chunks.finish() }
+    }
+
+    /// Checks a line. Returns its id and whether it is a dry run; if not, its job is written.
+    fn check_line(
+        &self,
+        app: &AppId,
+        generation: u64,
+        line: &[u8],
+        now: UnixMillis,
+        job: &mut Vec<u8>,
+    ) -> Result<(MessageId, bool), Rejection> {
+        let limit = self.settings.http.max_body;
+        if line.len() > limit {
+            return Err(Rejection::MessageTooLarge(limit));
+        }
+        let (push, key) = Push::read_line(line, self.settings.rules)?;
+        let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
+        let (key, dry_run) = (key.transpose()?, push.dry_run);
+        let (id, dedup_nonce) = identify(app, generation, key, push.audience_kind(), dry_run);
+        if !dry_run {
+            let (payload, audience) = push.into_parts(id, app.clone(), now);
+            write_job(job, &payload, &audience, dedup_nonce, generation)
+                .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        }
+        Ok((id, dry_run))
+    }
+}
+
+/// The lines that are pushes.
+fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    body.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty())
+}
+
+/// How many lines are pushes.
+///
+/// # Errors
+/// If there is none, or more than `limit`.
+pub(super) fn count_lines(body: &[u8], limit: usize) -> Result<usize, Rejection> {
+    match lines(body).take(limit + 1).count() {
+        0 => Err(Rejection::MessageIllegal("the body has no line with a push".into())),
+        count if count > limit => Err(Rejection::TooManyLines(limit)),
+        count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_white_space_are_no_pushes() {
+        let body = b"\n{}\r\n \t\r\n\n[]\n\n";
+        assert_eq!(lines(body).collect::<Vec<_>>(), [&b"{}\r"[..], b"[]"]);
+        assert_eq!(count_lines(body, 2), Ok(2));
+        assert_eq!(count_lines(body, 1), Err(Rejection::TooManyLines(1)));
+        for empty in [&b""[..], b"\n", b" \r\n\n"] {
+            assert!(
+                matches!(count_lines(empty, 1), Err(Rejection::MessageIllegal(_))),
+                "{empty:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `POST /v1/message/push/{AppID}/batch`: many pushes in one request, one a line.
+//!
+//! Each line is checked and answered as if it had come alone, so an invalid line spoils no other.
+//! Checks of the request as a whole (authentication, media type, size, number of lines) are
+//! answered as for a single push. Two more rejections are for the whole request: the queue took
+//! none of its pushes, because the caller then has to wait for the queue; and the app's rate limit
+//! allows no push at all now.
+//!
+//! Lines of white space are not pushes: they are not counted, and have no line in the answer.
+//!
+//! The memory of a request is reserved before its lines are parsed: for its body, and for each line
+//! what its job or its answer may need. Batch requests get at most half of the memory for bodies,
+//! so that they never crowd out single pushes. The lines are checked in portions, between which
+//! other requests have their turn.
+//!
+//! `check` has the checks of the lines.
+
+mod check;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use push_model::time::UnixMillis;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use self::check::{CheckedLine, CheckedLines, count_lines};
+use super::{Handlers, body_memory::Buffered, media_type::NDJSON, push::unpublished};
+use crate::{
+    apps::Quota,
+    body::RequestBody,
+    head::Head,
+    publisher::{Chunk, NotPublished},
+    rejection::Rejection,
+    reply::{Lines, Reply},
+    settings::LINE_MEMORY,
+};
+
+impl Handlers {
+    /// Checks and publishes the pushes of a request, and answers each.
+    pub(super) async fn push_batch(
+        &self,
+        app: &str,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Reply, Rejection> {
+        let (app, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
+        if cached.app.disabled {
+            return Err(Rejection::SdkDisabled);
+        }
+        if let Some(limiter) = &cached.limiter {
+            limiter.check(Instant::now()).map_err(Rejection::TooFrequent)?;
+        }
+        NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
+        let Buffered { bytes, mut memory } = self.read_batch_body(body).await?;
+        let count = count_lines(&bytes, self.settings.http.max_batch_lines)?;
+        if head.idempotency_key.is_some() {
+            let problem = "the header Idempotency-Key is for a single push: here each line has \
+                           its own, in the field idempotency_key";
+            return Err(Rejection::MessageIllegal(problem.into()));
+        }
+        memory.merge(self.reserve_batch_memory(count * LINE_MEMORY)?);
+        let (allowed, quota) = match &cached.limiter {
+            Some(limiter) => match limiter.acquire_up_to(count, Instant::now()) {
+                (0, quota) => return Err(Rejection::TooFrequent(quota)),
+                (allowed, quota) => (allowed, Some(quota)),
+            },
+            None => (count, None),
+        };
+
+        let mut checked = self.check_lines(&app, cached.app.generation, &bytes, allowed).await;
+        drop(bytes);
+        if let Some(quota) = quota {
+            let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));
+            checked.lines.resize_with(count, too_frequent);
+        }
+        self.publish_lines(checked, memory, quota).await
+    }
+
+    /// Publishes the chunks, and answers every line.
+    async fn publish_lines(
+        &self,
+        checked: CheckedLines,
+        mut memory: OwnedSemaphorePermit,
+        quota: Option<Quota>,
+    ) -> Result<Reply, Rejection> {
+        let CheckedLines { lines, chunks } = checked;
+        let with_memory = |chunk: Chunk| {
+            let share = memory.split(chunk.memory().min(memory.num_permits()));
+            (chunk, share)
+        };
+        let chunks = chunks.into_iter().map(with_memory).collect();
+        let results = self.publisher.publish_chunks(chunks).await;
+        if let Some(why) = nothing_taken(&results) {
+            return Err(unpublished(why));
+        }
+
+        let mut answers = Lines::of(lines.len(), memory);
+        let mut accepted = 0;
+        let rejected = |answers: &mut Lines<_>, rejection: &Rejection| {
+            self.metrics.answered_lines(rejection.number(), 1);
+            answers.rejected(rejection);
+        };
+        for line in &lines {
+            match line {
+                CheckedLine::DryRun(id) => {
+                    accepted += 1;
+                    answers.accepted(*id);
+                }
+                CheckedLine::InChunk(id, chunk) => match results.get(*chunk) {
+                    Some(Ok(())) => {
+                        accepted += 1;
+                        answers.accepted(*id);
+                    }
+                    result => {
+                        let why = result.and_then(|result| result.clone().err());
+                        let why = why.unwrap_or(NotPublished::Stopping);
+                        rejected(&mut answers, &unpublished(why));
+                    }
+                },
+                CheckedLine::Rejected(rejection) => rejected(&mut answers, rejection),
+            }
+        }
+        self.metrics.answered_lines(200, accepted);
+        let mut reply = answers.reply();
+        if let Some(quota) = quota {
+            reply.put_quota(quota);
+        }
+        Ok(reply)
+    }
+}
+
+/// Why the queue took no chunk. None if it took one, or there was none.
+fn nothing_taken(results: &[Result<(), NotPublished>]) -> Option<NotPublished> {
+    let mut whys = results.iter().map(|result| result.as_ref().err());
+    let first = whys.next()??;
+    whys.all(|why| why.is_some()).then(|| first.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_nothing_was_taken_the_request_is_answered_as_a_whole() {
+        let (full, late) = (Err(NotPublished::Full), Err(NotPublished::Late));
+        assert_eq!(nothing_taken(&[]), None, "there was nothing to take");
+        assert_eq!(nothing_taken(&[Ok(()), full.clone()]), None);
+        assert_eq!(nothing_taken(&[full.clone(), Ok(())]), None);
+        assert_eq!(nothing_taken(&[full, late]), Some(NotPublished::Full));
+    }
+}

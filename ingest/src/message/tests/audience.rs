@@ -1,0 +1,98 @@
+//! The condition: targeting criteria and client ids.
+
+use push_model::{attributes::Attribute, targeting::Targeting};
+
+use super::*;
+
+#[test]
+fn targeting_is_normalised_and_a_bad_value_is_named_by_its_path() {
+    let targeting = |targeting: Value| {
+        let mut body = with("condition.type", json!(1));
+        body["condition"]["targeting"] = targeting;
+        read(&body)
+    };
+    let push = targeting(json!({
+        "country": ["cn", "CN", "sg"], "language": ["zh_CN", "*"], "brand": [" Xiao Mi"],
+        "model": [], "os_version": ["034"], "app_version": null
+    }));
+    let Audience::Targeting(wanted) = push.unwrap().audience else { panic!("targeting") };
+    let list = |a| wanted.wanted(a).iter().map(|value| &**value).collect::<Vec<_>>();
+    assert_eq!(list(Attribute::Country), ["CN", "SG"]);
+    assert_eq!(list(Attribute::Language), ["*", "zh-cn"]);
+    assert_eq!(list(Attribute::Brand), ["XIAOMI"]);
+    assert_eq!(list(Attribute::OsVersion), ["34"]);
+    assert!(wanted.wanted(Attribute::Model).is_empty());
+
+    assert_eq!(
+        targeting(json!({})).unwrap().audience,
+        Audience::Targeting(Targeting::all_devices())
+    );
+    assert_eq!(
+        problem(targeting(json!({"country": ["CN", "China"]}))),
+        "condition.targeting.country[1] must be two letters (ISO 3166-1 alpha-2), like CN"
+    );
+    for (list, bad) in [
+        ("language", json!(["z h"])),
+        ("brand", json!([" "])),
+        ("model", json!(["a\u{7}"])),
+        ("os_version", json!(["14.0"])),
+        ("app_version", json!([""])),
+        ("model", json!(["x".repeat(129)])),
+    ] {
+        let text = problem(targeting(json!({list: bad})));
+        assert!(text.starts_with(&format!("condition.targeting.{list}[0] must ")), "{text}");
+    }
+    for wrong in [json!("CN"), json!([1]), json!([null]), json!({"0": "CN"}), json!([["CN"]])] {
+        let text = problem(targeting(json!({"country": wrong})));
+        assert!(text.starts_with("condition.targeting.country"), "{text}");
+    }
+}
+
+#[test]
+fn client_ids_are_counted_without_repeats() {
+    let clients = |ids: Value| {
+        let mut body = with("condition.type", json!(2));
+        body["condition"]["client_ids"] = ids;
+        read(&body)
+    };
+    let Ok(Push { audience: Audience::Clients(ids), .. }) =
+        clients(json!(["b", "a", "b", "c", "a"]))
+    else {
+        panic!("three clients are allowed")
+    };
+    assert_eq!(ids.len(), 3);
+    assert_eq!(
+        clients(json!(["a", "b", "c", "d", "a"])),
+        Err(Rejection::TooManyClients { given: 4, limit: 3 })
+    );
+    let required = "condition.client_ids is required with condition.type 2 (users)";
+    assert_eq!(problem(clients(Value::Null)), required);
+    assert_eq!(problem(clients(json!([]))), "condition.client_ids must name at least one device");
+    for bad in [
+        json!(["a", "b c"]),
+        json!(["a", ""]),
+        json!(["a", 5]),
+        json!(["a", null]),
+        json!(["a", "x".repeat(129)]),
+    ] {
+        let text = problem(clients(bad));
+        assert!(text.starts_with("condition.client_ids[1]"), "{text}");
+    }
+    assert!(problem(clients(json!("a"))).starts_with("condition.client_ids"));
+}
+
+#[test]
+fn what_the_condition_type_does_not_use_has_no_effect() {
+    for junk in [json!(5), json!(["", 1]), json!({"contry": 1})] {
+        let mut body = valid();
+        body["condition"]["client_ids"] = junk.clone();
+        body["condition"]["targeting"] = junk.clone();
+        assert_eq!(read(&body).unwrap().audience, Audience::All);
+        body["notification"] = json!({});
+        body["data"] = junk.clone();
+        assert!(read(&body).is_ok(), "data of a notification");
+        let mut body = with("type", json!(2));
+        body["notification"] = junk;
+        assert!(read(&body).is_ok(), "a notification of data");
+    }
+}

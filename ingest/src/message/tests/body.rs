@@ -1,0 +1,168 @@
+//! The fields outside of the condition and the content, and JSON that cannot be read.
+
+use super::*;
+
+#[test]
+fn what_is_required_is_named_when_it_is_missing_or_null() {
+    for field in ["type", "time_to_live", "condition", "condition.type"] {
+        assert_eq!(problem(read(&with(field, Value::Null))), format!("{field} is required"));
+    }
+    assert_eq!(problem(read(&json!({}))), "type is required");
+}
+
+#[test]
+fn numbers_have_their_values_and_no_others() {
+    for good in [json!(0), json!(60), json!(u64::MAX)] {
+        assert!(read(&with("time_to_live", good.clone())).is_ok(), "{good}");
+    }
+    let wrong =
+        [json!(-1), json!(1.5), json!(1.0), json!("60"), json!(true), json!([1]), json!({})];
+    for field in ["time_to_live", "type", "condition.type", "notification.notification_type"] {
+        for value in &wrong {
+            let problem = problem(read(&with(field, value.clone())));
+            assert!(problem.starts_with(&format!("{field}: ")), "{field} {value}: {problem}");
+        }
+    }
+    for (field, value) in
+        [("type", 0), ("type", 3), ("condition.type", 3), ("notification.notification_type", 2)]
+    {
+        let problem = problem(read(&with(field, json!(value))));
+        assert!(problem.starts_with(&format!("{field} must be ")), "{problem}");
+    }
+}
+
+#[test]
+fn a_number_that_is_too_large_is_illegal_and_not_rounded() {
+    for number in ["18446744073709551616", "1e3", "1e400", "-0.0", "9".repeat(400).as_str()] {
+        let body = format!(r#"{{"type":1,"time_to_live":{number},"condition":{{"type":0}}}}"#);
+        let problem = problem(read_text(&body));
+        assert!(problem.contains("time_to_live"), "{number}: {problem}");
+    }
+}
+
+#[test]
+fn a_misspelt_criterion_is_named_and_an_unknown_field_elsewhere_is_ignored() {
+    let spelt = |path: &str| problem(read(&with(path, json!({"contry": ["CN"]}))));
+    assert!(spelt("condition.targetting").contains("unknown field `targetting`"));
+    let mut body = with("condition.type", json!(1));
+    body["condition"]["targeting"] = json!({"contry": ["CN"]});
+    let text = problem(read(&body));
+    assert!(text.contains("condition.targeting") && text.contains("`contry`"), "{text}");
+
+    assert!(read(&with("unknown", json!([{"deep": {}}]))).is_ok());
+    assert!(read(&with("notification.unknown", json!(7))).is_ok());
+}
+
+#[test]
+fn a_repeated_key_is_illegal() {
+    for body in [
+        r#"{"type":1,"type":2,"time_to_live":1,"condition":{"type":0}}"#,
+        r#"{"type":1,"time_to_live":1,"condition":{"type":0,"type":0}}"#,
+        r#"{"type":1,"time_to_live":1,"condition":{"type":1,"targeting":{"brand":["a"],"brand":["b"]}}}"#,
+        r#"{"type":1,"time_to_live":1,"condition":{"type":0},"notification":{"title":"a","title":"b"}}"#,
+        r#"{"type":2,"time_to_live":1,"condition":{"type":0},"data":{"a":"1","a":"2"}}"#,
+    ] {
+        let problem = problem(read_text(body));
+        assert!(problem.contains("duplicate field") || problem.contains("twice"), "{problem}");
+    }
+}
+
+#[test]
+fn objects_are_objects() {
+    for body in ["", " ", "null", "[]", "7", "\"x\"", r#"[false,1,60,{"type":0},null,null]"#] {
+        assert_eq!(problem(read_text(body)), "the body must be a JSON object");
+    }
+    for value in [json!([0]), json!("0"), json!(0), json!(true)] {
+        let text = problem(read(&with("condition", value.clone())));
+        assert_eq!(text, "condition must be a JSON object");
+        let mut body = with("condition.type", json!(1));
+        body["condition"]["targeting"] = value.clone();
+        assert_eq!(problem(read(&body)), "condition.targeting must be a JSON object");
+        let text = problem(read(&with("notification", value.clone())));
+        assert_eq!(text, "notification must be a JSON object");
+        let mut body = with("type", json!(2));
+        body["data"] = value;
+        assert_eq!(problem(read(&body)), "data must be a JSON object");
+    }
+}
+
+#[test]
+fn what_is_not_json_is_said_with_line_and_column() {
+    for body in
+        ["{", "{\"type\":1,}", "{\"type\":1} x", "{'type':1}", "{\"type\":01}", "{\"a\":\"\u{1}\"}"]
+    {
+        let text = problem(read_text(body));
+        assert!(
+            text.starts_with("the body is not valid JSON") && text.contains("line 1"),
+            "{text}"
+        );
+    }
+    assert_eq!(
+        problem(Push::read(b"{\"a\":\"\xff\"}", RULES)),
+        "the body is not UTF-8 (at byte 6)"
+    );
+    let lone_surrogate =
+        r#"{"type":1,"time_to_live":1,"condition":{"type":0},"notification":{"title":"\ud800"}}"#;
+    assert!(problem(read_text(lone_surrogate)).contains("notification.title"));
+}
+
+#[test]
+fn deep_nesting_is_answered_and_not_followed() {
+    for open in ["[", "{\"a\":"] {
+        let deep = open.repeat(100_000);
+        let _ = read_text(&deep);
+        let body = format!(r#"{{"type":1,"x":{deep}"#);
+        assert!(matches!(read_text(&body), Err(Rejection::MessageIllegal(_))));
+    }
+}
+
+#[test]
+fn a_line_has_an_idempotency_key_and_a_body_has_none() {
+    let with_key = |key: Value| with("idempotency_key", key).to_string();
+    let key = |line: &str| {
+        let read = Push::read_line(line.as_bytes(), RULES);
+        read.map(|(_, key)| key.map(|key| key.to_string()))
+    };
+    assert_eq!(key(&valid().to_string()), Ok(None));
+    assert_eq!(key(&with_key(Value::Null)), Ok(None));
+    assert_eq!(key(&with_key(json!("order-17"))), Ok(Some("order-17".into())));
+    assert_eq!(key(&with_key(json!("a\"\u{e9}"))), Ok(Some("a\"\u{e9}".into())), "as it was sent");
+    let mut unused = with("idempotency_key", json!("order-17"));
+    unused["data"] = json!(7);
+    assert_eq!(key(&unused.to_string()), Ok(Some("order-17".into())));
+    for wrong in [json!(17), json!(["order-17"]), json!({})] {
+        let Err(Rejection::MessageIllegal(problem)) = key(&with_key(wrong.clone())) else {
+            panic!("{wrong} is not a key");
+        };
+        assert!(problem.starts_with("idempotency_key: "), "{problem}");
+        assert!(Push::read(with_key(wrong).as_bytes(), RULES).is_ok(), "it is an unknown field");
+    }
+}
+
+#[test]
+fn dry_run_is_a_boolean_and_false_by_default() {
+    assert!(!read(&valid()).unwrap().dry_run);
+    assert!(!read(&with("dry_run", Value::Null)).unwrap().dry_run);
+    assert!(read(&with("dry_run", json!(true))).unwrap().dry_run);
+    for wrong in [json!(1), json!("true"), json!([])] {
+        assert!(problem(read(&with("dry_run", wrong))).starts_with("dry_run: "));
+    }
+}
+
+#[test]
+fn a_huge_time_to_live_expires_at_the_latest_time() {
+    let push = read(&with("time_to_live", json!(u64::MAX))).unwrap();
+    let (payload, _) = push.into_parts(
+        MessageId::issue_named(&"a".parse().unwrap()),
+        "a".parse().unwrap(),
+        UnixMillis(1),
+    );
+    assert_eq!(payload.expires_at, UnixMillis::MAX);
+}
+
+#[test]
+fn a_long_error_is_not_sent_back_whole() {
+    let mut body = with("type", json!(2));
+    body["data"] = json!({"k".repeat(100_000): 1});
+    assert!(problem(read(&body)).len() < 400);
+}

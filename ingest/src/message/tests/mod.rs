@@ -1,0 +1,53 @@
+//! Every row of the table of request fields, as a valid push with one thing changed.
+
+mod arbitrary_input;
+mod audience;
+mod body;
+mod content;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const RULES: Rules = Rules { max_client_ids: 3 };
+
+/// The push borrows from its body, which is therefore leaked.
+fn read(body: &Value) -> Result<Push<'static>, Rejection> {
+    read_text(body.to_string().leak())
+}
+
+/// Reads a body in each of the three ways, which must agree: in one pass, only the fields that are
+/// used, and as a line of a batch request.
+fn read_text(body: &str) -> Result<Push<'_>, Rejection> {
+    let push = Push::read(body.as_bytes(), RULES);
+    assert_eq!(push, Push::read_used_fields(body, RULES), "{body}");
+    let line = Push::read_line(body.as_bytes(), RULES);
+    assert_eq!(push, line.map(|(push, _)| push), "{body}");
+    push
+}
+
+/// A valid push of type 1 to all devices.
+fn valid() -> Value {
+    json!({"type": 1, "time_to_live": 60, "condition": {"type": 0}})
+}
+
+/// The valid push with the value at one JSON path (`a.b.c`) changed.
+fn with(path: &str, value: Value) -> Value {
+    let mut body = valid();
+    let mut field = &mut body;
+    for name in path.split('.') {
+        if !field[name].is_object() && !field.is_object() {
+            *field = json!({});
+        }
+        field = &mut field[name];
+    }
+    *field = value;
+    body
+}
+
+fn problem(outcome: Result<Push<'_>, Rejection>) -> String {
+    match outcome {
+        Err(Rejection::MessageIllegal(problem)) => problem,
+        other => panic!("21005 expected, not {other:?}"),
+    }
+}

@@ -1,0 +1,50 @@
+//! What waits in the batch queue, and why it may fail.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
+
+/// Why a push is not known to be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotPublished {
+    /// The batch queue is full.
+    #[error("too many pushes wait for the queue")]
+    Full,
+    /// The queue refused it.
+    #[error("the queue did not take the message")]
+    Refused,
+    /// The queue's server has announced that it takes nothing for now, with this reason.
+    #[error("the queue takes no messages for now: {0}")]
+    Blocked(Arc<str>),
+    /// The queue did not confirm it in time.
+    #[error("the queue did not confirm the message in time")]
+    Late,
+    /// The service stops.
+    #[error("the service is stopping")]
+    Stopping,
+}
+
+/// A push, or a chunk of a batch request, that waits for its envelope and then for the confirm.
+pub(super) struct PendingPublish {
+    /// The job of a push, or the joined jobs of a chunk.
+    pub(super) jobs: Vec<u8>,
+    pub(super) pushes: usize,
+    /// Whether this is a chunk that is not the first of its request. When it is at the front of the
+    /// queue, the chunks before it are sent. More pushes would delay the request, so it does not
+    /// wait for them.
+    pub(super) is_continuation: bool,
+    pub(super) enqueued_at: Instant,
+    /// Its share of the memory for bodies, held until it is answered.
+    pub(super) _memory: Option<OwnedSemaphorePermit>,
+    pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
+}
+
+impl PendingPublish {
+    pub(super) fn answer(self, result: Result<(), NotPublished>) {
+        // The receiver is gone if the client hung up. The push is published all the same.
+        let _ = self.answer.send(result);
+    }
+}

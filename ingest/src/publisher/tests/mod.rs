@@ -1,0 +1,82 @@
+//! The publisher against a queue whose confirms the test gives.
+
+mod batch_requests;
+mod batches;
+mod failures;
+mod scripted_queue;
+mod service;
+mod shutdown;
+
+use std::time::Duration;
+
+use push_model::{
+    envelope::encode_job,
+    ids::MessageId,
+    message::{Audience, Payload},
+    time::UnixMillis,
+};
+use tokio::sync::Semaphore;
+
+use self::scripted_queue::ScriptedQueue;
+use super::*;
+
+const SETTINGS: PublisherSettings = PublisherSettings {
+    batch_jobs: 4,
+    batch_bytes: 10_000,
+    window: 1,
+    waiting: 100,
+    timeout: Duration::from_secs(10),
+};
+
+fn start(
+    queue: &Arc<ScriptedQueue>,
+    settings: PublisherSettings,
+) -> (Arc<Publisher>, PublisherJoinHandle) {
+    let (publisher, running) = Publisher::start(queue.clone(), settings, Arc::default());
+    (Arc::new(publisher), running)
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn job(bytes: usize) -> Vec<u8> {
+    let payload = Payload {
+        message_id: MessageId::issue_named(&"a".parse().unwrap()),
+        app_id: "a".parse().unwrap(),
+        kind: 2,
+        notification: None,
+        data: Some([("k".into(), "x".repeat(bytes).into())].into()),
+        accepted_at: UnixMillis(0),
+        expires_at: UnixMillis(1),
+    };
+    encode_job(&payload, &Audience::All, 0, 0).unwrap()
+}
+
+/// Starts a push, and waits for its answer as a request would.
+fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPublished>> {
+    let publisher = Arc::clone(publisher);
+    let memory = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
+}
+
+/// Starts a batch request with so many pushes. Also returns how many chunks they are.
+fn push_batch(
+    publisher: &Arc<Publisher>,
+    pushes: usize,
+) -> (JoinHandle<Vec<Result<(), NotPublished>>>, usize) {
+    let mut builder = publisher.chunks(pushes, 0);
+    for _ in 0..pushes {
+        builder.add(&job(1));
+    }
+    let chunks: Vec<_> = builder.finish().into_iter().map(|chunk| (chunk, None)).collect();
+    let (publisher, count) = (Arc::clone(publisher), chunks.len());
+    (tokio::spawn(async move { publisher.publish_chunks(chunks).await }), count)
+}
+
+/// Lets every Tokio task go on until all of them wait.
+async fn until_idle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,77 @@
+//! How a connection is closed.
+//!
+//! A client that waits for an answer gets one: 408 if the rest of a head does not come, 400 if
+//! what it sent is not HTTP. After the last answer the connection stays open until the client has
+//! ended its side too ([`LINGER`]), because closing a socket with unread bytes makes the kernel
+//! reset the connection, and a reset destroys an answer that is still on its way.
+
+use std::{io, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{rejection::Rejection, reply};
+
+/// How long the client may take to make room for the last answer, by reading those before it.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
+/// How long the client may then take to read it and to end its side.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+/// How many bytes are read and dropped meanwhile.
+const LINGER_BYTES: usize = 16 * 1024 * 1024;
+/// How many of them are read at once.
+const LINGER_READ: usize = 16 * 1024;
+
+/// How the service of a connection ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// All that was asked is answered, or the client is gone.
+    Graceful,
+    /// The client waits for this answer, after which nothing more comes.
+    AfterReply(Rejection),
+    /// The client waits for nothing, and the connection is closed without an answer.
+    Silent,
+}
+
+/// Closes a connection.
+pub(super) async fn close(stream: TcpStream, end: End) {
+    match end {
+        End::Graceful => linger(stream, None).await,
+        End::AfterReply(rejection) => linger(stream, Some(&rejection)).await,
+        End::Silent => {}
+    }
+}
+
+/// Answers 503 on a connection beyond the bound, and closes it.
+pub(super) async fn turn_away(stream: TcpStream) {
+    let full = Rejection::Unavailable("the service has no room for more connections");
+    close(stream, End::AfterReply(full)).await;
+}
+
+/// Sends the last answer, if there is one, ends this side, and waits for the client to read it and
+/// to end its own.
+async fn linger(mut stream: TcpStream, last: Option<&Rejection>) {
+    let end_own_side = async {
+        if let Some(rejection) = last {
+            stream.write_all(&reply::last_http1(rejection)).await?;
+        }
+        stream.shutdown().await
+    };
+    if !matches!(tokio::time::timeout(LAST_ANSWER, end_own_side).await, Ok(Ok(()))) {
+        return;
+    }
+    let read_the_rest = async {
+        let mut buffer = vec![0; LINGER_READ];
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES {
+            match stream.read(&mut buffer).await? {
+                0 => break,
+                n => dropped += n,
+            }
+        }
+        io::Result::Ok(())
+    };
+    // A client that still sends after that time had its chance to read the answer.
+    let _ = tokio::time::timeout(LINGER, read_the_rest).await;
+}

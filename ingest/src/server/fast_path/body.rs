@@ -1,0 +1,82 @@
+//! The body of a request on the fast path: what came with the head, then what the stream brings.
+
+use std::{
+    io, mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
+
+/// How much is read at once at most, in bytes.
+const MAX_READ: usize = 64 * 1024;
+
+/// A body of known length. Nothing is read beyond its end, where the next request begins.
+#[derive(Debug)]
+pub(super) struct SizedBody<'a> {
+    arrived: &'a [u8],
+    /// How many bytes are still to come over the stream.
+    to_come: u64,
+    stream: &'a mut TcpStream,
+    buffer: BytesMut,
+}
+
+impl<'a> SizedBody<'a> {
+    /// A body of `length` bytes, of which `received` is the beginning or more than all.
+    pub(super) fn new(received: &'a [u8], length: u64, stream: &'a mut TcpStream) -> Self {
+        let arrived = match usize::try_from(length) {
+            Ok(length) if length < received.len() => &received[..length],
+            _ => received,
+        };
+        let to_come = length.saturating_sub(arrived.len() as u64);
+        Self { arrived, to_come, stream, buffer: BytesMut::new() }
+    }
+
+    /// How many bytes of it came with the head and are not taken yet.
+    pub(super) fn arrived(&self) -> usize {
+        self.arrived.len()
+    }
+}
+
+impl Body for SizedBody<'_> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        if !this.arrived.is_empty() {
+            let arrived = Bytes::copy_from_slice(mem::take(&mut this.arrived));
+            return Poll::Ready(Some(Ok(Frame::data(arrived))));
+        }
+        if this.to_come == 0 {
+            return Poll::Ready(None);
+        }
+        let size = usize::try_from(this.to_come).map_or(MAX_READ, |size| size.min(MAX_READ));
+        // A buffer is used up before another is allocated, or a body that comes byte by byte would
+        // hold one for each byte.
+        if this.buffer.capacity() == 0 {
+            this.buffer.reserve(size);
+        }
+        let mut buffer = (&mut this.buffer).limit(size);
+        let n = ready!(poll_read_buf(Pin::new(&mut *this.stream), cx, &mut buffer))?;
+        if n == 0 {
+            return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+        }
+        this.to_come -= n as u64;
+        Poll::Ready(Some(Ok(Frame::data(this.buffer.split().freeze()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.arrived.is_empty() && self.to_come == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.arrived.len() as u64 + self.to_come)
+    }
+}

@@ -1,0 +1,35 @@
+//! What the first bytes of a connection, or of a request, are.
+
+use std::io;
+
+use tokio::io::AsyncReadExt;
+
+use super::{connection::Connection, timeouts::Interruption};
+
+/// What an HTTP/2 connection with prior knowledge begins with (RFC 9113 section 3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How much is read at once until it is recognised, in bytes.
+const FIRST_READ: usize = 4096;
+
+/// Whether a new connection is HTTP/2. It is read from until that is clear.
+pub(super) async fn is_http2(connection: &mut Connection) -> Result<bool, Interruption<io::Error>> {
+    let Connection { stream, received, activity, interruptions, .. } = connection;
+    while received.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(received) {
+        received.reserve(FIRST_READ);
+        if interruptions.run(stream.read_buf(received)).await? == 0 {
+            break;
+        }
+        activity.received();
+    }
+    Ok(received.starts_with(H2_PREFACE))
+}
+
+/// How many of these bytes are empty lines at the beginning. Some clients send one after a body,
+/// and it belongs to no request (RFC 9112 section 2.2).
+pub(super) fn empty_lines(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let [b'\n', after @ ..] | [b'\r', b'\n', after @ ..] = rest {
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}

@@ -1,0 +1,114 @@
+//! What interrupts a connection's work from outside: a time limit has passed, or the service stops.
+
+use std::{pin::Pin, sync::Arc};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, Timeout};
+use crate::settings::HttpSettings;
+
+/// Why work of a connection came to no result.
+#[derive(Debug)]
+pub(super) enum Interruption<E> {
+    /// The work itself failed.
+    Failed(E),
+    /// The service stops: what is in work is answered, and nothing new is taken.
+    Shutdown,
+    /// A time limit has passed.
+    TimedOut(Timeout),
+}
+
+/// The interruptions of one connection.
+pub(super) struct Interruptions {
+    activity: Arc<Activity>,
+    http: Arc<HttpSettings>,
+    shutdown: CancellationToken,
+    /// One future for many pieces of work: most of them are done before it is polled, and one for
+    /// each would register with the token and the timer again and again.
+    next: Pin<Box<dyn Future<Output = Signal> + Send>>,
+}
+
+#[derive(Debug)]
+enum Signal {
+    Shutdown,
+    TimedOut(Timeout),
+}
+
+impl Interruptions {
+    pub(super) fn new(
+        activity: Arc<Activity>,
+        http: Arc<HttpSettings>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let next = Box::pin(shutdown_or_timeout(
+            Arc::clone(&activity),
+            Arc::clone(&http),
+            shutdown.clone(),
+        ));
+        Self { activity, http, shutdown, next }
+    }
+
+    /// The result of the work, unless something interrupts it. Work that is ready is not
+    /// interrupted.
+    pub(super) async fn run<T, E>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Interruption<E>> {
+        tokio::select! {
+            biased;
+            result = work => result.map_err(Interruption::Failed),
+            signal = &mut self.next => Err(match signal {
+                Signal::Shutdown => Interruption::Shutdown,
+                Signal::TimedOut(timeout) => Interruption::TimedOut(timeout),
+            }),
+        }
+    }
+
+    /// Whether the service stops.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.shutdown.is_cancelled()
+    }
+
+    /// Begins anew, for a stage that has to learn of a shutdown also if the stage before it did.
+    pub(super) fn restart(&mut self) {
+        self.next = Box::pin(shutdown_or_timeout(
+            Arc::clone(&self.activity),
+            Arc::clone(&self.http),
+            self.shutdown.clone(),
+        ));
+    }
+
+    /// Goes on after an interruption. From `first_check` on only the time limits are watched,
+    /// because the shutdown is known.
+    pub(super) fn only_timeouts(&mut self, first_check: Instant) {
+        let (activity, http) = (Arc::clone(&self.activity), Arc::clone(&self.http));
+        self.next =
+            Box::pin(async move { Signal::TimedOut(timeout(&activity, &http, first_check).await) });
+    }
+}
+
+async fn shutdown_or_timeout(
+    activity: Arc<Activity>,
+    http: Arc<HttpSettings>,
+    shutdown: CancellationToken,
+) -> Signal {
+    let first_check = Instant::now() + http.header_timeout;
+    tokio::select! {
+        biased;
+        timeout = timeout(&activity, &http, first_check) => Signal::TimedOut(timeout),
+        () = shutdown.cancelled() => Signal::Shutdown,
+    }
+}
+
+/// Waits until a time limit has passed.
+async fn timeout(activity: &Activity, http: &HttpSettings, first_check: Instant) -> Timeout {
+    let mut next_check = first_check;
+    loop {
+        sleep_until(next_check).await;
+        match activity.check(Instant::now(), http) {
+            Ok(later) => next_check = later,
+            Err(timeout) => return timeout,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The flags and environment variables of ingest, as text.
+
+/// The flags of ingest, as they were given.
+#[derive(Debug, Clone, clap::Args)]
+pub struct IngestArgs {
+    /// Where producers connect
+    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub(super) listen: String,
+    /// Where /livez, /readyz and /metrics are served
+    #[arg(
+        long = "ops-listen",
+        env = "PUSH_OPS_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9080"
+    )]
+    pub(super) ops_listen: String,
+    /// How long a stopping service may take to finish what it began
+    #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
+    pub(super) drain_deadline: String,
+    /// Whether requests in the usual form take a fast path: on or off. Off, hyper serves every
+    /// request, with the same answers: slower by a fifth to a third over 256 connections
+    #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
+    pub(super) fast_path: String,
+    /// Connections served at once; one more is answered 503
+    #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N", default_value = "10000")]
+    pub(super) max_connections: String,
+    /// Time for a request's head; a connection without a first request is closed after it
+    #[arg(long, env = "PUSH_HEADER_TIMEOUT", value_name = "TIME", default_value = "10s")]
+    pub(super) header_timeout: String,
+    /// Time for a request's body
+    #[arg(long, env = "PUSH_BODY_TIMEOUT", value_name = "TIME", default_value = "15s")]
+    pub(super) body_timeout: String,
+    /// How long a connection may lie idle between requests
+    #[arg(long, env = "PUSH_IDLE_TIMEOUT", value_name = "TIME", default_value = "75s")]
+    pub(super) idle_timeout: String,
+    /// The largest head of a request
+    #[arg(long, env = "PUSH_MAX_HEADER", value_name = "SIZE", default_value = "16KiB")]
+    pub(super) max_header: String,
+    /// The largest body of a request
+    #[arg(long, env = "PUSH_MAX_BODY", value_name = "SIZE", default_value = "512KiB")]
+    pub(super) max_body: String,
+    /// The largest body of a request with many pushes
+    #[arg(long, env = "PUSH_MAX_BATCH_BODY", value_name = "SIZE", default_value = "4MiB")]
+    pub(super) max_batch_body: String,
+    /// Pushes in one request, at most
+    #[arg(long, env = "PUSH_MAX_BATCH_LINES", value_name = "N", default_value = "1000")]
+    pub(super) max_batch_lines: String,
+    /// Requests in work at once on one HTTP/2 connection
+    #[arg(long, env = "PUSH_H2_STREAMS", value_name = "N", default_value = "256")]
+    pub(super) h2_streams: String,
+    /// Bytes of all request bodies in work; a request beyond that is answered 503, a batch request
+    /// already beyond half of it
+    #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
+    pub(super) max_buffered: String,
+    /// Client ids that one push may name
+    #[arg(long, env = "PUSH_MAX_CLIENT_IDS", value_name = "N", default_value = "1000")]
+    pub(super) max_client_ids: String,
+    /// How long an app's record is used without asking the index again
+    #[arg(long, env = "PUSH_APP_FRESH", value_name = "TIME", default_value = "3s")]
+    pub(super) app_fresh: String,
+    /// How long an app's record is used while the index is unavailable
+    #[arg(long, env = "PUSH_APP_STALE", value_name = "TIME", default_value = "5min")]
+    pub(super) app_stale: String,
+    /// How many apps' records are kept
+    #[arg(long, env = "PUSH_MAX_APPS", value_name = "N", default_value = "100000")]
+    pub(super) max_apps: String,
+    /// How long the index may take for an answer
+    #[arg(long, env = "PUSH_INDEX_TIMEOUT", value_name = "TIME", default_value = "2s")]
+    pub(super) index_timeout: String,
+    /// Pushes put into one message to the queue, at most
+    #[arg(long, env = "PUSH_BATCH_JOBS", value_name = "N", default_value = "512")]
+    pub(super) batch_jobs: String,
+    /// Bytes put into one message to the queue, unless a single push is larger
+    #[arg(long, env = "PUSH_BATCH_BYTES", value_name = "SIZE", default_value = "1MiB")]
+    pub(super) batch_bytes: String,
+    /// Messages to the queue that wait for their confirm at once
+    #[arg(long, env = "PUSH_PUBLISH_WINDOW", value_name = "N", default_value = "4")]
+    pub(super) publish_window: String,
+    /// Pushes that wait for an envelope; one more is answered 503, one of a batch request already
+    /// beyond half of it
+    #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
+    pub(super) publish_waiting: String,
+    /// How long a push may wait for the queue's confirm; then it is answered 503
+    #[arg(long, env = "PUSH_PUBLISH_TIMEOUT", value_name = "TIME", default_value = "10s")]
+    pub(super) publish_timeout: String,
+}

@@ -1,0 +1,228 @@
+//! From flags to settings: each value is read within its bounds, and values that depend on each
+//! other are compared. All errors are reported together.
+
+use std::time::Duration;
+
+use push_index::REMOVED_APP_REFUSES;
+use push_model::ledger::Retention;
+use push_service::settings::{ConfigErrors, address, count, duration, size};
+
+use super::{
+    AppSettings, HttpSettings, IngestArgs, LINE_MEMORY, PublisherSettings, Rules, Settings,
+};
+
+impl IngestArgs {
+    /// The settings that these flags stand for. What is wrong with them is added to `errors`.
+    /// `ledger_retention` comes from the flags of the engines, which all programs have.
+    pub fn check(
+        &self,
+        ledger_retention: Option<Retention>,
+        errors: &mut ConfigErrors,
+    ) -> Option<Settings> {
+        let listen = errors.take("--listen", &self.listen, address);
+        let ops_listen = errors.take("--ops-listen", &self.ops_listen, address);
+        let drain_deadline = errors.take("--drain-deadline", &self.drain_deadline, duration);
+        let http = self.check_http(errors);
+        let rules = errors
+            .take("--max-client-ids", &self.max_client_ids, count(1, 100_000))
+            .map(|max_client_ids| Rules { max_client_ids });
+        let apps = self.check_apps(errors);
+        let publisher = self.check_publisher(errors);
+        Some(Settings {
+            listen: listen?,
+            ops_listen: ops_listen?,
+            drain_deadline: drain_deadline?,
+            http: http?,
+            rules: rules?,
+            apps: apps?,
+            publisher: publisher?,
+            ledger_retention: ledger_retention?,
+        })
+    }
+
+    fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
+        let fast_path = errors.take("--fast-path", &self.fast_path, on_or_off);
+        let max_connections =
+            errors.take("--max-connections", &self.max_connections, count(1, 1_000_000));
+        let header_timeout = errors.take("--header-timeout", &self.header_timeout, some_time);
+        let body_timeout = errors.take("--body-timeout", &self.body_timeout, some_time);
+        let idle_timeout = errors.take("--idle-timeout", &self.idle_timeout, some_time);
+        let max_header =
+            errors.take("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
+        let max_body =
+            errors.take("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
+        let max_batch_body = errors.take(
+            "--max-batch-body",
+            &self.max_batch_body,
+            size_between(1024, 64 * 1024 * 1024),
+        );
+        let max_batch_lines =
+            errors.take("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
+        let h2_streams = errors.take("--h2-streams", &self.h2_streams, count(1, 10_000));
+        let max_buffered = errors.take(
+            "--max-buffered",
+            &self.max_buffered,
+            // The bytes are permits of a semaphore, which can count far more than the upper bound.
+            size_between(1024, 1 << 40),
+        );
+        if let (Some(body), Some(buffered)) = (max_body, max_buffered)
+            && body > buffered
+        {
+            errors.note("--max-buffered (PUSH_MAX_BUFFERED): must hold one body of --max-body");
+        }
+        if let (Some(body), Some(lines), Some(buffered)) =
+            (max_batch_body, max_batch_lines, max_buffered)
+            && body + lines * LINE_MEMORY > buffered / 2
+        {
+            errors.note(
+                "--max-buffered (PUSH_MAX_BUFFERED): half of it must hold one body of \
+                 --max-batch-body and 1KiB for each of --max-batch-lines",
+            );
+        }
+        Some(HttpSettings {
+            fast_path: fast_path?,
+            max_connections: max_connections?,
+            header_timeout: header_timeout?,
+            body_timeout: body_timeout?,
+            idle_timeout: idle_timeout?,
+            max_header: max_header?,
+            max_body: max_body?,
+            max_batch_body: max_batch_body?,
+            max_batch_lines: max_batch_lines?,
+            h2_streams: h2_streams?,
+            max_buffered: max_buffered?,
+        })
+    }
+
+    fn check_apps(&self, errors: &mut ConfigErrors) -> Option<AppSettings> {
+        let fresh = errors.take("--app-fresh", &self.app_fresh, duration);
+        let stale = errors.take("--app-stale", &self.app_stale, duration);
+        let max_apps = errors.take("--max-apps", &self.max_apps, count(1, 100_000_000));
+        let index_timeout = errors.take("--index-timeout", &self.index_timeout, some_time);
+        if let (Some(fresh), Some(stale)) = (fresh, stale)
+            && fresh > stale
+        {
+            errors.note("--app-stale (PUSH_APP_STALE): must not be shorter than --app-fresh");
+        }
+        // The index refuses registrations for a removed app only for `REMOVED_APP_REFUSES`. A
+        // record that is used for longer would let them in again.
+        if stale.is_some_and(|stale| stale > REMOVED_APP_REFUSES / 2) {
+            errors.note("--app-stale (PUSH_APP_STALE): must not be longer than 3h");
+        }
+        Some(AppSettings {
+            fresh: fresh?,
+            stale: stale?,
+            max_apps: max_apps?,
+            index_timeout: index_timeout?,
+        })
+    }
+
+    fn check_publisher(&self, errors: &mut ConfigErrors) -> Option<PublisherSettings> {
+        let batch_jobs = errors.take("--batch-jobs", &self.batch_jobs, count(1, 65_536));
+        let batch_bytes =
+            errors.take("--batch-bytes", &self.batch_bytes, size_between(1024, 64 * 1024 * 1024));
+        let window = errors.take("--publish-window", &self.publish_window, count(1, 1024));
+        let waiting = errors.take("--publish-waiting", &self.publish_waiting, count(1, 1_000_000));
+        let timeout = errors.take("--publish-timeout", &self.publish_timeout, some_time);
+        Some(PublisherSettings {
+            batch_jobs: batch_jobs?,
+            batch_bytes: batch_bytes?,
+            window: window?,
+            waiting: waiting?,
+            timeout: timeout?,
+        })
+    }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
+        some => Ok(some),
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
+}
+
+fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        n if (min..=max).contains(&n) => Ok(n),
+        _ => Err(format!("must be from {min} to {max} bytes")),
+    }
+}
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: IngestArgs,
+    }
+
+    fn check(flags: &[&str]) -> Result<Settings, ConfigErrors> {
+        let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
+        let mut errors = ConfigErrors::default();
+        let settings = cli.args.check(Some(Retention::all(Duration::from_secs(60))), &mut errors);
+        errors.finish(settings)
+    }
+
+    #[test]
+    fn the_defaults_are_valid_and_let_a_disabled_app_push_for_at_most_five_seconds() {
+        let settings = check(&[]).unwrap();
+        assert!(settings.apps.fresh + settings.apps.index_timeout <= Duration::from_secs(5));
+        assert!(settings.publisher.timeout < settings.drain_deadline);
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named_at_once() {
+        let errors = check(&[
+            "--listen=nowhere",
+            "--fast-path=maybe",
+            "--body-timeout=0s",
+            "--max-body=1GiB",
+            "--batch-jobs=0",
+            "--max-batch-body=1",
+            "--max-batch-lines=0",
+            "--app-stale=1s",
+        ])
+        .unwrap_err()
+        .to_string();
+        for env in [
+            "PUSH_LISTEN",
+            "PUSH_FAST_PATH",
+            "PUSH_BODY_TIMEOUT",
+            "PUSH_MAX_BODY",
+            "PUSH_BATCH_JOBS",
+            "PUSH_MAX_BATCH_BODY",
+            "PUSH_MAX_BATCH_LINES",
+            "PUSH_APP_STALE",
+        ] {
+            assert!(errors.contains(env), "{env} in {errors}");
+        }
+    }
+
+    #[test]
+    fn the_fast_path_is_on_unless_it_is_switched_off() {
+        assert!(check(&[]).unwrap().http.fast_path);
+        assert!(check(&["--fast-path=on"]).unwrap().http.fast_path);
+        assert!(!check(&["--fast-path=off"]).unwrap().http.fast_path);
+    }
+
+    #[test]
+    fn a_batch_must_fit_into_half_of_the_memory_for_bodies() {
+        let with = |buffered: &str| {
+            check(&["--max-batch-body=1MiB", "--max-batch-lines=1024", "--max-body=1KiB", buffered])
+        };
+        assert!(with("--max-buffered=4MiB").is_ok());
+        let errors = with("--max-buffered=4194303B").unwrap_err().to_string();
+        assert!(errors.contains("half of it must hold"), "{errors}");
+    }
+}

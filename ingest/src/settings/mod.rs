@@ -1,0 +1,115 @@
+//! The settings of ingest, as the service uses them. Each part of the service has a struct of its
+//! own.
+//!
+//! - `args`: the flags and environment variables, as text
+//! - `check`: from that text to these settings
+
+mod args;
+mod check;
+
+use std::{net::SocketAddr, time::Duration};
+
+use push_model::ledger::Retention;
+
+pub use self::args::IngestArgs;
+
+/// How many bytes a line of a batch may hold besides its own: its job is longer than the line by
+/// what is the same in all jobs, or its answer says what is wrong with it.
+pub(crate) const LINE_MEMORY: usize = 1024;
+
+/// All settings of ingest.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The address where backends send their requests.
+    pub listen: SocketAddr,
+    /// The address of `/livez`, `/readyz` and `/metrics`.
+    pub ops_listen: SocketAddr,
+    /// How long a stopping service may take to finish what it began.
+    pub drain_deadline: Duration,
+    /// Bounds on what clients may make the service hold.
+    pub http: HttpSettings,
+    /// What a push may ask for.
+    pub rules: Rules,
+    /// How app records are cached.
+    pub apps: AppSettings,
+    /// How accepted pushes reach the queue.
+    pub publisher: PublisherSettings,
+    /// How long workers keep the ledger entry of a message. A message that has none is reported as
+    /// waiting in the queue, but no longer than this.
+    pub ledger_retention: Retention,
+}
+
+/// Bounds on connections and requests.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Whether requests in the usual form are read and answered without hyper. If not, hyper serves
+    /// every request: the answers are the same, the throughput is lower.
+    pub fast_path: bool,
+    /// Connections served at once; one more is answered 503.
+    pub max_connections: usize,
+    /// How long a request's head may take from its first byte. For the first head of a connection
+    /// the time runs from the accept.
+    pub header_timeout: Duration,
+    /// How long a request's body may take from the end of its head.
+    pub body_timeout: Duration,
+    /// How long a connection may be idle between requests.
+    pub idle_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_header: usize,
+    /// The largest body of a request with one push, in bytes.
+    pub max_body: usize,
+    /// The largest body of a request with many pushes, in bytes.
+    pub max_batch_body: usize,
+    /// How many pushes one request may have.
+    pub max_batch_lines: usize,
+    /// How many requests may be in work at once on one HTTP/2 connection.
+    pub h2_streams: u32,
+    /// How many bytes the bodies of all requests in work may have; one more request is answered
+    /// 503. A request with many pushes is taken only while half of this is free.
+    pub max_buffered: usize,
+}
+
+/// Bounds on the content of a push.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// How many different client ids one push may name.
+    pub max_client_ids: usize,
+}
+
+/// How app records are cached.
+#[derive(Debug, Clone)]
+pub struct AppSettings {
+    /// How long a record is used without asking the index again. An app that is disabled can push
+    /// for this time and [`AppSettings::index_timeout`] longer, at most.
+    pub fresh: Duration,
+    /// How long a record is used while the index is unavailable.
+    pub stale: Duration,
+    /// How many records are cached.
+    pub max_apps: usize,
+    /// How long the index may take for an answer.
+    pub index_timeout: Duration,
+}
+
+/// How accepted pushes reach the queue.
+#[derive(Debug, Clone)]
+pub struct PublisherSettings {
+    /// How many pushes one envelope may have.
+    pub batch_jobs: usize,
+    /// How many bytes one envelope may have; a single push may be larger.
+    pub batch_bytes: usize,
+    /// How many envelopes may wait for their confirm at once.
+    pub window: usize,
+    /// How many pushes may wait for an envelope; one more is answered 503. Those of a request
+    /// with many pushes are taken only while no more than half of this wait.
+    pub waiting: usize,
+    /// How long a push may wait for its confirm; then it is answered 503.
+    pub timeout: Duration,
+}
+
+impl PublisherSettings {
+    /// How many pushes may wait when those of a request with many pushes come: half of all, so that
+    /// the other half stays free for single pushes.
+    pub(crate) fn max_waiting_in_chunks(&self) -> usize {
+        self.waiting.div_ceil(2)
+    }
+}
