@@ -1,4 +1,5 @@
-# What tests/run and tests/bench share: what a machine needs, and how to get it. To be sourced.
+# What tests/run and tests/bench share: the programs that a machine needs, and how to install them.
+# To be sourced.
 
 say() { printf 'tests/%s: %s\n' "${0##*/}" "$*" >&2; }
 fail() { say "$*"; exit 1; }
@@ -7,7 +8,7 @@ has() {
     PATH="$PATH:/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin" command -v "$1" >/dev/null
 }
 
-# Whether the programs of a package, by its Debian name, are there.
+# Whether the programs of a package, by its Debian name, are installed.
 is_installed() {
     case $1 in
         rabbitmq-server) has rabbitmq-server && has epmd ;;
@@ -26,8 +27,8 @@ install_packages() {
     say "installing $*"
     local log policy=/usr/sbin/policy-rc.d made_policy=no
     log=$(mktemp)
-    # Debian starts a service as soon as it is installed, unless this file forbids it. The
-    # run brings its own servers; it must not leave others on the machine.
+    # Debian starts a service as soon as it is installed, unless this file forbids it. The tests start
+    # servers of their own, and must not leave others running on the machine.
     if [[ ! -e $policy ]]; then
         made_policy=yes
         trap '"${root[@]}" rm -f "$policy"' EXIT
@@ -35,7 +36,7 @@ install_packages() {
         "${root[@]}" chmod +x "$policy"
     fi
     local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qy)
-    # An update is only needed where the package lists are absent or out of date.
+    # An update is needed only if the package lists are absent or out of date.
     if ! "${apt[@]}" install --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
         if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"; } \
             >>"$log" 2>&1 </dev/null; then

@@ -1,7 +1,8 @@
-//! What every part of a worker works with: its engines, its transports, and its bounds. Clock and
-//! randomness are passed in here, so that nothing that decides reads them by itself.
+//! What every part of a worker shares: engines, transports, bounds, and the caches and counters of
+//! the running worker. Clock and randomness are in it too, so that a simulation controls every
+//! decision.
 
-use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc};
 
 use push_index::Index;
 use push_model::{
@@ -17,58 +18,15 @@ use crate::{
         Clock, Random,
         hold::Hold,
         jitter,
-        pace::Paces,
+        pace::PaceCache,
         priority::IndexPriority,
-        retry::RetryPolicy,
-        waiting::{GaveUp, Waiting},
+        retrier::{Retrier, RetryError},
+        retry_policy::RetryPolicy,
     },
-    ledger_bounds::LedgerLimits,
+    limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
     transport::{Lifetime, Outgoing, Transports},
 };
-
-/// How broadcasts are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlanLimits {
-    /// The most partitions of one broadcast: how many workers can share it.
-    pub partitions: usize,
-    /// The fewest slots of a partition. A broadcast that is no larger is sent at once, like a push
-    /// to named devices.
-    pub min_slots: u64,
-}
-
-/// Bounds of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunLimits {
-    /// Devices that are sent to between two checkpoints: the most that a crash repeats.
-    pub batch: usize,
-    /// How long a run lasts before the partition goes back to the end of its lane.
-    pub time: Duration,
-    /// How long after acceptance a push with time to live 0 ("now or never") is still "now".
-    pub now_window: Duration,
-    /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
-    /// to so much after it was accepted.
-    pub clock_allowance: Duration,
-}
-
-/// Bounds of trying devices again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryLimits {
-    /// Tries of a device, the first included.
-    pub attempts: u32,
-    /// Devices of a partition that wait for another try before no more of it are read.
-    pub backlog: u64,
-}
-
-/// When a broadcast's ledger entry is looked at again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClosingLimits {
-    /// The time between two looks.
-    pub every: Duration,
-    /// How long after its end a message may still be worked on before what is left of it counts
-    /// as forgotten.
-    pub rest: Duration,
-}
 
 /// The engines, transports, bounds, clock and randomness of one worker.
 pub(crate) struct Context {
@@ -81,13 +39,13 @@ pub(crate) struct Context {
     pub(crate) retry_limits: RetryLimits,
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
-    pub(crate) waiting: Waiting,
+    pub(crate) retrier: Retrier,
     /// How long a ledger entry is kept: from the acceptance of its message, or from when a worker
     /// begins it if that is later.
-    pub(crate) keep: Retention,
+    pub(crate) retention: Retention,
     /// How large the ledger may be.
     pub(crate) ledger: LedgerLimits,
-    pub(crate) paces: Paces,
+    pub(crate) paces: PaceCache,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
@@ -103,7 +61,7 @@ impl Context {
         jitter(&self.random)
     }
 
-    /// The last instant at which something of a message may be sent.
+    /// The last instant at which a message may be sent to a device.
     pub(crate) fn deadline(&self, head: &Head) -> UnixMillis {
         match self.lifetime(head) {
             Lifetime::NowOrNever { until } | Lifetime::Until(until) => until,
@@ -119,7 +77,7 @@ impl Context {
         }
     }
 
-    /// What its devices receive of a message.
+    /// The message as transports take it.
     pub(crate) fn outgoing(&self, job: &Job) -> Outgoing {
         Outgoing {
             app_id: job.head.app_id.clone(),
@@ -129,23 +87,23 @@ impl Context {
         }
     }
 
-    /// The latest registration that a broadcast reaches.
+    /// The latest time of registration that a broadcast reaches.
     pub(crate) fn registered_by(&self, head: &Head) -> UnixMillis {
         head.accepted_at.plus(self.run.clock_allowance)
     }
 
-    /// Until when the ledger entry of a message is kept, as of now.
+    /// Until when the ledger entry of a message is kept if it begins now.
     pub(crate) fn keep_until(&self, job: &Job) -> UnixMillis {
-        job.head.accepted_at.max(self.now()).plus(self.keep.of(job.audience.reach()))
+        job.head.accepted_at.max(self.now()).plus(self.retention.of(job.audience.kind()))
     }
 
-    /// The app's pace.
+    /// The app's pace, from the cache or the index.
     pub(crate) async fn pace(
         &self,
         app: &AppKey,
         hold: &Hold<'_>,
-    ) -> Result<Option<NonZeroU32>, GaveUp> {
-        self.paces.of(app, &*self.index, &self.waiting, hold).await
+    ) -> Result<Option<NonZeroU32>, RetryError> {
+        self.paces.of(app, &*self.index, &self.retrier, hold).await
     }
 }
 

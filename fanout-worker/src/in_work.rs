@@ -1,4 +1,4 @@
-//! What a worker is working on, so that a drain that takes too long can name it.
+//! The messages that a worker is working on, for the log of a drain that takes too long.
 
 use std::{
     collections::BTreeMap,
@@ -23,24 +23,25 @@ struct Table {
 pub(crate) struct Row {
     pub(crate) lane: Lane,
     pub(crate) since: UnixMillis,
-    /// The beginning of the envelope is not shown: it holds what people wrote to each other.
+    /// The length of the envelope. Its content is never logged: it holds what people write to each
+    /// other.
     pub(crate) bytes: usize,
 }
 
-/// Takes its row out of the table when it is dropped, also by a panic or a cancellation.
+/// Removes its row from the table when it is dropped, also by a panic or a cancellation.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct RowGuard {
     table: InWork,
     key: u64,
 }
 
 impl InWork {
-    pub(crate) fn enter(&self, lane: Lane, bytes: usize, since: UnixMillis) -> Guard {
+    pub(crate) fn enter(&self, lane: Lane, bytes: usize, since: UnixMillis) -> RowGuard {
         let mut table = self.lock();
         let key = table.next;
         table.next += 1;
         table.rows.insert(key, Row { lane, since, bytes });
-        Guard { table: self.clone(), key }
+        RowGuard { table: self.clone(), key }
     }
 
     pub(crate) fn rows(&self) -> Vec<Row> {
@@ -52,7 +53,7 @@ impl InWork {
     }
 }
 
-impl Drop for Guard {
+impl Drop for RowGuard {
     fn drop(&mut self) {
         self.table.lock().rows.remove(&self.key);
     }

@@ -1,7 +1,7 @@
-//! Which lanes messages can come from, as the consumers themselves say.
+//! Which lanes have an open consumer, as the consumers themselves report.
 //!
-//! A server that answers is not enough: a consumer may still be refused, or on its way back after
-//! its connection was lost, and then a worker is up and does nothing.
+//! That the queue's server answers is not enough for a worker to be ready: its consumer may be
+//! refused, or be reconnecting, and then the worker gets no messages.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +15,9 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Default)]
 pub struct LaneHealth(Arc<Mutex<BTreeMap<Lane, watch::Receiver<bool>>>>);
 
-/// Takes its consumer out again when it is dropped, also by a panic or a cancellation.
+/// Removes its consumer when it is dropped, also by a panic or a cancellation.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ConsumerGuard {
     lanes: LaneHealth,
     lane: Lane,
 }
@@ -28,9 +28,9 @@ impl LaneHealth {
         self.lock().get(&lane).is_some_and(|open| *open.borrow())
     }
 
-    pub(crate) fn enter(&self, lane: Lane, open: watch::Receiver<bool>) -> Guard {
+    pub(crate) fn enter(&self, lane: Lane, open: watch::Receiver<bool>) -> ConsumerGuard {
         self.lock().insert(lane, open);
-        Guard { lanes: self.clone(), lane }
+        ConsumerGuard { lanes: self.clone(), lane }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Lane, watch::Receiver<bool>>> {
@@ -38,7 +38,7 @@ impl LaneHealth {
     }
 }
 
-impl Drop for Guard {
+impl Drop for ConsumerGuard {
     fn drop(&mut self) {
         self.lanes.lock().remove(&self.lane);
     }

@@ -1,16 +1,26 @@
 //! The fan-out worker: takes accepted pushes from the queue, finds the devices they mean, and
 //! delivers.
 //!
-//! [`run`] is the whole service; `main` and `pushctl standalone` differ only in what they hand
+//! [`run`] is the whole service; `main` and `pushctl standalone` differ only in what they pass to
 //! it.
+//!
+//! - `intake`: queue messages: taken, processed, settled
+//! - `delivery`: working on one partition of a message; the guarantees are made here
+//! - `transport`: how a message leaves the service
+//! - `control`: when something may be done: retries, paces, index priority
+//! - `ledger_bounds`: keeps the ledger within its bound in bytes
+//! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
+//! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
 mod context;
 mod control;
 mod delivery;
+mod dependencies;
 mod in_work;
 mod intake;
 mod lane_health;
 mod ledger_bounds;
+mod limits;
 mod metrics;
 pub mod readiness;
 mod settings;
@@ -18,25 +28,23 @@ pub mod transport;
 
 use std::{sync::Arc, time::Duration};
 
-use push_index::Index;
-use push_model::time::UnixMillis;
-use push_queue::{Lane, Queue, QueueError};
+use push_queue::{Lane, QueueError};
 use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use crate::{
     context::Context,
-    control::{pace::Paces, priority::IndexPriority, waiting::Waiting},
+    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
     in_work::InWork,
     intake::consumer::consume,
 };
 pub use crate::{
-    context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
-    control::{Clock, Random, priority::BulkLimits, retry::RetryPolicy},
+    control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
+    dependencies::Dependencies,
     lane_health::LaneHealth,
-    ledger_bounds::LedgerLimits,
+    limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
     settings::{
         MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
@@ -52,53 +60,9 @@ pub enum RunError {
     Queue(#[from] QueueError),
 }
 
-/// What a worker works with.
-#[derive(Clone)]
-pub struct Dependencies {
-    /// Where messages come from.
-    pub queue: Arc<dyn Queue>,
-    /// Where devices and the ledger are.
-    pub index: Arc<dyn Index>,
-    /// How devices are reached.
-    pub transports: Transports,
-    /// What is counted.
-    pub metrics: Metrics,
-    /// Which lanes it consumes.
-    pub lanes: LaneHealth,
-    /// Where the time comes from.
-    pub clock: Clock,
-    /// Where randomness comes from.
-    pub random: Random,
-}
-
-impl Dependencies {
-    /// Dependencies with the system's clock and randomness.
-    pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
-        Self {
-            queue,
-            index,
-            transports,
-            metrics: Metrics::default(),
-            lanes: LaneHealth::default(),
-            clock: Arc::new(UnixMillis::now),
-            random: Arc::new(rand::random::<u64>),
-        }
-    }
-}
-
-impl std::fmt::Debug for Dependencies {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dependencies")
-            .field("queue", &self.queue)
-            .field("index", &self.index)
-            .field("transports", &self.transports)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Runs a worker until `shutdown`, then drains: takes nothing more, finishes the batches in
-/// work, saves their checkpoints, publishes what is not done as tasks that go on from there. What is still running after
-/// `drain_deadline` is named in the log and left to redelivery.
+/// Runs a worker until `shutdown`, then drains: takes no more messages, finishes the batches in
+/// work, saves their checkpoints, and publishes what is left as tasks that continue from there.
+/// What is still running after `drain_deadline` is logged, and the queue delivers it again.
 ///
 /// # Errors
 /// If the queue cannot be consumed at all.
@@ -118,20 +82,20 @@ pub async fn run(
         retry_limits: settings.retry_limits,
         closing: settings.closing,
         priority: IndexPriority::new(settings.bulk),
-        waiting: Waiting {
+        retrier: Retrier {
             policy: settings.index_pause,
             hold: settings.hold,
             random: dependencies.random.clone(),
         },
-        keep: settings.ledger_retention,
+        retention: settings.ledger_retention,
         ledger: settings.ledger,
-        paces: Paces::default(),
+        paces: PaceCache::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,
     });
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
-    // A consumer that ends by itself takes the other one with it.
+    // If a consumer ends by itself, the other one is stopped too.
     let stopping = shutdown.child_token();
     let mut consumers = JoinSet::new();
     for (lane, prefetch) in
@@ -148,7 +112,7 @@ pub async fn run(
         ));
     }
     let mut upkeep = JoinSet::new();
-    upkeep.spawn(ledger_bounds::keep(context.clone(), stopping.clone()));
+    upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     let mut result = Ok(());
     while let Some(ended) = consumers.join_next().await {
         stopping.cancel();
@@ -156,7 +120,7 @@ pub async fn run(
             result = Err(RunError::Queue(error));
         }
     }
-    // It ends with the consumers, for `stopping` is cancelled when the last of them ends.
+    // The upkeep ends with the consumers: `stopping` is cancelled when one of them ends.
     while upkeep.join_next().await.is_some() {}
     handlers.close();
     if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {

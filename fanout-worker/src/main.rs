@@ -7,7 +7,7 @@ use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
     Dependencies, MqttArgs, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
-    readiness::Ready,
+    readiness::ReadinessProbe,
     run,
     transport::{
         Discard,
@@ -17,9 +17,9 @@ use push_fanout_worker::{
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
-    engines::{EngineArgs, EngineUrls, open_index, open_queue},
+    engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
-    settings::Mistakes,
+    settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs},
 };
@@ -53,16 +53,16 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    let mut mistakes = Mistakes::default();
-    let log = cli.log.check(telemetry::USUAL, &mut mistakes);
-    let process = cli.process.check(&mut mistakes);
-    let engines = cli.engines.check(&mut mistakes);
-    let mqtt = cli.mqtt.check(&mut mistakes);
+    let mut errors = ConfigErrors::default();
+    let log = cli.log.check(telemetry::DEFAULT_FILTER, &mut errors);
+    let process = cli.process.check(&mut errors);
+    let engines = cli.engines.check(&mut errors);
+    let mqtt = cli.mqtt.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
-    let worker = cli.worker.check(retention, &mut mistakes);
-    let threads = cli.runtime.check(&mut mistakes);
+    let worker = cli.worker.check(retention, &mut errors);
+    let threads = cli.runtime.check(&mut errors);
     let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
-    let (((process, engines), (mqtt, worker)), threads) = mistakes.finish(all)?;
+    let (((process, engines), (mqtt, worker)), threads) = errors.finish(all)?;
     telemetry::init(log);
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime.block_on(work(process, engines, mqtt, worker))
@@ -70,7 +70,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 
 async fn work(
     process: ProcessSettings,
-    engines: EngineUrls,
+    engines: EngineSettings,
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
 ) -> anyhow::Result<()> {
@@ -93,7 +93,7 @@ async fn work(
     let dependencies = Dependencies::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
     dependencies.metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(&dependencies));
+    let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_service::operations::serve(
         ops,

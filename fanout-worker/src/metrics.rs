@@ -1,5 +1,5 @@
-//! What a worker counts. One place for every name; labels come from the vocabulary's own names,
-//! so that metrics, logs and the ledger say the same words.
+//! What a worker counts: the name of every metric. Label values are the names that the ledger and
+//! the logs use.
 
 use std::sync::Arc;
 
@@ -19,8 +19,6 @@ use push_model::{
 };
 use push_queue::Lane;
 
-use crate::intake::Disposition;
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
@@ -28,12 +26,14 @@ struct OutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerdictLabel {
+struct DispositionLabel {
+    /// The label's published name.
     verdict: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FoundLabel {
+struct EntryStateLabel {
+    /// The label's published name.
     found: &'static str,
 }
 
@@ -49,10 +49,10 @@ pub struct Metrics(Arc<Families>);
 #[derive(Debug)]
 struct Families {
     devices: Family<OutcomeLabel, Counter>,
-    turns: Family<VerdictLabel, Counter>,
+    runs: Family<DispositionLabel, Counter>,
     in_work: Family<LaneLabel, Gauge>,
     dead: Family<LaneLabel, Counter>,
-    closing_checks: Family<FoundLabel, Counter>,
+    closing_checks: Family<EntryStateLabel, Counter>,
     batch_seconds: Histogram,
     ledger_bytes: Gauge,
     ledger_limit: Gauge,
@@ -64,7 +64,7 @@ impl Default for Families {
     fn default() -> Self {
         Self {
             devices: Family::default(),
-            turns: Family::default(),
+            runs: Family::default(),
             in_work: Family::default(),
             dead: Family::default(),
             closing_checks: Family::default(),
@@ -79,12 +79,12 @@ impl Default for Families {
 }
 
 impl Metrics {
-    /// Makes the counters known to a registry.
+    /// Registers the metrics with a registry.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("push_worker");
-        let Families { devices, turns, in_work, dead, batch_seconds, .. } = &*self.0;
-        registry.register("devices", "Devices settled, by outcome", devices.clone());
-        registry.register("turns", "Turns on strands, by what followed", turns.clone());
+        let Families { devices, runs, in_work, dead, batch_seconds, .. } = &*self.0;
+        registry.register("devices", "Devices with a final outcome, by outcome", devices.clone());
+        registry.register("turns", "Runs on partitions, by what followed", runs.clone());
         registry.register("in_work", "Queue messages in work", in_work.clone());
         registry.register("dead_letters", "Messages put aside", dead.clone());
         registry.register_with_unit(
@@ -107,17 +107,18 @@ impl Metrics {
         registry.register("ledger_forgotten", help, ledger_forgotten.clone());
     }
 
-    /// Shows what the ledger holds.
+    /// Sets the gauges of the ledger.
     pub(crate) fn history(&self, history: &History, now: UnixMillis) {
         let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reach = history.oldest.map_or(0, |oldest| now.since(oldest).as_secs());
         self.0.ledger_bytes.set(shown(history.bytes));
         self.0.ledger_limit.set(shown(history.limit));
         self.0.ledger_reach.set(shown(reach));
-        self.0.ledger_forgotten.set(shown(history.forgotten));
+        self.0.ledger_forgotten.set(shown(history.evicted));
     }
 
-    pub(crate) fn settled(&self, outcomes: &Outcomes) {
+    /// Counts devices whose outcomes the ledger has saved.
+    pub(crate) fn committed(&self, outcomes: &Outcomes) {
         let add = |outcome, reason, n| {
             if n > 0 {
                 self.0.devices.get_or_create(&OutcomeLabel { outcome, reason }).inc_by(n);
@@ -131,15 +132,15 @@ impl Metrics {
         }
     }
 
-    /// Counts so many runs after which this followed.
-    pub(crate) fn runs(&self, disposition: &Disposition, count: u64) {
-        let label = VerdictLabel { verdict: disposition.name() };
-        self.0.turns.get_or_create(&label).inc_by(count);
+    /// Counts runs by the name of the disposition that followed.
+    pub(crate) fn runs(&self, disposition: &'static str, count: u64) {
+        let label = DispositionLabel { verdict: disposition };
+        self.0.runs.get_or_create(&label).inc_by(count);
     }
 
-    /// Counts a closing check: `found` is how the ledger entry of its broadcast is.
+    /// Counts a closing check by the state in which it found the ledger entry.
     pub(crate) fn closing_check(&self, found: &'static str) {
-        self.0.closing_checks.get_or_create(&FoundLabel { found }).inc();
+        self.0.closing_checks.get_or_create(&EntryStateLabel { found }).inc();
     }
 
     pub(crate) fn dead_letter(&self, lane: Lane) {
@@ -180,7 +181,7 @@ mod tests {
         metrics.register(&mut registry);
         let mut outcomes = Outcomes { sent: 2, ..Outcomes::default() };
         outcomes.fail(FailReason::UnknownClient);
-        metrics.settled(&outcomes);
+        metrics.committed(&outcomes);
         drop(metrics.in_work(Lane::Tasks));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -1,26 +1,26 @@
-//! Whether a worker can do its work now: it needs queue, index and transports, and a consumer of
-//! each lane that is open. One that is stopping has none, and so is not ready. Nor is one whose
-//! broker takes no messages, because what remains of a task has to be published.
+//! Whether a worker can do its work now: it needs queue, index and transports, and an open consumer
+//! for each lane. A worker that is stopping has no consumer, so it is not ready. Nor is one whose
+//! queue blocks publishes, because what remains of a task has to be published.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use push_index::Index;
 use push_queue::{Lane, Queue, QueueError};
-use push_service::operations::{Probe, Verdict};
+use push_service::operations::{Probe, Readiness};
 
-use crate::{Dependencies, LaneHealth, transport::Transports};
+use crate::{dependencies::Dependencies, lane_health::LaneHealth, transport::Transports};
 
-/// Asks everything a worker needs.
+/// Checks everything that a worker needs.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadinessProbe {
     queue: Arc<dyn Queue>,
     index: Arc<dyn Index>,
     transports: Transports,
     lanes: LaneHealth,
 }
 
-impl Ready {
+impl ReadinessProbe {
     /// A probe over what a worker works with.
     pub fn new(dependencies: &Dependencies) -> Self {
         Self {
@@ -33,8 +33,8 @@ impl Ready {
 }
 
 #[async_trait]
-impl Probe for Ready {
-    async fn probe(&self) -> Verdict {
+impl Probe for ReadinessProbe {
+    async fn probe(&self) -> Readiness {
         let lane = |lane: Lane| (format!("lane {}", lane.name()), self.lanes.is_open(lane));
         let queue = self.queue.ping().await;
         let mut parts = vec![
@@ -51,6 +51,6 @@ impl Probe for Ready {
         if let Err(error @ QueueError::Blocked(_)) = queue {
             detail.push_str(&format!("{error}\n"));
         }
-        Verdict { ready, detail }
+        Readiness { ready, detail }
     }
 }

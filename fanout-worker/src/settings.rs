@@ -1,24 +1,23 @@
-//! The worker's settings: flags as they were written, and what they come to.
+//! The worker's settings: the flags as text, and the checked values.
 
 use std::{net::SocketAddr, time::Duration};
 
 use push_model::ledger::{MOST_PARTITIONS, Retention};
 use push_mqtt::{BadMqttUrl, MqttUrl};
 use push_queue::MAX_DELAY;
-use push_service::settings::{Mistakes, address, count, duration, size};
+use push_service::settings::{ConfigErrors, address, count, duration, size};
 
 use crate::{
-    context::{ClosingLimits, PlanLimits, RetryLimits, RunLimits},
-    control::{priority::BulkLimits, retry::RetryPolicy},
-    ledger_bounds::LedgerLimits,
+    control::{priority::BulkLimits, retry_policy::RetryPolicy},
+    limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     transport::mqtt::MqttSettings,
 };
 
-/// RabbitMQ closes a channel with a delivery that is not settled for so long (its
+/// After this time RabbitMQ closes a channel with a delivery that is not settled (its
 /// `consumer_timeout`).
 const CONSUMER_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Flags that hold for a worker wherever it runs.
+/// Flags of a worker in any program.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Worker")]
 pub struct WorkerArgs {
@@ -31,25 +30,31 @@ pub struct WorkerArgs {
     /// Devices between two checkpoints: the most that a crash repeats, for each partition in work
     #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
     batch: String,
-    /// Requests to the index for partitions of broadcasts that are in work at once: pushes to few
-    /// devices wait behind no more
+    /// Requests to the index that partitions of broadcasts make at once; a push to few devices
+    /// waits behind no more than these
     #[arg(long, env = "PUSH_BULK_REQUESTS", value_name = "N", default_value = "1")]
     bulk_requests: String,
-    /// How long each of these requests waits for pushes that are sent at once, at most
+    /// How long each of these requests waits, at most, to let pushes to few devices go first
     #[arg(long, env = "PUSH_BULK_YIELDS", value_name = "TIME", default_value = "5ms")]
     bulk_yields: String,
-    /// How long a partition is worked on before others have their turn
-    #[arg(long, env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
-    turn: String,
+    /// How long a run on a partition lasts before other partitions get one
+    #[arg(long = "turn", env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
+    run_time: String,
     /// How long after acceptance a push with time to live 0 is still sent
     #[arg(long, env = "PUSH_NOW_WINDOW", value_name = "TIME", default_value = "5s")]
     now_window: String,
-    /// The most partitions of one broadcast: how many workers and slots can share it
-    #[arg(long, env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
-    strands: String,
+    /// The most partitions of one broadcast. A partition is the part of its devices that one worker
+    /// sends to at a time, so this is how many task slots of all workers can share a broadcast
+    #[arg(long = "strands", env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
+    partitions: String,
     /// A broadcast over no more index slots than this is sent at once instead of shared
-    #[arg(long, env = "PUSH_STRAND_MIN_SLOTS", value_name = "N", default_value = "16384")]
-    strand_min_slots: String,
+    #[arg(
+        long = "strand-min-slots",
+        env = "PUSH_STRAND_MIN_SLOTS",
+        value_name = "N",
+        default_value = "16384"
+    )]
+    partition_min_slots: String,
     /// The first delay of what is tried again; doubled each time
     #[arg(long, env = "PUSH_RETRY_FIRST", value_name = "TIME", default_value = "1s")]
     retry_first: String,
@@ -65,31 +70,31 @@ pub struct WorkerArgs {
     /// Devices of a partition that wait for another try before no more of it are read
     #[arg(long, env = "PUSH_RETRY_BACKLOG", value_name = "N", default_value = "1000")]
     retry_backlog: String,
-    /// What the ledger may take in its store: its oldest closed entries are forgotten beyond that
+    /// What the ledger may take in its store: its oldest closed entries are evicted beyond that
     #[arg(long, env = "PUSH_LEDGER_LIMIT", value_name = "SIZE", default_value = "1GiB")]
     ledger_limit: String,
-    /// How often the size of the ledger is looked at
+    /// How often the size of the ledger is measured
     #[arg(long, env = "PUSH_LEDGER_CHECK", value_name = "TIME", default_value = "10s")]
     ledger_check: String,
-    /// How long a queue message is held while the index is away before it is put off; RabbitMQ
-    /// takes one back after 30 minutes
+    /// How long a queue message is held while the index is unavailable before it is put off;
+    /// RabbitMQ takes one back after 30 minutes
     #[arg(long, env = "PUSH_HOLD", value_name = "TIME", default_value = "10m")]
     hold: String,
     /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
     /// to so much after it was accepted
     #[arg(long, env = "PUSH_CLOCK_ALLOWANCE", value_name = "TIME", default_value = "1s")]
     clock_allowance: String,
-    /// How often the ledger entry of a broadcast is looked at until it is closed
+    /// How often the ledger entry of a broadcast is checked until it is closed
     #[arg(long, env = "PUSH_CLOSING_CHECK", value_name = "TIME", default_value = "10m")]
     closing_check: String,
-    /// How long after its end a message may still be worked on before what is left of it counts
-    /// as unrecorded
+    /// How long after its end a message may still be worked on; from then on, what is left of it is
+    /// counted as unrecorded
     #[arg(long, env = "PUSH_CLOSING_REST", value_name = "TIME", default_value = "15m")]
     closing_rest: String,
-    /// The first pause while the index is away; doubled each time
+    /// The first pause while the index is unavailable; doubled each time
     #[arg(long, env = "PUSH_INDEX_PAUSE", value_name = "TIME", default_value = "100ms")]
     index_pause: String,
-    /// The longest pause while the index is away
+    /// The longest pause while the index is unavailable
     #[arg(long, env = "PUSH_INDEX_PAUSE_LONGEST", value_name = "TIME", default_value = "2s")]
     index_pause_longest: String,
 }
@@ -105,7 +110,7 @@ pub struct MqttArgs {
     tuning: MqttTuningArgs,
 }
 
-/// How the broker is used, wherever it is.
+/// Flags about the use of a broker, for programs that know its address from elsewhere.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "MQTT")]
 pub struct MqttTuningArgs {
@@ -122,8 +127,13 @@ pub struct MqttTuningArgs {
     #[arg(long, env = "PUSH_MQTT_ACK_TIMEOUT", value_name = "TIME", default_value = "10s")]
     mqtt_ack_timeout: String,
     /// How long a batch waits for a lost broker before it is put off
-    #[arg(long, env = "PUSH_MQTT_PATIENCE", value_name = "TIME", default_value = "5s")]
-    mqtt_patience: String,
+    #[arg(
+        long = "mqtt-patience",
+        env = "PUSH_MQTT_PATIENCE",
+        value_name = "TIME",
+        default_value = "5s"
+    )]
+    mqtt_offline_timeout: String,
 }
 
 /// Flags that only the worker's own program has.
@@ -157,11 +167,11 @@ pub struct WorkerSettings {
     pub retry: RetryPolicy,
     /// Bounds of trying devices again.
     pub retry_limits: RetryLimits,
-    /// When a broadcast's ledger entry is looked at.
+    /// When the ledger entry of a broadcast is checked.
     pub closing: ClosingLimits,
-    /// The pauses while a server is away.
+    /// The pauses while a server is unavailable.
     pub index_pause: RetryPolicy,
-    /// How long a queue message is held while the index is away.
+    /// How long a queue message is held while the index is unavailable.
     pub hold: Duration,
     /// How long a ledger entry is kept.
     pub ledger_retention: Retention,
@@ -172,30 +182,30 @@ pub struct WorkerSettings {
 /// Checked settings of the worker's own program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSettings {
-    /// Where operations endpoints are served.
+    /// The address of the operations endpoints.
     pub ops_listen: SocketAddr,
-    /// How long a stop waits.
+    /// How long a stop waits for work to end.
     pub drain_deadline: Duration,
     /// How long the transport `discard` takes for a batch.
     pub discard_latency: Duration,
 }
 
 impl WorkerArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`. `ledger_retention` is set with the
+    /// Checks the flags; what is wrong goes into `errors`. `ledger_retention` is set with the
     /// engines, for all programs.
     pub fn check(
         &self,
         ledger_retention: Option<Retention>,
-        mistakes: &mut Mistakes,
+        errors: &mut ConfigErrors,
     ) -> Option<WorkerSettings> {
-        let m = mistakes;
+        let m = errors;
         let job_prefetch = m.take("--job-prefetch", &self.job_prefetch, count(1, 1000));
         let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
         let bulk_requests = m.take("--bulk-requests", &self.bulk_requests, count(1, 1000));
         let batch = m.take("--batch", &self.batch, count(1, 100_000));
-        let strands = m.take("--strands", &self.strands, count(1, MOST_PARTITIONS as usize));
+        let partitions = m.take("--strands", &self.partitions, count(1, MOST_PARTITIONS as usize));
         let min_slots =
-            m.take("--strand-min-slots", &self.strand_min_slots, count(1, u64::from(u32::MAX)));
+            m.take("--strand-min-slots", &self.partition_min_slots, count(1, u64::from(u32::MAX)));
         let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
         let backlog = m.take("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
         let ledger_limit = m.take("--ledger-limit", &self.ledger_limit, size);
@@ -206,7 +216,7 @@ impl WorkerArgs {
         let closing_check = time("--closing-check", &self.closing_check);
         let closing_rest = time("--closing-rest", &self.closing_rest);
         let bulk_yields = time("--bulk-yields", &self.bulk_yields);
-        let turn = time("--turn", &self.turn);
+        let run_time = time("--turn", &self.run_time);
         let now_window = time("--now-window", &self.now_window);
         let retry_first = time("--retry-first", &self.retry_first);
         let retry_longest = time("--retry-longest", &self.retry_longest);
@@ -216,7 +226,7 @@ impl WorkerArgs {
         if retry_first > retry_longest || retry_first.is_zero() {
             m.note("--retry-first must be more than zero and at most --retry-longest");
         }
-        let closing = ClosingLimits { every: closing_check?, rest: closing_rest? };
+        let closing = ClosingLimits { every: closing_check?, write_off_after: closing_rest? };
         if closing.every.is_zero() || closing.every > MAX_DELAY {
             m.note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
         }
@@ -234,11 +244,11 @@ impl WorkerArgs {
             bulk: BulkLimits { requests: bulk_requests?, yields: bulk_yields? },
             run: RunLimits {
                 batch: batch?,
-                time: turn?,
+                time: run_time?,
                 now_window: now_window?,
                 clock_allowance: clock_allowance?,
             },
-            plan: PlanLimits { partitions: strands?, min_slots: min_slots? },
+            plan: PlanLimits { partitions: partitions?, min_slots: min_slots? },
             retry: RetryPolicy { first: retry_first, longest: retry_longest },
             retry_limits: RetryLimits { attempts: retry_attempts?, backlog: backlog? },
             closing,
@@ -251,11 +261,11 @@ impl WorkerArgs {
 }
 
 impl MqttArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`. Without a URL there is no MQTT.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<Option<(MqttUrl, MqttSettings)>> {
-        let tuning = self.tuning.check(mistakes);
+    /// Checks the flags; what is wrong goes into `errors`. Without a URL there is no MQTT.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<Option<(MqttUrl, MqttSettings)>> {
+        let tuning = self.tuning.check(errors);
         let Some(url) = &self.mqtt_url else { return tuning.map(|_| None) };
-        let url = mistakes.take_secret("--mqtt-url", url, |url| {
+        let url = errors.take_secret("--mqtt-url", url, |url| {
             url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
         });
         Some(Some((url?, tuning?)))
@@ -263,34 +273,34 @@ impl MqttArgs {
 }
 
 impl MqttTuningArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<MqttSettings> {
-        let connections = mistakes.take(
+    /// Checks the flags; what is wrong goes into `errors`.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
+        let connections = errors.take(
             "--mqtt-connections",
             &self.mqtt_connections,
             count(1, MqttSettings::MAX_CONNECTIONS),
         );
-        let window = mistakes.take("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
-        let mut time = |flag, text| mistakes.take(flag, text, duration);
+        let window = errors.take("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
+        let mut time = |flag, text| errors.take(flag, text, duration);
         let connect_timeout = time("--mqtt-connect-timeout", &self.mqtt_connect_timeout);
         let ack_timeout = time("--mqtt-ack-timeout", &self.mqtt_ack_timeout);
-        let patience = time("--mqtt-patience", &self.mqtt_patience);
+        let offline_timeout = time("--mqtt-patience", &self.mqtt_offline_timeout);
         Some(MqttSettings {
             connections: connections?,
             window: window?,
             connect_timeout: connect_timeout?,
             ack_timeout: ack_timeout?,
-            patience: patience?,
+            offline_timeout: offline_timeout?,
             ..MqttSettings::default()
         })
     }
 }
 
 impl ProcessArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<ProcessSettings> {
-        let ops_listen = mistakes.take("--ops-listen", &self.ops_listen, address);
-        let mut time = |flag, text| mistakes.take(flag, text, duration);
+    /// Checks the flags; what is wrong goes into `errors`.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<ProcessSettings> {
+        let ops_listen = errors.take("--ops-listen", &self.ops_listen, address);
+        let mut time = |flag, text| errors.take(flag, text, duration);
         let drain_deadline = time("--drain-deadline", &self.drain_deadline);
         let discard_latency = time("--discard-latency", &self.discard_latency);
         Some(ProcessSettings {
@@ -313,12 +323,11 @@ mod tests {
         worker: WorkerArgs,
     }
 
-    fn check(flags: &[&str]) -> Result<WorkerSettings, Mistakes> {
+    fn check(flags: &[&str]) -> Result<WorkerSettings, ConfigErrors> {
         let cli = Cli::try_parse_from(["worker"].iter().chain(flags)).unwrap();
-        let mut mistakes = Mistakes::default();
-        let settings =
-            cli.worker.check(Some(Retention::all(Duration::from_secs(60))), &mut mistakes);
-        mistakes.finish(settings)
+        let mut errors = ConfigErrors::default();
+        let settings = cli.worker.check(Some(Retention::all(Duration::from_secs(60))), &mut errors);
+        errors.finish(settings)
     }
 
     #[test]
@@ -328,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_reported_together() {
+    fn all_errors_are_reported_together() {
         let text = check(&["--batch", "0", "--turn", "5"]).unwrap_err().to_string();
         assert!(text.contains("--batch") && text.contains("--turn"), "{text}");
         let text = check(&["--retry-first", "2m"]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `pushctl app`: making apps and their secrets. There is no HTTP surface for this.
+//! `pushctl app`: makes, changes and removes apps and their secrets. The HTTP API cannot do this.
 
 use std::{num::NonZeroU32, path::PathBuf};
 
@@ -33,7 +33,7 @@ pub enum AppCommand {
     Set {
         /// The app
         app_id: AppId,
-        /// What becomes different
+        /// The new values
         #[command(flatten)]
         changes: Changes,
     },
@@ -84,7 +84,7 @@ pub struct Changes {
     pace: Option<Limit>,
 }
 
-/// A limit that is given, or given up.
+/// A new limit, or `none`, which removes it.
 #[derive(Debug, Clone, Copy)]
 struct Limit(Option<NonZeroU32>);
 
@@ -100,7 +100,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// If the app is not as the command needs it, or the index did not answer.
+/// If there is no such app (or one already, for `create`), or the index did not answer.
 pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match command {
         AppCommand::Create { app_id, secret_file, rate_limit, pace } => {
@@ -161,7 +161,7 @@ async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
     index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))
 }
 
-/// Replaces the record of an app that was there just now.
+/// Replaces the record of an app. It may have been removed since it was read.
 async fn store(index: &dyn Index, app: &App) -> anyhow::Result<()> {
     if !index.update_app(app).await? {
         bail!("there is no app {} any more", app.app_id);
@@ -191,7 +191,7 @@ async fn set_disabled(
     )
 }
 
-/// Reads a secret from a file, without the line end that editors put there.
+/// Reads a secret from a file, without the line end that editors append.
 ///
 /// # Errors
 /// If the file cannot be read or holds no acceptable secret.

@@ -7,15 +7,15 @@ use clap::{Parser, Subcommand};
 use push_index::Index;
 use push_queue::Queue;
 use push_service::{
-    engines::{EngineArgs, EngineUrls, open_index, open_queue},
-    settings::Mistakes,
+    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
+    settings::ConfigErrors,
 };
 
 use crate::{
     app::{self, AppCommand},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand},
-    doctor::{self, DoctorArgs},
+    doctor,
     message::{self, MessageCommand},
     output::Output,
     push::{self, PushArgs},
@@ -66,10 +66,10 @@ enum Command {
     #[command(subcommand)]
     Dead(DeadCommand),
     /// Check the engines, their versions, settings that cost memory or safety, and the backlog
-    Doctor(DoctorArgs),
+    Doctor,
 }
 
-/// Runs the command line; what went wrong is said in one line.
+/// Runs the command line. An error is printed with its causes in one line.
 pub async fn main(cli: Cli) -> ExitCode {
     let out = Output { json: cli.json };
     match run(cli, out).await {
@@ -82,15 +82,15 @@ pub async fn main(cli: Cli) -> ExitCode {
 }
 
 async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
-    let mut mistakes = Mistakes::default();
-    let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut mistakes);
+    let mut errors = ConfigErrors::default();
+    let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut errors);
     let command = match cli.command {
         Command::Standalone(args) => {
-            return standalone::run(*args, urls, mistakes, &cli.data_dir, out).await;
+            return standalone::run(*args, urls, errors, &cli.data_dir, out).await;
         }
         command => command,
     };
-    let urls = mistakes.finish(urls)?;
+    let urls = errors.finish(urls)?;
     match command {
         Command::Standalone(_) => Ok(()),
         Command::Push(args) => push::run(args, out).await,
@@ -109,25 +109,31 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             queue.close().await;
             result
         }
-        Command::Doctor(args) => {
+        Command::Doctor => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(&args, &*queue, &*index, urls.ledger_retention, out).await;
+            let result = doctor::run(&*queue, &*index, urls.ledger_retention, out).await;
             queue.close().await;
             result
         }
     }
 }
 
-async fn index(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Index>> {
-    if matches!(urls.index, push_service::engines::IndexUrl::Sqlite(_)) {
+async fn index(
+    urls: &EngineSettings,
+    data_dir: &std::path::Path,
+) -> anyhow::Result<Arc<dyn Index>> {
+    if matches!(urls.index, IndexUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
     open_index(urls).await.with_context(|| format!("cannot use the index at {}", urls.index))
 }
 
-async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<Arc<dyn Queue>> {
-    if matches!(urls.queue, push_service::engines::QueueUrl::Sqlite(_)) {
+async fn queue(
+    urls: &EngineSettings,
+    data_dir: &std::path::Path,
+) -> anyhow::Result<Arc<dyn Queue>> {
+    if matches!(urls.queue, QueueUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
     open_queue(urls, "pushctl")
@@ -135,7 +141,7 @@ async fn queue(urls: &EngineUrls, data_dir: &std::path::Path) -> anyhow::Result<
         .with_context(|| format!("cannot use the queue at {}", urls.queue))
 }
 
-/// Makes the data directory, for its owner only: it holds devices' tokens.
+/// Makes the data directory, readable for its owner only, because it holds devices' tokens.
 ///
 /// # Errors
 /// If it cannot be made.

@@ -1,4 +1,5 @@
-//! `pushctl dead`: what could not be processed.
+//! `pushctl dead`: lists, replays and drops dead letters, the queue messages that no worker could
+//! process.
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -17,14 +18,14 @@ pub enum DeadCommand {
         limit: usize,
     },
     /// Move them back to the lanes they came from
-    Replay(Which),
+    Replay(Selection),
     /// Delete them
-    Drop(Which),
+    Drop(Selection),
 }
 
-/// Which dead letters.
+/// The dead letters that a command works on.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct Selection {
     /// Ids from `pushctl dead list`
     ids: Vec<String>,
     /// All of them
@@ -32,7 +33,8 @@ pub struct Which {
     all: bool,
 }
 
-impl Which {
+impl Selection {
+    /// The ids that were given; `None` for all.
     fn ids(&self) -> anyhow::Result<Option<&[String]>> {
         match (self.all, self.ids.as_slice()) {
             (true, _) => Ok(None),
@@ -65,12 +67,12 @@ pub async fn run(command: DeadCommand, queue: &dyn Queue, out: Output) -> anyhow
                 if letters.is_empty() { "no dead letters".to_owned() } else { table.to_string() };
             out.result(text, &letters.iter().map(describe).collect::<Vec<_>>())
         }
-        DeadCommand::Replay(which) => {
-            let moved = queue.replay_dead(which.ids()?).await?;
+        DeadCommand::Replay(selection) => {
+            let moved = queue.replay_dead(selection.ids()?).await?;
             out.result(format!("{moved} moved back to their lanes"), &json!({ "replayed": moved }))
         }
-        DeadCommand::Drop(which) => {
-            let dropped = queue.drop_dead(which.ids()?).await?;
+        DeadCommand::Drop(selection) => {
+            let dropped = queue.drop_dead(selection.ids()?).await?;
             out.result(format!("{dropped} deleted"), &json!({ "dropped": dropped }))
         }
     }

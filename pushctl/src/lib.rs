@@ -1,13 +1,14 @@
 //! The commands of `pushctl`, and `standalone`, which runs the whole service in one process.
+//!
+//! `cli` holds the command tree; each command has a module of its name. `input` reads files and
+//! standard input line by line, `output` prints results.
 
 pub mod app;
-mod bad_lines;
 pub mod cli;
 pub mod dead;
 pub mod device;
 pub mod doctor;
 mod input;
-mod lines;
 pub mod message;
 pub mod output;
 pub mod push;

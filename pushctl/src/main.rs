@@ -1,4 +1,4 @@
-//! `pushctl`: parse the command line, run the command, say what went wrong.
+//! `pushctl`: parses the command line and runs the command.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,6 @@
 //! What commands print: text for people, or with `--json` one JSON document for programs.
 //!
-//! Results go to standard output and nothing else does; progress and complaints go to standard
-//! error.
+//! Only results go to standard output; progress and errors go to standard error.
 
 use std::{
     fmt,
@@ -11,10 +10,10 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-/// How to print.
+/// Prints results, notes and progress in the form that the command line asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
-    /// For programs.
+    /// Results as JSON, and no progress bar.
     pub json: bool,
 }
 
@@ -38,14 +37,14 @@ impl Output {
         Ok(())
     }
 
-    /// Tells the person at the terminal something that is no result.
-    #[allow(clippy::unused_self, reason = "reads as an act of the output")]
+    /// Prints to standard error what is not a result.
+    #[allow(clippy::unused_self, reason = "callers print through the output only")]
     pub fn note(self, text: impl fmt::Display) {
-        // A closed standard error is no reason to stop.
+        // A closed standard error must not stop the command.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// A progress bar if a person is looking, else one that shows nothing.
+    /// A progress bar; hidden if standard error is no terminal, or with `--json`.
     pub fn progress(self, total: Option<u64>, template: &str) -> ProgressBar {
         if self.json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();

@@ -1,18 +1,17 @@
-//! What a benchmark found out: one line each while it runs, one table at the end, and the same as
+//! The results: one line each as soon as it is measured, one table at the end, and the same as
 //! JSON.
 
-#![allow(clippy::print_stdout, reason = "this is what the program is for")]
+#![allow(clippy::print_stdout, reason = "the report is the output of the program")]
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A number and what it counts.
+/// A number with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figure {
-    /// How much.
     pub(crate) value: f64,
-    /// Of what: `pushes/s`, `ms`, `MB`.
+    /// For example `pushes/s`, `ms`, `MB`.
     pub(crate) unit: &'static str,
 }
 
@@ -28,7 +27,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What a target looks at.
+/// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -40,7 +39,7 @@ pub(crate) enum Target {
     AtLeast(f64),
     /// The figure must be this or less.
     AtMost(f64),
-    /// There is none: the line is there to compare with.
+    /// No target: the row is for comparison.
     None,
 }
 
@@ -63,20 +62,20 @@ pub(crate) struct Row {
     pub(crate) what: String,
     /// What the service did.
     pub(crate) figure: Figure,
-    /// What the machine can do at most, or what the figure is compared with; measured in the
-    /// same run.
+    /// What the machine can do at most, or another figure to compare with, measured in the same
+    /// run.
     pub(crate) ceiling: Option<Figure>,
     /// Figure over ceiling. With several rounds, the median of their ratios.
     pub(crate) ratio: Option<f64>,
-    /// What DESIGN wants.
+    /// What the design requires.
     pub(crate) target: Target,
     /// How it was measured, and what the ceiling is.
     pub(crate) how: String,
 }
 
 impl Row {
-    /// Whether the target is met; none without a target.
-    fn met(&self) -> Option<bool> {
+    /// Whether the target is met; `None` without a target.
+    fn is_met(&self) -> Option<bool> {
         match self.target {
             Target::RatioAtLeast(bound) => Some(self.ratio.is_some_and(|ratio| ratio >= bound)),
             Target::RatioAtMost(bound) => Some(self.ratio.is_some_and(|ratio| ratio <= bound)),
@@ -93,7 +92,7 @@ impl Row {
             self.ceiling.map_or_else(|| "-".to_owned(), |figure| figure.to_string()),
             self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             self.target.to_string(),
-            match self.met() {
+            match self.is_met() {
                 Some(true) => "met",
                 Some(false) => "MISSED",
                 None => "-",
@@ -102,7 +101,7 @@ impl Row {
         ]
     }
 
-    /// The line that is printed as soon as the result is there.
+    /// Prints the row while the other benchmarks still run.
     pub(crate) fn print(&self) {
         let [what, figure, ceiling, ratio, target, met] = self.cells();
         println!("  {what}: {figure}, ceiling {ceiling}, ratio {ratio}, target {target}: {met}");
@@ -110,12 +109,12 @@ impl Row {
     }
 }
 
-/// What one benchmark came to.
+/// The result of one benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Its name.
+    /// Its name on the command line.
     pub(crate) benchmark: &'static str,
-    /// Its results, none if it is broken.
+    /// Its figures; none if it is broken.
     pub(crate) rows: Vec<Row>,
     /// Why it is broken: an error answer, a wrong count.
     pub(crate) broken: Option<String>,
@@ -123,7 +122,7 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
 }
 
-/// The table of all results, and what is broken.
+/// Prints the table of all results, and which benchmarks are broken.
 pub(crate) fn print_table(reports: &[Report]) {
     let head = ["WHAT", "FIGURE", "CEILING", "RATIO", "TARGET", "MET"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head)
@@ -146,7 +145,7 @@ pub(crate) fn print_table(reports: &[Report]) {
     }
 }
 
-/// Three digits that count, with `k` and `M`.
+/// Three significant digits, with the suffix `k` or `M`.
 fn short(value: f64) -> String {
     let (value, suffix) = match value.abs() {
         v if v >= 1e6 => (value / 1e6, "M"),

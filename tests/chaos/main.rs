@@ -1,6 +1,6 @@
-//! Producers keep posting while `ingest`, workers, RabbitMQ, Redis and the MQTT broker are killed
-//! and frozen, refuse, forget, answer late or not at all and have wrong clocks, again and again;
-//! then everything must be accounted for.
+//! Producers keep posting while `ingest`, workers, RabbitMQ, Redis and the MQTT broker are killed,
+//! frozen, made to refuse, to lose their last writes, to answer late or never, or to have wrong
+//! clocks, again and again. Then every push must be accounted for.
 //!
 //! A seed decides the faults and the pushes. It is printed at the start and with every failure:
 //!
@@ -8,14 +8,13 @@
 //! tests/run chaos --seed 4711 --rounds 100 --pushes 100000 --devices 1000000
 //! ```
 //!
-//! What the processes make of the time between the faults is their own, so a seed that failed may
-//! have to be run more than once.
+//! The processes are not deterministic between the faults, so a seed that failed may have to be
+//! run more than once to fail again.
 //!
-//! - `plan`, `pushes`, `audience`: what happens, and who is meant: pure
-//! - `world`, `producer`, `client`: making it happen
-//! - `book`, `arrivals`, `auditor`, `history`: what is seen of it
-//! - `oracle`, `report`: what it comes to, by the rules that the simulation has too
-//!   (`harness/invariants.rs`)
+//! - `schedule`: the faults; `world`: the servers and programs, and how faults strike them
+//! - `load`: the pushes, the devices that they mean, and the producers
+//! - `audit`: what is observed, and whether the guarantees held
+//! - `run`: one run from its seed to its figures
 
 #![allow(
     clippy::unwrap_used,
@@ -25,23 +24,15 @@
     reason = "a test ends where something is wrong, and a long run says how far it is"
 )]
 
-mod arrivals;
-mod audience;
-mod auditor;
-mod book;
-mod client;
-mod history;
-mod oracle;
-mod plan;
-mod producer;
-mod pushes;
-mod report;
+mod audit;
+mod load;
 mod run;
+mod schedule;
 mod world;
 
 use crate::run::Wish;
 
-/// The run that is part of every test run. Its faults are of every kind but the freezes, once.
+/// The short run that is part of every test run: one fault of every kind but the freezes.
 const SHORT: Wish = Wish { seed: 55_648, faults: 12, pushes: 1_500, devices: 20_000 };
 
 fn setting<T: std::str::FromStr>(name: &str, otherwise: T) -> T {

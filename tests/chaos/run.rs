@@ -1,4 +1,4 @@
-//! One run from its seed to its figures: faults while producers post, then peace, then the oracle.
+//! One run from its seed to its figures: faults while producers post, a quiet time, the oracle.
 
 use std::{
     sync::{
@@ -14,33 +14,33 @@ use tokio::{
 };
 
 use crate::{
-    arrivals::Arrivals,
-    audience::{Listeners, Population},
-    auditor::{AUDITORS, audit},
-    book::Book,
-    client::Client,
-    history::{History, Struck},
-    oracle,
-    plan::{self, Fault, Round},
-    producer::{post, produce},
-    pushes::Pushes,
-    report::Figures,
+    audit::arrivals::Arrivals,
+    audit::auditor::{AUDITORS, audit},
+    audit::book::Book,
+    audit::oracle,
+    audit::report::Figures,
+    load::audience::{Listeners, Population},
+    load::client::Client,
+    load::producer::{post, produce},
+    load::pushes::Pushes,
+    schedule::history::{History, Struck},
+    schedule::plan::{self, Fault, Round},
     world::World,
 };
 
-/// Pushes must flow again so soon after a fault. Generous: the machine may be slow.
+/// How soon after a fault pushes must flow again. Generous, because the machine may be slow.
 const FLOW_DEADLINE: Duration = Duration::from_secs(90);
-/// How long one post of a probe is waited for, and then its arrival, before the next is sent.
+/// How long a probe's answer is awaited, and then its arrival, before the next probe is sent.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at what the listeners received.
+/// How often arrivals are read while a probe is awaited.
 const LOOK: Duration = Duration::from_millis(25);
-/// How often arrivals are read while nobody waits for one.
+/// How often arrivals are read otherwise.
 const READ_EVERY: Duration = Duration::from_millis(500);
-/// Without one more message settled for so long, the run is stuck. Longer than the three minutes
-/// after which RabbitMQ tries a dead-lettering again that was not confirmed.
+/// A run in which no further message closes for this long is stuck. Longer than the three minutes
+/// after which RabbitMQ repeats a dead-lettering that was not confirmed.
 const STUCK: Duration = Duration::from_secs(240);
 
-/// What a run is asked for.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) seed: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Wish {
     pub(crate) devices: usize,
 }
 
-/// What all the tasks of a run share.
+/// What all tasks of a run share.
 pub(crate) struct Run {
     pub(crate) client: Client,
     pub(crate) people: Population,
@@ -61,7 +61,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What had arrived when it was looked at last.
+    /// The arrivals that have been read.
     pub(crate) fn seen(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,26 +70,26 @@ impl Run {
         self.arrivals().of(number).iter().all(|&count| count > 0)
     }
 
-    /// What has arrived by now.
+    /// Reads what has arrived by now.
     pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         let mut arrivals = self.seen();
         arrivals.read(&self.book);
         arrivals
     }
 
-    /// The faults that are over.
+    /// The faults that have ended.
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the index has forgotten something: a look that begins and ends with one number
-    /// saw one index, and so did another with the same number.
+    /// How often the index has lost writes. Two reads during which this number is the same have
+    /// seen the same index.
     pub(crate) fn forgettings(&self) -> u64 {
         self.forgettings.load(Ordering::SeqCst)
     }
 }
 
-/// Runs; the figures, or what went wrong.
+/// Runs it; returns the figures, or what went wrong.
 pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
     let Wish { seed, faults, pushes, devices } = wish;
     let people = Population::new(seed, devices);
@@ -107,7 +107,7 @@ pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
         pushes,
     });
     let result = under_way(&run, &world, &rounds).await;
-    match result.and_then(|figures| run.book.verdict().map(|()| figures)) {
+    match result.and_then(|figures| run.book.violations().map(|()| figures)) {
         Ok(figures) => Ok(figures),
         Err(wrong) => Err(format!("{wrong}\n{}", world.diagnose(seed).await)),
     }
@@ -115,7 +115,7 @@ pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
 
 async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Figures, String> {
     let peace = Arc::new(AtomicBool::new(false));
-    // Dropped, and so ended, with this function.
+    // These tasks end when this function returns, because dropping the set aborts them.
     let mut background = JoinSet::new();
     for which in 0..AUDITORS {
         background.spawn(audit(run.clone(), which));
@@ -133,7 +133,7 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     }
     let mut figures = Figures::new();
     for (number, round) in (0..).zip(rounds) {
-        // A broadcast for the fault to strike. During the aftermath of another it may hang.
+        // A broadcast for the fault to strike. After the fault before, its answer may take long.
         let opening = post(run, &run.client, run.pushes.opening(number));
         let _ = timeout(PROBE_PATIENCE, opening).await;
         strike(run, world, round, &mut figures).await?;
@@ -144,9 +144,9 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     settle(run).await?;
     figures.settled();
     if let Some((program, status)) = world.ended().await.first() {
-        return Err(format!("{program} ended with {status} although nobody killed it"));
+        return Err(format!("{program} ended with {status} although no fault killed it"));
     }
-    // A fresh push, behind which nothing can arrive that was settled before.
+    // After a fresh push has arrived, no earlier one can arrive that is closed already.
     figures.flowed(flow(run).await?);
     settle(run).await?;
     oracle::judge(run, &mut figures).await?;
@@ -158,7 +158,7 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     Ok(figures)
 }
 
-/// One round of faults; afterwards pushes must flow.
+/// One round of faults, after which pushes must flow.
 async fn strike(
     run: &Run,
     world: &World,
@@ -185,19 +185,19 @@ async fn strike(
     let flowed = flow(run).await.map_err(|error| format!("after {round}: {error}"))?;
     figures.flowed(flowed);
     println!("{round}: pushes flow again after {flowed:.1?}");
-    run.book.verdict()?;
+    run.book.violations()?;
     sleep(round.peace).await;
     Ok(())
 }
 
-/// How long it takes until a fresh push has reached every listener.
+/// Waits until a fresh push has reached all listeners; returns how long that took.
 async fn flow(run: &Run) -> Result<Duration, String> {
     let since = Instant::now();
     let mut probes = Vec::new();
     while since.elapsed() < FLOW_DEADLINE {
         let number = run.book.new_number();
         probes.push(number);
-        // One that hangs in a frozen connection may arrive later.
+        // A probe that hangs in a frozen connection may arrive later.
         let _ = timeout(PROBE_PATIENCE, post(run, &run.client, number)).await;
         let posted = Instant::now();
         while posted.elapsed() < PROBE_PATIENCE {

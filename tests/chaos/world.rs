@@ -17,7 +17,7 @@ use push_queue::amqp::queue_names;
 use push_tests::{
     clock::WrongClock,
     devices::Devices,
-    mqtt_proxy::{Manner, MqttProxy},
+    mqtt_proxy::{AckMode, MqttProxy},
     servers::{Kind, Mosquitto, RabbitMq, Redis, Server},
     service::{Program, built},
     stack::{APP, Servers, Stack},
@@ -25,31 +25,32 @@ use push_tests::{
 use tokio::{sync::Mutex, time::sleep};
 
 use crate::{
-    audience::Population,
-    plan::{Blow, Fault, Part},
+    load::audience::Population,
+    schedule::plan::{Blow, Fault, Part},
 };
 
-/// A program has this long until it is ready again. It may have to wait for a server that was
+/// How long a program may take until it is ready again. It may have to wait for a server that was
 /// killed too.
 const READY: Duration = Duration::from_secs(120);
-/// Between two looks whether it is, and two starts of one that ended at once.
+/// The pause between two checks of that, and between two starts of a program that ended at once.
 const READY_PAUSE: Duration = Duration::from_millis(200);
-/// Devices between two checkpoints of a worker: the most that a fault repeats for each task.
+/// Devices of a batch: the most that a fault repeats for each task.
 pub(crate) const BATCH: u64 = 500;
-/// Envelopes and tasks that a worker has in work at once.
+/// Prefetch of a worker: envelopes and tasks in work at once.
 const PREFETCH: u64 = 4;
-/// Pushes of one envelope that a worker has in work at once (`JOBS_AT_ONCE` there).
+/// Pushes of one envelope that a worker has in work at once (its `JOBS_AT_ONCE`).
 const JOBS_AT_ONCE: u64 = 32;
-/// Batches that a worker has in flight at once, at most.
+/// The most batches that a worker has in flight at once.
 pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 
-/// Between the two looks that must find a broadcast closed: more than the index ever forgets.
+/// The time between the two closing checks that must find a broadcast closed: more than the index
+/// ever loses.
 const CLOSING_CHECK: &str = "4s";
-/// Longer than faults keep anything waiting.
+/// Longer than any fault delays a message.
 const CLOSING_REST: &str = "45s";
 
-/// Small steps, so that faults strike in the middle of broadcasts; quick looks, so that a run
-/// settles soon.
+/// Settings of the workers: small batches and partitions, so that faults strike in the middle of
+/// broadcasts, and short intervals, so that a run ends soon.
 fn worker_flags() -> Vec<String> {
     let (batch, prefetch) = (BATCH.to_string(), PREFETCH.to_string());
     let flags = [
@@ -68,19 +69,19 @@ fn worker_flags() -> Vec<String> {
     flags.into_iter().flatten().map(str::to_owned).collect()
 }
 
-/// Why a part that was struck does not come back.
+/// Why a part does not come back after a fault.
 type Struck = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// The setting of RabbitMQ that an alarm depends on, and its value in production.
+/// RabbitMQ's memory threshold, and its usual value.
 const MEMORY: &str = "set_vm_memory_high_watermark";
 const USUAL_MEMORY: &str = "0.4";
 
-/// Everything that runs. Each part has a lock of its own, so that faults can overlap.
+/// The servers and programs of a run. Each part has its own lock, so that faults can overlap.
 pub(crate) struct World {
     amqp: Mutex<RabbitMq>,
     redis: Mutex<Redis>,
     mqtt: Mutex<Mosquitto>,
-    /// What the workers take for Mosquitto.
+    /// The proxy that the workers connect to in place of Mosquitto.
     mqtt_proxy: MqttProxy,
     clock: WrongClock,
     forgettings: Arc<AtomicU64>,
@@ -98,14 +99,14 @@ impl World {
         let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt_proxy.url() };
         let mut stack = Stack::start(servers).await;
         stack.add_ingest().await;
-        // RabbitMQ 3.10 forgets a queue whose name had no time to reach the disk.
+        // RabbitMQ 3.10 loses a queue whose declaration had no time to reach the disk.
         for queue in queue_names(&stack.namespace).unwrap() {
             amqp.wait_until_known_on_disk(&queue).await;
         }
         let mut file = tempfile::NamedTempFile::new().unwrap();
         people.write(&mut std::io::BufWriter::new(&mut file)).unwrap();
         stack.import_file(file.path()).await;
-        // Only now: with a million devices to store it would take minutes.
+        // Not before the import: with a million devices to store it would take minutes.
         redis.sync_always().await.unwrap();
         let devices = Devices::listen(&mqtt.url(), APP, &Population::listener_ids()).await;
         let flags = worker_flags();
@@ -126,7 +127,8 @@ impl World {
         (world, devices)
     }
 
-    /// Strikes, waits, and brings the part back. `Err` if it does not come back.
+    /// Places a fault, waits for its duration, and brings the part back. `Err` if it does not come
+    /// back.
     pub(crate) async fn strike(&self, fault: Fault) -> Result<(), String> {
         let Fault { part, blow, away } = fault;
         match part {
@@ -179,10 +181,10 @@ impl World {
                 Ok(redis.refuse_writes(why, false).await?)
             }
             Blow::Forget(what) => {
-                let past = redis.note_files()?;
+                let snapshot = redis.snapshot_files()?;
                 sleep(what).await;
-                redis.kill_and_forget_since(&past)?;
-                // While no answer can come, so that each look knows which index it saw.
+                redis.kill_and_restore(&snapshot)?;
+                // Counted while Redis cannot answer, so that each reading knows which index it saw.
                 self.forgettings.fetch_add(1, Ordering::SeqCst);
                 sleep(away).await;
                 Ok(redis.restart().await?)
@@ -195,21 +197,21 @@ impl World {
         let mut mqtt = self.mqtt.lock().await;
         match blow {
             Blow::Answer(manner) => {
-                self.mqtt_proxy.answer(manner);
+                self.mqtt_proxy.set_ack_mode(manner);
                 sleep(away).await;
-                self.mqtt_proxy.answer(Manner::Prompt);
+                self.mqtt_proxy.set_ack_mode(AckMode::Prompt);
                 Ok(())
             }
             other => strike_server(&mut mqtt, other, away).await,
         }
     }
 
-    /// Counts how often Redis has forgotten something.
+    /// How often Redis has lost writes.
     pub(crate) fn forgettings(&self) -> Arc<AtomicU64> {
         self.forgettings.clone()
     }
 
-    /// Programs that have ended without having been killed, with their numbers.
+    /// Programs that ended by themselves, with their numbers.
     pub(crate) async fn ended(&self) -> Vec<(String, ExitStatus)> {
         let mut ended = Vec::new();
         for (name, program) in self.programs() {
@@ -226,7 +228,8 @@ impl World {
         ingests.chain(workers)
     }
 
-    /// Who has ended, what RabbitMQ has in its queues, and the folder to which all logs are copied.
+    /// For a failed run: the programs that ended, the depth of RabbitMQ's queues, and the folder to
+    /// which all logs are copied.
     pub(crate) async fn diagnose(&self, seed: u64) -> String {
         let ended = self.ended().await;
         let amqp = self.amqp.lock().await;
@@ -264,14 +267,14 @@ impl World {
         let mqtt = self.mqtt.lock().await;
         let servers = [("rabbitmq", amqp.folder()), ("redis", redis.folder())];
         for (name, from) in servers.into_iter().chain([("mosquitto", mqtt.folder())]) {
-            // One that never logged has no log.
+            // A program that logged nothing has no file.
             let _ = fs::copy(from.join("server.log"), folder.join(name));
         }
         folder
     }
 }
 
-/// What every server can suffer.
+/// Faults that every server can have.
 async fn strike_server<K: Kind>(server: &mut Server<K>, blow: Blow, away: Duration) -> Struck {
     match blow {
         Blow::Freeze => {
@@ -292,8 +295,8 @@ fn no_such(blow: Blow) -> Struck {
     Err(format!("{blow:?} is not for this part").into())
 }
 
-/// Waits until a program is ready. One that cannot reach its servers at the start ends, and is
-/// started again as a supervisor would do.
+/// Waits until a program is ready. A program that cannot reach its servers at the start ends; it
+/// is started again, as a supervisor would do.
 async fn revive(program: &mut Program) -> Result<(), String> {
     let since = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! A broadcast that a test can catch in its middle: a crowd that is sent to without a broker, a
-//! few devices that listen, and workers that take small steps.
+//! A broadcast that lasts long enough for a fault in its middle: many devices of the transport
+//! `discard`, a few devices that listen, and workers that send small batches.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::{
     eventually,
-    stack::{PATIENCE, Stack},
+    stack::{DEADLINE, Stack},
 };
 
 /// Devices between two checkpoints of a worker with [`STEPS`].
 pub const BATCH: usize = 50;
 
-/// Flags of a worker: small steps, so that a broadcast has a middle; quick looks, so that it goes
-/// on soon.
+/// Flags of a worker: small batches, so that a broadcast lasts; short pauses, so that it goes on
+/// soon after a fault.
 pub const STEPS: [&str; 14] = [
     "--batch",
     "50",
@@ -40,8 +40,8 @@ pub fn everyone() -> Value {
 }
 
 impl Stack {
-    /// Imports devices that are sent to without a broker, and some that are to listen; the client
-    /// ids of these, which no other stack has.
+    /// Imports devices of the transport `discard` and some of MQTT; gives the client ids of the
+    /// latter, which no other stack has.
     ///
     /// # Panics
     /// If the import fails.
@@ -59,20 +59,20 @@ impl Stack {
         listeners
     }
 
-    /// Waits until a message is sent to some of its devices, but not to all.
+    /// Waits until a message was sent to some of its devices, but not to all.
     ///
     /// # Panics
-    /// If that does not happen, or its end comes first.
+    /// If that does not happen, or the message is closed before it is seen.
     pub async fn under_way(&self, id: &str) {
-        eventually(&format!("message {id} is under way"), PATIENCE, async || {
+        eventually(&format!("message {id} is under way"), DEADLINE, async || {
             let ledger = self.ledger(id).await;
-            assert_ne!(ledger["state"], "done", "message {id} has no middle any more");
+            assert_ne!(ledger["state"], "done", "message {id} is closed already");
             if ledger["sent"].as_u64() > Some(0) { Ok(()) } else { Err(ledger.to_string()) }
         })
         .await;
     }
 
-    /// Pushes to [`everyone`] and waits until the broadcast is under way; its message id.
+    /// Pushes to [`everyone`] and waits until the broadcast is under way; gives its message id.
     ///
     /// # Panics
     /// As [`push`](Self::push) and [`under_way`](Self::under_way).

@@ -1,6 +1,7 @@
-//! Devices that know nothing of this service: each is a `mosquitto_sub` with a session of its own.
+//! Devices that share no code with the service: each is a `mosquitto_sub` with a session of its
+//! own.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
 
 use std::{
     fs::File,
@@ -18,11 +19,11 @@ use crate::{
 };
 
 /// How long connecting and receiving may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Bytes of a device's file that are read in one piece.
 const MOST_AT_ONCE: u64 = 4 << 20;
 
-/// A device that listens. Its messages are kept in a file.
+/// A device that listens. The messages that it receives are written to a file.
 #[derive(Debug)]
 pub struct Device {
     /// Its client id.
@@ -63,7 +64,7 @@ impl Devices {
         };
         let devices = Self { all: client_ids.iter().map(start).collect(), _folder: folder };
         for device in &devices.all {
-            eventually(&format!("{} has subscribed", device.client_id), PATIENCE, async || {
+            eventually(&format!("{} has subscribed", device.client_id), DEADLINE, async || {
                 let log = std::fs::read_to_string(&device.log).unwrap_or_default();
                 if log.contains("SUBACK") { Ok(()) } else { Err(log_tail(&device.log)) }
             })
@@ -80,7 +81,8 @@ impl Device {
         log.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect()
     }
 
-    /// What it received since `offset`, which is moved on: for tests with more than fits into memory.
+    /// What it received since `offset`, which is moved on: for tests in which all of it would not
+    /// fit into memory.
     ///
     /// # Errors
     /// When its file cannot be read.
@@ -89,7 +91,7 @@ impl Device {
         log.seek(SeekFrom::Start(*offset))?;
         let mut new = Vec::new();
         log.take(MOST_AT_ONCE).read_to_end(&mut new)?;
-        // The last line may still be in the writing.
+        // The last line may be incomplete yet.
         let whole = new.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         *offset += whole as u64;
         let lines = new[..whole].split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"{"));
@@ -101,7 +103,7 @@ impl Device {
     /// # Panics
     /// If none comes.
     pub async fn wait_for(&self, text: &str) {
-        eventually(&format!("{} receives {text}", self.client_id), PATIENCE, async || {
+        eventually(&format!("{} receives {text}", self.client_id), DEADLINE, async || {
             let received = self.received();
             if received.iter().any(|payload| payload.contains(text)) {
                 Ok(())

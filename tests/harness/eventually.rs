@@ -1,18 +1,18 @@
-//! Waiting for a condition with a deadline, and saying what was seen last when it never held.
+//! Waiting for a condition with a deadline, and showing the last state seen if it never held.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-/// Time between two looks at first; it doubles up to [`LONGEST_PAUSE`].
+/// Time between the first two checks; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// Longest time between two looks.
+/// Longest time between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Looks at `condition` until it holds, and gives its value.
+/// Checks `condition` until it holds, and gives its value.
 ///
-/// The condition answers with what it saw instead (`Err`) as long as it does not hold. A look
-/// that takes longer than the time left is cut off.
+/// As long as it does not hold, the condition returns the state seen (`Err`). A check that takes
+/// longer than the time left is cancelled.
 ///
 /// # Panics
 /// After `deadline`, with the last state seen.
@@ -23,7 +23,7 @@ pub async fn eventually<T>(
 ) -> T {
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
-    let mut last = "nothing yet: the first look did not finish".to_owned();
+    let mut last = "nothing yet: the first check did not finish".to_owned();
     loop {
         let left = deadline.saturating_sub(started.elapsed());
         match timeout(left, condition()).await {

@@ -1,14 +1,16 @@
-//! What the suites stand on: real servers that are private to the run, a namespace for every
-//! test, and waiting for conditions instead of sleeping.
+//! What the suites share: real servers that are private to the run, a namespace for every test,
+//! and waiting for conditions instead of sleeping.
 //!
 //! `tests/run` starts one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto for the whole
 //! run; tests share them, each in its own [`namespace`]. A test that breaks a server starts its
-//! own from [`servers`], and one that needs a broker which misbehaves has a [`rogue_broker`] or,
-//! where devices are to receive what it takes, an [`mqtt_proxy`]. Nothing is skipped: without the
-//! servers of a run a test fails and says how to run it.
+//! own from [`servers`]. One that needs a broker which misbehaves starts a [`rogue_broker`] or, if
+//! devices have to receive the messages all the same, an [`mqtt_proxy`]. Nothing is skipped:
+//! without the servers of a run a test fails and says how to run it.
 //!
-//! Every process is started through [`process::Process`], which ends it together with its
-//! children and its data folder even when the test itself is killed.
+//! The harness does not depend on the service's crates: it runs their programs.
+//!
+//! Every process is started through [`process::Process`], which ends it with its children, and
+//! removes its data folder, even when the test itself is killed.
 
 pub mod broadcast;
 pub mod clock;
@@ -18,7 +20,6 @@ pub mod invariants;
 pub mod mqtt_proxy;
 pub mod ports;
 pub mod process;
-pub mod process_tree;
 pub mod rogue_broker;
 pub mod run;
 pub mod servers;

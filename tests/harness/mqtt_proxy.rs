@@ -1,11 +1,11 @@
-//! Stands between MQTT clients and their broker, and makes it answer slowly or not at all.
+//! A proxy between MQTT clients and their broker that delays or drops the broker's answers.
 //!
-//! A frozen broker takes nothing either. This one takes every message and passes it on, so that
-//! devices receive it, and only what it says about them comes late ([`Manner::Slow`]) or never
-//! ([`Manner::Mute`]): for the client these messages may have been delivered or not.
+//! A frozen broker would receive nothing. Behind this proxy it receives every message, and so do
+//! its devices; only the acknowledgements come late ([`AckMode::Slow`]) or never
+//! ([`AckMode::Mute`]), so that the publisher cannot know whether a message was delivered.
 //!
-//! It knows as much of MQTT as it needs for that: where a packet begins and which are PUBACKs.
-//! What gets stuck: a connection ends as soon as either side of it ends.
+//! Of MQTT it knows where a packet begins and which packets are PUBACKs. A connection ends as soon
+//! as either side closes it.
 
 #![allow(clippy::expect_used, reason = "a test ends where its proxy cannot be started")]
 
@@ -21,22 +21,22 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Bytes that are read at once.
+/// How many bytes are read at once.
 const READ_CHUNK: usize = 64 * 1024;
-/// The upper half of a PUBACK's first byte.
+/// The packet type of a PUBACK: the upper half of its first byte.
 const PUBACK: u8 = 4;
-/// Most bytes that say how long a packet is.
+/// How many bytes the length of a packet takes at most.
 const LENGTH_BYTES: usize = 4;
 
-/// How the broker answers.
+/// When the broker's acknowledgements reach the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
-    /// As it does.
+pub enum AckMode {
+    /// As soon as the broker sends them.
     #[default]
     Prompt,
-    /// So much later.
+    /// This much later, as everything else that the broker sends.
     Slow(Duration),
-    /// It acknowledges nothing, and never will: pings are answered.
+    /// Never. Pings are answered.
     Mute,
 }
 
@@ -44,7 +44,7 @@ pub enum Manner {
 #[derive(Debug)]
 pub struct MqttProxy {
     url: String,
-    manner: watch::Sender<Manner>,
+    mode: watch::Sender<AckMode>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -57,9 +57,9 @@ impl MqttProxy {
         let broker = broker.trim_start_matches("mqtt://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the address of a bound port");
-        let manner = watch::Sender::new(Manner::default());
-        let task = tokio::spawn(accept(listener, broker, manner.subscribe()));
-        Self { url: format!("mqtt://{address}"), manner, _task: AbortOnDropHandle::new(task) }
+        let mode = watch::Sender::new(AckMode::default());
+        let task = tokio::spawn(accept(listener, broker, mode.subscribe()));
+        Self { url: format!("mqtt://{address}"), mode, _task: AbortOnDropHandle::new(task) }
     }
 
     /// `mqtt://127.0.0.1:port`
@@ -67,21 +67,22 @@ impl MqttProxy {
         self.url.clone()
     }
 
-    /// Changes how the broker answers from now on. What is held back already keeps its time.
-    pub fn answer(&self, manner: Manner) {
-        self.manner.send_replace(manner);
+    /// Sets the mode for what the broker sends from now on. What is delayed already keeps its
+    /// delay.
+    pub fn set_ack_mode(&self, mode: AckMode) {
+        self.mode.send_replace(mode);
     }
 }
 
-async fn accept(listener: TcpListener, broker: String, manner: watch::Receiver<Manner>) {
+async fn accept(listener: TcpListener, broker: String, mode: watch::Receiver<AckMode>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // An error is that of one client, or one that passes.
+                // An error is one client's, or passes.
                 if let Ok((client, _)) = accepted {
-                    let (broker, manner) = (broker.clone(), manner.clone());
-                    connections.spawn(async move { serve(client, &broker, manner).await });
+                    let (broker, mode) = (broker.clone(), mode.clone());
+                    connections.spawn(async move { serve(client, &broker, mode).await });
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -90,7 +91,7 @@ async fn accept(listener: TcpListener, broker: String, manner: watch::Receiver<M
 }
 
 /// Serves one client until it or the broker ends the connection.
-async fn serve(client: TcpStream, broker: &str, manner: watch::Receiver<Manner>) -> io::Result<()> {
+async fn serve(client: TcpStream, broker: &str, mode: watch::Receiver<AckMode>) -> io::Result<()> {
     let broker = TcpStream::connect(broker).await?;
     client.set_nodelay(true)?;
     broker.set_nodelay(true)?;
@@ -98,15 +99,15 @@ async fn serve(client: TcpStream, broker: &str, manner: watch::Receiver<Manner>)
     let (from_broker, mut to_broker) = broker.into_split();
     tokio::select! {
         ended = copy(&mut from_client, &mut to_broker) => ended.map(drop),
-        ended = answers(from_broker, to_client, manner) => ended,
+        ended = answers(from_broker, to_client, mode) => ended,
     }
 }
 
-/// Passes on what the broker says.
+/// Passes on what the broker sends.
 async fn answers(
     mut broker: OwnedReadHalf,
     mut client: OwnedWriteHalf,
-    manner: watch::Receiver<Manner>,
+    mode: watch::Receiver<AckMode>,
 ) -> io::Result<()> {
     let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
     loop {
@@ -114,16 +115,16 @@ async fn answers(
         if broker.read_buf(&mut input).await? == 0 {
             return Ok(());
         }
-        let now = *manner.borrow();
+        let now = *mode.borrow();
         while let Some(length) = packet(&input) {
-            if now == Manner::Mute && input[0] >> 4 == PUBACK {
+            if now == AckMode::Mute && input[0] >> 4 == PUBACK {
                 input.advance(length);
             } else {
                 output.extend_from_slice(&input.split_to(length));
             }
         }
-        // Meanwhile the system's buffers hold what comes next, which so becomes later still.
-        if let Manner::Slow(by) = now {
+        // What the broker sends meanwhile waits in the system's buffers, and is delayed further.
+        if let AckMode::Slow(by) = now {
             sleep(by).await;
         }
         client.write_all_buf(&mut output).await?;
@@ -133,10 +134,10 @@ async fn answers(
 /// The length of the packet that these bytes begin with, if all of it is there.
 fn packet(bytes: &[u8]) -> Option<usize> {
     let mut rest = 0;
-    for (place, byte) in bytes.iter().skip(1).take(LENGTH_BYTES).enumerate() {
-        rest |= usize::from(byte & 0x7f) << (7 * place);
+    for (index, byte) in bytes.iter().skip(1).take(LENGTH_BYTES).enumerate() {
+        rest |= usize::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
-            let length = 2 + place + rest;
+            let length = 2 + index + rest;
             return (bytes.len() >= length).then_some(length);
         }
     }

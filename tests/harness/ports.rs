@@ -1,9 +1,9 @@
 //! Free TCP ports for servers that cannot be handed a listening socket.
 //!
 //! Between finding a free port and the server's own bind, another test could be given the same
-//! one. So the UDP port of the same number, which none of our servers uses, is held as the
-//! reservation: it excludes other tests in any process, and the kernel gives it back when the
-//! process ends in whatever way. Ports are taken below the range that systems use for outgoing
+//! one. So the UDP port of the same number, which no server of the tests uses, is bound as the
+//! reservation: it excludes other tests in any process, and the kernel frees it however the
+//! process ends. Ports are taken below the range that systems use for outgoing
 //! connections, so that none of those takes one while its server is being restarted.
 
 use std::{
@@ -19,7 +19,7 @@ const RANGE: RangeInclusive<u16> = 15_000..=32_000;
 /// Tries before giving up: more than that means that the range is full.
 const TRIES: usize = 1000;
 
-/// A TCP port on loopback that is this process's own until it is dropped.
+/// A TCP port on loopback that is reserved for this process until this is dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,

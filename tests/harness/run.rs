@@ -1,7 +1,7 @@
-//! What a test gets from the run it belongs to: the shared servers and a name of its own.
+//! What a test gets from its run: the URLs of the shared servers, and a namespace of its own.
 //!
-//! The servers are handed over in the environment, because test runners start every test binary
-//! (nextest: every test) as a process of its own.
+//! The URLs are passed in the environment, because test runners start every test binary (nextest:
+//! every test) as a process of its own.
 
 use uuid::Uuid;
 
@@ -46,7 +46,7 @@ pub fn mqtt_url() -> String {
     shared(MQTT_URL)
 }
 
-/// A name that nothing else uses, for the queues and keys of one test: 17 of `a-z 0-9`.
+/// A unique name for the queues and keys of one test: 17 of `a-z 0-9`.
 ///
 /// It is short because it is part of every key.
 pub fn namespace() -> String {

@@ -1,12 +1,12 @@
 //! The service's own programs as processes, as an operator runs them.
 //!
 //! They are the binaries that the run has built next to the tests. A program logs to a file in
-//! its own folder; a failure shows the end of it.
+//! its own folder; a test that fails shows the end of it.
 
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "a test ends where its programs do not do as they should, and shows their logs"
+    reason = "a test ends where its programs fail, and shows their logs"
 )]
 
 use std::{
@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// How long a program may take to start and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one command of `pushctl` may take; the longest import a million devices.
-const TOOL_PATIENCE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How long one command of `pushctl` may take; the longest one imports a million devices.
+const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Where a program of this workspace was built.
 ///
@@ -48,7 +48,7 @@ pub fn built(program: &str) -> PathBuf {
 pub struct Program {
     name: String,
     flags: Vec<String>,
-    /// Its environment, beside our own.
+    /// Its environment variables, besides those of this process.
     environment: Vec<(String, String)>,
     process: Process,
     folder: TempDir,
@@ -70,7 +70,7 @@ impl Program {
         Self { name, flags, environment, process, folder, ops }
     }
 
-    /// Starts it again as it was started first, after killing it if it runs. Its log goes on.
+    /// Kills it if it runs, and starts it again with the same flags. Its log goes on.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -80,15 +80,15 @@ impl Program {
         self.process = spawn(name, flags, environment, folder.path());
     }
 
-    /// Changes its environment, from its next start on.
+    /// Sets its environment variables, from its next start on.
     pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
         self.environment = environment;
     }
 
-    /// Whether `/readyz` says yes.
+    /// Whether `/readyz` answers 200.
     ///
     /// # Errors
-    /// What it says instead.
+    /// What it answers instead.
     pub async fn is_ready(&self) -> Result<(), String> {
         match get(&format!("http://{}/readyz", self.ops.address())).await {
             Ok((200, _)) => Ok(()),
@@ -101,7 +101,7 @@ impl Program {
         self.process.ended().ok().flatten()
     }
 
-    /// Starts a program and waits until it says that it is ready.
+    /// Starts a program and waits until it is ready.
     ///
     /// # Panics
     /// If it does not become ready.
@@ -111,12 +111,12 @@ impl Program {
         program
     }
 
-    /// Waits until `/readyz` says yes.
+    /// Waits until `/readyz` answers 200.
     ///
     /// # Panics
     /// If it ends, or does not become ready.
     pub async fn wait_ready(&mut self) {
-        eventually(&format!("{} is ready", self.name), PATIENCE, async || {
+        eventually(&format!("{} is ready", self.name), DEADLINE, async || {
             if let Some(status) = self.ended() {
                 panic!("{} ended with {status}: {}", self.name, self.log());
             }
@@ -134,7 +134,7 @@ impl Program {
         self.folder.path().join("log")
     }
 
-    /// The value of a metric, by the whole of its name and labels; 0 if it was not counted yet.
+    /// The value of a metric, by its full name and labels; 0 if it was not counted yet.
     ///
     /// # Panics
     /// If the metrics cannot be read.
@@ -162,7 +162,7 @@ impl Program {
     /// If it does not end.
     pub async fn stop(mut self) -> Stopped {
         self.process.signal_all(Signal::TERM);
-        let status = eventually(&format!("{} has stopped", self.name), PATIENCE, async || {
+        let status = eventually(&format!("{} has stopped", self.name), DEADLINE, async || {
             self.process.ended().ok().flatten().ok_or_else(|| self.log())
         })
         .await;
@@ -179,7 +179,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Whether it says that all went well.
+    /// Whether it exited with success.
     pub fn success(&self) -> bool {
         self.status.success()
     }
@@ -192,7 +192,7 @@ fn spawn(name: &str, flags: &[String], more: &[(String, String)], folder: &Path)
         .expect("the program starts")
 }
 
-/// A test that fails shows what its programs said last.
+/// A test that fails shows the ends of its programs' logs.
 impl Drop for Program {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -219,7 +219,7 @@ pub async fn pushctl(flags: &[&str]) -> String {
 pub async fn pushctl_output(flags: &[&str]) -> std::process::Output {
     let mut command = tokio::process::Command::new(built("pushctl"));
     command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
-    tokio::time::timeout(TOOL_PATIENCE, command.output()).await.expect("in time").expect("it runs")
+    tokio::time::timeout(TOOL_DEADLINE, command.output()).await.expect("in time").expect("it runs")
 }
 
 /// Status and body of one GET.
@@ -227,7 +227,7 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
     request("GET", url, &[], "").await
 }
 
-/// One HTTP request; status and body of its answer.
+/// One HTTP request; gives status and body of its answer.
 ///
 /// # Errors
 /// If there is no answer.

@@ -1,7 +1,7 @@
 //! The scaled form of the service, as an operator runs it: `ingest` and any number of workers as
-//! processes over servers that the test chooses, and one app.
+//! processes, on servers that the test chooses, with one app.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs do not do as they should")]
+#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
 
 use std::{path::Path, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
     service::{Program, pushctl, request},
 };
 
-/// How long a message may take to be settled, or a service to be back after a fault.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a message may take until it is closed, or a service to be back after a fault.
+pub const DEADLINE: Duration = Duration::from_secs(90);
 
 /// The app of every stack.
 pub const APP: &str = "app";
@@ -32,7 +32,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Those that the run shares.
+    /// The servers that the tests of the run share.
     pub fn shared() -> Self {
         Self { amqp: amqp_url(), redis: redis_url(), mqtt: mqtt_url() }
     }
@@ -91,7 +91,7 @@ impl Stack {
         self.ports.push(port);
     }
 
-    /// Hands the `ingest`s over to a test that kills them.
+    /// Takes the `ingest`s out of the stack, for a test that kills them.
     pub fn take_ingests(&mut self) -> Vec<Program> {
         std::mem::take(&mut self.ingests)
     }
@@ -185,10 +185,10 @@ impl Stack {
         self.pushctl(&["device", "import", APP, path]).await;
     }
 
-    /// Calls one of the `ingest`s; HTTP status and answer.
+    /// Calls one of the `ingest`s; gives HTTP status and answer.
     ///
     /// # Panics
-    /// If there is no answer, or it is no JSON.
+    /// If there is no answer, or it is not JSON.
     pub async fn call_at(
         &self,
         ingest: usize,
@@ -206,7 +206,7 @@ impl Stack {
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// Pushes, and gives the answer whatever it is.
+    /// Pushes, and gives HTTP status and answer, whatever they are.
     ///
     /// # Panics
     /// If there is no answer.
@@ -224,12 +224,13 @@ impl Stack {
         answer["result"]["message_id"].as_str().expect("an id").to_owned()
     }
 
-    /// Pushes until it is taken, for a service that is coming back; gives the message id.
+    /// Pushes until a push is accepted, for a service that comes back after a fault; gives the
+    /// message id.
     ///
     /// # Panics
-    /// If it is never taken.
-    pub async fn push_until_taken(&self, body: &Value) -> String {
-        eventually("a push is taken", PATIENCE, async || {
+    /// If none is accepted in time.
+    pub async fn push_until_accepted(&self, body: &Value) -> String {
+        eventually("a push is accepted", DEADLINE, async || {
             let (status, answer) = self.try_push(body).await;
             let id = answer["result"]["message_id"].as_str().filter(|_| status == 200);
             id.map(str::to_owned).ok_or_else(|| answer.to_string())
@@ -237,7 +238,7 @@ impl Stack {
         .await
     }
 
-    /// The ledger of a message, `null` if it has none yet.
+    /// The report of a message from its ledger entry, `null` if it has none yet.
     ///
     /// # Panics
     /// If there is no answer.
@@ -246,12 +247,12 @@ impl Stack {
         self.call_at(0, "GET", &path, &[], &Value::Null).await.1["result"].clone()
     }
 
-    /// Waits until every device of a message is settled, and gives its ledger.
+    /// Waits until every device of a message has an outcome, and gives its report.
     ///
     /// # Panics
     /// If that does not happen.
-    pub async fn settled(&self, id: &str) -> Value {
-        eventually(&format!("message {id} is settled"), PATIENCE, async || {
+    pub async fn closed(&self, id: &str) -> Value {
+        eventually(&format!("message {id} is closed"), DEADLINE, async || {
             let ledger = self.ledger(id).await;
             if ledger["state"] == "done" { Ok(ledger) } else { Err(ledger.to_string()) }
         })

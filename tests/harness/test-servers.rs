@@ -1,8 +1,8 @@
 //! `test-servers -- COMMAND`: runs a command with one set of real servers around it.
 //!
-//! The command finds them in its environment. Everything ends with the command, with SIGINT,
-//! SIGTERM and SIGHUP, and when this program is killed; a signal is first handed to the command,
-//! which has a while to end by itself. Leaves with the command's exit code, or 128 + signal.
+//! The command finds their URLs in its environment. The servers end with the command, with SIGINT,
+//! SIGTERM and SIGHUP, and when this program is killed. A signal is passed on to the command first,
+//! which has [`STOP_DEADLINE`] to end by itself. The exit code is the command's, or 128 + signal.
 
 use std::{
     io,
@@ -22,10 +22,10 @@ use tokio::{
     time::timeout,
 };
 
-/// The command has this long to end after a signal.
+/// How long the command has to end after a signal.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
-/// It has this long, in seconds, to end its tests if this program is killed: they need not be in
-/// its process group.
+/// How long the command has, in seconds, to end its tests if this program is killed: it has to do
+/// so itself, because they need not be in its process group.
 const GRACE: u32 = 10;
 
 /// Why there is no exit code of the command.
@@ -81,7 +81,7 @@ async fn run() -> Result<u8, Failure> {
         servers = Servers::start() => servers?,
         signal = interruptions.next() => return Ok(exit_code_of(signal)),
     };
-    // Whatever a test leaves when it is killed is in here, and goes with the run.
+    // Temporary files that a killed test leaves are in here, and are removed with it.
     let scratch = tempfile::Builder::new().prefix("push-test-run-").tempdir()?;
     command
         .env("TMPDIR", scratch.path())
@@ -97,7 +97,7 @@ async fn run() -> Result<u8, Failure> {
         signal = interruptions.next() => {
             process.signal_all(signal);
             tokio::select! {
-                // How it ends no longer matters, only that it does.
+                // Waits for its end only: the exit code is the signal's.
                 _ = timeout(STOP_DEADLINE, wait(&mut process, &mut ended)) => {}
                 _ = interruptions.next() => {}
             }
@@ -141,7 +141,7 @@ async fn wait(process: &mut Process, ended: &mut Signals) -> io::Result<ExitStat
         if let Some(status) = process.ended()? {
             return Ok(status);
         }
-        // Any child's end wakes this: also a server's, which the look above then tells apart.
+        // The end of any child wakes this, also of a server: the check above tells them apart.
         ended.recv().await;
     }
 }
@@ -156,7 +156,7 @@ fn exit_code_of(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-#[allow(clippy::print_stderr, reason = "a command-line tool says here why it failed")]
+#[allow(clippy::print_stderr, reason = "a command-line tool prints why it failed")]
 fn report(failure: &Failure) {
     eprintln!("test-servers: {failure}");
 }

@@ -1,8 +1,8 @@
 //! One build for all faults.
 //!
-//! The copy shares the build folder with the repository, so that everything from the registry is
-//! there already; the finished programs go to a folder of their own, so that no program with a
-//! planted fault ever stands where the service's own are.
+//! The copy shares the build folder with the repository, so that all crates of the registry are
+//! built already. The finished programs go to a folder of their own, so that no program with a
+//! planted fault is ever where the service's own programs are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ const SIMULATION: &str = "simulation";
 /// The built tests.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    /// By the kind and the name of their target.
+    /// By kind and name of their targets.
     files: BTreeMap<(Kind, String), Program>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Programs {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) file: PathBuf,
-    /// Where cargo would run it.
+    /// The folder in which cargo would run it.
     pub(crate) folder: PathBuf,
 }
 
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Programs {
-    /// The program that has this test.
+    /// The program that contains this test.
     pub(crate) fn of(&self, test: &Test) -> Result<&Program, Failure> {
         let key = match test {
             Test::Unit { package, .. } => (Kind::Library, package.replace('-', "_")),
@@ -52,7 +52,7 @@ impl Programs {
     }
 }
 
-/// Builds what these tests need.
+/// Builds the programs that these tests need.
 pub(crate) async fn build<'a>(
     tree: &Path,
     target: &Path,
@@ -73,8 +73,8 @@ pub(crate) async fn build<'a>(
     }
     let suites = suites.iter().flat_map(|suite| ["--test", suite]);
     let mut programs = Programs::default();
-    // The whole workspace is named, so that features are resolved as for all other tests and
-    // nothing from the registry is built twice.
+    // `--workspace`: features are resolved as for all other tests, so that no crate of the registry
+    // is built twice.
     if units {
         let arguments = ["test", "--no-run", "--workspace", "--lib"];
         programs.add(cargo(tree, target, &arguments, &[]).await?)?;
@@ -91,7 +91,7 @@ pub(crate) async fn build<'a>(
     Ok(programs)
 }
 
-/// Where finished programs go.
+/// The folder of the finished programs.
 fn finished(target: &Path) -> PathBuf {
     target.join("mutants/programs")
 }
@@ -122,7 +122,7 @@ async fn cargo(
 }
 
 impl Programs {
-    /// Notes what cargo says that it built.
+    /// Adds the programs that cargo reports as built.
     fn add(&mut self, said: String) -> Result<(), Failure> {
         for line in said.lines() {
             let said: Value = serde_json::from_str(line)
@@ -146,7 +146,7 @@ impl Programs {
         Ok(())
     }
 
-    /// A suite starts the programs of the service that stand beside it.
+    /// Puts each suite into the folder of the service's programs: it starts those beside itself.
     fn put_beside_services(&mut self, finished: &Path) -> Result<(), Failure> {
         for ((kind, name), program) in &mut self.files {
             if *kind != Kind::Test {

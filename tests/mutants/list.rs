@@ -1,4 +1,4 @@
-//! The records of planted faults, as `faults/*.toml` has them.
+//! The records of planted faults, as `faults/*.toml` contain them.
 
 use std::{collections::BTreeSet, fmt, path::Path};
 
@@ -6,33 +6,33 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// What stands in a replacement for "this fault is chosen".
+/// The placeholder in a replacement for "this fault is chosen".
 pub(crate) const PLANTED: &str = "PLANTED";
 
 /// A planted fault.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
-    /// Names it: small letters, digits and hyphens.
+    /// Its name: small letters, digits and hyphens.
     pub(crate) name: String,
     /// What is broken, in a sentence.
     pub(crate) says: String,
-    /// What must catch it.
+    /// The test that must catch it.
     pub(crate) caught_by: Test,
-    /// What it changes.
+    /// The edits of the source that plant it.
     pub(crate) edit: Vec<Edit>,
 }
 
-/// One text of one file that is replaced.
+/// One replacement in one file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Edit {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub(crate) file: String,
-    /// The text, which the file has exactly once.
+    /// The text that is replaced. It must occur exactly once in the file.
     pub(crate) find: String,
-    /// What takes its place. `PLANTED` in it is true if the fault is chosen; otherwise it must do
-    /// what the text did.
+    /// The text that replaces it. `PLANTED` in it is true if the fault is chosen; if not, the
+    /// replacement must behave as the original text.
     pub(crate) replace: String,
 }
 
@@ -47,13 +47,13 @@ struct File {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Test {
-    /// Tests beside the code of a package.
+    /// Unit tests of a package.
     Unit { package: String, filter: String },
-    /// Every schedule of small worlds.
+    /// The simulation: every schedule of small worlds.
     Exhaustive,
-    /// Random schedules.
+    /// The simulation: random schedules.
     Random,
-    /// Tests against real servers.
+    /// Tests of a suite, against real servers.
     Suite { name: String, filter: String },
 }
 
@@ -76,7 +76,7 @@ impl TryFrom<String> for Test {
 }
 
 impl Test {
-    /// What kind of test it is.
+    /// The level of the test, as the output names it.
     pub(crate) fn level(&self) -> &'static str {
         match self {
             Self::Unit { .. } => "unit test",
@@ -102,7 +102,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Reads the records of a folder.
+/// Reads all records of a folder, and checks them.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Fault>, Failure> {
     let entries = std::fs::read_dir(folder).map_err(|error| Failure::file(folder, error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -131,7 +131,7 @@ fn wrong_with<'a>(fault: &'a Fault, names: &mut BTreeSet<&'a str>) -> Option<Str
         return Some(format!("two faults are called {name}"));
     }
     if edit.is_empty() || edit.iter().any(|edit| !edit.replace.contains(PLANTED)) {
-        return Some(format!("{name} is not inert: a replacement asks whether {PLANTED}"));
+        return Some(format!("{name} is not inert: each replacement must contain {PLANTED}"));
     }
     None
 }

@@ -1,20 +1,20 @@
-//! `mutants [--short] [NAME]...`: a test of the tests. Breaks the service on purpose, in one way
-//! after the other, and each time runs the tests that must notice.
+//! `mutants [--short] [NAME]...`: a test of the tests. It breaks the service on purpose, in one way
+//! after the other, and each time runs the test that must fail.
 //!
-//! A suite that passes says little if it would pass without the code that it is there for. So
-//! `faults/*.toml` lists *planted faults*: an edit of the source, and the level of the tests that
-//! must catch it, of the lowest that can. The list is part of the tests: who adds a guarantee adds
-//! the faults that break it. `--short` leaves out those that need real servers; a NAME (or a part
-//! of one) picks faults.
+//! A test that passes shows little if it would also pass without the code that it tests. So
+//! `faults/*.toml` lists *planted faults*: each is an edit of the source, with the test that must
+//! catch it, at the lowest level that can (unit test, simulation, suite). A change that adds a
+//! guarantee adds the faults that break it. `--short` leaves out those that need real servers; a
+//! NAME (or a part of one) picks faults.
 //!
 //! - `list`: the records, and what makes one wrong
 //! - `planting`: a copy of the tracked files with all faults in it, each inert until chosen
 //! - `building`: one build of that copy for all faults
-//! - `trial`: one run of one test, and what it says
+//! - `trial`: one run of one test, and its result
 //!
-//! A fault is caught if its test fails as a test: by an assertion. One that the build refuses, that
-//! ends the test's process or that lets it run into its limit is an error of the list, as is a
-//! text to be replaced that the source has not exactly once.
+//! A fault is caught if its test fails by an assertion. A fault that does not compile, that ends
+//! the test's process, or with which the test runs into its time limit is an error of the list; so
+//! is an edit whose text does not occur exactly once in the source.
 
 mod building;
 mod list;
@@ -34,7 +34,7 @@ use self::{
     trial::{Ended, run},
 };
 
-/// What went wrong before or beside the trials.
+/// Why the run failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("usage: mutants [--short] [NAME]...")]
@@ -109,7 +109,8 @@ async fn mutants() -> Result<(), Failure> {
     }
     let target = target_folder()?;
     let tree = target.join("mutants/tree");
-    // All of them, whichever are chosen: a record that has gone out of date is noticed each time.
+    // All faults are planted, whichever are chosen, so that each run finds records that are out of
+    // date.
     planting::plant(root, &tree, &all).await?;
     let tests: BTreeMap<&Test, ()> = chosen.iter().map(|fault| (&fault.caught_by, ())).collect();
     let programs = build(&tree, &target, tests.keys().copied()).await?;
@@ -124,14 +125,14 @@ async fn mutants() -> Result<(), Failure> {
     Err(Failure::Survived(survived.len(), survived.join(", ")))
 }
 
-/// This program is built where the tests of the service are.
+/// The target folder in which this program, and so the service's tests, are built.
 fn target_folder() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::Program(error.to_string()))?;
     let folder = own.ancestors().nth(2);
     folder.map(Path::to_owned).ok_or_else(|| Failure::Program("no target folder".to_owned()))
 }
 
-/// Each test passes while no fault is chosen.
+/// Checks that each test passes while no fault is chosen.
 async fn baseline(programs: &Programs, tests: impl Iterator<Item = &Test>) -> Result<(), Failure> {
     for test in tests {
         match run(programs, test, None).await? {
@@ -144,7 +145,7 @@ async fn baseline(programs: &Programs, tests: impl Iterator<Item = &Test>) -> Re
     Ok(())
 }
 
-/// Plants one fault after the other; the names of those that nothing caught.
+/// Chooses one fault after the other; gives the names of those that were not caught.
 async fn try_each(programs: &Programs, faults: &[&Fault]) -> Result<Vec<String>, Failure> {
     let mut survived = Vec::new();
     for Fault { name, says, caught_by, .. } in faults {
@@ -165,7 +166,7 @@ async fn try_each(programs: &Programs, faults: &[&Fault]) -> Result<Vec<String>,
     Ok(survived)
 }
 
-#[allow(clippy::print_stderr, reason = "a command-line tool says here what it found")]
+#[allow(clippy::print_stderr, reason = "a command-line tool prints what it found")]
 fn say(text: &str) {
     eprintln!("{text}");
 }

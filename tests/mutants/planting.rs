@@ -1,8 +1,8 @@
 //! A copy of the source with all faults in it.
 //!
-//! Each asks whether it is chosen, so one build serves for all of them, and the shipped source
-//! knows nothing of it: what answers is added to the copy. Files that are as before keep their
-//! time, so that a second run builds only what changed.
+//! Each fault asks at run time whether it is chosen, so one build serves all of them. The function
+//! that answers is added to the copy only; the shipped source has none. Unchanged files of the copy
+//! are not written again and keep their times, so that a second run builds only what changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ use crate::{
     list::{Edit, Fault, PLANTED},
 };
 
-/// The variable that chooses a fault.
+/// The environment variable that chooses a fault.
 pub(crate) const CHOSEN: &str = "PUSH_PLANTED";
 
 const LIB: &str = "shared/model/src/lib.rs";
-/// Answers in every crate of the service.
+/// Tells every crate of the service whether a fault is chosen.
 const ANSWER: &str = r#"
 extern crate self as push_model;
 
@@ -37,18 +37,18 @@ pub fn planted(fault: &str) -> bool {
 }
 "#;
 
-const SCRIPTS: &str = "shared/index/src/redis/scripts.rs";
+const SCRIPTS: &str = "shared/index/src/redis/scripts/mod.rs";
 const SCRIPT: &str = "fn new(text: &str) -> Self {\n";
-/// Tells each script which fault is planted.
+/// Gives each Lua script the name of the chosen fault.
 const TELL_SCRIPT: &str =
     "let text = &format!(\"local planted = '{}'\\n{text}\", push_model::planted_name());\n";
 
 const MANIFEST: &str = "Cargo.toml";
 const VERSION: &str = "\nversion = \"";
-/// Cargo tells packages of two workspaces in one build folder apart by their version only.
+/// In a build folder that two workspaces share, Cargo tells their packages apart by version only.
 const OTHER_VERSION: &str = "\nversion = \"0.0.0-planted+";
 
-/// Copies the files of the repository at `root` to `tree`, with the faults.
+/// Copies the files of the repository at `root` to `tree`, with all faults planted.
 pub(crate) async fn plant(root: &Path, tree: &Path, faults: &[Fault]) -> Result<(), Failure> {
     let mut edits: BTreeMap<&str, Vec<(&str, &Edit)>> = BTreeMap::new();
     for fault in faults {
@@ -80,7 +80,7 @@ pub(crate) async fn plant(root: &Path, tree: &Path, faults: &[Fault]) -> Result<
     remove_others(tree, tree, &files)
 }
 
-/// What git knows of, and what is new and not ignored.
+/// The files that git tracks, and the new ones that it does not ignore.
 async fn files(root: &Path) -> Result<BTreeSet<String>, Failure> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
@@ -89,7 +89,7 @@ async fn files(root: &Path) -> Result<BTreeSet<String>, Failure> {
         return Err(Failure::Program(String::from_utf8_lossy(&listed.stderr).into_owned()));
     }
     let names = String::from_utf8_lossy(&listed.stdout);
-    // One that was removed and is still in git's index is gone.
+    // A file that was removed may still be in git's index.
     let there = |name: &&str| !name.is_empty() && root.join(name).is_file();
     Ok(names.split('\0').filter(there).map(str::to_owned).collect())
 }
@@ -98,13 +98,13 @@ fn text(file: &str, content: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(content).map_err(|_| Failure::List(format!("{file} is no text")))
 }
 
-/// The text with all edits, which are found in it as it is without the others.
+/// The text with all edits made. Each is looked for in the original text.
 fn edited(file: &str, text: String, edits: &[(&str, &Edit)]) -> Result<String, Failure> {
-    let mut places = Vec::new();
+    let mut found = Vec::new();
     for (name, Edit { find, replace, .. }) in edits {
-        let places_of_it: Vec<usize> = text.match_indices(&**find).map(|(at, _)| at).collect();
-        let [at] = *places_of_it else {
-            let times = places_of_it.len();
+        let positions: Vec<usize> = text.match_indices(&**find).map(|(at, _)| at).collect();
+        let [at] = *positions else {
+            let times = positions.len();
             return Err(Failure::List(format!("{name}: {file} has its text {times} times")));
         };
         let chosen = if file.ends_with(".lua") {
@@ -112,14 +112,14 @@ fn edited(file: &str, text: String, edits: &[(&str, &Edit)]) -> Result<String, F
         } else {
             format!("push_model::planted(\"{name}\")")
         };
-        places.push((at, at + find.len(), replace.replace(PLANTED, &chosen), name));
+        found.push((at, at + find.len(), replace.replace(PLANTED, &chosen), name));
     }
-    places.sort();
-    if let Some([one, other]) = places.array_windows().find(|[one, other]| one.1 > other.0) {
+    found.sort();
+    if let Some([one, other]) = found.array_windows().find(|[one, other]| one.1 > other.0) {
         return Err(Failure::List(format!("{} and {} edit the same text", one.3, other.3)));
     }
     let mut edited = text;
-    for (from, to, replacement, _) in places.into_iter().rev() {
+    for (from, to, replacement, _) in found.into_iter().rev() {
         edited.replace_range(from..to, &replacement);
     }
     Ok(edited)
@@ -132,7 +132,7 @@ fn once(file: &str, text: &str, find: &str, replace: &str) -> Result<String, Fai
     Err(Failure::List(format!("{file} has no {find:?}")))
 }
 
-/// Writes a file unless it is there as it should be.
+/// Writes a file unless it exists with this content.
 fn store(from: &Path, to: &Path, content: &[u8]) -> Result<(), Failure> {
     if fs::read(to).is_ok_and(|before| before == content) {
         return Ok(());
@@ -146,7 +146,7 @@ fn store(from: &Path, to: &Path, content: &[u8]) -> Result<(), Failure> {
     fs::set_permissions(to, permissions).map_err(wrong)
 }
 
-/// Removes what an earlier run left and the repository does not have any more.
+/// Removes files of an earlier run that the repository does not have any more.
 fn remove_others(folder: &Path, tree: &Path, files: &BTreeSet<String>) -> Result<(), Failure> {
     let entries = fs::read_dir(folder).map_err(|error| Failure::file(folder, error))?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

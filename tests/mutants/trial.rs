@@ -6,11 +6,11 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{Failure, building::Programs, list::Test, planting::CHOSEN};
 
-/// How long tests beside the code may take; and the others, which a test runner gives as long or
-/// longer (`.config/nextest.toml`).
+/// How long unit tests may take, and how long others may: nextest gives those as long or longer
+/// (`.config/nextest.toml`).
 const UNIT_LIMIT: Duration = Duration::from_mins(1);
 const LIMIT: Duration = Duration::from_mins(5);
-/// What makes the simulation run something else.
+/// Variables that would make the simulation run something else.
 const OTHER_RUNS: [&str; 7] = [
     "PUSH_SIM_SEED",
     "PUSH_SIM_REPLAY",
@@ -20,12 +20,12 @@ const OTHER_RUNS: [&str; 7] = [
     "PUSH_SIM_TRACE",
     "PUSH_SIM_WITHOUT",
 ];
-/// Random schedules of a run, a part of those that the simulation runs otherwise. A fault that
-/// is caught by its first schedules is caught by all of them.
+/// Random schedules of a run: the first ones of those that the simulation runs by default. A fault
+/// that these catch is caught by default too.
 const SCHEDULES: &str = "2000";
-/// The code with which a test program says that tests failed.
+/// The exit code of a test program whose tests failed.
 const TESTS_FAILED: i32 = 101;
-/// The longest reason that is shown.
+/// The longest reason that is printed, in characters.
 const LONGEST: usize = 100;
 
 /// How a run ended.
@@ -33,13 +33,14 @@ const LONGEST: usize = 100;
 pub(crate) enum Ended {
     /// Tests ran, and all passed.
     Passed,
-    /// Tests failed, and what they say.
+    /// Tests failed, with the reason.
     Failed(String),
     /// No test has such a name.
     NothingRan,
-    /// It took longer than its limit. A test that hangs says nothing of what is wrong.
+    /// It took longer than its limit. That does not count as caught: a test that hangs does not
+    /// show what is wrong.
     TimedOut(Duration),
-    /// Something else ended it.
+    /// The test program ended otherwise, with its standard error.
     Died(String),
 }
 
@@ -99,7 +100,8 @@ pub(crate) async fn run(
     })
 }
 
-/// The broken rule of the contract that the simulation names; or the tests that failed.
+/// The rule of the contract that the simulation reports as broken, or the names of the tests that
+/// failed.
 fn reason(said: &str) -> String {
     let after_schedule = said.split("PUSH_SIM_").nth(1);
     let rule = after_schedule.and_then(|text| {
@@ -115,7 +117,7 @@ fn reason(said: &str) -> String {
     names.join(", ").chars().take(LONGEST).collect()
 }
 
-/// Rules are named as types are.
+/// Whether a word is the name of a rule, which is written like a type's.
 fn is_rule(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphabetic)
 }

@@ -9,10 +9,10 @@ use push_fanout_worker::{
 use push_model::{device::TransportKind, ledger::Retention};
 
 use crate::{
-    index::SimIndex,
+    engines::index::SimIndex,
+    engines::queue::SimQueue,
+    engines::transport::SimTransport,
     life::Life,
-    queue::SimQueue,
-    transport::SimTransport,
     world::{World, lock},
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn start(world: &Arc<World>) -> Life {
     life
 }
 
-/// The settings of the workers: small, so that everything that has a bound meets it.
+/// The settings of the workers: small, so that every bound is reached.
 pub(crate) fn settings(batch: usize, clock_allowance: Duration) -> WorkerSettings {
     let ms = Duration::from_millis;
     WorkerSettings {
@@ -49,11 +49,11 @@ pub(crate) fn settings(batch: usize, clock_allowance: Duration) -> WorkerSetting
         plan: PlanLimits { partitions: 3, min_slots: 4 },
         retry: RetryPolicy { first: ms(20), longest: ms(500) },
         retry_limits: RetryLimits { attempts: 5, backlog: 4 },
-        closing: ClosingLimits { every: ms(20_000), rest: ms(60_000) },
+        closing: ClosingLimits { every: ms(20_000), write_off_after: ms(60_000) },
         index_pause: RetryPolicy { first: ms(50), longest: ms(400) },
         hold: ms(1_000),
         ledger_retention: Retention::all(Duration::from_hours(1)),
-        // Its store is small, and nothing of it is to be forgotten while a judge reads it.
+        // The store is small, and no entry may be evicted before the judge reads it.
         ledger: LedgerLimits { bytes: u64::MAX, every: Duration::from_hours(24 * 365) },
     }
 }

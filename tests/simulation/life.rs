@@ -1,5 +1,5 @@
-//! A process of the service: alive, standing still or dead, with a clock and a session at the
-//! broker of its own.
+//! A process of the service: alive, frozen or dead, with its own clock and its own session at the
+//! broker.
 
 use std::{
     fmt,
@@ -16,23 +16,24 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    custody::Handler,
-    fault::{FROZEN, Fault, Kind, NOTICE, Part, SLOW, UNNOTICED},
-    fleet, strike,
+    faults::fault::{FROZEN, Fault, Kind, NOTICE, Part, SLOW, UNNOTICED},
+    faults::strike,
+    fleet,
+    oracle::custody::Handler,
     world::{World, lock},
 };
 
-/// What a step meets, apart from what is dealt with already.
+/// The faults of a step that its engine has to carry out itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blow {
-    /// What becomes of it.
+    /// The fault in its answer.
     pub(crate) fault: Option<Fault>,
-    /// How long it takes after its effect.
+    /// How long it takes from its effect to its answer.
     after: Duration,
 }
 
 impl Blow {
-    /// Whether it meets this.
+    /// Whether this fault is among them.
     pub(crate) fn is(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
@@ -51,7 +52,7 @@ struct State {
     skew: AtomicI64,
     session: Mutex<Session>,
     stop: CancellationToken,
-    /// Queue messages that it has not decided about.
+    /// Queue messages that it holds.
     in_hand: AtomicUsize,
 }
 
@@ -59,7 +60,7 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Session {
     id: u64,
-    /// The broker has ended it, and the process does not know.
+    /// The broker has ended it, and the process does not know that yet.
     ended: bool,
 }
 
@@ -81,7 +82,7 @@ impl Life {
         life
     }
 
-    /// Names it.
+    /// Its number, which names it.
     pub(crate) fn id(&self) -> u64 {
         self.0.id
     }
@@ -91,12 +92,12 @@ impl Life {
         &self.0.world
     }
 
-    /// The handler that asks.
+    /// The handler that calls.
     pub(crate) fn handler(&self) -> Handler {
         (self.0.id, tokio::task::try_id())
     }
 
-    /// Tells it to stop.
+    /// Tells the process to stop.
     pub(crate) fn stopping(&self) -> &CancellationToken {
         &self.0.stop
     }
@@ -111,17 +112,17 @@ impl Life {
         self.0.dead.load(Ordering::Relaxed)
     }
 
-    /// Whether it works on no queue message.
+    /// Whether it holds no queue message.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_dead() || self.0.in_hand.load(Ordering::Relaxed) == 0
     }
 
-    /// It is given a queue message.
+    /// It was delivered a queue message.
     pub(crate) fn takes(&self) {
         self.0.in_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has decided about a queue message, or dropped it.
+    /// It has settled a queue message, or dropped it.
     pub(crate) fn lets_go(&self) {
         self.0.in_hand.fetch_sub(1, Ordering::Relaxed);
         self.0.world.changed.notify_waiters();
@@ -133,19 +134,19 @@ impl Life {
         UnixMillis(self.0.world.now().0.saturating_add_signed(skew))
     }
 
-    /// The session that holds what it consumes now; none if it has ended.
+    /// The session in which it consumes; none if that has ended.
     pub(crate) fn session(&self) -> Option<u64> {
         let session = *lock(&self.0.session);
         (!session.ended).then_some(session.id)
     }
 
-    /// Whether a session is still its own, as far as it knows.
+    /// Whether a session has not ended, as far as the process knows.
     pub(crate) fn knows(&self, session: u64) -> bool {
         lock(&self.0.session).id == session
     }
 
-    /// A step begins: time passes, and the faults of the schedule strike. The effect follows at
-    /// once, before anything else happens.
+    /// Begins a step: time passes, and the faults of the schedule strike. Its effect must follow at
+    /// once, before any other step.
     pub(crate) async fn begin(&self, kind: Kind) -> Blow {
         let world = &self.0.world;
         let (before, after) = lock(&world.choices).step_takes();
@@ -168,7 +169,7 @@ impl Life {
         blow
     }
 
-    /// A step ends.
+    /// Ends a step.
     pub(crate) async fn end(&self, blow: Blow) {
         self.0.world.observe();
         if blow.is(Fault::CrashAfter) || blow.is(Fault::CrashMidway) {
@@ -177,8 +178,8 @@ impl Life {
         self.pass(blow.after).await;
     }
 
-    /// Lets time pass for this process. A dead one waits for ever, one that stands still until it
-    /// moves again.
+    /// Lets time pass for this process. A dead process never returns; a frozen one returns when it
+    /// is thawed.
     pub(crate) async fn pass(&self, time: Duration) {
         if !time.is_zero() {
             sleep(time).await;
@@ -195,7 +196,7 @@ impl Life {
         }
     }
 
-    /// It dies. The broker notices after a while, and another process takes its place.
+    /// It dies. The broker notices after a while, and another process is started.
     fn die(&self) {
         if self.0.dead.swap(true, Ordering::Relaxed) {
             return;
@@ -214,7 +215,7 @@ impl Life {
         });
     }
 
-    /// Something happens to the process that is not about the step.
+    /// A fault strikes the process itself and not its step.
     fn meet(&self, fault: Fault) {
         let world = &self.0.world;
         let skew = i64::try_from(world.settings.run.clock_allowance.as_millis()).unwrap_or(1) - 1;
@@ -236,7 +237,7 @@ impl Life {
         }
     }
 
-    /// The broker ends its session, and the process notices after a while.
+    /// The broker ends its session; the process notices after a while.
     fn cut_off(&self, notices_after: Duration) {
         let world = &self.0.world;
         let Some(session) = self.session() else { return };

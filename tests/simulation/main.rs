@@ -1,29 +1,28 @@
-//! The worker under everything that can go wrong, and the contract as its oracle.
+//! The worker under every fault that the world allows, with the contract as oracle.
 //!
 //! The real worker runs against a queue, an index and a transport in memory, on one thread with
-//! virtual time. Two drivers choose what goes wrong, and when (`choices`):
+//! virtual time. Two drivers choose the faults and their steps (`choices`):
 //! - At random: a seed decides everything, in worlds of some size. A failing seed is printed, and
 //!   replays exactly; `PUSH_SIM_SCHEDULES` sets the number of schedules, and `PUSH_SIM_FAULTS` the
 //!   most faults of each (2).
-//! - All of it: in small worlds, every list of up to so many faults, each at every step at which
+//! - Exhaustively: in small worlds, every list of up to so many faults, each at every step at which
 //!   it makes sense. A failing list is printed, and replays exactly; `PUSH_SIM_DEPTH` sets the
 //!   number of faults for all worlds, and `PUSH_SIM_WORLD` walks one of them.
 //!
-//! `PUSH_SIM_TRACE` prints each step of a replay, `PUSH_SIM_WITHOUT` names faults that are left out.
+//! `PUSH_SIM_TRACE` prints each step of a replay, `PUSH_SIM_WITHOUT` names faults that are left
+//! out.
 //!
 //! ```sh
 //! PUSH_SIM_SEED=4711 cargo test -p push-tests --test simulation
 //! PUSH_SIM_REPLAY="broadcast; 17:crash-after 23:forget-1" cargo test -p push-tests --test simulation
 //! ```
 //!
-//! - `world`, `life`: what processes share, and what they have of their own; a step
-//! - `fault`, `strike`: what can go wrong, and what then happens
-//! - `store` and `index`, `broker` and `queue`, `inbox` and `transport`: the engines, each as what
-//!   it holds and as one process sees it
-//! - `custody`: what was handed over and is not saved, and which repeats a fault justifies
-//! - `people`, `judge`: who is meant, and what a run comes to; the rules themselves are in
-//!   [`push_tests::invariants`]
-//! - `random`; `small`, `exhaustive`: the two drivers
+//! - `world`, `life`: what processes share, and what each has of its own; a step
+//! - `fleet`, `posting`: the workers, and the pushes
+//! - `faults`: what can go wrong, and what then happens
+//! - `engines`: the queue, the index and the transport in memory
+//! - `oracle`: whether a run kept the contract
+//! - `drivers`: which schedules are run
 
 #![allow(
     clippy::unwrap_used,
@@ -33,26 +32,16 @@
     reason = "a test ends where something is wrong, and says what it counted"
 )]
 
-mod broker;
-mod choices;
-mod custody;
-mod exhaustive;
-mod fault;
+mod drivers;
+mod engines;
+mod faults;
 mod fleet;
-mod inbox;
-mod index;
-mod judge;
 mod life;
-mod people;
+mod oracle;
 mod posting;
-mod queue;
-mod random;
-mod small;
-mod store;
-mod strike;
-mod transport;
 mod world;
 
+use drivers::{exhaustive, random, small};
 use std::{
     sync::{
         Mutex,
@@ -61,9 +50,9 @@ use std::{
     time::Instant,
 };
 
-/// Random schedules of a run that names no number.
+/// The number of random schedules, unless `PUSH_SIM_SCHEDULES` gives another one.
 const SCHEDULES: u64 = 20_000;
-/// After so many failures a run ends.
+/// A run ends after this many failures.
 const FAILURES: usize = 5;
 
 fn setting(name: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! How a producer's pushes come into the queue.
+//! How a producer's pushes reach the queue.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,12 +12,12 @@ use push_queue::Lane;
 use uuid::Uuid;
 
 use crate::{
-    people::{Copy, Push},
+    oracle::people::{Copy, Push},
     world::{World, lock},
 };
 
-/// One acceptance of a push, by a program whose clock says `accepted_at`. It gives the job, and
-/// notes the copy with the push.
+/// Accepts a push, by a program whose clock says `accepted_at`: returns the job, and notes the
+/// acceptance with the push.
 pub(crate) fn accept(
     world: &World,
     push: &mut Push,
@@ -37,17 +37,17 @@ pub(crate) fn accept(
     let now_window = world.settings.run.now_window;
     let deadline = if time_to_live.is_zero() { accepted_at.plus(now_window) } else { expires_at };
     push.copies.push(Copy { accepted: world.now(), accepted_at, deadline });
-    let copy = push.copies.len() as u64;
-    encode_job(&payload, &push.audience, copy, 0).expect("JSON")
+    let dedup_nonce = push.copies.len() as u64;
+    encode_job(&payload, &push.audience, dedup_nonce, 0).expect("JSON")
 }
 
-/// The broker takes these jobs as one envelope.
+/// Puts these jobs into the job lane as one envelope.
 pub(crate) fn publish(world: &World, jobs: &[Vec<u8>]) {
     lock(&world.broker).push(Lane::Jobs, encode_batch(jobs));
     world.changed.notify_waiters();
 }
 
-/// A push that is not accepted yet.
+/// A push before its first acceptance.
 pub(crate) fn push(number: u128, audience: Audience) -> Push {
     Push { id: MessageId::from_uuid(Uuid::from_u128(number)), audience, copies: Vec::new() }
 }

@@ -21,17 +21,17 @@ use tokio::{
 };
 
 use crate::{
-    broker::Broker,
-    choices::{self, Choices, Schedule},
-    custody::Custody,
-    fault::{Fault, Faults, Kind},
-    inbox::Inbox,
+    engines::broker::Broker,
+    engines::inbox::Inbox,
+    engines::store::Store,
+    faults::choices::{self, Choices, Schedule},
+    faults::fault::{Fault, Faults, Kind},
     life::Life,
-    people::Push,
-    store::Store,
+    oracle::custody::Custody,
+    oracle::people::Push,
 };
 
-/// The time at which a world begins; well after the epoch.
+/// The time at which a world begins, well after 1970.
 const BEGINNING: UnixMillis = UnixMillis(1_000_000);
 
 /// What all processes of a run share.
@@ -46,16 +46,16 @@ pub(crate) struct World {
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) custody: Mutex<Custody>,
     pub(crate) pushes: Mutex<Vec<Push>>,
-    /// Every process there ever was.
+    /// Every process that was ever started.
     pub(crate) processes: Mutex<Vec<Life>>,
-    /// Something changed at the broker.
+    /// Notified when something changed at the broker.
     pub(crate) changed: Notify,
     started: Instant,
     steps: AtomicU32,
     sessions: AtomicU64,
-    /// Effects that are still to come by themselves.
+    /// Effects that are scheduled.
     to_come: AtomicUsize,
-    /// Until when the index refuses writes.
+    /// The time until which the index refuses writes.
     refusing: Mutex<UnixMillis>,
     violations: Mutex<Vec<Violation>>,
     /// A fingerprint of the state after each step.
@@ -65,7 +65,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world with these choices. Must be made within its runtime.
+    /// A world with these choices. Must be called within the runtime in which it lives.
     pub(crate) fn new(choices: Choices, settings: WorkerSettings) -> Arc<Self> {
         Arc::new(Self {
             app: "app".parse().expect("an app id"),
@@ -90,8 +90,8 @@ impl World {
         })
     }
 
-    /// Nothing happens any more. The processes hold the world that holds them, so that without this
-    /// none of a million worlds would be given back.
+    /// Ends the world. The processes hold the world and the world holds the processes, so without
+    /// this none of a million worlds would be freed.
     pub(crate) fn end(&self) {
         lock(&self.processes).clear();
     }
@@ -101,12 +101,12 @@ impl World {
         BEGINNING.plus(self.started.elapsed())
     }
 
-    /// A number that no session had before.
+    /// A new session number.
     pub(crate) fn new_session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A process takes a step: the faults that strike it.
+    /// A process begins a step; returns the faults that strike at it.
     pub(crate) fn strike(&self, kind: Kind, life: &Life) -> Vec<Fault> {
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
         let can = || {
@@ -168,24 +168,24 @@ impl World {
         hasher.finish()
     }
 
-    /// Tells what happens, where a single schedule is replayed with `PUSH_SIM_TRACE` set.
+    /// Prints what happens, if a single schedule is replayed with `PUSH_SIM_TRACE` set.
     pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
         if self.traced {
             println!("{:>7} {}", self.now().0 - BEGINNING.0, what());
         }
     }
 
-    /// Notes a rule that was broken.
+    /// Notes a violation.
     pub(crate) fn broken(&self, violations: impl IntoIterator<Item = Violation>) {
         lock(&self.violations).extend(violations);
     }
 
-    /// The rules that were broken.
+    /// The violations.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         lock(&self.violations).clone()
     }
 
-    /// Does something after a time, whatever becomes of who caused it.
+    /// Does something after a time, even if the process that caused it has died by then.
     pub(crate) fn after(
         self: &Arc<Self>,
         time: Duration,
@@ -201,7 +201,7 @@ impl World {
         })
     }
 
-    /// The index refuses writes for so long.
+    /// Lets the index refuse writes for this long.
     pub(crate) fn refuse_for(&self, time: Duration) {
         *lock(&self.refusing) = self.now().plus(time);
     }
@@ -211,7 +211,7 @@ impl World {
         self.now() < *lock(&self.refusing)
     }
 
-    /// Notes the state after a step.
+    /// Records the state after a step.
     pub(crate) fn observe(&self) {
         let mut hasher = DefaultHasher::new();
         lock(&self.store).hash(&mut hasher);
@@ -225,7 +225,7 @@ impl World {
         std::mem::take(&mut lock(&self.states))
     }
 
-    /// Whether nothing is left to do and nothing will happen by itself.
+    /// Whether nothing is left to do and nothing is scheduled.
     fn is_quiet(&self) -> bool {
         self.to_come.load(Ordering::Relaxed) == 0
             && lock(&self.broker).is_empty()
@@ -247,7 +247,7 @@ impl World {
     }
 }
 
-/// Locks a part of the world; a panic elsewhere does not matter to it.
+/// Locks a part of the world, even if a thread panicked while it held the lock.
 pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! How long a worker may keep a queue message.
+//! How long a worker may hold a queue message.
 //!
-//! There is one bound for a message while the index is away: each job of an envelope and each
-//! request to the index counts against it. Otherwise an index that is away would be waited for once
-//! for each of them in turn, until RabbitMQ takes the message back (half an hour after it handed it
-//! out) and gives it to another worker beside this one. A wait for the queue has no such bound:
-//! there is nowhere else to hand the message to.
+//! A message has one deadline for all that is asked of the index for it: for each job of its
+//! envelope and for each request. With a deadline for each request, an unavailable index would be
+//! waited for once per request, until RabbitMQ takes the message back (30 minutes after it
+//! delivered it) and delivers it to another worker beside this one. Waiting for the queue has no
+//! deadline, because without the queue the message cannot be handed on.
 
 use std::{fmt, time::Duration};
 
@@ -15,28 +15,28 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
     is_held: &'a (dyn Fn() -> bool + Sync),
-    until: Instant,
+    deadline: Instant,
     stopping: &'a CancellationToken,
 }
 
 impl<'a> Hold<'a> {
-    /// Begins to keep a message, for so long at most.
+    /// Begins to hold a message, for `longest` at most.
     pub(crate) fn new(
         is_held: &'a (dyn Fn() -> bool + Sync),
         longest: Duration,
         stopping: &'a CancellationToken,
     ) -> Self {
-        Self { is_held, until: Instant::now() + longest, stopping }
+        Self { is_held, deadline: Instant::now() + longest, stopping }
     }
 
-    /// Whether the message still belongs to this worker, as far as that is known here.
+    /// Whether the message still belongs to this worker: its consumer has not lost the connection.
     pub(crate) fn is_held(&self) -> bool {
         (self.is_held)()
     }
 
-    /// Whether it was kept for as long as it may.
+    /// Whether the message was held for as long as it may be.
     pub(crate) fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        Instant::now() >= self.deadline
     }
 
     /// Whether the worker stops.
@@ -44,7 +44,7 @@ impl<'a> Hold<'a> {
         self.stopping.is_cancelled()
     }
 
-    /// Is cancelled when the worker stops.
+    /// Cancelled when the worker stops.
     pub(crate) fn stopping(&self) -> &'a CancellationToken {
         self.stopping
     }
@@ -52,6 +52,6 @@ impl<'a> Hold<'a> {
 
 impl fmt::Debug for Hold<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("Hold").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }

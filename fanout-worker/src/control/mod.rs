@@ -1,23 +1,28 @@
-//! What decides when something may be done: how long to wait before another try, how fast an app
-//! is sent to, and who uses the index first.
+//! When something may be done.
 //!
 //! Nothing here reads a wall clock or draws a random number by itself: [`Clock`] and [`Random`] are
-//! passed in, so that a simulation owns them.
+//! passed in, so that a simulation controls them.
+//!
+//! - `retry_policy`: the delays between tries
+//! - `retrier`: retries while the index or the queue is unavailable
+//! - `hold`: how long a queue message may be held meanwhile
+//! - `pace`: how fast an app is sent to
+//! - `priority`: which lane asks the index first
 
 pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod priority;
-pub(crate) mod retry;
-pub(crate) mod waiting;
+pub(crate) mod retrier;
+pub(crate) mod retry_policy;
 
 use std::sync::Arc;
 
 use push_model::time::UnixMillis;
 
-/// Where the time comes from.
+/// The source of the wall-clock time.
 pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
-/// Where randomness comes from: evenly distributed numbers.
+/// The source of randomness: evenly distributed numbers.
 pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// A number from 0 to 1.

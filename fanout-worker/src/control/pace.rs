@@ -1,15 +1,16 @@
-//! The paces of apps, kept for a moment, so that a run costs no round trip to learn that its app
-//! has none.
+//! The paces of apps, cached for a short time, so that a run needs no round trip to learn that its
+//! app has none.
 //!
-//! One that is not here is read from the index, several times if several runs begin together: the
-//! answer is small, and is read once in [`FRESH`]. How a pace is kept is [`push_model::pace`].
+//! A pace that is not cached is read from the index, several times if several runs begin at once,
+//! which is cheap: the answer is small, and is then used for [`CACHE_TIME`]. [`push_model::pace`]
+//! says how a pace is enforced.
 
 use std::{num::NonZeroU32, time::Duration};
 
 use push_index::{Index, IndexError};
 use push_model::{
     app::AppKey,
-    pace::{Take, Taker, most_at_once},
+    pace::{Acquire, TrafficClass, max_batch},
     time::UnixMillis,
 };
 use quick_cache::sync::Cache;
@@ -18,97 +19,99 @@ use tokio::time::Instant;
 use super::{
     Clock,
     hold::Hold,
-    waiting::{GaveUp, Waiting},
+    retrier::{Retrier, RetryError},
 };
 
-/// How long an app's pace is used before it is asked for again.
-const FRESH: Duration = Duration::from_secs(5);
-/// How many apps are remembered.
+/// How long an app's pace is used before it is read again.
+const CACHE_TIME: Duration = Duration::from_secs(5);
+/// The most apps in the cache.
 const MOST_APPS: usize = 10_000;
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CachedPace {
     pace: Option<NonZeroU32>,
-    until: Instant,
+    fresh_until: Instant,
 }
 
-/// The paces that this worker knows.
+/// The paces that this worker has read.
 #[derive(Debug)]
-pub(crate) struct Paces(Cache<AppKey, Known>);
+pub(crate) struct PaceCache(Cache<AppKey, CachedPace>);
 
-impl Default for Paces {
+impl Default for PaceCache {
     fn default() -> Self {
         Self(Cache::new(MOST_APPS))
     }
 }
 
-impl Paces {
-    /// The app's pace; none if it has none, or is not there any more.
+impl PaceCache {
+    /// The app's pace, retried while the index is unavailable. `None` if the app has none, or was
+    /// removed.
     pub(crate) async fn of(
         &self,
         app: &AppKey,
         index: &dyn Index,
-        waiting: &Waiting,
+        retrier: &Retrier,
         hold: &Hold<'_>,
-    ) -> Result<Option<NonZeroU32>, GaveUp> {
-        Ok(waiting.for_index(hold, || self.ask(app, index)).await?.value)
+    ) -> Result<Option<NonZeroU32>, RetryError> {
+        Ok(retrier.ask_index(hold, || self.ask(app, index)).await?.value)
     }
 
-    /// The same, asked for once if it is not known.
+    /// The same without retries.
     pub(crate) async fn ask(
         &self,
         app: &AppKey,
         index: &dyn Index,
     ) -> Result<Option<NonZeroU32>, IndexError> {
         match self.0.get(app) {
-            Some(known) if Instant::now() < known.until => return Ok(known.pace),
+            Some(cached) if Instant::now() < cached.fresh_until => return Ok(cached.pace),
             _ => {}
         }
         let record = index.app(&app.id).await?;
         let pace = record.filter(|record| AppKey::from(record) == *app).and_then(|app| app.pace);
-        self.0.insert(app.clone(), Known { pace, until: Instant::now() + FRESH });
+        self.0.insert(app.clone(), CachedPace { pace, fresh_until: Instant::now() + CACHE_TIME });
         Ok(pace)
     }
 }
 
-/// What its app's pace leaves to a partition during one run.
+/// How fast a partition may be sent during one run, by its app's pace.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     pace: Option<NonZeroU32>,
-    taker: Taker,
-    /// When the next batch can be granted, as of the last that was asked for.
+    class: TrafficClass,
+    /// When the next batch can be granted, as the last answer said.
     pub(crate) next_at: UnixMillis,
 }
 
 impl Allowance {
-    pub(crate) fn new(pace: Option<NonZeroU32>, taker: Taker) -> Self {
-        Self { pace, taker, next_at: UnixMillis::default() }
+    pub(crate) fn new(pace: Option<NonZeroU32>, class: TrafficClass) -> Self {
+        Self { pace, class, next_at: UnixMillis::default() }
     }
 
-    /// The most devices of a batch that is `usual` without a pace.
+    /// The most devices of a batch, where `usual` is the most without a pace.
     pub(crate) fn most(&self, usual: usize) -> usize {
-        self.pace.map_or(usual, |pace| usual.min(most_at_once(pace) as usize))
+        self.pace.map_or(usual, |pace| usual.min(max_batch(pace) as usize))
     }
 
-    /// Takes the devices of a batch off the pace. False if they must wait.
-    pub(crate) async fn take(
+    /// Acquires the devices of a batch from the pace. False if they must wait.
+    pub(crate) async fn acquire(
         &mut self,
         app: &AppKey,
         devices: usize,
         (index, clock): (&dyn Index, &Clock),
-        waiting: &Waiting,
+        retrier: &Retrier,
         hold: &Hold<'_>,
-    ) -> Result<bool, GaveUp> {
+    ) -> Result<bool, RetryError> {
         let (Some(pace), 1..) = (self.pace, devices) else { return Ok(true) };
         let devices = u32::try_from(devices).unwrap_or(u32::MAX);
-        // A try whose answer was lost may have taken them; then they are paid for twice.
-        let take = || {
-            let take = Take { devices, pace, taker: self.taker, now: clock() };
-            async move { index.take_pace(app, &take).await }
+        // A request whose answer was lost may have been granted; its devices are then charged
+        // twice.
+        let acquire = || {
+            let request = Acquire { devices, pace, class: self.class, now: clock() };
+            async move { index.acquire_pace(app, &request).await }
         };
-        let taken = waiting.for_index(hold, take).await?.value;
-        self.next_at = taken.next_at;
-        Ok(taken.granted)
+        let grant = retrier.ask_index(hold, acquire).await?.value;
+        self.next_at = grant.next_at;
+        Ok(grant.granted)
     }
 }
 
@@ -125,7 +128,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::control::retry::RetryPolicy;
+    use crate::control::retry_policy::RetryPolicy;
 
     #[tokio::test]
     async fn a_push_for_a_removed_app_has_no_pace_of_the_next_app_of_its_name() {
@@ -141,17 +144,17 @@ mod tests {
         assert!(index.create_app(&record).await.unwrap());
         let second = AppKey { generation: 1, ..first.clone() };
         let policy = RetryPolicy { first: Duration::ZERO, longest: Duration::ZERO };
-        let waiting = Waiting { policy, hold: Duration::ZERO, random: Arc::new(|| 0) };
-        let (paces, stopping) = (Paces::default(), CancellationToken::new());
-        let hold = waiting.hold(&|| true, &stopping);
-        let of = async |app| paces.of(app, &index, &waiting, &hold).await.unwrap();
+        let retrier = Retrier { policy, hold: Duration::ZERO, random: Arc::new(|| 0) };
+        let (paces, stopping) = (PaceCache::default(), CancellationToken::new());
+        let hold = retrier.hold(&|| true, &stopping);
+        let of = async |app| paces.of(app, &index, &retrier, &hold).await.unwrap();
         assert_eq!(of(&second).await, pace);
         assert_eq!(of(&first).await, None);
     }
 
     #[test]
     fn a_batch_is_no_larger_than_half_a_seconds_worth() {
-        let most = |pace| Allowance::new(NonZeroU32::new(pace), Taker::Broadcast).most(1000);
+        let most = |pace| Allowance::new(NonZeroU32::new(pace), TrafficClass::Broadcast).most(1000);
         assert_eq!([most(0), most(1), most(500), most(1_000_000)], [1000, 1, 250, 1000]);
     }
 }

@@ -1,11 +1,11 @@
-//! Who uses the index first: what is sent at once (interactive) goes before partitions of
-//! broadcasts (bulk).
+//! Index priority: the job lane (interactive) asks the index before the task lane (bulk).
 //!
-//! The index serves one request after the other, so a small push waits behind each request of a
-//! partition that is there already. So the task lane has only so many in work, and before each of
-//! them lets the job lane finish what it has begun. Not for long, because a worker that many small
-//! pushes keep busy must get on with its broadcasts too: with the usual 5 ms it still reads or
-//! saves 200 batches a second, more than a broker of push connections takes.
+//! The index serves one request after the other, so a push of the job lane waits behind each
+//! request that a partition of a broadcast made before. So the task lane makes only
+//! [`requests`](BulkLimits::requests) at once, and lets the job lane finish what it has begun
+//! before each of them. It waits for [`yields`](BulkLimits::yields) at most, because a worker that
+//! small pushes keep busy must get on with its broadcasts too: with the default of 5 ms it still
+//! reads or saves 200 batches a second, more than a broker of push connections takes.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use tokio_util::sync::CancellationToken;
 /// Bounds of the task lane's use of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkLimits {
-    /// Requests in work at once.
+    /// The most requests of the task lane at once.
     pub requests: usize,
     /// How long each of them waits at most for the job lane.
     pub yields: Duration,
 }
 
-/// The two lanes of one worker.
+/// Which requests of one worker the index gets first.
 #[derive(Debug)]
 pub(crate) struct IndexPriority {
     permits: Semaphore,
     yields: Duration,
-    /// How many envelopes of the job lane are in work.
+    /// The number of the job lane's envelopes in work.
     interactive: watch::Sender<usize>,
 }
 
-/// An envelope of the job lane in work, until it is dropped.
+/// Counts an envelope of the job lane as in work until it is dropped.
 pub(crate) struct Interactive<'a>(&'a watch::Sender<usize>);
 
 impl IndexPriority {
@@ -45,19 +45,20 @@ impl IndexPriority {
         }
     }
 
-    /// The job lane begins an envelope.
+    /// Called when the job lane begins an envelope.
     pub(crate) fn interactive(&self) -> Interactive<'_> {
         self.interactive.send_modify(|count| *count += 1);
         Interactive(&self.interactive)
     }
 
-    /// Waits until the task lane may ask the index. Without a permit when the worker stops: while
-    /// the index is away, partitions must not each wait for its time-out in turn.
+    /// Waits until the task lane may ask the index. `None` when the worker stops, so that
+    /// partitions do not wait one after the other for the time-outs of an unavailable index; the
+    /// caller asks all the same.
     pub(crate) async fn bulk(&self, stopping: &CancellationToken) -> Option<SemaphorePermit<'_>> {
         let may = async {
             let permit = self.permits.acquire().await.ok();
             let mut interactive = self.interactive.subscribe();
-            // The end of the time and the end of the work mean the same.
+            // A time-out and an idle job lane both allow the request.
             let _ = timeout(self.yields, interactive.wait_for(|count| *count == 0)).await;
             permit
         };

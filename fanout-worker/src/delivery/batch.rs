@@ -1,4 +1,4 @@
-//! Which devices of a partition are next, and how many are left.
+//! The next devices of a partition, and how many are left.
 
 use std::collections::BTreeMap;
 
@@ -26,20 +26,20 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// All devices that a push names, as the index found them.
+    /// The batch of all devices that a push names, as the index found them.
     pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
-        let (targets, failed) = parted(found);
+        let (targets, failed) = split_found(found);
         Self { targets, failed, next: Checkpoint::End }
     }
 
-    /// How many devices it is about.
+    /// How many devices it covers, those included that cannot be sent to.
     pub(super) fn devices(&self) -> u64 {
         self.targets.len() as u64 + self.failed.values().sum::<u64>()
     }
 }
 
-/// The devices that can be sent to, and how many cannot be, by reason.
-fn parted(
+/// Splits into the devices that can be sent to, and the number of the others by reason.
+fn split_found(
     found: impl IntoIterator<Item = Result<Target, NoTarget>>,
 ) -> (Vec<Target>, BTreeMap<FailReason, u64>) {
     let mut failed = BTreeMap::new();
@@ -59,30 +59,30 @@ fn parted(
     (targets, failed)
 }
 
-/// Where devices are read from.
+/// Reads the devices of a partition.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct DeviceSource<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
     /// Empty for named devices.
-    pub(super) slices: &'a [SlotRange],
+    pub(super) ranges: &'a [SlotRange],
 }
 
-impl Source<'_> {
-    /// The devices at the checkpoint, at most `most`.
+impl DeviceSource<'_> {
+    /// The devices from the checkpoint on, at most `most`.
     pub(super) async fn read(
         &self,
         checkpoint: Checkpoint,
         most: usize,
     ) -> Result<Batch, IndexError> {
-        let everyone = Targeting::everyone();
+        let everyone = Targeting::all_devices();
         let targeting = match &*self.job.audience {
             Audience::Clients(clients) => {
                 let from = named_offset(checkpoint, clients.len());
                 let to = from.saturating_add(most).min(clients.len());
                 let (targets, failed) = self.find(&clients[from..to]).await?;
                 let next = match u32::try_from(to) {
-                    Ok(offset) if to < clients.len() => Checkpoint::At { slice: 0, offset },
+                    Ok(offset) if to < clients.len() => Checkpoint::At { range: 0, offset },
                     _ => Checkpoint::End,
                 };
                 return Ok(Batch { targets, failed, next });
@@ -90,14 +90,14 @@ impl Source<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((part, _)) = plan::rest(self.slices, checkpoint) else {
+        let Some((part, _)) = plan::rest(self.ranges, checkpoint) else {
             let (targets, failed) = (Vec::new(), BTreeMap::new());
             return Ok(Batch { targets, failed, next: Checkpoint::End });
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let page = self.context.index.scan(&self.job.app(), part, targeting, by, most).await?;
-        let next = plan::advance(self.slices, checkpoint, page.next);
+        let next = plan::advance(self.ranges, checkpoint, page.next);
         let failed = (page.unreadable > 0).then_some((FailReason::Unreadable, page.unreadable));
         Ok(Batch { targets: page.items, failed: failed.into_iter().collect(), next })
     }
@@ -107,15 +107,16 @@ impl Source<'_> {
         &self,
         clients: &[ClientId],
     ) -> Result<(Vec<Target>, BTreeMap<FailReason, u64>), IndexError> {
-        Ok(parted(self.context.index.targets(&self.job.app(), clients).await?))
+        Ok(split_found(self.context.index.targets(&self.job.app(), clients).await?))
     }
 
-    /// How many devices are left from the checkpoint up to the one that is answered as well.
+    /// Counts the devices from the checkpoint to the end of its slot range (named devices: to the
+    /// last one). Returns the number, and the checkpoint behind them.
     pub(super) async fn count(
         &self,
         checkpoint: Checkpoint,
     ) -> Result<(u64, Checkpoint), IndexError> {
-        let everyone = Targeting::everyone();
+        let everyone = Targeting::all_devices();
         let targeting = match &*self.job.audience {
             Audience::Clients(clients) => {
                 let left = clients.len() - named_offset(checkpoint, clients.len());
@@ -124,17 +125,17 @@ impl Source<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((part, _)) = plan::rest(self.slices, checkpoint) else {
+        let Some((part, _)) = plan::rest(self.ranges, checkpoint) else {
             return Ok((0, Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let count = self.context.index.count_matching(&self.job.app(), part, targeting, by).await?;
-        Ok((count, plan::advance(self.slices, checkpoint, None)))
+        Ok((count, plan::advance(self.ranges, checkpoint, None)))
     }
 }
 
-/// How many named devices are behind the checkpoint.
+/// How many of the named devices come before the checkpoint.
 fn named_offset(checkpoint: Checkpoint, devices: usize) -> usize {
     match checkpoint {
         Checkpoint::At { offset, .. } => usize::try_from(offset).unwrap_or(devices).min(devices),

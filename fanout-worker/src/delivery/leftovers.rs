@@ -6,53 +6,53 @@ use push_model::{
     time::UnixMillis,
 };
 
-/// Devices that are tried at once after one try without an answer. One of them may be what breaks
-/// the connection: the others are repeated with it, so they are few.
-const SMALL_GROUP: usize = 32;
+/// The most devices that are tried together after one try without an answer. One of them may be
+/// what breaks the connection, and then the others of its batch may receive the push twice.
+const SMALL_BATCH: usize = 32;
 
-/// What a partition has to do next.
+/// What is next for a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextAction {
     /// Try these devices again.
     Retry { index: usize, devices: usize },
     /// Read devices that were not tried yet.
     Read,
-    /// Nothing before this time.
-    At(UnixMillis),
+    /// Do nothing before this time.
+    WaitUntil(UnixMillis),
 }
 
-/// Decides what is next. `at_end`: every device was read; `backlog`: as many devices may wait for
-/// another try before no more are read.
+/// Decides what is next. `at_end`: every device was read. `backlog`: no more devices are read while
+/// this many wait for another try.
 pub(super) fn next(
     leftovers: &[Leftover],
     now: UnixMillis,
     at_end: bool,
     backlog: u64,
     batch: usize,
-) -> Next {
+) -> NextAction {
     let first = (0..).zip(leftovers).min_by_key(|(_, leftover)| leftover.due_at);
     match first {
         Some((index, leftover)) if leftover.due_at <= now => {
-            let devices = group(leftover.unanswered, batch).min(leftover.clients.len());
-            Next::Retry { index, devices }
+            let devices = batch_size(leftover.unanswered, batch).min(leftover.clients.len());
+            NextAction::Retry { index, devices }
         }
         Some((_, first)) if at_end || leftover::count(leftovers) >= backlog => {
-            Next::At(first.due_at)
+            NextAction::WaitUntil(first.due_at)
         }
-        _ => Next::Read,
+        _ => NextAction::Read,
     }
 }
 
-/// How many devices are tried at once.
-fn group(unanswered: u32, batch: usize) -> usize {
+/// How many devices are tried together, by the number of their tries without an answer.
+fn batch_size(unanswered: u32, batch: usize) -> usize {
     match unanswered {
         0 => batch,
-        1 => batch.min(SMALL_GROUP),
+        1 => batch.min(SMALL_BATCH),
         _ => 1,
     }
 }
 
-/// Takes the first devices of a leftover out.
+/// Takes the first devices out of the leftover at `index`.
 pub(super) fn take(leftovers: &mut Vec<Leftover>, index: usize, devices: usize) -> Vec<ClientId> {
     let Some(leftover) = leftovers.get_mut(index) else { return Vec::new() };
     let rest = leftover.clients.split_off(devices.min(leftover.clients.len()));
@@ -63,7 +63,7 @@ pub(super) fn take(leftovers: &mut Vec<Leftover>, index: usize, devices: usize) 
     taken
 }
 
-/// Adds devices to be tried again, together with others of the same time and number of tries.
+/// Adds devices to be tried again; they join others of the same time and number of tries.
 pub(super) fn add(leftovers: &mut Vec<Leftover>, more: Leftover) {
     if more.clients.is_empty() {
         return;
@@ -87,28 +87,31 @@ mod tests {
         Leftover { attempt: 1, unanswered, due_at: UnixMillis(due_at), clients }
     }
 
-    fn next_at(leftovers: &[Leftover], now: u64, at_end: bool) -> Next {
+    fn next_at(leftovers: &[Leftover], now: u64, at_end: bool) -> NextAction {
         next(leftovers, UnixMillis(now), at_end, 100, 1000)
     }
 
     #[test]
     fn what_is_due_first_is_tried_first_and_reading_goes_on_meanwhile() {
         let waiting = [leftover(0, 50, 5), leftover(0, 20, 7)];
-        assert_eq!(next_at(&waiting, 20, false), Next::Retry { index: 1, devices: 7 });
-        assert_eq!(next_at(&waiting, 19, false), Next::Read);
-        assert_eq!(next_at(&[], 0, false), Next::Read);
+        assert_eq!(next_at(&waiting, 20, false), NextAction::Retry { index: 1, devices: 7 });
+        assert_eq!(next_at(&waiting, 19, false), NextAction::Read);
+        assert_eq!(next_at(&[], 0, false), NextAction::Read);
     }
 
     #[test]
     fn a_partition_that_is_read_or_has_too_many_leftovers_waits_for_the_first_of_them() {
-        assert_eq!(next_at(&[leftover(0, 20, 7)], 19, true), Next::At(UnixMillis(20)));
-        assert_eq!(next_at(&[leftover(0, 20, 100)], 19, false), Next::At(UnixMillis(20)));
+        assert_eq!(next_at(&[leftover(0, 20, 7)], 19, true), NextAction::WaitUntil(UnixMillis(20)));
+        assert_eq!(
+            next_at(&[leftover(0, 20, 100)], 19, false),
+            NextAction::WaitUntil(UnixMillis(20))
+        );
     }
 
     #[test]
     fn devices_without_an_answer_are_tried_in_small_groups_and_then_one_by_one() {
         let devices = |unanswered| match next_at(&[leftover(unanswered, 0, 900)], 0, true) {
-            Next::Retry { devices, .. } => devices,
+            NextAction::Retry { devices, .. } => devices,
             other => panic!("{other:?}"),
         };
         assert_eq!([devices(0), devices(1), devices(2), devices(9)], [900, 32, 1, 1]);

@@ -1,20 +1,26 @@
 //! Working on one partition of a message: the rules that the guarantees rest on.
 //!
-//! - `opening`: the message's ledger entry, and its plan
+//! In the order in which a message meets them:
+//! - `admission`: its ledger entry and its plan, before anything is sent
 //! - `plan`, `progress`: how a broadcast is cut, and how far it is (pure)
-//! - `claim`: who owns a partition (the decision is pure)
-//! - `run`: read a batch, send it, save it, again
+//! - `claim`: which worker owns a partition (the decision is pure)
+//! - `run`: read a batch, send it, save it, and again
 //! - `batch`: which devices are next
-//! - `sorting`: what a transport's answers come to (pure)
+//! - `classification`: what a transport's outcomes mean for a batch (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
+//! - `run_end`: how a run ended, and where the next one continues
 
+pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod claim;
+pub(crate) mod classification;
 mod leftovers;
-pub(crate) mod opening;
 pub mod plan;
 pub mod progress;
 pub(crate) mod run;
-pub(crate) mod sorting;
+pub(crate) mod run_end;
 
-pub(crate) use self::run::{PartitionRun, Run, RunEnd};
+pub(crate) use self::{
+    run::PartitionRun,
+    run_end::{RunEnd, RunResult},
+};

@@ -1,7 +1,8 @@
-//! How a broadcast is cut, and how far a partition is read. Pure: no clock, no index, no queue.
+//! How a broadcast is cut into partitions, and what is left of a partition. Pure: no clock, no
+//! index, no queue.
 //!
 //! A broadcast becomes at most `most` partitions of about the same number of slots. Each is worked
-//! off a run at a time and goes back to the end of the task lane in between, so the lane holds at
+//! on a run at a time and goes back to the end of the task lane in between. So the lane holds at
 //! most `most` tasks of one broadcast however large it is, and broadcasts of any size take turns.
 
 use push_model::{
@@ -9,7 +10,8 @@ use push_model::{
     slots::SlotRange,
 };
 
-/// Cuts an app's slots into partitions of equal size, each at least `min_slots` unless it is all.
+/// Cuts an app's slots into at most `most` partitions of equal size, each of at least `min_slots`
+/// slots unless it is the only one.
 pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
     let total: u64 = extent.iter().map(|s| u64::from(slots(s))).sum();
     if total == 0 {
@@ -20,17 +22,17 @@ pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
     let mut plan = Plan { partitions: Vec::new() };
     let mut partition = Vec::new();
     let mut room = per_partition;
-    for slice in extent {
-        let mut from = slice.from;
-        while from < slice.to {
-            let left = u64::from(slice.to - from);
+    for range in extent {
+        let mut from = range.from;
+        while from < range.to {
+            let left = u64::from(range.to - from);
             // `room` is at most `left` in the second case, so it fits a u32.
             let to = if left <= room {
-                slice.to
+                range.to
             } else {
                 from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX))
             };
-            partition.push(SlotRange { shard: slice.shard, from, to });
+            partition.push(SlotRange { shard: range.shard, from, to });
             room -= u64::from(to - from);
             from = to;
             if room == 0 {
@@ -45,8 +47,8 @@ pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
     plan
 }
 
-fn slots(slice: &SlotRange) -> u32 {
-    slice.to.saturating_sub(slice.from)
+fn slots(range: &SlotRange) -> u32 {
+    range.to.saturating_sub(range.from)
 }
 
 /// The slots that a plan covers.
@@ -54,32 +56,32 @@ pub fn total_slots(plan: &Plan) -> u64 {
     plan.partitions.iter().flatten().map(|s| u64::from(slots(s))).sum()
 }
 
-/// What is left of a partition at this checkpoint: the rest of one slice, then the others. `None`
-/// when nothing is left.
-pub fn rest(slices: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, &[SlotRange])> {
-    let Checkpoint::At { slice: index, offset } = checkpoint else { return None };
+/// What is left of a partition at this checkpoint: the rest of one slot range, then the ranges
+/// after it. `None` when nothing is left.
+pub fn rest(ranges: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, &[SlotRange])> {
+    let Checkpoint::At { range: index, offset } = checkpoint else { return None };
     let index = usize::try_from(index).ok()?;
-    let slice = slices.get(index)?;
-    // A slice that ends before it begins, which no program of ours cuts, is empty.
-    let from = offset.max(slice.from).min(slice.to);
-    Some((SlotRange { from, ..*slice }, slices.get(index + 1..).unwrap_or_default()))
+    let range = ranges.get(index)?;
+    // A range that ends before it begins (no version cuts one) counts as empty.
+    let from = offset.max(range.from).min(range.to);
+    Some((SlotRange { from, ..*range }, ranges.get(index + 1..).unwrap_or_default()))
 }
 
-/// How many slots of a partition are left behind this checkpoint.
-pub fn slots_left(slices: &[SlotRange], checkpoint: Checkpoint) -> u64 {
-    rest(slices, checkpoint).map_or(0, |(part, others)| {
-        std::iter::once(&part).chain(others).map(|slice| u64::from(slots(slice))).sum()
+/// How many slots of a partition are left after this checkpoint.
+pub fn slots_left(ranges: &[SlotRange], checkpoint: Checkpoint) -> u64 {
+    rest(ranges, checkpoint).map_or(0, |(part, others)| {
+        std::iter::once(&part).chain(others).map(|range| u64::from(slots(range))).sum()
     })
 }
 
-/// The checkpoint after a page of a slice: at slot `next` of the same slice, or at the start of
-/// the slice after it.
-pub fn advance(slices: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
-    let Checkpoint::At { slice, .. } = checkpoint else { return Checkpoint::End };
+/// The checkpoint after a part of a slot range was read: at slot `next` of the same range, or at
+/// the start of the range after it.
+pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
+    let Checkpoint::At { range, .. } = checkpoint else { return Checkpoint::End };
     match next {
-        Some(offset) => Checkpoint::At { slice, offset },
-        None if u64::from(slice) + 1 < slices.len() as u64 => {
-            Checkpoint::At { slice: slice + 1, offset: 0 }
+        Some(offset) => Checkpoint::At { range, offset },
+        None if u64::from(range) + 1 < ranges.len() as u64 => {
+            Checkpoint::At { range: range + 1, offset: 0 }
         }
         None => Checkpoint::End,
     }
@@ -89,27 +91,27 @@ pub fn advance(slices: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) 
 mod tests {
     use super::*;
 
-    fn slice(shard: u32, from: u32, to: u32) -> SlotRange {
+    fn range(shard: u32, from: u32, to: u32) -> SlotRange {
         SlotRange { shard, from, to }
     }
 
     /// Walks a partition as a worker does, `page` slots at a time.
-    fn walk(slices: &[SlotRange], page: u32) -> Vec<(u32, u32)> {
-        let covered: u64 = slices.iter().map(|slice| u64::from(slots(slice))).sum();
+    fn walk(ranges: &[SlotRange], page: u32) -> Vec<(u32, u32)> {
+        let covered: u64 = ranges.iter().map(|range| u64::from(slots(range))).sum();
         let mut seen = Vec::new();
         let mut checkpoint = Checkpoint::START;
-        while let Some((part, _)) = rest(slices, checkpoint) {
+        while let Some((part, _)) = rest(ranges, checkpoint) {
             let end = part.to.min(part.from.saturating_add(page));
-            assert_eq!(slots_left(slices, checkpoint), covered - seen.len() as u64);
+            assert_eq!(slots_left(ranges, checkpoint), covered - seen.len() as u64);
             seen.extend((part.from..end).map(|slot| (part.shard, slot)));
-            checkpoint = advance(slices, checkpoint, (end < part.to).then_some(end));
+            checkpoint = advance(ranges, checkpoint, (end < part.to).then_some(end));
         }
         seen
     }
 
     #[test]
     fn every_slot_is_in_exactly_one_partition_and_is_walked_once_in_order() {
-        let extent = [slice(0, 0, 100), slice(3, 0, 1), slice(9, 0, 57), slice(10, 0, 1000)];
+        let extent = [range(0, 0, 100), range(3, 0, 1), range(9, 0, 57), range(10, 0, 1000)];
         let all: Vec<(u32, u32)> =
             extent.iter().flat_map(|s| (s.from..s.to).map(|slot| (s.shard, slot))).collect();
         for most in [1, 2, 3, 7, 64] {
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn partitions_differ_by_no_more_than_rounding() {
-        let plan = cut(&[slice(0, 0, 1_000_003)], 16, 1);
+        let plan = cut(&[range(0, 0, 1_000_003)], 16, 1);
         let sizes: Vec<u64> =
             plan.partitions.iter().map(|s| s.iter().map(|s| u64::from(slots(s))).sum()).collect();
         assert_eq!(sizes.len(), 16);
@@ -136,25 +138,25 @@ mod tests {
 
     #[test]
     fn a_small_audience_is_one_partition_and_no_audience_is_none() {
-        assert_eq!(cut(&[slice(0, 0, 9)], 16, 4096).partitions.len(), 1);
+        assert_eq!(cut(&[range(0, 0, 9)], 16, 4096).partitions.len(), 1);
         assert!(cut(&[], 16, 4096).partitions.is_empty());
-        assert!(cut(&[slice(0, 5, 5)], 16, 4096).partitions.is_empty());
+        assert!(cut(&[range(0, 5, 5)], 16, 4096).partitions.is_empty());
     }
 
     #[test]
-    fn a_slice_that_ends_before_it_begins_is_empty() {
-        let slices = [slice(0, 10, 5), slice(1, 0, 4)];
-        assert_eq!(walk(&slices, 10), [(1, 0), (1, 1), (1, 2), (1, 3)]);
-        assert_eq!(slots_left(&slices, Checkpoint::START), 4);
+    fn a_range_that_ends_before_it_begins_is_empty() {
+        let ranges = [range(0, 10, 5), range(1, 0, 4)];
+        assert_eq!(walk(&ranges, 10), [(1, 0), (1, 1), (1, 2), (1, 3)]);
+        assert_eq!(slots_left(&ranges, Checkpoint::START), 4);
     }
 
     #[test]
     fn a_partition_that_does_not_start_at_slot_zero_starts_where_it_should() {
-        let slices = [slice(2, 40, 50)];
-        assert_eq!(rest(&slices, Checkpoint::START).unwrap().0, slices[0]);
-        assert_eq!(rest(&slices, Checkpoint::End), None);
+        let ranges = [range(2, 40, 50)];
+        assert_eq!(rest(&ranges, Checkpoint::START).unwrap().0, ranges[0]);
+        assert_eq!(rest(&ranges, Checkpoint::End), None);
         assert_eq!(rest(&[], Checkpoint::START), None);
-        assert_eq!(slots_left(&slices, Checkpoint::START), 10);
-        assert_eq!(slots_left(&slices, Checkpoint::End), 0);
+        assert_eq!(slots_left(&ranges, Checkpoint::START), 10);
+        assert_eq!(slots_left(&ranges, Checkpoint::End), 0);
     }
 }

@@ -1,36 +1,36 @@
-//! How far a broadcast is, read off its ledger entry. Pure.
+//! How far a broadcast is, from its ledger entry. Pure.
 //!
-//! How many devices a targeted message is for is known only at its end: `targeted` grows as the
-//! partitions are worked off. What is known from the plan on is how many slots have to be looked at,
-//! and the checkpoints say how many of these are behind.
+//! How many devices a broadcast reaches is known only at its end: `targeted` grows while the
+//! partitions are worked on. But the plan says how many slots have to be read, and the checkpoints
+//! say how many of these were.
 
 use push_model::ledger::Entry;
 
 use super::plan::{slots_left, total_slots};
 
-/// The slots of a broadcast that are behind its checkpoints, of all that its plan covers.
+/// How many slots of a broadcast's plan its checkpoints have passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Slots that are worked off.
+    /// Slots that the checkpoints have passed.
     pub done: u64,
     /// Slots of the plan; more than 0.
     pub total: u64,
 }
 
 impl Progress {
-    /// What the entry says. `None` where there are no slots to count: before the plan, and for
-    /// named devices.
+    /// The progress of an entry. `None` where there are no slots to count: before the plan is
+    /// fixed, and for named devices.
     pub fn of(entry: &Entry) -> Option<Self> {
         let plan = entry.plan.as_ref()?;
         let total = total_slots(plan);
         let left: u64 = (0..)
             .zip(&plan.partitions)
-            .map(|(number, slices)| slots_left(slices, entry.partition(number).state.checkpoint))
+            .map(|(number, ranges)| slots_left(ranges, entry.partition(number).state.checkpoint))
             .sum();
         (total > 0).then(|| Self { done: total.saturating_sub(left), total })
     }
 
-    /// Between 0 and 1.
+    /// The part that is done, from 0 to 1.
     pub fn share(self) -> f64 {
         self.done as f64 / self.total as f64
     }
@@ -40,7 +40,7 @@ impl Progress {
 mod tests {
     use push_model::{
         ids::MessageId,
-        ledger::{Checkpoint, Opened, Partition, PartitionState, Plan},
+        ledger::{Checkpoint, NewEntry, Partition, PartitionState, Plan},
         slots::SlotRange,
         time::UnixMillis,
     };
@@ -49,12 +49,12 @@ mod tests {
     use crate::delivery::plan::advance;
 
     fn planned(partitions: Vec<Vec<SlotRange>>) -> Entry {
-        Entry::begin(&Opened {
-            message_id: MessageId::issue(&"a".parse().unwrap()),
+        Entry::begin(&NewEntry {
+            message_id: MessageId::issue_named(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
-            copy: 0,
+            dedup_nonce: 0,
             keep_until: UnixMillis(1),
             plan: Some(Plan { partitions }),
             claim: None,
@@ -62,7 +62,7 @@ mod tests {
         })
     }
 
-    fn slice(shard: u32, from: u32, to: u32) -> SlotRange {
+    fn range(shard: u32, from: u32, to: u32) -> SlotRange {
         SlotRange { shard, from, to }
     }
 
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn a_broadcast_is_as_far_as_the_slots_behind_its_checkpoints() {
-        let second = vec![slice(1, 40, 100), slice(2, 0, 40)];
-        let mut entry = planned(vec![vec![slice(0, 0, 100)], second.clone()]);
+        let second = vec![range(1, 40, 100), range(2, 0, 40)];
+        let mut entry = planned(vec![vec![range(0, 0, 100)], second.clone()]);
         assert_eq!(Progress::of(&entry), Some(Progress { done: 0, total: 200 }));
         let at = advance(&second, Checkpoint::START, Some(60));
         move_to(&mut entry, 1, at);
@@ -82,7 +82,7 @@ mod tests {
         move_to(&mut entry, 1, advance(&second, at, None));
         assert_eq!(Progress::of(&entry).unwrap().done, 60);
         move_to(&mut entry, 1, Checkpoint::End);
-        move_to(&mut entry, 0, Checkpoint::At { slice: 0, offset: 50 });
+        move_to(&mut entry, 0, Checkpoint::At { range: 0, offset: 50 });
         let progress = Progress::of(&entry).unwrap();
         assert_eq!((progress.done, progress.share()), (150, 0.75));
     }

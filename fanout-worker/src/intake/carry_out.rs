@@ -1,8 +1,8 @@
 //! Carrying out a disposition.
 //!
-//! The order is always the same: first what must not be lost is published and confirmed, then the
-//! message that stood for it is acknowledged. Where the first step fails, the second is not done,
-//! and the queue delivers the message again.
+//! The order is always the same: what must not be lost is published and confirmed first, and only
+//! then is the message that stood for it acknowledged. If the publish fails, the message is not
+//! acknowledged, and the queue delivers it again.
 
 use push_model::{
     envelope::{Job, PartitionTask, Task, Work},
@@ -13,47 +13,48 @@ use tracing::{debug, warn};
 
 use super::{
     disposition::{Disposition, decide},
-    settling::{Undecided, put_aside},
+    settling::{Requeue, put_aside},
 };
 use crate::{
     context::Context,
     control::hold::Hold,
-    delivery::{Run, run::Resume},
+    delivery::{RunResult, run_end::Continuation},
 };
 
-/// Decides about a partition whose run ended, and publishes what remains of it.
+/// Decides on the queue message of a partition whose run ended, and publishes what remains of the
+/// partition.
 pub(super) async fn carry_out(
     context: &Context,
     job: &Job,
     plan: Option<&Plan>,
     task: PartitionTask,
-    run: Run,
+    run: RunResult,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
-    let Run { end, resume } = run;
+) -> Result<(), Requeue> {
+    let RunResult { end, continuation } = run;
     let head = &job.head;
     let (now, deadline) = (context.now(), context.deadline(head));
     let jitter = context.jitter();
     let disposition = decide(end, task.attempt, &context.retry, now, deadline, jitter);
     let (message_id, partition) = (head.message_id, task.partition);
     debug!(%message_id, partition, ?disposition, "run ended");
-    context.metrics.runs(&disposition, 1);
+    context.metrics.runs(disposition.name(), 1);
     let (attempt, delay) = match disposition {
         Disposition::Accept => return Ok(()),
-        Disposition::Leave => return Err(Undecided::Leave),
+        Disposition::Requeue => return Err(Requeue::Superseded),
         Disposition::Continue => (0, None),
         Disposition::Wait(delay) => (0, Some(delay)),
         Disposition::PutOff(delay) => (task.attempt.saturating_add(1), Some(delay)),
         Disposition::Reject(reason) => {
             warn!(%message_id, partition, reason, "partition put aside as a dead letter");
-            // As it would go on, so that a replay repeats nothing that was sent.
-            let rest = continued(context, &task, &resume, task.attempt);
+            // The dead letter continues the claim, so that a replay repeats nothing that was sent.
+            let rest = continued(context, &task, &continuation, task.attempt);
             let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };
-            let envelope = task.encode().map_err(|_| Undecided::GiveBack)?;
+            let envelope = task.encode().map_err(|_| Requeue::Unfinished)?;
             return put_aside(context, Lane::Tasks, envelope, &reason, hold).await;
         }
     };
-    let next = || continued(context, &task, &resume, attempt);
+    let next = || continued(context, &task, &continuation, attempt);
     let publish = async || {
         let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(next()) };
         let envelope = task.encode().map_err(|_| push_queue::QueueError::Closed)?;
@@ -62,24 +63,24 @@ pub(super) async fn carry_out(
             Some(delay) => context.queue.publish_later(Lane::Tasks, envelope, delay).await,
         }
     };
-    Ok(context.waiting.for_publish(hold, publish).await?)
+    Ok(context.retrier.publish(hold, publish).await?)
 }
 
-/// The message that goes on: under a number of its own, so that of two that are there, because a
-/// publish was repeated or this message is delivered again, one is stale.
+/// The task that continues the partition. It has a nonce of its own, so that of two such tasks (the
+/// publish was repeated, or this message is delivered again) the one that claims second is stale.
 fn continued(
     context: &Context,
     task: &PartitionTask,
-    resume: &Resume,
+    continuation: &Continuation,
     attempt: u32,
 ) -> PartitionTask {
     PartitionTask {
         partition: task.partition,
-        parent: resume.claim.map_or(task.parent, |claim| claim.generation),
+        parent: continuation.claim.map_or(task.parent, |claim| claim.epoch),
         nonce: (context.random)(),
-        continues: resume.continues.clone(),
+        continues: continuation.continues.clone(),
         attempt,
-        unsaved: resume.unsaved.clone(),
-        forgotten: task.forgotten,
+        unsaved: continuation.unsaved.clone(),
+        written_off: task.written_off,
     }
 }

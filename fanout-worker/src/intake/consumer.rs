@@ -1,7 +1,7 @@
-//! Taking messages from a lane and giving each to its handler.
+//! Takes messages from a lane and gives each to a handler.
 //!
-//! The prefetch of the queue is the only bound needed: there are never more handlers than
-//! undecided deliveries.
+//! The queue's prefetch is the only bound needed: there are never more handlers than unsettled
+//! deliveries.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ pub(crate) async fn consume(
     lanes: LaneHealth,
 ) -> Result<(), QueueError> {
     let consume = || context.queue.consume(lane, prefetch);
-    let Some(mut consumer) = context.waiting.for_consumer(&stopping, consume).await? else {
+    let Some(mut consumer) = context.retrier.open_consumer(&stopping, consume).await? else {
         return Ok(());
     };
-    let _open = lanes.enter(lane, consumer.open());
+    let _open = lanes.enter(lane, consumer.connected());
     loop {
         let delivery = tokio::select! {
             biased;

@@ -1,47 +1,51 @@
-//! What happens to a queue message after a run, as one pure function.
-//!
-//! No clock and no randomness here: the caller passes the time and a jitter.
+//! What happens to a queue message after a run. Pure: the caller passes the time and a jitter.
 
 use std::time::Duration;
 
 use push_model::time::UnixMillis;
 
-use crate::{control::retry::RetryPolicy, delivery::RunEnd};
+use crate::{control::retry_policy::RetryPolicy, delivery::RunEnd};
 
 /// What to do with the message that began the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Disposition {
-    /// It is done with.
+pub(super) enum Disposition {
+    /// Acknowledge it: nothing is left to do for it.
     Accept,
     /// Publish the rest of the partition to the end of the lane, then acknowledge.
     Continue,
-    /// Publish the rest of the partition to come back after this time, then acknowledge.
+    /// Publish the rest of the partition to be delivered after this time, then acknowledge. The
+    /// attempt failed, so the next delay is longer.
     PutOff(Duration),
-    /// The same, and nothing has failed.
+    /// The same, but nothing has failed: the delays do not grow.
     Wait(Duration),
-    /// A later delivery of it has the partition: it is given back, which does nothing if the queue
-    /// has given it to another consumer already.
-    Leave,
-    /// Put it aside with this reason, then acknowledge.
+    /// Requeue it, because a later delivery of it has the partition. That has no effect if the
+    /// queue has delivered it to another consumer already.
+    Requeue,
+    /// Store it as a dead letter with this reason, then acknowledge.
     Reject(String),
 }
 
 impl Disposition {
-    /// The name in metrics.
-    pub(crate) const fn name(&self) -> &'static str {
+    /// The value of the label `verdict` in metrics. Published, so it stays whatever the variant is
+    /// called.
+    pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Accept => "ack",
             Self::Continue => "continue",
             Self::PutOff(_) => "put_off",
             Self::Wait(_) => "pace",
-            Self::Leave => "stand_by",
+            Self::Requeue => "stand_by",
             Self::Reject(_) => "dead",
         }
     }
 }
 
-/// Decides. A message is never put off past its deadline, after which nothing of it is sent, so
-/// that what expired is counted soon; but what cannot be counted now is not tried at once again.
+/// Decides what happens to the message of a run that ended like this.
+///
+/// Waiting for a transport, a pace or a retry ends at the message's deadline: nothing is sent after
+/// it, and what is left is to be counted as expired soon. Waiting for the index or for other claims
+/// does not end there, because without them nothing can be counted, and a message past its deadline
+/// would be delivered again and again without a pause.
 pub(super) fn decide(
     end: RunEnd,
     attempt: u32,
@@ -51,20 +55,20 @@ pub(super) fn decide(
     jitter: f64,
 ) -> Disposition {
     let delay = policy.delay(attempt, jitter);
-    // Just behind the deadline: at the deadline itself something may still be sent.
+    // Just after the deadline: at the deadline itself a device may still be sent to.
     let over = deadline.plus(Duration::from_millis(1));
     match end {
         RunEnd::Finished | RunEnd::Stale => Disposition::Accept,
-        RunEnd::Superseded => Disposition::Leave,
-        // A stopping worker hands the rest on like one whose run is over. Giving the message back
-        // would count as a failed delivery.
+        RunEnd::Superseded => Disposition::Requeue,
+        // A stopping worker hands the rest on as at the end of a run. A requeue would count as a
+        // failed delivery.
         RunEnd::Yielded | RunEnd::Interrupted => Disposition::Continue,
-        RunEnd::TransportAway => Disposition::PutOff(delay.min(over.since(now))),
-        RunEnd::IndexAway | RunEnd::Contended => Disposition::PutOff(delay),
-        RunEnd::Paced(until) | RunEnd::Waiting(until) => {
+        RunEnd::TransportUnavailable => Disposition::PutOff(delay.min(over.since(now))),
+        RunEnd::IndexUnavailable | RunEnd::Contended => Disposition::PutOff(delay),
+        RunEnd::Paced(until) | RunEnd::RetryDue(until) => {
             Disposition::Wait(until.min(over).since(now))
         }
-        RunEnd::Behind(until) => Disposition::Wait(until.since(now).max(delay)),
+        RunEnd::Deferred(until) => Disposition::Wait(until.since(now).max(delay)),
         RunEnd::Broken(reason) => Disposition::Reject(reason),
     }
 }
@@ -82,11 +86,11 @@ mod tests {
 
     #[test]
     fn nothing_is_put_off_past_its_deadline() {
-        let away = |deadline| decided(RunEnd::TransportAway, deadline);
-        assert_eq!(away(3000), Disposition::PutOff(Duration::from_millis(2001)));
-        assert_eq!(away(500), Disposition::PutOff(Duration::ZERO));
-        assert_eq!(away(1_000_000), Disposition::PutOff(Duration::from_secs(60)));
-        for end in [RunEnd::Paced(UnixMillis(2500)), RunEnd::Waiting(UnixMillis(2500))] {
+        let unavailable = |deadline| decided(RunEnd::TransportUnavailable, deadline);
+        assert_eq!(unavailable(3000), Disposition::PutOff(Duration::from_millis(2001)));
+        assert_eq!(unavailable(500), Disposition::PutOff(Duration::ZERO));
+        assert_eq!(unavailable(1_000_000), Disposition::PutOff(Duration::from_secs(60)));
+        for end in [RunEnd::Paced(UnixMillis(2500)), RunEnd::RetryDue(UnixMillis(2500))] {
             let waits = |deadline| decided(end.clone(), deadline);
             assert_eq!(waits(3000), Disposition::Wait(Duration::from_millis(1500)));
             assert_eq!(waits(2000), Disposition::Wait(Duration::from_millis(1001)));
@@ -96,13 +100,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_now_is_not_tried_at_once_again() {
-        assert_eq!(decided(RunEnd::IndexAway, 500), Disposition::PutOff(Duration::from_secs(60)));
+        assert_eq!(
+            decided(RunEnd::IndexUnavailable, 500),
+            Disposition::PutOff(Duration::from_secs(60))
+        );
     }
 
     #[test]
     fn a_copy_that_waits_for_another_is_not_looked_at_again_and_again_when_it_is_over() {
         let waits = Disposition::Wait(Duration::from_secs(60));
-        assert_eq!(decided(RunEnd::Behind(UnixMillis(0)), 1_000_000), waits);
+        assert_eq!(decided(RunEnd::Deferred(UnixMillis(0)), 1_000_000), waits);
     }
 
     #[test]
@@ -110,7 +117,7 @@ mod tests {
         let decided = |end| decided(end, 1_000_000);
         assert_eq!(decided(RunEnd::Finished), Disposition::Accept);
         assert_eq!(decided(RunEnd::Stale), Disposition::Accept);
-        assert_eq!(decided(RunEnd::Superseded), Disposition::Leave);
+        assert_eq!(decided(RunEnd::Superseded), Disposition::Requeue);
         assert_eq!(decided(RunEnd::Yielded), Disposition::Continue);
         assert_eq!(decided(RunEnd::Interrupted), Disposition::Continue);
         assert_eq!(decided(RunEnd::Broken("x".into())), Disposition::Reject("x".into()));

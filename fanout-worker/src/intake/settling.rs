@@ -7,48 +7,49 @@ use push_model::envelope::BadEnvelope;
 use push_queue::{Delivery, Lane, MAX_DELIVERIES};
 use tracing::{debug, error, info, warn};
 
-use super::renaming::renamed;
+use super::renewal::renewed;
 use crate::{
     context::Context,
-    control::{hold::Hold, waiting::GaveUp},
+    control::{hold::Hold, retrier::RetryError},
 };
 
-/// How long an envelope waits that was written by a newer program: some worker of a fleet that is
-/// being replaced can read it soon.
-const NEWER_WAITS: Duration = Duration::from_secs(30);
+/// The delay of an envelope that a newer program wrote: during an upgrade, a worker of the new
+/// version can read it soon.
+const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
 
-/// How often a message is handed out before giving it back publishes it anew. Each return counts
-/// as a delivery, and restarts of healthy workers must not make a message look like one that kills
-/// them.
-const RETURNS: u32 = MAX_DELIVERIES / 4;
+/// From this many deliveries on, a message is published anew instead of being requeued. Each
+/// requeue counts as a delivery, and restarts of healthy workers must not make a message look like
+/// one that kills them.
+const RENEWED_FROM: u32 = MAX_DELIVERIES / 4;
 
-/// The message stays with the queue.
+/// Why a message is requeued instead of acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Undecided {
-    /// It is given back.
-    GiveBack,
-    /// The queue has given it to another consumer.
-    Leave,
+pub(super) enum Requeue {
+    /// Its work is not done, and no other message stands for it.
+    Unfinished,
+    /// A later delivery of it has the partition. The requeue has no effect if the queue has
+    /// delivered it to another consumer already.
+    Superseded,
 }
 
-/// For steps that another try can help: what can never be read is put aside before.
-impl From<GaveUp> for Undecided {
-    fn from(gave_up: GaveUp) -> Self {
-        if let GaveUp::Broken(reason) = gave_up {
+/// For steps that another try can help. What can never be read is put aside before it gets here.
+impl From<RetryError> for Requeue {
+    fn from(error: RetryError) -> Self {
+        if let RetryError::Broken(reason) = error {
             error!(reason, "a message that can never be worked off goes back to the queue");
         }
-        Self::GiveBack
+        Self::Unfinished
     }
 }
 
-/// Puts a message aside that was handed out again and again and never settled: it may be what ends
-/// its consumers. None if it is not such a one.
+/// Puts a message aside that was delivered more than [`MAX_DELIVERIES`] times and never settled,
+/// because it may be what crashes its consumers. `None` if it was delivered less often.
 pub(super) async fn put_aside_by_count(
     context: &Context,
     lane: Lane,
     delivery: &Delivery,
     hold: &Hold<'_>,
-) -> Option<Result<(), Undecided>> {
+) -> Option<Result<(), Requeue>> {
     if delivery.deliveries <= MAX_DELIVERIES {
         return None;
     }
@@ -56,58 +57,58 @@ pub(super) async fn put_aside_by_count(
     Some(put_aside(context, lane, delivery.payload.clone(), &reason, hold).await)
 }
 
-/// Deals with an envelope that cannot be read: a newer one waits for a newer worker, any other is a
-/// dead letter.
+/// Puts an envelope aside that cannot be read. One of a newer version is delayed instead, until a
+/// newer worker takes it.
 pub(super) async fn unreadable(
     context: &Context,
     lane: Lane,
     envelope: Bytes,
     error: &BadEnvelope,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), Requeue> {
     if !matches!(error, BadEnvelope::Version(_)) {
         return put_aside(context, lane, envelope, &error.to_string(), hold).await;
     }
     info!(lane = lane.name(), %error, "an envelope waits for a newer worker");
-    let delay = NEWER_WAITS.mul_f64(1.0 + context.jitter());
+    let delay = NEWER_VERSION_DELAY.mul_f64(1.0 + context.jitter());
     let publish = || context.queue.publish_later(lane, envelope.clone(), delay);
-    Ok(context.waiting.for_publish(hold, publish).await?)
+    Ok(context.retrier.publish(hold, publish).await?)
 }
 
-/// Stores what cannot be processed as a dead letter.
+/// Stores an envelope that cannot be processed as a dead letter.
 pub(super) async fn put_aside(
     context: &Context,
     lane: Lane,
     envelope: Bytes,
     reason: &str,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), Requeue> {
     warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
     let publish = || context.queue.publish_dead(lane, envelope.clone(), reason);
-    context.waiting.for_publish(hold, publish).await?;
+    context.retrier.publish(hold, publish).await?;
     context.metrics.dead_letter(lane);
     Ok(())
 }
 
-/// Tells the queue what became of a message. A failure here is harmless: the message comes
-/// again and finds its work done.
+/// Tells the queue what became of a message. A failure here is harmless: the message is delivered
+/// again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
     lane: Lane,
     delivery: Delivery,
-    decided: Result<(), Undecided>,
+    result: Result<(), Requeue>,
 ) {
-    let told = match decided {
+    let settled = match result {
         Ok(()) => delivery.ack().await,
-        Err(Undecided::GiveBack) if delivery.deliveries >= RETURNS && delivery.is_held() => {
-            match context.queue.publish(lane, renamed(context, lane, &delivery)).await {
+        Err(Requeue::Unfinished) if delivery.deliveries >= RENEWED_FROM && delivery.is_held() => {
+            match context.queue.publish(lane, renewed(context, lane, &delivery)).await {
                 Ok(()) => delivery.ack().await,
                 Err(_) => delivery.requeue().await,
             }
         }
         Err(_) => delivery.requeue().await,
     };
-    if let Err(error) = told {
+    if let Err(error) = settled {
         debug!(error = &error as &dyn std::error::Error, "the queue will deliver a message again");
     }
 }

@@ -1,4 +1,5 @@
-//! The task lane: partitions of messages, a run at a time, and checks that broadcasts close.
+//! The task lane: partitions of messages, worked on a run at a time, and checks that the ledger
+//! entries of broadcasts close.
 
 use push_model::envelope::{PartitionTask, Task, Work};
 use push_queue::{Delivery, Lane};
@@ -7,26 +8,26 @@ use tokio_util::sync::CancellationToken;
 use super::{
     carry_out::carry_out,
     closing,
-    settling::{Undecided, put_aside, put_aside_by_count, settle, unreadable},
+    settling::{Requeue, put_aside, put_aside_by_count, settle, unreadable},
 };
 use crate::{
     context::Context,
-    control::{hold::Hold, waiting::GaveUp},
-    delivery::{PartitionRun, claim::Ticket},
+    control::{hold::Hold, retrier::RetryError},
+    delivery::{PartitionRun, claim::ClaimRequest},
 };
 
-/// Works on one task and settles its message.
+/// Processes one task and settles its message.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
     let is_held = || delivery.is_held();
-    let hold = context.waiting.hold(&is_held, stopping);
-    let decided = match put_aside_by_count(context, Lane::Tasks, &delivery, &hold).await {
-        Some(decided) => decided,
-        None => work_on(context, &delivery, &hold).await,
+    let hold = context.retrier.hold(&is_held, stopping);
+    let result = match put_aside_by_count(context, Lane::Tasks, &delivery, &hold).await {
+        Some(result) => result,
+        None => process(context, &delivery, &hold).await,
     };
-    settle(context, Lane::Tasks, delivery, decided).await;
+    settle(context, Lane::Tasks, delivery, result).await;
 }
 
-async fn work_on(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Undecided> {
+async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Requeue> {
     let task = match Task::decode(&delivery.payload) {
         Ok(task) => task,
         Err(error) => {
@@ -36,11 +37,11 @@ async fn work_on(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
     };
     match &task.work {
         Work::Partition(partition) => run(context, &task, partition.clone(), delivery, hold).await,
-        Work::Closing(check) => match closing::look(context, &task, *check, hold).await {
-            Err(GaveUp::Broken(reason)) => {
+        Work::Closing(check) => match closing::check(context, &task, *check, hold).await {
+            Err(RetryError::Broken(reason)) => {
                 put_aside(context, Lane::Tasks, delivery.payload.clone(), &reason, hold).await
             }
-            looked => Ok(looked?),
+            checked => Ok(checked?),
         },
     }
 }
@@ -51,18 +52,18 @@ async fn run(
     partition: PartitionTask,
     delivery: &Delivery,
     hold: &Hold<'_>,
-) -> Result<(), Undecided> {
+) -> Result<(), Requeue> {
     let run = PartitionRun {
         context,
         job: &task.job,
         plan: task.plan.as_ref(),
-        slices: task.slices(partition.partition),
+        ranges: task.ranges(partition.partition),
         lane: Lane::Tasks,
-        forgotten: partition.forgotten,
+        written_off: partition.written_off,
         beyond_plan: partition.is_beyond_plan(),
         hold,
     };
-    let ticket = Ticket::of(&partition, delivery.deliveries, (context.random)());
-    let ended = run.run(ticket, None).await;
+    let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
+    let ended = run.run(request, None).await;
     carry_out(context, &task.job, task.plan.as_ref(), partition, ended, hold).await
 }

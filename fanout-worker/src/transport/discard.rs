@@ -1,4 +1,4 @@
-//! Takes everything and sends nothing: it shows what the rest of the worker can do.
+//! Accepts everything and sends nothing, so that a load test measures the rest of the worker.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which transport serves which device.
+//! Splits a batch by the transport of its devices.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -19,7 +19,7 @@ pub struct Transports {
 }
 
 impl Transports {
-    /// Serves devices of this kind with this transport.
+    /// Adds the transport of the devices of this kind.
     #[must_use]
     pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
         self.by_kind.insert(kind.name(), transport);
@@ -39,8 +39,8 @@ impl Transports {
         }
         let mut outcomes = vec![Outcome::Undecided; targets.len()];
         let now = &now;
-        // Side by side: what is handed over after another transport's answer would be handed over
-        // long after it was known that the message is not recalled.
+        // All at once: a transport that waited for another one's answers would send long after the
+        // message was known not to be recalled.
         let deliver = |kind| async move {
             let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
             let (indices, part): (Vec<_>, Vec<_>) =

@@ -1,12 +1,17 @@
-//! How a message leaves the service: one trait, one folder or file for each way.
+//! How a message leaves the service: the trait [`Transport`], with a file or folder for each
+//! implementation.
 //!
-//! A transport gets a message and a batch of devices and answers for each device. It knows nothing
-//! of queues, checkpoints or the ledger, and it decides nothing about retries beyond its own
-//! connections. What it cannot bring about it says per device, so that one device, or a provider
-//! that is away, costs no other device anything:
+//! A transport gets a message and a batch of devices, and returns an outcome for each device. It
+//! knows nothing of queues, checkpoints or the ledger, and decides nothing about retries beyond its
+//! own connections. A failure is reported per device, so that one device, or an unavailable
+//! provider, affects no other device:
 //! - [`Outcome::Later`] for a device that was certainly not reached and may be tried again;
 //! - [`Outcome::Undecided`] for a device whose message left the worker without an answer. Another
-//!   try may be a repeat, so the caller makes it later and in small groups.
+//!   try may send it twice, so the caller makes it later and in small batches.
+//!
+//! - `dispatch`: splits a batch by the transport of its devices
+//! - `mqtt`: publishes to an MQTT 5 broker
+//! - `discard`: sends nothing, for load tests
 
 mod discard;
 mod dispatch;
@@ -25,7 +30,7 @@ use push_model::{
 
 pub use self::{discard::Discard, dispatch::Transports};
 
-/// What sending needs to know of a message: made once, used for all its devices.
+/// A message as transports take it: built once for all its devices.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     /// Its app.
@@ -43,13 +48,13 @@ pub struct Outgoing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
     /// Time to live 0: for devices that can take it now. Each device is tried once, and neither
-    /// the transport nor what is behind it keeps the message for later.
+    /// the transport nor its provider keeps the message for later.
     NowOrNever {
         /// The end of what still counts as "now".
         until: UnixMillis,
     },
-    /// Until this instant. What is left of the time is handed to the provider, which may keep
-    /// the message for devices that are away.
+    /// Until this instant. The provider is told how much time is left, and may keep the message
+    /// that long for devices that are offline.
     Until(UnixMillis),
 }
 
@@ -61,13 +66,13 @@ impl Lifetime {
         }
     }
 
-    /// Whether nothing may be sent any more at `now`.
+    /// Whether the lifetime has ended at `now`.
     pub fn is_over(self, now: UnixMillis) -> bool {
         now > self.end()
     }
 }
 
-/// What became of one device of a batch.
+/// The outcome of one device of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The transport acknowledged it.
@@ -76,20 +81,21 @@ pub enum Outcome {
     Gone,
     /// The message's lifetime was over before it was this device's turn.
     Expired,
-    /// Not now, and why; after this time if the provider named one. The message was not accepted
-    /// for this device: [`RetryReason::TransportAway`] means that it was not even handed over.
+    /// The message was not accepted for this device, which may be tried again, after this time if
+    /// the provider named one. [`RetryReason::TransportAway`] means that it was not even handed
+    /// over.
     Later(RetryReason, Option<Duration>),
-    /// Never.
+    /// The message was not accepted for this device, and never will be.
     Failed(FailReason),
-    /// It may have happened: the message was handed over for this device and never answered.
+    /// The message was handed over for this device and never answered: it may have been sent.
     Undecided,
 }
 
 /// A way to reach devices.
 #[async_trait]
 pub trait Transport: Send + Sync + fmt::Debug {
-    /// Sends to every target. There is exactly one outcome for each target, in the order of the
-    /// targets, and it comes within a time that the transport states, whatever the provider does.
+    /// Sends to every target. Returns exactly one outcome for each target, in the order of the
+    /// targets, within a time that the transport documents, whatever the provider does.
     ///
     /// `now` is the wall clock at the call. A device whose turn comes when the message's
     /// lifetime is over is [`Outcome::Expired`], also if it was over at the call.
@@ -103,7 +109,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Whether it could send now.
     async fn ready(&self) -> bool;
 
-    /// Leaves in good order. Deliveries under way end at once: what was handed over and not
+    /// Closes its connections. Deliveries under way end at once: what was handed over and not
     /// answered is [`Outcome::Undecided`], the rest is [`Outcome::Later`].
     async fn close(&self);
 }

@@ -1,4 +1,4 @@
-//! Export: every device of an app as NDJSON, the form that `import` reads.
+//! `pushctl device export`: every device of an app as NDJSON, as `import` reads it.
 
 use std::io::{self, BufWriter, Write};
 
@@ -7,10 +7,10 @@ use push_model::app::AppKey;
 
 use crate::output::Output;
 
-/// Devices that are read at once.
+/// Devices of one request to the index.
 const PAGE: usize = 4096;
 
-/// Prints all devices. The form is the same with and without `--json`.
+/// Prints all devices, with and without `--json` in the same form.
 ///
 /// # Errors
 /// If the index does not answer, or standard output is closed.
@@ -18,16 +18,16 @@ pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result
     let total = index.count_devices(app).await?;
     let bar = out.progress(Some(total), "{pos}/{len} devices {wide_bar} {eta} left");
     let mut lines = BufWriter::new(io::stdout());
-    for mut slice in index.extent(app).await? {
+    for mut range in index.extent(app).await? {
         loop {
-            let page = index.list_devices(app, slice, PAGE).await?;
+            let page = index.list_devices(app, range, PAGE).await?;
             for device in &page.items {
                 serde_json::to_writer(&mut lines, device)?;
                 lines.write_all(b"\n")?;
             }
             bar.inc(page.items.len() as u64);
             match page.next {
-                Some(next) => slice.from = next,
+                Some(next) => range.from = next,
                 None => break,
             }
         }

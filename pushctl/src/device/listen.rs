@@ -1,4 +1,4 @@
-//! `pushctl device listen`: be a device, and print what it receives.
+//! `pushctl device listen`: connects as a device and prints what it receives.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tracing::debug;
 use super::subscriber::{Subscriber, SubscriberError};
 use crate::output::Output;
 
-/// The pause before a lost connection is tried again.
-const RECONNECT: Duration = Duration::from_secs(1);
+/// The pause before each attempt to connect again.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which device to be.
+/// The device to listen as.
 #[derive(Debug, clap::Args)]
 pub struct ListenArgs {
     /// The app
@@ -68,8 +68,8 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
             }
             Err(error) => {
                 out.note(format_args!("connection lost ({error}), connecting again"));
-                let Some(again) = reconnect(&args, &stop).await else { break };
-                session = again;
+                let Some(reconnected) = reconnect(&args, &stop).await else { break };
+                session = reconnected;
             }
         }
     }
@@ -81,7 +81,7 @@ async fn connect(args: &ListenArgs) -> Result<Subscriber, SubscriberError> {
     Subscriber::connect(&args.mqtt_url, &args.app_id, &args.client_id, args.session).await
 }
 
-/// Tries until the broker is back; `None` if the command is stopped before.
+/// Tries until the broker accepts the device; `None` if the command is stopped before.
 async fn reconnect(
     args: &ListenArgs,
     stop: &tokio_util::sync::CancellationToken,
@@ -89,11 +89,11 @@ async fn reconnect(
     loop {
         tokio::select! {
             () = stop.cancelled() => return None,
-            () = tokio::time::sleep(RECONNECT) => {}
+            () = tokio::time::sleep(RECONNECT_PAUSE) => {}
         }
         match connect(args).await {
             Ok(session) => return Some(session),
-            Err(error) => debug!(%error, "the broker is still away"),
+            Err(error) => debug!(%error, "the broker is still unavailable"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `pushctl device`: the devices of an app.
+//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, and
+//! listens as one over MQTT.
 
 pub mod export;
 pub mod import;
@@ -66,7 +67,7 @@ pub enum DeviceCommand {
     Listen(listen::ListenArgs),
 }
 
-/// A device, flag by flag.
+/// A device given by flags.
 #[derive(Debug, clap::Args)]
 pub struct PutArgs {
     app_id: AppId,
@@ -113,7 +114,7 @@ impl PutArgs {
     }
 }
 
-/// Runs a command that works on the index, which is all but `listen`.
+/// Runs the command. All but `listen` work on the index.
 ///
 /// # Errors
 /// If the command cannot be carried out, wholly or in part.
@@ -160,7 +161,7 @@ pub async fn run(
     }
 }
 
-/// The app of this name that there is now.
+/// The app of this name in its current generation.
 async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
     let app = index.app(app_id).await?.with_context(|| {
         format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")

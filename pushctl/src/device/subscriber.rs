@@ -1,8 +1,8 @@
-//! An MQTT 5 device: keeps a session at the broker and hands out what it receives.
+//! An MQTT 5 device: keeps a session at the broker and returns the messages that it receives.
 //!
-//! The session is persistent, so what is sent while the device is away reaches it when it comes
-//! back. A message is acknowledged when the next one is asked for: whoever stops in between gets
-//! it again.
+//! The session is persistent, so messages that are sent while the device is offline reach it when
+//! it connects again. A message is acknowledged when the next one is asked for: a caller that stops
+//! in between receives it again.
 
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
 
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use push_model::ids::{AppId, ClientId};
 use push_mqtt::{
     MqttUrl,
-    handshake::{self, ConnectError, Stream, Terms},
+    handshake::{self, ConnectError, SessionParams, Stream},
 };
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
@@ -24,18 +24,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::codec::{Decoder as _, Encoder as _};
 
 /// How long connecting, and each answer of the broker, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that the broker sends ahead of their acknowledgement.
-const AHEAD: u16 = 32;
+/// Messages that the broker may send before the first of them is acknowledged.
+const RECEIVE_MAXIMUM: u16 = 32;
 
-/// The only packet that needs an identifier of ours is SUBSCRIBE.
+/// The packet id of the SUBSCRIBE, the only packet for which this side chooses one.
 const SUBSCRIBE_ID: NonZeroU16 = NonZeroU16::MIN;
 
 /// Why a device does not receive.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriberError {
-    /// There is no session.
+    /// No session could be opened.
     #[error("cannot connect to the MQTT broker {broker}")]
     Connect {
         /// The broker.
@@ -53,16 +53,16 @@ pub enum SubscriberError {
     /// The connection was closed.
     #[error("the broker closed the connection")]
     Closed,
-    /// The broker is there and does not answer.
-    #[error("no answer from the broker for {PATIENCE:?}")]
+    /// The connection is open, but the broker does not answer.
+    #[error("no answer from the broker for {TIMEOUT:?}")]
     Silent,
     /// The connection broke.
     #[error("the connection to the broker broke")]
     Io(#[from] std::io::Error),
-    /// It is no MQTT 5 broker.
+    /// The broker does not speak MQTT 5.
     #[error("the broker sent what is not MQTT 5")]
     Decode(#[from] DecodeError),
-    /// Ids are too short for this to happen.
+    /// A packet is too large. The bounds of App ID and Client ID rule this out.
     #[error("a packet is too large")]
     Encode(#[from] EncodeError),
 }
@@ -73,10 +73,10 @@ pub struct Subscriber {
     codec: Codec,
     input: BytesMut,
     ping_after: Duration,
-    /// Messages that came before it was their turn; [`AHEAD`] bounds them.
-    early: VecDeque<Publish>,
-    /// To be acknowledged before the next message is handed out.
-    received: Option<NonZeroU16>,
+    /// Messages that arrived before SUBACK; [`RECEIVE_MAXIMUM`] bounds them.
+    queued: VecDeque<Publish>,
+    /// The last message that was returned, to be acknowledged before the next one.
+    unacknowledged: Option<NonZeroU16>,
     resumed: bool,
 }
 
@@ -85,33 +85,33 @@ impl Subscriber {
     /// `keep` after the connection ends.
     ///
     /// # Errors
-    /// If the broker is away, or refuses the session or the subscription.
+    /// If the broker cannot be reached, or refuses the session or the subscription.
     pub async fn connect(
         broker: &MqttUrl,
         app: &AppId,
         client: &ClientId,
         keep: Duration,
     ) -> Result<Self, SubscriberError> {
-        // Client ids are unique within an app only, and MQTT ids within the broker; an App ID
-        // has no slash, so the two cannot run into each other.
+        // An MQTT client id is unique within the broker, a Client ID only within its app. An App ID
+        // has no slash, so the combination is unambiguous.
         let wanted = Connect {
             clean_start: false,
             session_expiry_interval_secs: u32::try_from(keep.as_secs()).unwrap_or(u32::MAX),
             ..Connect::default()
         }
-        .receive_max(AHEAD)
+        .receive_max(RECEIVE_MAXIMUM)
         .client_id(format!("{app}/{client}"));
-        let (stream, terms) = handshake::connect(broker, PATIENCE, wanted)
+        let (stream, terms) = handshake::connect(broker, TIMEOUT, wanted)
             .await
             .map_err(|source| SubscriberError::Connect { broker: broker.clone(), source })?;
-        let Terms { codec, input, ping_after, session_present, .. } = terms;
+        let SessionParams { codec, input, ping_after, session_present, .. } = terms;
         let mut subscriber = Self {
             stream,
             codec,
             input,
             ping_after,
-            early: VecDeque::new(),
-            received: None,
+            queued: VecDeque::new(),
+            unacknowledged: None,
             resumed: session_present,
         };
         subscriber.subscribe(format!("push/{app}/{client}")).await?;
@@ -129,7 +129,7 @@ impl Subscriber {
     /// If the session ends. Connect again to go on with it.
     pub async fn next(&mut self) -> Result<Bytes, SubscriberError> {
         self.acknowledge().await?;
-        let message = match self.early.pop_front() {
+        let message = match self.queued.pop_front() {
             Some(message) => message,
             None => loop {
                 if let Packet::Publish(message) = self.packet_or_ping().await? {
@@ -137,20 +137,20 @@ impl Subscriber {
                 }
             },
         };
-        self.received = message.packet_id;
+        self.unacknowledged = message.packet_id;
         Ok(message.payload)
     }
 
-    /// Acknowledges what was handed out and leaves; the session stays at the broker.
+    /// Acknowledges the last message and disconnects; the broker keeps the session.
     pub async fn close(mut self) {
-        let goodbye = async {
+        let disconnect = async {
             self.acknowledge().await?;
-            let goodbye = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
-            self.send(Packet::Disconnect(goodbye)).await?;
+            let packet = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
+            self.send(Packet::Disconnect(packet)).await?;
             self.stream.shutdown().await.map_err(SubscriberError::from)
         };
-        // The broker learns of the end either way.
-        let _ = tokio::time::timeout(PATIENCE, goodbye).await;
+        // On failure the broker notices the closed connection instead.
+        let _ = tokio::time::timeout(TIMEOUT, disconnect).await;
     }
 
     async fn subscribe(&mut self, topic: String) -> Result<(), SubscriberError> {
@@ -167,18 +167,18 @@ impl Subscriber {
             topic_filters: vec![(topic.into(), options)],
         };
         self.send(Packet::Subscribe(subscribe)).await?;
-        let answer = tokio::time::timeout(PATIENCE, self.subscribed()).await;
+        let answer = tokio::time::timeout(TIMEOUT, self.subscribed()).await;
         match answer.map_err(|_| SubscriberError::Silent)?? {
             SubscribeAckReason::GrantedQos1 | SubscribeAckReason::GrantedQos2 => Ok(()),
             reason => Err(SubscriberError::Refused(reason)),
         }
     }
 
-    /// Waits for the answer to SUBSCRIBE; what waited in a kept session may come before it.
+    /// Waits for SUBACK. Messages of a resumed session may come before it.
     async fn subscribed(&mut self) -> Result<SubscribeAckReason, SubscriberError> {
         loop {
             match self.packet().await? {
-                Packet::Publish(message) => self.early.push_back(*message),
+                Packet::Publish(message) => self.queued.push_back(*message),
                 Packet::SubscribeAck(ack) => {
                     return ack.status.first().copied().ok_or(SubscriberError::Closed);
                 }
@@ -188,17 +188,17 @@ impl Subscriber {
     }
 
     async fn acknowledge(&mut self) -> Result<(), SubscriberError> {
-        let Some(packet_id) = self.received.take() else { return Ok(()) };
+        let Some(packet_id) = self.unacknowledged.take() else { return Ok(()) };
         self.send(Packet::PublishAck(PublishAck { packet_id, ..PublishAck::default() })).await
     }
 
-    /// The next packet, however long it takes, as long as the broker answers pings.
+    /// The next packet. Waits without a bound while the broker answers pings.
     async fn packet_or_ping(&mut self) -> Result<Packet, SubscriberError> {
         if let Ok(packet) = tokio::time::timeout(self.ping_after, self.packet()).await {
             return packet;
         }
         self.send(Packet::PingRequest).await?;
-        let packet = tokio::time::timeout(PATIENCE, self.packet()).await;
+        let packet = tokio::time::timeout(TIMEOUT, self.packet()).await;
         packet.map_err(|_| SubscriberError::Silent)?
     }
 

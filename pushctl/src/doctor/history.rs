@@ -1,4 +1,4 @@
-//! How far back the ledger reaches, and when its bound in bytes will make it shorter.
+//! How far back the ledger reaches, and when its limit in bytes will shorten that.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use push_model::{
 
 use super::finding;
 
-/// A rate is told from so much history.
-const ENOUGH: Duration = Duration::from_mins(10);
+/// A shorter history is no base for a forecast.
+const FORECAST_FROM: Duration = Duration::from_mins(10);
 
 const SUBJECT: &str = "ledger";
 
-/// What is to be said of the ledger. `history` is what a worker found last, if any did.
-pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
-    let Some(History { measured_at, bytes, limit, oldest, forgotten }) = history else {
+/// Judges the ledger by the last measurement, which a worker makes every `--ledger-check`; `None`
+/// before the first.
+pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
+    let Some(History { measured_at, bytes, limit, oldest, evicted }) = history else {
         let detail = "not measured yet: a worker does that every --ledger-check";
         return finding(Level::Ok, SUBJECT, detail);
     };
@@ -36,20 +37,20 @@ pub(super) fn of(history: Option<History>, retention: Retention, now: UnixMillis
         detail.push_str(&format!(" (measured {} ago: does a worker run?)", HumanDuration(age)));
     }
     let longest = retention.named.max(retention.broadcast);
-    // If entries are begun as they were since the oldest one.
+    // The reach once the limit is reached, if entries are begun at the rate since the oldest one.
     let at_limit = reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64;
     let at_limit = Duration::try_from_secs_f64(at_limit).unwrap_or(Duration::MAX);
     if at_limit >= longest {
         return finding(level, SUBJECT, detail);
     }
-    if forgotten > 0 {
+    if evicted > 0 {
         detail.push_str(&format!(
-            "; {forgotten} entries were forgotten for its limit: raise --ledger-limit, or keep less \
+            "; {evicted} entries were forgotten for its limit: raise --ledger-limit, or keep less \
              with --ledger-retention-named and --ledger-retention"
         ));
         return finding(Level::Warning, SUBJECT, detail);
     }
-    if reach >= ENOUGH {
+    if reach >= FORECAST_FROM {
         detail.push_str(&format!(
             "; at this rate its limit is reached in {}, and history reaches back {} from then on: \
              raise --ledger-limit for more",
@@ -68,40 +69,40 @@ mod tests {
     const KEPT: Retention =
         Retention { named: Duration::from_hours(48), broadcast: Duration::from_hours(168) };
 
-    fn said(bytes: u64, reach: Duration, forgotten: u64) -> (Level, String) {
+    fn judged(bytes: u64, reach: Duration, evicted: u64) -> (Level, String) {
         let now = UnixMillis(1_700_000_000_000);
         let oldest = Some(UnixMillis(now.0 - reach.as_millis() as u64));
-        let history = History { measured_at: now, bytes, limit: 1 << 30, oldest, forgotten };
-        let Finding { level, detail, .. } = of(Some(history), KEPT, now);
+        let history = History { measured_at: now, bytes, limit: 1 << 30, oldest, evicted };
+        let Finding { level, detail, .. } = judge(Some(history), KEPT, now);
         (level, detail)
     }
 
     #[test]
     fn a_ledger_that_stays_below_its_limit_is_as_it_should_be() {
-        let (level, detail) = said(1 << 20, DAY, 0);
+        let (level, detail) = judged(1 << 20, DAY, 0);
         assert_eq!(
             (level, detail.as_str()),
             (Level::Ok, "1.00 MiB of 1.00 GiB, reaches back 24 hours")
         );
-        let detail = of(None, KEPT, UnixMillis(5)).detail;
+        let detail = judge(None, KEPT, UnixMillis(5)).detail;
         assert!(detail.starts_with("not measured yet"), "{detail}");
     }
 
     #[test]
     fn one_that_grows_so_fast_that_its_limit_will_cut_history_says_when() {
-        let (level, detail) = said(1 << 29, DAY, 0);
+        let (level, detail) = judged(1 << 29, DAY, 0);
         assert_eq!(level, Level::Ok);
         assert!(
             detail.contains("reached in 24 hours, and history reaches back 2 days from then on"),
             "{detail}"
         );
-        let (_, detail) = said(1 << 20, Duration::from_secs(1), 0);
+        let (_, detail) = judged(1 << 20, Duration::from_secs(1), 0);
         assert!(!detail.contains("at this rate"), "too early to tell: {detail}");
     }
 
     #[test]
     fn one_that_forgets_for_its_limit_is_a_warning_and_says_what_to_set() {
-        let (level, detail) = said((1 << 30) - 1, DAY, 77);
+        let (level, detail) = judged((1 << 30) - 1, DAY, 77);
         assert_eq!(level, Level::Warning);
         assert!(
             detail.contains("77 entries were forgotten") && detail.contains("--ledger-limit"),
@@ -117,8 +118,8 @@ mod tests {
             bytes: 0,
             limit: 1,
             oldest: None,
-            forgotten: 0,
+            evicted: 0,
         };
-        assert!(of(Some(history), KEPT, now).detail.contains("does a worker run?"));
+        assert!(judge(Some(history), KEPT, now).detail.contains("does a worker run?"));
     }
 }

@@ -1,61 +1,46 @@
-//! `pushctl doctor`: looks at the engines and says what would cost memory, safety or messages.
+//! `pushctl doctor`: checks the engines and reports what would cost memory, safety or messages.
+//!
+//! `history` judges how far back the ledger reaches; every other check is in this file.
 
-mod backlog;
 mod history;
 
 use anyhow::bail;
 use push_index::{Finding, Index, Level};
 use push_model::{ledger::Retention, time::UnixMillis};
-use push_queue::{Lane, Queue, QueueError, SampleSize};
+use push_queue::{Lane, Queue};
 
-use self::backlog::Sample;
 use crate::output::{Output, Table};
 
-/// The most that is looked at of one lane, in bytes.
-const SAMPLE_BYTES: usize = 64 * 1024 * 1024;
+/// More dead letters than this are reported as "or more", because each one is read to be counted.
+const DEAD_COUNTED: usize = 1000;
 
-/// How to look.
-#[derive(Debug, clap::Args)]
-pub struct DoctorArgs {
-    /// How many waiting envelopes of each lane are looked at, to tell what is still worth sending
-    ///
-    /// To RabbitMQ, each look counts as a delivery of these envelopes, and workers do not see them
-    /// meanwhile. One that was looked at too often is moved to the end of its lane. 0 looks at none.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    backlog_sample: usize,
-}
-
-/// Looks at everything and prints the findings.
+/// Runs every check, also after one failed, and prints the findings.
 ///
 /// # Errors
 /// If any finding is an error.
 pub async fn run(
-    args: &DoctorArgs,
     queue: &dyn Queue,
     index: &dyn Index,
     retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
-    let size = SampleSize { messages: args.backlog_sample, bytes: SAMPLE_BYTES };
     let mut findings = Vec::new();
     match queue.describe().await {
-        Ok(what) => findings.push(finding(Level::Ok, "queue", what)),
-        Err(error) => findings.push(finding(Level::Error, "queue", chain(&error))),
+        Ok(description) => findings.push(finding(Level::Ok, "queue", description)),
+        Err(error) => findings.push(finding(Level::Error, "queue", with_causes(&error))),
     }
     findings.push(publishing(queue).await);
     for lane in Lane::ALL {
-        findings.push(backlog(queue, lane, size).await.unwrap_or_else(|error| {
-            finding(Level::Error, format!("lane {}", lane.name()), chain(&error))
-        }));
+        findings.push(depth(queue, lane).await);
     }
     findings.push(dead_letters(queue).await);
     match index.inspect().await {
-        Ok(more) => findings.extend(more),
-        Err(error) => findings.push(finding(Level::Error, "index", chain(&error))),
+        Ok(of_index) => findings.extend(of_index),
+        Err(error) => findings.push(finding(Level::Error, "index", with_causes(&error))),
     }
     findings.push(match index.history().await {
-        Ok(history) => history::of(history, retention, UnixMillis::now()),
-        Err(error) => finding(Level::Error, "ledger", chain(&error)),
+        Ok(history) => history::judge(history, retention, UnixMillis::now()),
+        Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
     });
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
     for finding in &findings {
@@ -74,24 +59,24 @@ pub async fn run(
     Ok(())
 }
 
-/// Whether the queue's server has an alarm, which it tells only to those who publish.
+/// Whether the queue accepts messages: RabbitMQ tells a memory or disk alarm only to connections
+/// that publish.
 async fn publishing(queue: &dyn Queue) -> Finding {
     match queue.takes_messages().await {
         Ok(()) => finding(Level::Ok, "publishing", "the queue takes messages"),
-        Err(error) => finding(Level::Error, "publishing", chain(&error)),
+        Err(error) => finding(Level::Error, "publishing", with_causes(&error)),
     }
 }
 
-async fn backlog(queue: &dyn Queue, lane: Lane, size: SampleSize) -> Result<Finding, QueueError> {
-    let waiting = queue.depth(lane).await?;
-    let envelopes =
-        if waiting > 0 && size.messages > 0 { queue.peek(lane, size).await? } else { Vec::new() };
-    let now = UnixMillis::now();
-    Ok(Sample::of(lane, &envelopes, now).finding(lane, waiting, now))
+/// How many envelopes wait in a lane.
+async fn depth(queue: &dyn Queue, lane: Lane) -> Finding {
+    let subject = format!("lane {}", lane.name());
+    match queue.depth(lane).await {
+        Ok(1) => finding(Level::Ok, subject, "1 envelope waits"),
+        Ok(count) => finding(Level::Ok, subject, format!("{count} envelopes wait")),
+        Err(error) => finding(Level::Error, subject, with_causes(&error)),
+    }
 }
-
-/// The most dead letters that are counted one by one.
-const DEAD_COUNTED: usize = 1000;
 
 async fn dead_letters(queue: &dyn Queue) -> Finding {
     match queue.dead(DEAD_COUNTED).await {
@@ -104,7 +89,7 @@ async fn dead_letters(queue: &dyn Queue) -> Finding {
             );
             finding(Level::Warning, "dead letters", detail)
         }
-        Err(error) => finding(Level::Error, "dead letters", chain(&error)),
+        Err(error) => finding(Level::Error, "dead letters", with_causes(&error)),
     }
 }
 
@@ -112,7 +97,8 @@ fn finding(level: Level, subject: impl Into<String>, detail: impl Into<String>) 
     Finding { level, subject: subject.into(), detail: detail.into() }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error's text and those of its causes, as `anyhow` prints them in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

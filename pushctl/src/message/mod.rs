@@ -1,6 +1,5 @@
-//! `pushctl message`: what became of a message.
+//! `pushctl message`: shows, watches and recalls messages.
 
-mod speed;
 mod watch;
 
 use std::num::NonZeroU32;
@@ -63,7 +62,7 @@ pub async fn run(
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
             let mut text = text(&report);
-            // Why it takes its time, while it does.
+            // While it is sent, the pace may be why it takes long.
             if matches!(report.state, State::Accepted | State::Sending)
                 && let Some(pace) = pace(index, &app_id).await?
             {
@@ -100,15 +99,17 @@ fn text(report: &Report) -> String {
         format!("accepted  {}", report.accepted_at),
     ];
     let times = [("expires ", report.expires_at), ("recalled", report.recalled_at)];
-    lines.extend(times.iter().filter_map(|(what, at)| Some(format!("{what}  {}", (*at)?))));
+    lines.extend(times.iter().filter_map(|(name, at)| Some(format!("{name}  {}", (*at)?))));
     let Outcomes { sent, failed, expired, recalled } = &report.outcomes;
     lines.push(format!("targeted  {}", report.targeted));
     lines.push(format!("sent      {sent}"));
-    lines.extend(failed.iter().map(|(why, count)| format!("failed    {count}  {}", why.name())));
+    lines.extend(
+        failed.iter().map(|(reason, count)| format!("failed    {count}  {}", reason.name())),
+    );
     lines.push(format!("expired   {expired}"));
     lines.push(format!("recalled  {recalled}"));
     lines.push(format!("pending   {}", report.pending));
     let retried = report.retried.iter();
-    lines.extend(retried.map(|(why, count)| format!("retried   {count}  {}", why.name())));
+    lines.extend(retried.map(|(reason, count)| format!("retried   {count}  {}", reason.name())));
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! The HTTP endpoint for pushes of one app, called as a backend would.
+//! An HTTP client for the pushes of one app, as a backend has it.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use anyhow::Context as _;
 use push_model::{ids::AppId, secret::Secret};
 use serde_json::Value;
 
-/// How long one exchange may take.
+/// How long a request and its answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The most that is read of an answer, in bytes.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 
-/// Where to push, and who pushes. Its requests share a connection.
+/// The server's push endpoint with an app's credentials. Requests reuse connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     agent: ureq::Agent,
@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
     secret: Secret,
 }
 
-/// An answer, whatever its status.
+/// An HTTP answer with any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) http: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What says that a request was not carried out: its number and its message.
+    /// The status and the message of an answer that refuses the request.
     pub(crate) fn refusal(&self) -> (u64, String) {
         let json: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let message = json.get("message").and_then(Value::as_str).unwrap_or("no message");
@@ -53,7 +53,7 @@ impl Endpoint {
         }
     }
 
-    /// One push; its answer is JSON, whatever its status.
+    /// Sends one push. The answer is JSON with any status.
     pub(crate) fn push(&self, idempotency_key: Option<&str>, body: &[u8]) -> anyhow::Result<Value> {
         let answer = self.post(&self.path, "application/json", idempotency_key, body)?;
         serde_json::from_str(&answer.text).with_context(|| {
@@ -61,7 +61,7 @@ impl Endpoint {
         })
     }
 
-    /// Many pushes, a line each.
+    /// Sends many pushes, one a line.
     pub(crate) fn push_batch(&self, lines: &[u8]) -> anyhow::Result<Answer> {
         self.post(&format!("{}/batch", self.path), "application/x-ndjson", None, lines)
     }

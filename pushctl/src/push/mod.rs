@@ -1,8 +1,8 @@
-//! `pushctl push`: sends pushes through the real HTTP endpoint, as a backend would.
+//! `pushctl push`: sends one push, or with `--batch` a file of them, through the HTTP endpoint as a
+//! backend would.
 
 mod batch;
 mod endpoint;
-mod portion;
 
 use std::{
     io::Read,
@@ -14,16 +14,16 @@ use push_model::ids::AppId;
 use push_service::settings::{count, size};
 use serde_json::Value;
 
+use self::batch::{BatchOptions, Limits};
 pub(crate) use self::endpoint::Endpoint;
-use self::{batch::Job, portion::Limits};
 use crate::{app::read_secret, input, output::Output};
 
 /// The most that is read of the file of a single push, in bytes.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// What ingest can be set to take in one request, in lines and in bytes.
-const MOST_LINES: usize = 100_000;
-const LEAST_BODY: usize = 1024;
-const MOST_BODY: usize = 64 * 1024 * 1024;
+/// The bounds of ingest's own settings for one request, in lines and in bytes.
+const MAX_LINES: usize = 100_000;
+const MIN_BODY: usize = 1024;
+const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// What to push.
 #[derive(Debug, clap::Args)]
@@ -68,12 +68,12 @@ pub struct PushArgs {
 }
 
 fn lines(text: &str) -> Result<usize, String> {
-    count(1, MOST_LINES)(text)
+    count(1, MAX_LINES)(text)
 }
 
 fn body(text: &str) -> Result<usize, String> {
     match size(text)? {
-        body if (LEAST_BODY..=MOST_BODY).contains(&body) => Ok(body),
+        body if (MIN_BODY..=MAX_BODY).contains(&body) => Ok(body),
         _ => Err("must be from 1KiB to 64MiB".to_owned()),
     }
 }
@@ -87,8 +87,8 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let endpoint = Endpoint::new(&args.server, &args.app_id, &secret);
     if args.batch {
         let limits = Limits { lines: args.max_batch_lines, body: args.max_batch_body };
-        return batch::run(Job { file: args.file, limits, answers: args.answers }, endpoint, out)
-            .await;
+        let options = BatchOptions { file: args.file, limits, answers: args.answers };
+        return batch::run(options, endpoint, out).await;
     }
     let body = read_body(&args.file)?;
     let send = move || endpoint.push(args.idempotency_key.as_deref(), &body);

@@ -1,14 +1,14 @@
-//! The MQTT broker inside the process: devices connect to it, the worker publishes to it.
+//! The embedded MQTT broker: devices connect to it, the worker publishes to it.
 //!
-//! It is `rmqtt` with every limit set here, because several of its defaults do not suit us: it
-//! turns devices away when the machine is busy, sends a message again to a device that is still
-//! connected (which MQTT 5 forbids), and gives messages without expiry five minutes.
+//! It is `rmqtt` with every limit set here, because several of its defaults do not fit: it refuses
+//! devices when the machine is busy, sends a message again to a device that is still connected
+//! (which MQTT 5 forbids), and expires messages without an expiry after five minutes.
 //!
-//! What it keeps, it keeps in memory: sessions and the messages that wait for them end with the
-//! process. It listens without TLS and without logins, so it belongs on a loopback address.
+//! Sessions and the messages that wait for them are in memory only and end with the process. The
+//! broker listens without TLS and without authentication, so it belongs on a loopback address.
 //!
-//! The broker has a runtime of its own. `rmqtt` starts tasks for every connection and ends none
-//! of them, so ending the runtime is how it stops.
+//! The broker has a runtime of its own: `rmqtt` starts tasks for every connection and never ends
+//! them, so the only way to stop it is to shut the runtime down.
 
 use std::{
     io,
@@ -29,42 +29,44 @@ use rmqtt::{
 use tokio::runtime::Runtime;
 use tracing::debug;
 
-/// Connections that wait to be accepted.
+/// The listen backlog: connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Handshakes at a time; more wait.
-const HANDSHAKES: usize = 1_000;
+/// Concurrent handshakes; further connections wait.
+const MAX_HANDSHAKES: usize = 1_000;
 
 /// How long a device may take for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a device may take to receive before it is disconnected.
+/// How long a write to a device may block before the device is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest packet.
+/// The largest packet, in bytes.
 const MAX_PACKET: u32 = 1024 * 1024;
 
-/// Unacknowledged messages of one connection, in either direction. It is the worker's window.
+/// Unacknowledged messages of one connection, in either direction. For the worker's connections it
+/// is their window.
 const MAX_IN_FLIGHT: NonZeroU16 = NonZeroU16::new(512).unwrap();
 
-/// The longest client id: an App ID, a slash and a Client ID, and room for other tools.
+/// The longest MQTT client id: an App ID, a slash and a Client ID, with room for those of other
+/// tools.
 const MAX_CLIENT_ID: usize = 256;
 
 /// Subscriptions of one device, and levels of a topic.
 const MAX_SUBSCRIPTIONS: usize = 16;
 const MAX_TOPIC_LEVELS: usize = 8;
 
-/// The number that `rmqtt` knows its only listener by.
+/// The id of the only listener within `rmqtt`.
 const LISTENER: u16 = 1;
 
-/// How the broker is bounded.
+/// The limits of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerSettings {
-    /// Devices that are connected at a time.
+    /// Concurrent connections of devices.
     pub connections: usize,
-    /// Messages that are kept for one device that is away; the oldest makes room for a new one.
+    /// Messages kept for one device that is offline; beyond that a new one replaces the oldest.
     pub offline_messages: usize,
-    /// How long a session outlives its connection at most, whatever the device asks for.
+    /// The longest time that a session outlives its connection; a device may ask for less.
     pub session_expiry: Duration,
 }
 
@@ -84,7 +86,7 @@ pub enum BrokerError {
     /// The address is taken, or not one of this machine.
     #[error("cannot listen for MQTT on {address}")]
     Listen {
-        /// What was asked for.
+        /// The address from the settings.
         address: SocketAddr,
         /// Why not.
         #[source]
@@ -104,7 +106,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Listens and serves. When this returns, devices can connect.
+    /// Starts listening and serving. When this returns, devices can connect.
     ///
     /// # Errors
     /// If the address cannot be listened on; then nothing was started.
@@ -124,14 +126,14 @@ impl Broker {
         };
         broker.address = listener.local_addr().map_err(failed)?;
         if let Some(runtime) = &broker.runtime {
-            let served = runtime.spawn(serve(listener, settings));
-            // `serve` is ready before it is polled again: connections wait in the backlog.
-            drop(served);
+            // Detached: it ends with the runtime. Until it accepts, connections wait in the
+            // backlog.
+            drop(runtime.spawn(serve(listener, settings)));
         }
         Ok(broker)
     }
 
-    /// Where it listens: the port that was found if none was asked for.
+    /// The address it listens on, with the actual port if the settings say 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -150,11 +152,11 @@ fn listener(address: SocketAddr, settings: &BrokerSettings) -> Result<Listener, 
         .name("devices")
         .laddr(address)
         .backlog(BACKLOG)
-        // Without it, a restart would have to wait for the connections of the last run.
+        // Without it, a restart fails while connections of the last run are in TIME_WAIT.
         .reuseaddr(Some(true))
         .nodelay(true)
         .max_connections(settings.connections)
-        .max_handshaking_limit(HANDSHAKES)
+        .max_handshaking_limit(MAX_HANDSHAKES)
         .handshake_timeout(HANDSHAKE_TIMEOUT)
         .send_timeout(SEND_TIMEOUT)
         .max_packet_size(MAX_PACKET)
@@ -164,11 +166,11 @@ fn listener(address: SocketAddr, settings: &BrokerSettings) -> Result<Listener, 
         .max_clientid_len(MAX_CLIENT_ID)
         .max_subscriptions(MAX_SUBSCRIPTIONS)
         .max_topic_levels(MAX_TOPIC_LEVELS)
-        // MQTT 3.1.1 devices cannot ask for an expiry; they get the longest.
+        // MQTT 3.1.1 devices cannot ask for an expiry, so they get the maximum.
         .session_expiry_interval(settings.session_expiry)
         .max_session_expiry_interval(settings.session_expiry)
-        // Zero: a message is sent again only when its device reconnects (MQTT 5, section 4.4),
-        // and one without an expiry of its own does not expire.
+        // Zero turns both off: a message is sent again only when its device reconnects (MQTT 5,
+        // section 4.4), and one without an expiry does not expire.
         .message_retry_interval(Duration::ZERO)
         .message_expiry_interval(Duration::ZERO)
         .bind()?
@@ -182,8 +184,8 @@ async fn serve(listener: Listener, settings: BrokerSettings) {
         .build()
         .await;
     let hooks = context.extends.hook_mgr().register();
-    let nobody_listens = Box::new(NobodyListens { context: context.clone() });
-    hooks.add(Type::MessagePublishCheckAcl, nobody_listens).await;
+    let hook = Box::new(NoSubscriberHook { context: context.clone() });
+    hooks.add(Type::MessagePublishCheckAcl, hook).await;
     hooks.start().await;
     if let Err(error) =
         MqttServer::new(context).listener_by_id(listener, LISTENER).build().run().await
@@ -192,21 +194,21 @@ async fn serve(listener: Listener, settings: BrokerSettings) {
     }
 }
 
-/// Answers a PUBLISH that nobody subscribed to with reason 0x10, as MQTT 5 allows a broker to:
-/// the ledger then says "no subscriber" instead of "sent".
-struct NobodyListens {
+/// Answers a PUBLISH without matching subscribers with reason code 0x10, as MQTT 5 allows (section
+/// 3.4.2.1), so that the ledger counts "no subscriber" instead of "sent".
+struct NoSubscriberHook {
     context: ServerContext,
 }
 
 #[async_trait]
-impl Handler for NobodyListens {
+impl Handler for NoSubscriberHook {
     async fn hook(&self, parameter: &Parameter, accumulated: Option<HookResult>) -> ReturnType {
         let Parameter::MessagePublishCheckAcl(_, publish) = parameter else {
             return (true, accumulated);
         };
         let router = self.context.extends.router().await;
-        // Devices subscribe to their own topic, so the costlier search for filters with
-        // wildcards is needed for the others only.
+        // Devices subscribe to their exact topic, which is a cheap lookup. Only without one are
+        // filters with wildcards searched.
         if router.relations().contains_key(&publish.topic)
             || router.get(&publish.topic).await.is_ok_and(|routes| !routes.is_empty())
         {
@@ -218,12 +220,12 @@ impl Handler for NobodyListens {
     }
 }
 
-/// Raises the process's limit of open files towards what the connections need. If it stays too
-/// low, the devices beyond it wait to be accepted, so this is no error.
+/// Raises the process's limit of open files towards what the connections need. A limit that stays
+/// lower is no error: the devices beyond it wait to be accepted.
 fn allow_open_files(connections: usize) {
-    /// What the rest of the process may need.
-    const OTHERS: u64 = 1024;
-    let wanted = (connections as u64).saturating_add(OTHERS);
+    /// Open files of the rest of the process.
+    const OTHER_FILES: u64 = 1024;
+    let wanted = (connections as u64).saturating_add(OTHER_FILES);
     match rlimit::increase_nofile_limit(wanted) {
         Ok(limit) => debug!(limit, wanted, "open files"),
         Err(error) => debug!(%error, wanted, "the limit of open files stays as it is"),

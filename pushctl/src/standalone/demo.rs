@@ -1,8 +1,8 @@
-//! `standalone --demo`: what the service does, on the terminal, through its real doors.
+//! `standalone --demo`: shows on the terminal what the service does, through its public interfaces.
 //!
-//! Six devices connect to the broker like any device would, one targeted push goes through the
-//! HTTP endpoint like any backend's would, and the ledger tells when it is done. Afterwards the
-//! devices keep listening, so that a `curl` from another terminal shows up here.
+//! Six devices connect to the broker as any device does, one targeted push is sent to the HTTP
+//! endpoint as any backend sends it, and the ledger tells when it is done. Afterwards the devices
+//! keep listening, so that a push by `curl` from another terminal is printed here.
 
 use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
@@ -30,7 +30,7 @@ use crate::{
 
 const APP: &str = "demo";
 const SECRET_FILE: &str = "demo.secret";
-/// client id, country, language, brand, model, Android API level, app version
+/// Client id, country, language, brand, model, Android API level, app version.
 const DEVICES: [[&str; 7]; 6] = [
     ["shanghai-phone", "CN", "zh-Hans-CN", "Xiaomi", "14 Pro", "34", "2.1.0"],
     ["beijing-tablet", "CN", "zh-CN", "HUAWEI", "MatePad", "31", "2.0.0"],
@@ -39,16 +39,16 @@ const DEVICES: [[&str; 7]; 6] = [
     ["berlin-phone", "DE", "de-DE", "Xiaomi", "14 Pro", "33", "2.1.0"],
     ["lisbon-phone", "PT", "pt-PT", "Nothing", "Phone (2)", "34", "1.9.3"],
 ];
-/// Everyone in China or Singapore who reads Chinese.
+/// Devices in China or Singapore with a Chinese language.
 const TARGETING: &str = r#"{"country":["CN","SG"],"language":["zh"]}"#;
-/// How long the demo waits for its push.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the demo waits for its push to arrive.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the broker keeps the session of a demo device.
 const SESSION: Duration = Duration::from_mins(10);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(20);
-/// Messages that may wait to be printed.
-const BACKLOG: usize = 64;
+/// How often the demo reads the ledger meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Received messages that may wait to be printed.
+const RECEIVED_AHEAD: usize = 64;
 
 /// Shows the demo, then prints what devices receive until `shutdown`.
 pub(super) async fn run(
@@ -66,7 +66,7 @@ pub(super) async fn run(
 
     out.note(format_args!(
         "\nSix devices of the app `{APP}` listen over MQTT on {broker}.\n\
-         One push goes to everyone in China or Singapore who reads Chinese:\n\
+         One push goes to all devices in China or Singapore with a Chinese language:\n\
          \x20 \"targeting\": {TARGETING}\n"
     ));
     let body = body(TARGETING, "你好", "A targeted push");
@@ -75,12 +75,12 @@ pub(super) async fn run(
     let Some(got) = got else { return Ok(()) };
     show(&devices, &got, out)?;
 
-    let everyone = body_for_everyone();
+    let broadcast = broadcast_body();
     out.note(format_args!(
         "\nNow you, from another terminal (this goes to all six, and shows up here):\n\n\
          curl -sS http://{http}/v1/message/push/{APP} \\\n\
          \x20 -H \"Authorization: $(cat {})\" -H 'Content-Type: application/json' \\\n\
-         \x20 -d '{everyone}'\n\n\
+         \x20 -d '{broadcast}'\n\n\
          Stop with Ctrl-C.\n",
         data_dir.join(SECRET_FILE).display()
     ));
@@ -97,7 +97,7 @@ pub(super) async fn run(
     }
 }
 
-/// Makes the app, or on a second run finds it again with the secret that was kept.
+/// Makes the app, or on a later run finds it with the secret that the first run stored.
 async fn make_app(index: &dyn Index, app: &AppId, file: &Path) -> anyhow::Result<Secret> {
     if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), index.app(app).await?)
         && stored.verify(secret.expose().as_bytes(), UnixMillis::now())
@@ -147,9 +147,9 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
 
 type Received = mpsc::Receiver<(String, Bytes)>;
 
-/// Connects every device; what they receive comes out of one channel.
+/// Connects every device. Their messages arrive in one channel, with the device's id.
 async fn listen(broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
-    let (sender, receiver) = mpsc::channel(BACKLOG);
+    let (sender, receiver) = mpsc::channel(RECEIVED_AHEAD);
     for device in devices {
         let mut listener = Subscriber::connect(broker, app, &device.client_id, SESSION)
             .await
@@ -172,7 +172,7 @@ fn body(targeting: &str, title: &str, desc: &str) -> String {
     )
 }
 
-fn body_for_everyone() -> &'static str {
+fn broadcast_body() -> &'static str {
     r#"{"type":1,"time_to_live":600,"condition":{"type":0},"notification":{"title":"Hello","desc":"everyone"}}"#
 }
 
@@ -190,8 +190,8 @@ async fn send(
     id.with_context(|| format!("the push was refused: {answer}"))?.parse().context("message id")
 }
 
-/// Waits until the ledger has settled the message and every device that was sent to has it.
-/// `None` if the demo is stopped before.
+/// Waits until the message is closed in the ledger and every device that was sent to has received
+/// it. `None` if the demo is stopped before.
 async fn wait(
     index: &dyn Index,
     app: &AppId,
@@ -199,7 +199,7 @@ async fn wait(
     received: &mut Received,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Option<Vec<(String, Bytes)>>> {
-    let until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DELIVERY_TIMEOUT;
     let mut got = Vec::new();
     loop {
         let entry = index.entry(app, id).await?;
@@ -209,13 +209,14 @@ async fn wait(
         {
             return Ok(Some(got));
         }
-        if Instant::now() > until {
-            bail!("the push did not arrive within {} s; its ledger: {entry:?}", PATIENCE.as_secs());
+        if Instant::now() > deadline {
+            let seconds = DELIVERY_TIMEOUT.as_secs();
+            bail!("the push did not arrive within {seconds} s; its ledger: {entry:?}");
         }
         tokio::select! {
             () = shutdown.cancelled() => return Ok(None),
             message = received.recv() => got.push(message.context("the demo's devices lost the broker")?),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
@@ -257,6 +258,6 @@ fn describe(payload: &[u8]) -> String {
         }
         Ok(Payload { data: Some(data), .. }) => format!("{data:?}"),
         Ok(_) => "an empty message".to_owned(),
-        Err(error) => format!("what is no push: {error}"),
+        Err(error) => format!("an unreadable message: {error}"),
     }
 }

@@ -1,9 +1,9 @@
 //! `pushctl standalone`: the whole service in one process.
 //!
-//! HTTP endpoint, worker, an MQTT broker for the devices, and embedded engines for queue and
-//! index, all in one data directory. It is the same code as the scaled form; only what is handed
-//! to it differs. Every address is bound before anything starts, so a port that is taken is one
-//! clear line.
+//! HTTP endpoint, worker, MQTT broker for the devices, and the embedded engines of queue and index
+//! in one data directory. It runs the same code as the separate programs, with other engines. Every
+//! address is bound before anything starts, so that a port that is taken fails the start with one
+//! clear error.
 
 pub mod broker;
 mod demo;
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
     Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings,
-    readiness::Ready,
+    readiness::ReadinessProbe,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport},
@@ -24,8 +24,8 @@ use push_ingest::{IngestArgs, Settings as IngestSettings};
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
-    engines::{EngineUrls, open_index, open_queue},
-    settings::{Mistakes, address},
+    engines::{EngineSettings, open_index, open_queue},
+    settings::{ConfigErrors, address},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
@@ -36,13 +36,13 @@ use tracing::info;
 use self::broker::{Broker, BrokerSettings};
 use crate::{cli::make_data_dir, output::Output};
 
-/// What is logged in a demo unless `--log` says otherwise: the demo is for reading.
+/// The default of `--log` in a demo: log lines would bury its output.
 const DEMO_LOG: &str = "warn";
 
 /// Flags of `standalone`.
 #[derive(Debug, clap::Args)]
 pub struct StandaloneArgs {
-    /// Make a demo app with devices that listen, push to them, and show who got what
+    /// Make a demo app with devices that listen, push to them, and show which received what
     #[arg(long)]
     demo: bool,
     /// Where the embedded MQTT broker listens for devices
@@ -65,21 +65,22 @@ struct Settings {
     worker: WorkerSettings,
     mqtt: MqttSettings,
     log: LogSettings,
-    engines: EngineUrls,
+    engines: EngineSettings,
 }
 
 impl StandaloneArgs {
     fn check(
         &self,
-        engines: Option<EngineUrls>,
-        mut mistakes: Mistakes,
-    ) -> Result<Settings, Mistakes> {
-        let m = &mut mistakes;
-        let mqtt_listen = m.take("--mqtt-listen", &self.mqtt_listen, address);
-        let usual_log = if self.demo { DEMO_LOG } else { telemetry::USUAL };
+        engines: Option<EngineSettings>,
+        mut errors: ConfigErrors,
+    ) -> Result<Settings, ConfigErrors> {
+        let mqtt_listen = errors.take("--mqtt-listen", &self.mqtt_listen, address);
+        let default_log = if self.demo { DEMO_LOG } else { telemetry::DEFAULT_FILTER };
         let retention = engines.as_ref().map(|engines| engines.ledger_retention);
-        let (ingest, worker) = (self.ingest.check(retention, m), self.worker.check(retention, m));
-        let (mqtt, log) = (self.mqtt.check(m), self.log.check(usual_log, m));
+        let ingest = self.ingest.check(retention, &mut errors);
+        let worker = self.worker.check(retention, &mut errors);
+        let mqtt = self.mqtt.check(&mut errors);
+        let log = self.log.check(default_log, &mut errors);
         let settings = (|| {
             Some(Settings {
                 mqtt_listen: mqtt_listen?,
@@ -90,23 +91,23 @@ impl StandaloneArgs {
                 engines: engines?,
             })
         })();
-        mistakes.finish(settings)
+        errors.finish(settings)
     }
 }
 
 /// Runs until SIGTERM or Ctrl-C, then drains.
 ///
 /// # Errors
-/// If a setting is wrong, an address is taken, the data directory cannot be written, or a part
-/// stops by itself.
+/// If a setting is wrong, an address is taken, the data directory cannot be written, or the HTTP
+/// endpoint or the worker stops by itself.
 pub async fn run(
     args: StandaloneArgs,
-    engines: Option<EngineUrls>,
-    mistakes: Mistakes,
+    engines: Option<EngineSettings>,
+    errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
 ) -> anyhow::Result<()> {
-    let settings = args.check(engines, mistakes)?;
+    let settings = args.check(engines, errors)?;
     telemetry::init(settings.log);
     make_data_dir(data_dir)?;
 
@@ -133,7 +134,7 @@ pub async fn run(
     dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
-    let ready = Arc::new(Ready::new(&dependencies));
+    let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_service::operations::serve(
         ops,
@@ -152,7 +153,7 @@ pub async fn run(
         ingest_metrics,
         shutdown.clone(),
     ));
-    // The worker goes on until ingest has answered its last request.
+    // The worker stops after ingest, which publishes until it has answered its last request.
     let worker_stop = CancellationToken::new();
     let worker = tokio::spawn(push_fanout_worker::run(
         settings.worker,
@@ -189,7 +190,7 @@ pub async fn run(
     demo
 }
 
-/// The address that a program on this machine connects to.
+/// The address for programs on this machine: loopback in place of an unspecified one.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {

@@ -1,4 +1,4 @@
-//! An app: who may push to its devices, and how fast.
+//! An app: its secrets, and how fast its devices are sent to.
 
 use std::{fmt, num::NonZeroU32};
 
@@ -10,8 +10,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// One app of a name: apps that are removed and made again share the name and nothing else, so
-/// whatever belongs to an app is kept and remembered under this.
+/// Identifies an app. An app that is removed and made again shares only the name with the one
+/// before, so everything that belongs to an app is stored and cached under this key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppKey {
     /// The name.
@@ -33,7 +33,8 @@ impl From<&App> for AppKey {
     }
 }
 
-/// The name; of a later app of it also the generation, after a character that no name has.
+/// The name; for a later app of that name followed by the generation, behind an `@`, which no name
+/// has.
 impl fmt::Display for AppKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, generation } = self;
@@ -49,14 +50,14 @@ impl fmt::Display for AppKey {
 pub struct App {
     /// The app.
     pub app_id: AppId,
-    /// How many apps of this name were removed before it. The index counts.
+    /// How many apps of this name were removed before it; the index counts them.
     #[serde(skip_serializing_if = "is_first", default)]
     pub generation: u64,
     /// When it was made.
     pub created_at: UnixMillis,
     /// The secret in force.
     pub secret: SecretHash,
-    /// The secret before it, while both are valid.
+    /// The secret before the last rotation, which stays valid for a while.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub previous: Option<PreviousSecret>,
     /// A disabled app's pushes are refused with 21007.
@@ -74,7 +75,7 @@ fn is_first(generation: &u64) -> bool {
     *generation == 0
 }
 
-/// A secret that was replaced and is still valid for a while.
+/// A secret that was replaced and is valid for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviousSecret {
     /// The old secret.

@@ -1,14 +1,14 @@
 //! The six attributes of a device that targeting can ask for, and how their values compare.
 //!
-//! Both sides of a comparison are normalised by the same function, once, where they enter the
-//! service. From there on equality of bytes is equality of values, and the index can replace
-//! values by codes. Only language is more than equality (RFC 4647, basic filtering).
+//! Devices' values and targeting's values are normalised by the same function, once, where they
+//! enter the service. From there on equal bytes are equal values, so the index can replace values
+//! by codes. Only languages are compared by more than equality (RFC 4647, basic filtering).
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Something a device may have and a push may ask for.
+/// An attribute that a device may have and a push may target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Attribute {
     /// ISO 3166-1 alpha-2, upper case: `CN`.
@@ -25,7 +25,7 @@ pub enum Attribute {
     AppVersion,
 }
 
-/// Why a value cannot be one of an attribute; the text is for the person who sent it.
+/// Why a text is no value of an attribute; the message is for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadValue {
     /// Nothing is left after normalising.
@@ -49,7 +49,7 @@ pub enum BadValue {
 }
 
 impl Attribute {
-    /// All six, in the order in which everything about attributes is stored.
+    /// All six, in the order in which they are stored.
     pub const ALL: [Self; 6] = [
         Self::Country,
         Self::Language,
@@ -181,8 +181,8 @@ fn api_level(text: &str) -> Result<String, BadValue> {
     Ok(if digits.is_empty() { "0" } else { digits }.to_owned())
 }
 
-/// The normalised attribute values of one device. Devices can share them: an app has few values and
-/// many devices.
+/// The normalised attribute values of one device. Devices can share a value's memory: an app has
+/// few values and many devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Attributes {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -232,7 +232,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Sets a value that was normalised before, as an engine does with what it has stored.
+    /// Sets a value that was normalised before: an engine reads it from its store.
     pub fn set_normalised(&mut self, attribute: Attribute, value: Arc<str>) {
         *self.slot(attribute) = Some(value);
     }

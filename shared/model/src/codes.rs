@@ -1,8 +1,8 @@
-//! The public codes of the push endpoint and what they mean; the README has the table.
+//! The public codes of the push endpoint and what they mean; docs/http-api.md has the table.
 //!
-//! Which HTTP status goes with a code is `ingest`'s business; here is only the vocabulary.
+//! `ingest` decides which HTTP status goes with a code.
 
-/// A public error code and the meaning its message begins with.
+/// A public error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PushCode {
     /// 21001
@@ -50,7 +50,7 @@ impl PushCode {
         }
     }
 
-    /// The words the message begins with.
+    /// The text that the error message begins with.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::AppIdMissing => "App ID missing",

@@ -1,4 +1,4 @@
-//! A device record, and the JSON in which people and backends write one.
+//! A device's record, and the JSON of a registration or an import.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     text::Text,
 };
 
-/// How a device is reached. The codes are stored: they are never reused.
+/// How a device is reached. The codes are stored, so a code is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportKind {
@@ -23,7 +23,7 @@ pub enum TransportKind {
     Webpush,
     /// An HTTP endpoint of the app; the token is its URL.
     Webhook,
-    /// Takes everything and sends nothing: for load tests.
+    /// Accepts every message and sends nothing: for load tests.
     Discard,
 }
 
@@ -90,7 +90,8 @@ pub struct Device {
     pub token: Option<Box<str>>,
 }
 
-/// A device as somebody wrote it: not checked yet. Unknown fields are ignored, `null` is absent.
+/// A device as a request or an import has it, not checked yet. Unknown fields are ignored, `null`
+/// is absent.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceDraft<'a> {
@@ -123,11 +124,11 @@ pub struct DeviceDraft<'a> {
     pub token: Option<Text<'a>>,
 }
 
-/// What is wrong with a device, for the person who sent it.
+/// What is wrong with a device; the message is for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct BadDevice {
-    /// The field to change.
+    /// The field that is wrong.
     pub field: &'static str,
     /// What it must be.
     pub problem: String,
@@ -145,8 +146,8 @@ impl DeviceDraft<'_> {
         self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
     }
 
-    /// The same with the caller's own way to [`Attribute::normalise`], which may remember values
-    /// for the many devices that share them.
+    /// As [`DeviceDraft::check`], with a function in place of [`Attribute::normalise`]: a caller
+    /// with many devices caches the values that they share.
     ///
     /// # Errors
     /// The first field that is not valid.

@@ -1,7 +1,8 @@
 //! The vocabulary of the push service: what every program and every engine means by the same words.
 //!
-//! Values and pure functions only. It knows no server, no clock and no file, so that a test, the
-//! simulation and every engine can use it; what reaches a server is in the crates beside it.
+//! Values and pure functions only: no network, no files, and a clock only in
+//! [`time::UnixMillis::now`] and the issue of ids. So tests, the simulation and every engine can
+//! use it. What talks to a server is in the other crates of `shared/`.
 
 pub mod app;
 pub mod attributes;

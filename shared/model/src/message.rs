@@ -1,15 +1,15 @@
 //! An accepted push: what is sent, to whom, and until when.
 //!
-//! The bytes a device receives are made once, at ingest ([`Payload`]); from there to the
-//! transport they are copied, never parsed and written again. The texts of a notification are
-//! those of the request, to the byte.
+//! Ingest makes the bytes that a device receives ([`Payload`]) once. From there to the transport
+//! they are copied, never parsed and written again, so the texts of a notification are those of the
+//! request, to the byte.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AppId, ClientId, MessageId, Reach},
+    ids::{AppId, AudienceKind, ClientId, MessageId},
     targeting::Targeting,
     text::{Literal, Text},
     time::UnixMillis,
@@ -18,7 +18,7 @@ use crate::{
 /// What a device receives, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload<'a> {
-    /// For the device to drop repeats.
+    /// By which the device recognises a repeated delivery.
     pub message_id: MessageId,
     /// The app it belongs to.
     pub app_id: AppId,
@@ -37,7 +37,7 @@ pub struct Payload<'a> {
     pub expires_at: UnixMillis,
 }
 
-/// The fields of a notification that have an effect; one that has none is not delivered.
+/// The fields of a notification that have an effect. Fields of the request without one are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Notification<'a> {
     /// 1 system, 3 button.
@@ -51,7 +51,7 @@ pub struct Notification<'a> {
     /// Button only: the picture.
     #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
     pub icon: Option<Literal<'a>>,
-    /// Button only: what the button says.
+    /// Button only: the button's label.
     #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
     pub button_text: Option<Literal<'a>>,
     /// System only: the picture in the status bar.
@@ -81,11 +81,11 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// Whether it names its devices.
-    pub fn reach(&self) -> Reach {
+    /// Whether it names its devices or is a broadcast.
+    pub fn kind(&self) -> AudienceKind {
         match self {
-            Self::All | Self::Targeting(_) => Reach::Broadcast,
-            Self::Clients(_) => Reach::Named,
+            Self::All | Self::Targeting(_) => AudienceKind::Broadcast,
+            Self::Clients(_) => AudienceKind::Named,
         }
     }
 }

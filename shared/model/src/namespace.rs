@@ -1,4 +1,4 @@
-//! The prefix of every queue and key, so that several services can share the servers.
+//! The prefix of every queue and key, so that several installations can share their servers.
 
 /// Checks a namespace: 1 to 32 characters of `a-z 0-9 _ . -`. The bound keeps the names of queues
 /// far below the 255 bytes of AMQP 0-9-1.

@@ -1,58 +1,60 @@
 //! An app's pace: how many devices a second all workers together send to. Pure arithmetic.
 //!
-//! An operator sets it so that a broadcast does not make a million phones open the app at once.
-//! It is held with one number an app, which the index keeps ([`PaidUntil`]): the time until which
-//! everything that was taken is paid for (the generic cell rate algorithm). Before a batch is
-//! sent, its devices are taken in one atomic step ([`push_index::Pacing`]):
-//! - A batch is granted whole or not at all: it is granted while nothing is owed, and may leave a
-//!   debt behind. So a batch is at most [`most_at_once`], half a second's worth.
-//! - What was not used is saved up for [`SAVED_UP`]. That is more than the shortest delay of the
-//!   queue (1 s), so that a strand that was put off finds what has become free meanwhile, and the
-//!   pace is reached and not only kept.
-//! - A push to named devices may be ahead by [`NAMED_AHEAD`], so that it does not wait behind a
-//!   broadcast of its own app. It is paid for like everything else.
+//! An operator sets a pace so that a broadcast does not make a million phones open the app at once.
+//! It is held with the generic cell rate algorithm (GCRA). The index keeps one number for each app,
+//! the [`TheoreticalArrival`]: the time at which the devices granted so far would all have been
+//! sent at exactly the pace. Before a batch is sent, its devices are acquired in one atomic step
+//! (`push_index::Pacing`):
+//! - A batch is granted whole or not at all. It is granted while the theoretical arrival is not in
+//!   the future, and moves it by the batch's cost, possibly past now. So a batch is at most
+//!   [`max_batch`], half a second's worth.
+//! - Unused allowance is kept for [`BURST`]. That is more than the shortest delay of the queue
+//!   (1 s), so a partition that was put off finds what became free meanwhile, and the pace is
+//!   reached, not only kept.
+//! - A push to named devices may be ahead of the pace by [`NAMED_AHEAD`], so that it does not wait
+//!   behind a broadcast of its own app. Its devices are charged like all others.
 //!
-//! So in any time T, all workers together take at most
-//! `pace × (T + SAVED_UP + NAMED_AHEAD) + most_at_once(pace)` devices, which for a pace of 2 or more
-//! is at most `pace × (T + 3.5 s)`. Clocks of workers that differ by D, up to [`CLOCKS_DIFFER`], make
-//! that T longer by D. A pace that is changed is in force with every worker a few seconds later;
-//! up to then the bound is that of the greater one.
+//! So in any time T, all workers together acquire at most
+//! `pace × (T + BURST + NAMED_AHEAD) + max_batch(pace)` devices, which for a pace of 2 or more
+//! is at most `pace × (T + 3.5 s)`. Clocks of workers that differ by D, up to [`MAX_CLOCK_SKEW`],
+//! lengthen that T by D. A changed pace is in force with every worker a few seconds later; until
+//! then the bound is that of the greater one.
 
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::time::UnixMillis;
 
-/// For how long what was not used is kept.
-pub const SAVED_UP: Duration = Duration::from_secs(2);
+/// For how long unused allowance is kept (the burst tolerance).
+pub const BURST: Duration = Duration::from_secs(2);
 /// How far ahead of the pace a push to named devices may be.
 pub const NAMED_AHEAD: Duration = Duration::from_secs(1);
 /// How much the clocks of workers may differ.
-pub const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
 
 /// What the largest batch costs: one device at a pace of 1.
 const LONGEST_BATCH: Duration = Duration::from_secs(1);
-/// Nothing is paid for further ahead than this, seen from any worker's clock. A number that says
-/// so was left by a clock that was wrong, and is taken for now: it must not stop the app.
-pub const FURTHEST: Duration =
-    NAMED_AHEAD.saturating_add(LONGEST_BATCH).saturating_add(CLOCKS_DIFFER);
-/// After this time without a grant the number says no more than its absence, on any clock.
-pub const FORGOTTEN_AFTER: Duration = FURTHEST.saturating_add(SAVED_UP);
+/// How far ahead of any worker's clock a theoretical arrival can be. Larger values come from a
+/// broken clock and count as now, so that they do not stop the app.
+pub const MAX_AHEAD: Duration =
+    NAMED_AHEAD.saturating_add(LONGEST_BATCH).saturating_add(MAX_CLOCK_SKEW);
+/// After this time without a grant the stored number has no effect on any clock and may be deleted.
+pub const IDLE_EXPIRY: Duration = MAX_AHEAD.saturating_add(BURST);
 
 /// The largest batch at this pace: half a second's worth, or one device.
-pub fn most_at_once(pace: NonZeroU32) -> u32 {
+pub fn max_batch(pace: NonZeroU32) -> u32 {
     (pace.get() / 2).max(1)
 }
 
-/// Whose devices are taken.
+/// Which pushes a batch belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taker {
+pub enum TrafficClass {
     /// A broadcast, or devices that are tried again.
     Broadcast,
     /// A push to named devices.
     Named,
 }
 
-impl Taker {
+impl TrafficClass {
     fn ahead(self) -> Duration {
         match self {
             Self::Broadcast => Duration::ZERO,
@@ -61,49 +63,49 @@ impl Taker {
     }
 }
 
-/// A batch that somebody wants to send.
+/// A request to send a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Take {
-    /// Its devices, at most [`most_at_once`].
+pub struct Acquire {
+    /// How many devices the batch has, at most [`max_batch`].
     pub devices: u32,
     /// Devices a second.
     pub pace: NonZeroU32,
-    /// Whose they are.
-    pub taker: Taker,
-    /// When.
+    /// Which pushes they belong to.
+    pub class: TrafficClass,
+    /// The worker's clock.
     pub now: UnixMillis,
 }
 
-/// The answer to a [`Take`].
+/// The answer to an [`Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct Grant {
     /// Whether the batch may be sent.
     pub granted: bool,
-    /// When the next batch of this taker can be granted, as things stand.
+    /// When the next batch of this class can be granted if no other is before.
     pub next_at: UnixMillis,
 }
 
-/// The time until which an app's devices are paid for, in microseconds since 1970. An app that has
-/// taken nothing lately has the default, which is long ago.
+/// GCRA's theoretical arrival time of an app's next batch, in microseconds since 1970. The default,
+/// long ago, is that of an app without recent grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct PaidUntil(pub u64);
+pub struct TheoreticalArrival(pub u64);
 
-impl PaidUntil {
-    /// What this number becomes, and what the taker is told.
+impl TheoreticalArrival {
+    /// The new theoretical arrival and the answer to the request.
     ///
-    /// `index/redis/scripts/take_pace.lua` does the same in the same words.
-    pub fn take(self, take: &Take) -> (Self, Taken) {
-        let now = take.now_micros();
-        let paid = if self.0 > now + micros(FURTHEST) { now } else { self.0 };
-        let paid = paid.max(now.saturating_sub(micros(SAVED_UP)));
-        let granted = paid <= now + take.ahead_micros();
-        let after = Self(if granted { paid + take.cost_micros() } else { paid });
-        (after, take.answer(granted, after))
+    /// `acquire_pace.lua` of the Redis engine does the same, statement by statement.
+    pub fn acquire(self, request: &Acquire) -> (Self, Grant) {
+        let now = request.now_micros();
+        let arrival = if self.0 > now + micros(MAX_AHEAD) { now } else { self.0 };
+        let arrival = arrival.max(now.saturating_sub(micros(BURST)));
+        let granted = arrival <= now + request.ahead_micros();
+        let after = Self(if granted { arrival + request.cost_micros() } else { arrival });
+        (after, request.answer(granted, after))
     }
 }
 
-impl Take {
-    /// When, in microseconds.
+impl Acquire {
+    /// [`now`](Self::now) in microseconds.
     pub fn now_micros(&self) -> u64 {
         self.now.min(UnixMillis::MAX).0 * 1000
     }
@@ -113,15 +115,15 @@ impl Take {
         (u64::from(self.devices) * 1_000_000).div_ceil(u64::from(self.pace.get()))
     }
 
-    /// How far in debt the app may be when the batch is granted.
+    /// How far ahead of now the theoretical arrival may be for the batch to be granted.
     pub fn ahead_micros(&self) -> u64 {
-        micros(self.taker.ahead())
+        micros(self.class.ahead())
     }
 
-    /// What the taker is told.
-    pub fn answer(&self, granted: bool, paid: PaidUntil) -> Taken {
-        let next_at = paid.0.saturating_sub(self.ahead_micros()).div_ceil(1000);
-        Taken { granted, next_at: UnixMillis(next_at) }
+    /// The answer, with the theoretical arrival after this request.
+    pub fn answer(&self, granted: bool, after: TheoreticalArrival) -> Grant {
+        let next_at = after.0.saturating_sub(self.ahead_micros()).div_ceil(1000);
+        Grant { granted, next_at: UnixMillis(next_at) }
     }
 }
 
@@ -142,15 +144,15 @@ mod tests {
         NonZeroU32::new(per_second).unwrap()
     }
 
-    fn take(devices: u32, per_second: u32, taker: Taker, millis: u64) -> Take {
+    fn acquire(devices: u32, per_second: u32, class: TrafficClass, millis: u64) -> Acquire {
         let now = UnixMillis(START.0 + millis);
-        Take { devices, pace: pace(per_second), taker, now }
+        Acquire { devices, pace: pace(per_second), class, now }
     }
 
-    /// The most devices that may be taken in this time, times 1000.
+    /// The most devices that may be acquired in this time, times 1000.
     fn bound(pace: NonZeroU32, time: Duration) -> u128 {
-        let time = time + SAVED_UP + NAMED_AHEAD;
-        u128::from(pace.get()) * time.as_millis() + u128::from(most_at_once(pace)) * 1000
+        let time = time + BURST + NAMED_AHEAD;
+        u128::from(pace.get()) * time.as_millis() + u128::from(max_batch(pace)) * 1000
     }
 
     #[derive(Debug, Clone)]
@@ -159,30 +161,31 @@ mod tests {
         millis: u64,
         /// How far this worker's clock is behind.
         behind: u64,
-        taker: Taker,
+        class: TrafficClass,
         /// Of the largest batch.
         share: f64,
     }
 
     fn steps(behind: u64) -> impl Strategy<Value = Vec<Step>> {
-        let taker = prop_oneof![Just(Taker::Broadcast), Just(Taker::Named)];
+        let class = prop_oneof![Just(TrafficClass::Broadcast), Just(TrafficClass::Named)];
         let millis = prop_oneof![Just(0_u64), 0..50_u64, 0..1500_u64, 0..5000_u64];
-        let step = (millis, 0..=behind, taker, 0.0..=1.0_f64);
+        let step = (millis, 0..=behind, class, 0.0..=1.0_f64);
         let step =
-            step.prop_map(|(millis, behind, taker, share)| Step { millis, behind, taker, share });
+            step.prop_map(|(millis, behind, class, share)| Step { millis, behind, class, share });
         prop::collection::vec(step, 1..200)
     }
 
-    /// Who was granted what, and when.
+    /// The devices of each batch that was granted, and when.
     fn granted(pace: NonZeroU32, steps: &[Step]) -> Vec<(Duration, u32)> {
-        let (mut paid, mut at, mut granted) = (PaidUntil::default(), 20_000, Vec::new());
+        let (mut arrival, mut at, mut granted) =
+            (TheoreticalArrival::default(), 20_000, Vec::new());
         for step in steps {
             at += step.millis;
-            let devices = (f64::from(most_at_once(pace)) * step.share).ceil().max(1.0) as u32;
-            let (after, taken) =
-                paid.take(&take(devices, pace.get(), step.taker, at - step.behind));
-            paid = after;
-            if taken.granted {
+            let devices = (f64::from(max_batch(pace)) * step.share).ceil().max(1.0) as u32;
+            let (after, grant) =
+                arrival.acquire(&acquire(devices, pace.get(), step.class, at - step.behind));
+            arrival = after;
+            if grant.granted {
                 granted.push((Duration::from_millis(at), devices));
             }
         }
@@ -206,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_no_window_of_time_more_is_taken_than_the_bound(
+        fn in_no_window_of_time_more_is_acquired_than_the_bound(
             per_second in prop_oneof![1..5_u32, 1..2000_u32, 1..=u32::MAX],
             steps in steps(0),
         ) {
@@ -217,49 +220,50 @@ mod tests {
         #[test]
         fn clocks_that_differ_lengthen_the_time_of_the_bound_by_as_much(
             per_second in 1..2000_u32,
-            steps in steps(CLOCKS_DIFFER.as_millis() as u64),
+            steps in steps(MAX_CLOCK_SKEW.as_millis() as u64),
         ) {
             let pace = pace(per_second);
-            stays_within(&granted(pace, &steps), |time| bound(pace, time + CLOCKS_DIFFER))?;
+            stays_within(&granted(pace, &steps), |time| bound(pace, time + MAX_CLOCK_SKEW))?;
         }
 
         #[test]
-        fn whoever_comes_back_when_told_is_granted_the_batch(
+        fn a_batch_that_comes_back_when_told_is_granted(
             per_second in 1..2000_u32,
             steps in steps(0),
         ) {
-            let mut paid = PaidUntil::default();
+            let mut arrival = TheoreticalArrival::default();
             let mut at = 0;
             for step in steps {
                 at += step.millis;
-                let ask = take(most_at_once(pace(per_second)), per_second, step.taker, at);
-                let (after, taken) = paid.take(&ask);
-                prop_assert!(taken.granted || taken.next_at > ask.now);
-                if !taken.granted {
-                    prop_assert_eq!(after.max(paid), after, "what was refused is owed by nobody");
-                    let (_, again) = after.take(&Take { now: taken.next_at, ..ask });
+                let ask = acquire(max_batch(pace(per_second)), per_second, step.class, at);
+                let (after, grant) = arrival.acquire(&ask);
+                prop_assert!(grant.granted || grant.next_at > ask.now);
+                if !grant.granted {
+                    prop_assert_eq!(after.max(arrival), after, "a refused batch is not charged");
+                    let (_, again) = after.acquire(&Acquire { now: grant.next_at, ..ask });
                     prop_assert!(again.granted);
                 }
-                paid = after;
+                arrival = after;
             }
         }
 
-        /// Strands that are put off by the queue: for whole seconds, and a little late.
+        /// Partitions that the queue puts off: for whole seconds, and a little late.
         #[test]
         fn the_whole_pace_is_reached_though_the_queue_rounds_delays_up_to_seconds(
             per_second in 2..100_000_u32,
             lateness in prop::collection::vec(0..200_u64, 60),
         ) {
-            let (mut paid, mut at, mut devices) = (PaidUntil::default(), 0, 0_u64);
-            let batch = most_at_once(pace(per_second));
+            let (mut arrival, mut at, mut devices) = (TheoreticalArrival::default(), 0, 0_u64);
+            let batch = max_batch(pace(per_second));
             for late in lateness {
                 loop {
-                    let (after, taken) = paid.take(&take(batch, per_second, Taker::Broadcast, at));
-                    paid = after;
-                    if taken.granted {
+                    let ask = acquire(batch, per_second, TrafficClass::Broadcast, at);
+                    let (after, grant) = arrival.acquire(&ask);
+                    arrival = after;
+                    if grant.granted {
                         devices += u64::from(batch);
                     }
-                    let wait = taken.next_at.since(UnixMillis(START.0 + at));
+                    let wait = grant.next_at.since(UnixMillis(START.0 + at));
                     if !wait.is_zero() {
                         at += wait.as_millis().div_ceil(1000) as u64 * 1000 + late;
                         break;
@@ -272,45 +276,46 @@ mod tests {
 
     #[test]
     fn a_fresh_app_has_two_seconds_saved_up_and_then_goes_at_its_pace() {
-        let ask = |millis| take(50, 100, Taker::Broadcast, millis);
-        let mut paid = PaidUntil::default();
+        let ask = |millis| acquire(50, 100, TrafficClass::Broadcast, millis);
+        let mut arrival = TheoreticalArrival::default();
         let mut at_once = 0;
         let refused = loop {
-            let (after, taken) = paid.take(&ask(0));
-            paid = after;
-            if !taken.granted {
-                break taken;
+            let (after, grant) = arrival.acquire(&ask(0));
+            arrival = after;
+            if !grant.granted {
+                break grant;
             }
             at_once += 50;
         };
-        // The last batch was granted with nothing owed, and left half a second's debt.
+        // The last batch was granted without a debt, and left half a second's.
         assert_eq!((at_once, refused.next_at.0 - START.0), (250, 500));
-        assert!(!paid.take(&ask(499)).1.granted);
-        assert!(paid.take(&ask(500)).1.granted);
+        assert!(!arrival.acquire(&ask(499)).1.granted);
+        assert!(arrival.acquire(&ask(500)).1.granted);
     }
 
     #[test]
-    fn named_devices_do_not_wait_behind_a_broadcast_but_are_paid_for() {
-        let mut paid = PaidUntil::default();
-        while let (after, Taken { granted: true, .. }) =
-            paid.take(&take(50, 100, Taker::Broadcast, 0))
+    fn named_devices_do_not_wait_behind_a_broadcast_but_are_charged() {
+        let mut arrival = TheoreticalArrival::default();
+        while let (after, Grant { granted: true, .. }) =
+            arrival.acquire(&acquire(50, 100, TrafficClass::Broadcast, 0))
         {
-            paid = after;
+            arrival = after;
         }
-        let (after, taken) = paid.take(&take(20, 100, Taker::Named, 0));
-        assert!(taken.granted);
-        assert_eq!(after.0 - paid.0, 200_000);
-        let (_, taken) = after.take(&take(50, 100, Taker::Broadcast, 500));
-        assert_eq!((taken.granted, taken.next_at.0 - START.0), (false, 700));
+        let (after, grant) = arrival.acquire(&acquire(20, 100, TrafficClass::Named, 0));
+        assert!(grant.granted);
+        assert_eq!(after.0 - arrival.0, 200_000);
+        let (_, grant) = after.acquire(&acquire(50, 100, TrafficClass::Broadcast, 500));
+        assert_eq!((grant.granted, grant.next_at.0 - START.0), (false, 700));
     }
 
     #[test]
-    fn a_clock_that_was_wrong_by_an_hour_stops_nobody() {
+    fn a_clock_that_was_wrong_by_an_hour_stops_no_app() {
         let hour = Duration::from_hours(1).as_millis() as u64;
-        let (paid, taken) = PaidUntil::default().take(&take(50, 100, Taker::Broadcast, hour));
-        assert!(taken.granted);
-        let (paid, taken) = paid.take(&take(50, 100, Taker::Broadcast, 0));
-        assert!(taken.granted, "{paid:?}");
-        assert_eq!(taken.next_at.0 - START.0, 500, "nothing was saved up");
+        let (arrival, grant) =
+            TheoreticalArrival::default().acquire(&acquire(50, 100, TrafficClass::Broadcast, hour));
+        assert!(grant.granted);
+        let (arrival, grant) = arrival.acquire(&acquire(50, 100, TrafficClass::Broadcast, 0));
+        assert!(grant.granted, "{arrival:?}");
+        assert_eq!(grant.next_at.0 - START.0, 500, "nothing was saved up");
     }
 }

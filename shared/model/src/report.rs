@@ -1,5 +1,5 @@
-//! What is said of a message to who asks: the public part of the ledger, one form for the HTTP
-//! endpoint and the operator's tool.
+//! The report on a message: the public part of its ledger entry, in one form for the HTTP endpoint
+//! and `pushctl`.
 
 use std::time::Duration;
 
@@ -27,32 +27,31 @@ pub struct Report {
     pub expires_at: Option<UnixMillis>,
     /// When it was recalled; null if it was not.
     pub recalled_at: Option<UnixMillis>,
-    /// Devices found to be meant so far.
+    /// Devices found so far to be in the audience.
     pub targeted: u64,
-    /// Devices settled so far, by outcome.
+    /// Devices that have an outcome, by outcome.
     #[serde(flatten)]
     pub outcomes: Outcomes,
-    /// Devices that are found and not settled.
+    /// Targeted devices without an outcome.
     pub pending: u64,
-    /// Tries that settled nobody and are made again, by reason.
+    /// Tries that gave a device no outcome and are made again, by reason.
     pub retried: Retried,
 }
 
-/// How long after its expiry the entry of a message may still be open. What no worker has recorded
-/// by then was lost with the index's last writes, or no worker ran for so long.
-pub const REST: Duration = Duration::from_mins(30);
+/// How long after the expiry of its message an entry may still be open. After that it is overdue:
+/// the index lost the writes that would have closed it, or no worker ran for so long.
+pub const OVERDUE_AFTER: Duration = Duration::from_mins(30);
 
-/// Whether an entry is still open although its message is over for longer than [`REST`].
-pub fn is_forgotten(entry: &Entry, now: UnixMillis) -> bool {
-    entry.expires_at.is_some_and(|at| now > at.plus(REST)) && !entry.is_closed()
+/// Whether an entry is still open although its message expired more than [`OVERDUE_AFTER`] ago.
+pub fn is_overdue(entry: &Entry, now: UnixMillis) -> bool {
+    entry.expires_at.is_some_and(|at| now > at.plus(OVERDUE_AFTER)) && !entry.is_closed()
 }
 
 impl Report {
-    /// On a message that has an entry, at this time.
+    /// The report on a message that has an entry, at this time.
     ///
-    /// An entry that is still open when the message is over for longer than [`REST`] is reported
-    /// as closed: what is pending then counts as failed, as
-    /// [`Unrecorded`](FailReason::Unrecorded).
+    /// An overdue entry ([`is_overdue`]) is reported as closed: its pending devices count as
+    /// failed, as [`Unrecorded`](FailReason::Unrecorded).
     pub fn of(entry: &Entry, now: UnixMillis) -> Self {
         let mut report = Self {
             message_id: entry.message_id,
@@ -66,7 +65,7 @@ impl Report {
             pending: entry.pending(),
             retried: entry.retried.clone(),
         };
-        if is_forgotten(entry, now) {
+        if is_overdue(entry, now) {
             if report.pending > 0 {
                 *report.outcomes.failed.entry(FailReason::Unrecorded).or_default() +=
                     std::mem::take(&mut report.pending);
@@ -78,8 +77,8 @@ impl Report {
         report
     }
 
-    /// On a message without an entry: it waits in the queue, if its id shows that it was accepted,
-    /// and so late that its entry is not forgotten ([`Horizon`]).
+    /// The report on a message without an entry. It waits in the queue if its id shows that it was
+    /// accepted, and so recently that an entry would not have been evicted ([`Horizon`]).
     pub fn of_waiting(
         app: &AppId,
         message: &MessageId,
@@ -104,25 +103,25 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Reach;
-    use crate::ledger::{Opened, Plan, Retention};
+    use crate::ids::AudienceKind;
+    use crate::ledger::{NewEntry, Plan, Retention};
 
     const WEEK: Duration = Duration::from_hours(7 * 24);
 
-    const HORIZON: Horizon = Horizon { retention: Retention::all(WEEK), forgotten_until: None };
+    const HORIZON: Horizon = Horizon { retention: Retention::all(WEEK), evicted_until: None };
 
     #[test]
-    fn a_message_that_nobody_has_begun_is_accepted_while_its_entry_would_be_kept() {
+    fn a_message_that_no_worker_has_begun_is_accepted_while_its_entry_would_be_kept() {
         let app: AppId = "a".parse().unwrap();
-        let (id, now) = (MessageId::issue(&app), UnixMillis::now());
+        let (id, now) = (MessageId::issue_named(&app), UnixMillis::now());
         let report = Report::of_waiting(&app, &id, now, HORIZON).unwrap();
         assert_eq!((report.state, report.targeted, report.pending), (State::Accepted, 0, 0));
         assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), HORIZON), None);
-        let after = Horizon { forgotten_until: Some(report.accepted_at), ..HORIZON };
-        assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is forgotten");
+        let after = Horizon { evicted_until: Some(report.accepted_at), ..HORIZON };
+        assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is evicted");
         let short = Retention { named: Duration::from_secs(1), ..HORIZON.retention };
         let (short, later) = (Horizon { retention: short, ..HORIZON }, now.plus_seconds(2));
-        let broadcast = MessageId::issue_for(&app, Reach::Broadcast);
+        let broadcast = MessageId::issue(&app, AudienceKind::Broadcast);
         assert_eq!(Report::of_waiting(&app, &id, later, short), None);
         assert!(Report::of_waiting(&app, &broadcast, later, short).is_some());
         for id in [MessageId::void(&app), MessageId::from_idempotency_key(&app, 0, b"k")] {
@@ -131,15 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_stays_open_is_reported_as_closed_after_its_rest() {
+    fn an_overdue_entry_is_reported_as_closed() {
         let app: AppId = "a".parse().unwrap();
         let expires_at = UnixMillis(5_000);
-        let mut entry = Entry::begin(&Opened {
-            message_id: MessageId::issue(&app),
+        let mut entry = Entry::begin(&NewEntry {
+            message_id: MessageId::issue_named(&app),
             app_id: app,
             accepted_at: UnixMillis(0),
             expires_at,
-            copy: 0,
+            dedup_nonce: 0,
             keep_until: UnixMillis::MAX,
             plan: Some(Plan::named()),
             claim: None,
@@ -147,9 +146,9 @@ mod tests {
         });
         entry.targeted = 5;
         entry.outcomes.sent = 3;
-        let before = Report::of(&entry, expires_at.plus(REST));
+        let before = Report::of(&entry, expires_at.plus(OVERDUE_AFTER));
         assert_eq!((before.state, before.pending), (State::Sending, 2));
-        let after = Report::of(&entry, expires_at.plus(REST).plus_seconds(1));
+        let after = Report::of(&entry, expires_at.plus(OVERDUE_AFTER).plus_seconds(1));
         assert_eq!((after.state, after.pending), (State::Expired, 0));
         assert_eq!(after.outcomes.failed[&FailReason::Unrecorded], 2);
         assert_eq!(after.targeted, after.outcomes.total());
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn a_report_is_flat_and_closes() {
         let app: AppId = "a".parse().unwrap();
-        let id = MessageId::issue(&app);
+        let id = MessageId::issue_named(&app);
         let report = Report::of_waiting(&app, &id, UnixMillis::now(), HORIZON).unwrap();
         let json = serde_json::to_value(&report).unwrap();
         for count in ["targeted", "sent", "expired", "recalled", "pending"] {

@@ -1,8 +1,8 @@
 //! App secrets: made here, shown once, stored as salted hashes, compared in constant time.
 //!
-//! A generated secret has 256 random bits, so a fast hash is enough: there is nothing to guess
-//! that a slow one would protect, and a push must not pay for one. A secret that a person brings
-//! must be at least [`Secret::MIN_LEN`] characters for the same reason.
+//! A generated secret has 256 random bits and cannot be guessed, so a fast hash is enough; a slow
+//! one would only cost time with every push. For the same reason a secret that an operator chooses
+//! must have at least [`Secret::MIN_LEN`] characters.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// A secret in the clear. It does not print.
+/// A secret in the clear. Its `Debug` form does not show it.
 #[derive(Clone)]
 pub struct Secret(Box<str>);
 
-/// Why a text is no secret.
+/// The text is no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a secret must be {} to {} visible ASCII characters", Secret::MIN_LEN, Secret::MAX_LEN)]
 pub struct BadSecret;
@@ -31,7 +31,7 @@ impl Secret {
         Self(hex::encode(random::<32>()).into())
     }
 
-    /// Takes a secret that somebody brought.
+    /// Checks a secret that the operator chose.
     ///
     /// # Errors
     /// If it is too short to be unguessable, too long, or cannot stand in an HTTP header.
@@ -56,7 +56,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret at rest: SHA-256 over a random salt and the secret.
+/// A secret as it is stored: SHA-256 over a random salt and the secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretHash {
     salt: String,
@@ -72,7 +72,7 @@ impl SecretHash {
         Self { salt, sha256 }
     }
 
-    /// Whether these bytes are the secret. Takes the same time wherever they differ.
+    /// Whether these bytes are the secret. The comparison takes the same time wherever they differ.
     pub fn verify(&self, presented: &[u8]) -> bool {
         digest(&self.salt, presented).ct_eq(&self.sha256).into()
     }

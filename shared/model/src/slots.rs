@@ -1,9 +1,8 @@
-//! Where the devices of an app are stored: numbered slots, in shards.
+//! Devices of an app are stored in shards, each a row of numbered slots.
 
 use serde::{Deserialize, Serialize};
 
-/// A part of an app's device list: slots `from..to` of one shard. It may hold fewer devices
-/// than slots, or none.
+/// A part of an app's device list: slots `from..to` of one shard. Slots may be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SlotRange {
     /// The shard.

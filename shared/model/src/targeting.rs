@@ -1,7 +1,8 @@
-//! Which devices a push means: six lists, alternatives inside a list, all lists together.
+//! Which devices a broadcast is for. Six lists, one for each attribute: a device must match one
+//! value of every list that is not empty.
 //!
-//! [`Targeting::matches`] is the definition; the index engines reach the same answers faster and
-//! are tested against it.
+//! [`Targeting::matches`] is the definition. The index engines evaluate it faster and are tested
+//! against it.
 
 use serde::{Deserialize, Serialize, de};
 
@@ -14,12 +15,12 @@ pub struct Targeting {
 }
 
 impl Targeting {
-    /// Everyone.
-    pub fn everyone() -> Self {
+    /// Every device.
+    pub fn all_devices() -> Self {
         Self::default()
     }
 
-    /// Sets the alternatives of one attribute. They must be normalised
+    /// Sets the wanted values of one attribute. They must be normalised
     /// ([`Attribute::normalise_wanted`]); repeats are dropped.
     pub fn set(&mut self, attribute: Attribute, mut wanted: Vec<Box<str>>) {
         wanted.sort_unstable();
@@ -27,17 +28,17 @@ impl Targeting {
         self.lists[attribute.index()] = wanted;
     }
 
-    /// The alternatives of one attribute; none means that it does not restrict.
+    /// The wanted values of one attribute; an empty list does not restrict.
     pub fn wanted(&self, attribute: Attribute) -> &[Box<str>] {
         &self.lists[attribute.index()]
     }
 
-    /// The attributes that restrict, with their alternatives.
+    /// The attributes that restrict, with their wanted values.
     pub fn criteria(&self) -> impl Iterator<Item = (Attribute, &[Box<str>])> {
         Attribute::ALL.into_iter().map(|a| (a, self.wanted(a))).filter(|(_, list)| !list.is_empty())
     }
 
-    /// Whether a device with these attributes is meant.
+    /// Whether a device with these attributes matches.
     pub fn matches(&self, device: &Attributes) -> bool {
         self.criteria().all(|(attribute, wanted)| {
             device
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn values_are_alternatives_and_lists_must_all_hold() {
-        let mut targeting = Targeting::everyone();
+        let mut targeting = Targeting::all_devices();
         targeting.set(Attribute::Country, vec!["CN".into(), "SG".into()]);
         targeting.set(Attribute::Language, vec!["zh".into()]);
         assert!(targeting.matches(&device(Some("cn"), Some("zh-CN"))));
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_device_without_an_attribute_matches_only_where_that_list_does_not_restrict() {
-        let mut targeting = Targeting::everyone();
+        let mut targeting = Targeting::all_devices();
         assert!(targeting.matches(&device(None, None)));
         targeting.set(Attribute::Country, vec!["CN".into()]);
         assert!(!targeting.matches(&device(None, Some("zh"))));
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn criteria_survive_their_json_form() {
-        let mut targeting = Targeting::everyone();
+        let mut targeting = Targeting::all_devices();
         targeting.set(Attribute::Model, vec!["B".into(), "A".into(), "B".into()]);
         let json = serde_json::to_string(&targeting).unwrap();
         assert_eq!(json, r#"{"model":["A","B"]}"#);

@@ -1,12 +1,13 @@
-//! Texts in JSON that are not copied: [`Text`] is read, [`Literal`] is passed on.
+//! Strings of a JSON document that are borrowed from it: [`Text`] is its value, [`Literal`] its
+//! source text, which is passed on unchanged.
 
 use std::{borrow::Cow, fmt, ops::Deref};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::value::RawValue;
 
-/// A text that is borrowed from the JSON where it has no escapes. A bare `Cow` would not do: serde
-/// borrows one only where it is the type of a field itself, not inside an `Option` or a `Vec`.
+/// A string, borrowed from the JSON if it has no escapes. Not a bare `Cow`, because serde borrows
+/// one only if it is the type of a field itself, not inside an `Option` or a `Vec`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -31,16 +32,16 @@ impl From<String> for Text<'_> {
     }
 }
 
-/// A string as it stands in a JSON document, quotes and escapes included. It is valid, and is
-/// written as it was read: nothing looks for characters that need an escape a second time.
+/// A string as it is written in a JSON document, with its quotes and escapes. It was checked when
+/// it was read and is written out unchanged, so it is not searched for characters to escape again.
 #[derive(Clone, Copy, Serialize)]
 #[serde(transparent)]
 pub struct Literal<'a>(&'a RawValue);
 
 impl<'a> Literal<'a> {
-    /// What it says.
+    /// The string's value.
     pub fn text(&self) -> Cow<'a, str> {
-        // Anything else was refused when it was read.
+        // A literal that is no string was refused when it was read.
         serde_json::from_str(self.0.get()).map(|Text(text)| text).unwrap_or_default()
     }
 }
@@ -49,7 +50,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Literal<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw: &'a RawValue = Deserialize::deserialize(deserializer)?;
         let json = raw.get();
-        // Raw JSON may be any value, and half of a surrogate pair passes as an escape.
+        // A raw value may be no string, and its check accepts an escape that is half of a surrogate
+        // pair.
         if !json.starts_with('"') || json.contains('\\') {
             serde_json::from_str::<Text<'_>>(json).map_err(|error| {
                 let text = error.to_string();

@@ -1,7 +1,7 @@
 //! Points in time as they are stored and sent: Unix milliseconds.
 //!
-//! Only the edges of a program read the clock ([`UnixMillis::now`]); everything that decides
-//! takes the time as an argument, so that tests and simulations own it.
+//! Only the edges of a program read the clock ([`UnixMillis::now`]). Code that decides takes the
+//! time as an argument, so that tests and the simulation control it.
 
 use std::{
     fmt,
@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// The latest time that is issued, in the year 9999: far enough, and exact in every JSON
-    /// reader (below 2^53).
+    /// The latest time that is used, in the year 9999. It is below 2^53, so every JSON reader reads
+    /// it exactly.
     pub const MAX: Self = Self(253_402_300_799_999);
 
     /// The wall clock now.
@@ -51,7 +51,7 @@ impl UnixMillis {
 impl FromStr for UnixMillis {
     type Err = humantime::TimestampError;
 
-    /// Reads RFC 3339, the form that is displayed.
+    /// Reads RFC 3339, the form that `Display` writes.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let since = humantime::parse_rfc3339(text)?.duration_since(UNIX_EPOCH);
         let since = since.map_err(|_| humantime::TimestampError::OutOfRange)?;

@@ -1,4 +1,4 @@
-//! From an address to an MQTT 5 session: TCP, TLS, CONNECT and CONNACK.
+//! Opening an MQTT 5 session: TCP, TLS, CONNECT and CONNACK.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use tokio_util::codec::{Decoder, Encoder};
 
 use super::url::MqttUrl;
 
-/// How long the connection may be idle before both sides take it for dead. Half of it without a
-/// packet makes the session ping.
+/// The MQTT keep-alive: how long a connection may be silent before both sides consider it dead. The
+/// session sends a ping after half of it without a packet.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// The largest packet that is read from a broker, in bytes: far above any push.
+/// The largest packet that is read from a broker, in bytes: far larger than any push.
 const MAX_INBOUND: u32 = 1024 * 1024;
 
 /// Bytes to and from a broker.
@@ -41,22 +41,22 @@ pub enum ConnectError {
     /// The certificates of this machine cannot be used.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
-    /// TLS needs a name that it can check.
+    /// The host is not a name that a certificate can be checked against.
     #[error("the host has no name that a certificate could confirm")]
     Name(#[from] rustls::pki_types::InvalidDnsNameError),
-    /// The broker, or the way to it, is too slow.
+    /// The broker or the network is too slow.
     #[error("no session within {0:?}")]
     Slow(Duration),
-    /// The broker said no.
+    /// The broker refused in CONNACK.
     #[error("the broker refused the session: {0:?}")]
     Refused(ConnectAckReason),
-    /// The broker hung up.
+    /// The broker closed the connection.
     #[error("the broker closed the connection during the handshake")]
     Closed,
-    /// Something that is no broker.
+    /// The peer is no broker.
     #[error("the broker answered with something else than CONNACK")]
     Unexpected,
-    /// Something that is no broker, or one of an older MQTT.
+    /// The peer is no broker, or one that does not support MQTT 5.
     #[error("the broker does not speak MQTT 5")]
     Decode(#[from] DecodeError),
     /// User or password are longer than MQTT allows.
@@ -64,22 +64,22 @@ pub enum ConnectError {
     Encode(#[from] EncodeError),
 }
 
-/// What was agreed with the broker.
+/// What the handshake agreed on.
 #[derive(Debug)]
-pub struct Terms {
+pub struct SessionParams {
     /// Reads and writes packets within the broker's limits.
     pub codec: Codec,
-    /// What was read behind the CONNACK.
+    /// Bytes that were read behind the CONNACK.
     pub input: BytesMut,
     /// Whether the broker had kept this session.
     pub session_present: bool,
-    /// How many messages of ours the broker takes unacknowledged.
+    /// The broker's Receive Maximum: how many messages may be sent without an acknowledgement.
     pub receive_max: NonZeroU16,
-    /// How long nothing may be sent before a ping is due.
+    /// How long nothing was sent when a ping is due.
     pub ping_after: Duration,
 }
 
-/// Opens the session that `wanted` describes; login and keep-alive are added here.
+/// Opens the session that `wanted` describes; this function adds login and keep-alive.
 ///
 /// # Errors
 /// If there is no session within `limit`, or at all.
@@ -87,13 +87,13 @@ pub async fn connect(
     url: &MqttUrl,
     limit: Duration,
     wanted: Connect,
-) -> Result<(Box<dyn Stream>, Terms), ConnectError> {
+) -> Result<(Box<dyn Stream>, SessionParams), ConnectError> {
     let attempt = async {
         let tcp = TcpStream::connect((url.host.as_str(), url.port)).await?;
         tcp.set_nodelay(true)?;
         let mut stream: Box<dyn Stream> =
             if url.tls { Box::new(encrypt(tcp, &url.host).await?) } else { Box::new(tcp) };
-        let terms = log_in(&mut stream, complete(wanted, url)).await?;
+        let terms = log_in(&mut stream, with_login(wanted, url)).await?;
         Ok((stream, terms))
     };
     tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Slow(limit)))
@@ -111,7 +111,7 @@ async fn encrypt(
     Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
 }
 
-fn complete(mut wanted: Connect, url: &MqttUrl) -> Connect {
+fn with_login(mut wanted: Connect, url: &MqttUrl) -> Connect {
     wanted.keep_alive = u16::try_from(KEEP_ALIVE.as_secs()).unwrap_or(u16::MAX);
     if let Some(login) = &url.login {
         wanted.username = Some(login.user.clone().into());
@@ -124,7 +124,7 @@ fn complete(mut wanted: Connect, url: &MqttUrl) -> Connect {
 async fn log_in(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     connect: Connect,
-) -> Result<Terms, ConnectError> {
+) -> Result<SessionParams, ConnectError> {
     let mut codec = Codec::new(MAX_INBOUND, 0);
     let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
     codec.encode(Packet::Connect(Box::new(connect)), &mut output)?;
@@ -151,5 +151,5 @@ async fn log_in(
         _ => KEEP_ALIVE,
     };
     let session_present = ack.session_present;
-    Ok(Terms { codec, input, session_present, receive_max, ping_after: keep_alive / 2 })
+    Ok(SessionParams { codec, input, session_present, receive_max, ping_after: keep_alive / 2 })
 }

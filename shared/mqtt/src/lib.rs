@@ -1,7 +1,7 @@
 //! How a client reaches an MQTT 5 broker: its URL, TLS, and the handshake.
 //!
-//! The worker's transport and the devices that `pushctl` plays use the same code, so that both
-//! understand the same URLs and give the same errors.
+//! The worker's transport and the test devices of `pushctl` share this code, so that they accept
+//! the same URLs and return the same errors.
 
 pub mod handshake;
 mod url;

@@ -1,15 +1,15 @@
-//! Where the broker is: `mqtt://[user:password@]host[:port]` or `mqtts://…`.
+//! The broker's URL: `mqtt://[user:password@]host[:port]` or `mqtts://…`.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use percent_encoding::percent_decode_str;
 
-/// The port of MQTT (IANA).
+/// The port registered for MQTT (IANA).
 const PLAIN_PORT: u16 = 1883;
-/// The port of MQTT over TLS (IANA).
+/// The port registered for MQTT over TLS (IANA).
 const TLS_PORT: u16 = 8883;
 
-/// The broker and how to log in. It prints without user and password.
+/// The broker's address and login. `Display` and `Debug` leave out user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MqttUrl {
     pub(super) tls: bool,
@@ -24,7 +24,7 @@ pub(super) struct Login {
     pub(super) password: Option<String>,
 }
 
-/// What a broker's URL must be.
+/// The text is no URL of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be mqtt://[user:password@]host[:port] or mqtts://…")]
 pub struct BadMqttUrl;

@@ -1,7 +1,13 @@
-//! What every program of the service needs around its work: settings, the engines by URL, the log,
-//! threads, signals, and the operations listener.
+//! What every program of the service needs around its work.
 //!
-//! The only crate of `shared` that knows clap and an HTTP server.
+//! - [`settings`]: checking settings so that all configuration errors are reported together
+//! - [`engines`]: the queue and the index, chosen by URL
+//! - [`telemetry`]: the log
+//! - [`runtime`]: the threads
+//! - [`shutdown`]: the signals
+//! - [`operations`]: `/livez`, `/readyz` and `/metrics`
+//!
+//! The only crate of `shared` that depends on clap and on an HTTP server.
 
 pub mod engines;
 pub mod operations;

@@ -1,24 +1,24 @@
 //! The runtime of a program that serves many connections with little work for each.
 //!
-//! It has one thread for every two cores. The other half is for what works beside it: the kernel's
-//! network, the queue client's own thread, on a small machine the broker. And with more threads
-//! than there is work for, each wake from outside costs two: the thread that finds something to do
-//! wakes another to look for more. (Measured on two cores with RabbitMQ and wrk beside it, one
-//! thread and two in turn, medians of five: 62 k/s in place of 57 k/s over 256 connections, 0.31 ms
-//! in place of 0.40 ms for a push that comes alone. A worker with the broker of `standalone` beside
-//! it, twice each in turn: 0.92 and 0.93 of a raw client's rate in place of 0.84 and 0.88; broadcasts
-//! that are discarded go as fast with either.)
+//! By default it has one thread for every two cores. The other half is left to what runs beside it:
+//! the kernel's network stack, the queue client's own thread, and on a small machine the broker.
+//! With more threads than there is work for, an event from outside wakes two threads, because the
+//! one that finds work wakes another to look for more. (Measured on two cores with RabbitMQ and wrk
+//! beside it, alternating one thread and two, medians of five: 62 k/s instead of 57 k/s over 256
+//! connections, 0.31 ms instead of 0.40 ms for a push that comes alone. A worker with the broker of
+//! `standalone` beside it, two alternating runs each: 0.92 and 0.93 of a raw client's rate instead
+//! of 0.84 and 0.88; broadcasts that are discarded are as fast with either.)
 
 use std::{io, num::NonZeroUsize, thread::available_parallelism};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::settings::{Mistakes, count};
+use crate::settings::{ConfigErrors, count};
 
-/// The most threads that can be asked for.
+/// Upper limit of `--threads`.
 const MAX_THREADS: usize = 1024;
 
-/// The flag about threads, as it was written.
+/// The flag about threads, before it is checked.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RuntimeArgs {
     /// Threads that serve connections; half of the cores if it is not given
@@ -27,28 +27,28 @@ pub struct RuntimeArgs {
 }
 
 impl RuntimeArgs {
-    /// Checks the flag; what is wrong goes into `mistakes`.
-    pub fn check(&self, mistakes: &mut Mistakes) -> Option<NonZeroUsize> {
+    /// Checks the flag; problems are added to `errors`.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<NonZeroUsize> {
         match &self.threads {
-            Some(threads) => mistakes
-                .take("--threads", threads, count(1, MAX_THREADS))
-                .and_then(NonZeroUsize::new),
-            None => Some(usual_threads()),
+            Some(threads) => {
+                errors.take("--threads", threads, count(1, MAX_THREADS)).and_then(NonZeroUsize::new)
+            }
+            None => Some(default_threads()),
         }
     }
 }
 
-/// Half of the cores, one at least.
-pub fn usual_threads() -> NonZeroUsize {
+/// Half of the cores, at least one.
+pub fn default_threads() -> NonZeroUsize {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// A runtime with so many threads that run its tasks. With one it is the thread that enters the
-/// runtime, so that nothing is handed from one thread to another.
+/// Builds a runtime with this many worker threads. With one, the tasks run on the thread that
+/// enters the runtime, so that none is handed from one thread to another.
 ///
 /// # Errors
-/// If the system has no thread or no file handle left.
+/// If the system has no thread or no file descriptor left.
 pub fn start(threads: NonZeroUsize) -> io::Result<Runtime> {
     let mut builder = if threads == NonZeroUsize::MIN {
         Builder::new_current_thread()
@@ -62,16 +62,16 @@ pub fn start(threads: NonZeroUsize) -> io::Result<Runtime> {
 mod tests {
     use super::*;
 
-    fn check(threads: Option<&str>) -> (Option<usize>, Mistakes) {
-        let mut mistakes = Mistakes::default();
+    fn check(threads: Option<&str>) -> (Option<usize>, ConfigErrors) {
+        let mut errors = ConfigErrors::default();
         let args = RuntimeArgs { threads: threads.map(str::to_owned) };
-        (args.check(&mut mistakes).map(NonZeroUsize::get), mistakes)
+        (args.check(&mut errors).map(NonZeroUsize::get), errors)
     }
 
     #[test]
     fn as_many_threads_run_as_were_asked_for_and_half_the_cores_otherwise() {
-        assert_eq!(check(Some("3")), (Some(3), Mistakes::default()));
-        assert_eq!(check(None).0, Some(usual_threads().get()));
+        assert_eq!(check(Some("3")), (Some(3), ConfigErrors::default()));
+        assert_eq!(check(None).0, Some(default_threads().get()));
         for threads in [1, 3] {
             let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
             assert_eq!(runtime.metrics().num_workers(), threads);
@@ -79,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn no_threads_at_all_are_a_mistake() {
-        let (threads, mistakes) = check(Some("0"));
+    fn zero_threads_are_a_configuration_error() {
+        let (threads, errors) = check(Some("0"));
         assert_eq!(threads, None);
-        assert!(format!("{mistakes:?}").contains("--threads"), "{mistakes:?}");
+        assert!(format!("{errors:?}").contains("--threads"), "{errors:?}");
     }
 }

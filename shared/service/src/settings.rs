@@ -1,23 +1,24 @@
-//! Reading settings so that every mistake is reported at once.
+//! Checking settings so that all configuration errors are reported together.
 //!
-//! Flags are taken as text by clap, which also reads the environment, and checked here: a
-//! program collects [`Mistakes`] over all its settings and stops with the whole list. Values
+//! clap reads each flag, or its environment variable, as plain text. The values are checked here: a
+//! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
 //! carry units (`5s`, `2MiB`).
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
-/// A setting's name in the environment: `--mqtt-url` is `PUSH_MQTT_URL`. Every setting keeps to
-/// this rule.
+/// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
+/// rule.
 pub fn variable(flag: &str) -> String {
     format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
-/// Everything that is wrong with the settings of a program.
+/// Everything that is wrong with the settings of a program, one text for each problem.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Mistakes(Vec<String>);
+pub struct ConfigErrors(Vec<String>);
 
-impl Mistakes {
-    /// Reads one value; `None` after a mistake, which is noted with both names of the setting.
+impl ConfigErrors {
+    /// Reads one value. If `read` fails, notes the problem under the setting's flag and environment
+    /// variable, and returns `None`.
     pub fn take<T>(
         &mut self,
         flag: &str,
@@ -29,7 +30,8 @@ impl Mistakes {
         })
     }
 
-    /// Reads one value whose text must not be shown.
+    /// As [`ConfigErrors::take`] for a value that must not be shown: the message does not repeat
+    /// it.
     pub fn take_secret<T>(
         &mut self,
         flag: &str,
@@ -40,20 +42,20 @@ impl Mistakes {
         value.map_err(|problem| self.0.push(named(flag, &problem))).ok()
     }
 
-    /// Notes that a setting must be there and is not.
+    /// Notes that a required setting is missing.
     pub fn missing(&mut self, flag: &str) {
         self.0.push(named(flag, "must be set"));
     }
 
-    /// Notes that settings do not go together.
+    /// Notes a problem that concerns several settings together.
     pub fn note(&mut self, problem: impl Into<String>) {
         self.0.push(problem.into());
     }
 
-    /// The settings if there was no mistake.
+    /// The settings, if nothing is wrong with them.
     ///
     /// # Errors
-    /// All mistakes.
+    /// All configuration errors.
     pub fn finish<T>(self, settings: Option<T>) -> Result<T, Self> {
         match settings {
             Some(settings) if self.0.is_empty() => Ok(settings),
@@ -66,17 +68,17 @@ fn named(flag: &str, problem: &str) -> String {
     format!("{flag} ({}): {problem}", variable(flag))
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} setting(s) are wrong:", self.0.len())?;
-        for mistake in &self.0 {
-            write!(f, "\n  {mistake}")?;
+        for problem in &self.0 {
+            write!(f, "\n  {problem}")?;
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ConfigErrors {}
 
 /// Reads `127.0.0.1:8080`.
 ///
@@ -129,21 +131,21 @@ mod tests {
     const NAME: &str = "--x";
 
     #[test]
-    fn all_mistakes_are_reported_together_with_both_names_of_each_setting() {
-        let mut mistakes = Mistakes::default();
-        assert_eq!(mistakes.take(NAME, "nowhere", address), None);
-        assert_eq!(mistakes.take(NAME, "5", duration), None);
-        assert_eq!(mistakes.take(NAME, "5s", duration), Some(Duration::from_secs(5)));
-        let text = mistakes.finish(Some(())).unwrap_err().to_string();
+    fn all_errors_are_reported_together_with_both_names_of_each_setting() {
+        let mut errors = ConfigErrors::default();
+        assert_eq!(errors.take(NAME, "nowhere", address), None);
+        assert_eq!(errors.take(NAME, "5", duration), None);
+        assert_eq!(errors.take(NAME, "5s", duration), Some(Duration::from_secs(5)));
+        let text = errors.finish(Some(())).unwrap_err().to_string();
         assert!(text.contains("--x (PUSH_X): must be an IP address"), "{text}");
         assert!(text.contains("must be a time with its unit"), "{text}");
     }
 
     #[test]
-    fn a_secret_value_is_not_repeated_in_the_mistake() {
-        let mut mistakes = Mistakes::default();
-        mistakes.take_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
-        assert!(!mistakes.to_string().contains("hunter2"));
+    fn a_secret_value_is_not_repeated_in_the_error() {
+        let mut errors = ConfigErrors::default();
+        errors.take_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
+        assert!(!errors.to_string().contains("hunter2"));
     }
 
     #[test]

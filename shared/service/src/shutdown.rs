@@ -1,4 +1,4 @@
-//! Being told to stop.
+//! The signals that stop a program.
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -6,16 +6,16 @@ use tracing::{info, warn};
 /// A token that is cancelled at SIGTERM or SIGINT (Ctrl-C).
 ///
 /// Must be called within a Tokio runtime. If the signals cannot be watched the token is
-/// cancelled at once: a service that cannot be told to stop should not start.
+/// cancelled at once, because a service that cannot be stopped in order should not start.
 pub fn on_signal() -> CancellationToken {
     let token = CancellationToken::new();
-    let told = token.clone();
+    let stop = token.clone();
     tokio::spawn(async move {
         match signal().await {
             Ok(name) => info!(signal = name, "stopping"),
             Err(error) => warn!(%error, "cannot watch for signals, stopping"),
         }
-        told.cancel();
+        stop.cancel();
     });
     token
 }

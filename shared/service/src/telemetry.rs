@@ -1,4 +1,4 @@
-//! Logs: one line an event, its values as fields, to standard error.
+//! The log: one line for each event, with its values as fields, on standard error.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -7,15 +7,16 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use crate::settings::Mistakes;
+use crate::settings::ConfigErrors;
 
-/// The filter of a service that is given none.
-pub const USUAL: &str = "info";
+/// The log filter of a service for which none is set.
+pub const DEFAULT_FILTER: &str = "info";
 
-/// Libraries that report every connection at `info`; a filter that names them has the last word.
+/// Quiets libraries that report every connection at `info`. The configured filter is appended, so
+/// that a filter that names them overrides this.
 const QUIET: &str = "rmqtt=error,rmqtt_net=error";
 
-/// How logs are written.
+/// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -24,7 +25,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The flags about logs, as they were written.
+/// The flags about the log, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
     /// What is logged: a level, or levels by module (`info,push_ingest=debug`)
@@ -40,7 +41,7 @@ pub struct LogArgs {
     format: String,
 }
 
-/// Checked settings about logs.
+/// The checked settings of the log.
 #[derive(Debug)]
 pub struct LogSettings {
     filter: EnvFilter,
@@ -48,14 +49,13 @@ pub struct LogSettings {
 }
 
 impl LogArgs {
-    /// Checks the flags; what is wrong goes into `mistakes`. `usual` is the filter where none is
-    /// given.
-    pub fn check(&self, usual: &str, mistakes: &mut Mistakes) -> LogSettings {
-        let filter = self.filter.as_deref().unwrap_or(usual);
-        let filter = mistakes.take("--log", filter, |text| {
+    /// Checks the flags; problems are added to `errors`. `default` is the filter if none is set.
+    pub fn check(&self, default: &str, errors: &mut ConfigErrors) -> LogSettings {
+        let filter = self.filter.as_deref().unwrap_or(default);
+        let filter = errors.take("--log", filter, |text| {
             EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
         });
-        let format = mistakes.take("--log-format", &self.format, |text| match text {
+        let format = errors.take("--log-format", &self.format, |text| match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
             _ => Err("must be text or json".to_owned()),
@@ -67,22 +67,22 @@ impl LogArgs {
     }
 }
 
-/// Starts logging for this process. A second call has no effect.
+/// Sets up logging for this process. A second call has no effect.
 pub fn init(settings: LogSettings) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(settings.filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    // The only failure is that a subscriber is set already, which is a test's.
+    // It can only fail because a subscriber is set already, as in tests.
     let _ = match settings.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
 }
 
-/// Says in one line on standard error why the program ends, whatever the log filter.
+/// Reports on standard error, whatever the log filter, why the program ends.
 pub fn failed(why: &str) -> ExitCode {
-    // A closed standard error leaves only the exit code to tell.
+    // If standard error is closed, the exit code is all that is left to report with.
     let _ = writeln!(std::io::stderr().lock(), "error: {why}");
     ExitCode::FAILURE
 }

@@ -1,4 +1,4 @@
-//! Opening connections: one that writes, several that read.
+//! Opening connections: one for writes, several for reads.
 
 use std::{
     fs,
@@ -10,10 +10,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Schema, StoreError, StoreSettings, turnstile::Turnstile};
 
-/// How many different statements a connection keeps ready.
+/// How many prepared statements a connection caches.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// Opens the connection that writes; makes the file, its directory and its tables if need be.
+/// Opens the connection for writes. Creates the file, its directory and its tables if they are
+/// missing.
 pub(super) fn open_writer(
     path: &Path,
     schema: &Schema,
@@ -25,12 +26,12 @@ pub(super) fn open_writer(
     };
     let unusable = |source| StoreError::Directory { path: directory.into(), source };
     fs::create_dir_all(directory).map_err(|error| unusable(Arc::new(error)))?;
-    // SQLite would only say "unable to open database file"; this says why.
+    // SQLite would only report "unable to open database file"; this error has the reason.
     let turnstile = Turnstile::open(path).map_err(|error| unusable(Arc::new(error)))?;
 
     let prepare = || {
         let connection = open(path, settings)?;
-        // Before anything is changed: it may be somebody else's file.
+        // Before anything is changed, because it may be the file of another program.
         schema.check(&connection, path)?;
         // Two processes that switch a new file to WAL at once can deadlock each other.
         let _turn = turnstile.enter(settings.busy_timeout);
@@ -44,7 +45,7 @@ pub(super) fn open_writer(
     Ok((connection, turnstile))
 }
 
-/// Opens a connection that only reads a file that [`open_writer`] has prepared.
+/// Opens a connection for reads, on a file that [`open_writer`] has prepared.
 pub(super) fn open_reader(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError> {
     let connection = open(path, settings)?;
     connection.pragma_update(None, "query_only", true)?;
@@ -52,7 +53,7 @@ pub(super) fn open_reader(path: &Path, settings: &StoreSettings) -> Result<Conne
 }
 
 fn open(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError> {
-    // Without SQLITE_OPEN_URI: a path is a path, also if it begins with `file:`.
+    // Without SQLITE_OPEN_URI, so that a path that begins with `file:` is not read as a URI.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -64,6 +65,7 @@ fn open(path: &Path, settings: &StoreSettings) -> Result<Connection, StoreError>
     Ok(connection)
 }
 
+/// Adds the path to an error of opening the file.
 fn at_open(error: StoreError, path: &Path, schema: &Schema) -> StoreError {
     let path: PathBuf = path.into();
     match error {

@@ -12,10 +12,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Schema, StoreError, StoreSettings, connection,
     readers::Readers,
-    writer::{Call, Write, Writer},
+    writer::{Write, WriteRequest, Writer},
 };
 
-/// An open database file. Clones share it; it closes with the last one, or by
+/// An open database file. Clones share it; the file is closed when the last clone is dropped, or by
 /// [`Database::close`].
 #[derive(Debug, Clone)]
 pub struct Database(Arc<Inner>);
@@ -25,7 +25,7 @@ struct Inner {
     path: PathBuf,
     settings: StoreSettings,
     readers: Arc<Readers>,
-    /// Both gone once the database is closed.
+    /// None once the database is closed.
     writer: Mutex<Option<WriterHandle>>,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for dyn Write {
 }
 
 impl Database {
-    /// Opens a file, or makes it. Blocks for at most a few busy timeouts.
+    /// Opens a file, and creates it if it is missing. Blocks for a few busy timeouts at most.
     ///
     /// # Errors
     /// What is wrong with the directory or the file.
@@ -80,20 +80,21 @@ impl Database {
         &self.0.path
     }
 
-    /// Runs a closure in a write transaction, and answers when it is durable. An error of the
-    /// closure undoes what it did. Once it is handed over it runs, also if the caller goes away.
+    /// Runs a closure in a write transaction, and returns when its commit is durable. If the
+    /// closure fails, its changes are rolled back. Once it is in the writer's queue it runs even if
+    /// the caller drops this future.
     ///
     /// # Errors
-    /// The closure's own, or what went wrong with the commit. Nothing is stored then, unless
-    /// the disk itself failed in the commit.
+    /// The closure's own, or why the commit failed. Nothing is stored then, unless the disk itself
+    /// failed in the commit ([`StoreError::may_have_happened`]).
     pub async fn write<F, T>(&self, closure: F) -> Result<T, StoreError>
     where
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
         let writes = self.writes().ok_or(StoreError::Closed)?;
-        let (call, answer) = Call::new(closure);
-        writes.send_timeout(Box::new(call), self.0.settings.write_patience).await.map_err(
+        let (request, answer) = WriteRequest::new(closure);
+        writes.send_timeout(Box::new(request), self.0.settings.enqueue_timeout).await.map_err(
             |error| match error {
                 mpsc::error::SendTimeoutError::Timeout(_) => StoreError::Overloaded,
                 mpsc::error::SendTimeoutError::Closed(_) => StoreError::Closed,
@@ -103,7 +104,7 @@ impl Database {
         answer.await.map_err(|_| StoreError::Lost)?
     }
 
-    /// Runs a closure that only reads, on one committed state.
+    /// Runs a closure that only reads. It sees one committed state throughout.
     ///
     /// # Errors
     /// The closure's own, or why the file cannot be read.
@@ -115,14 +116,14 @@ impl Database {
         self.0.readers.read(closure).await
     }
 
-    /// Finishes the writes that were handed over, and closes the file. Later calls are answered
-    /// with [`StoreError::Closed`].
+    /// Finishes the writes in the writer's queue, and closes the file. Later calls fail with
+    /// [`StoreError::Closed`].
     pub async fn close(&self) {
         let handle = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.0.readers.close();
         if let Some(WriterHandle { writes, finished }) = handle {
             drop(writes);
-            // It only ever ends by its sender being dropped.
+            // It always ends with an error, because the writer only drops the sender.
             let _ = finished.await;
         }
     }

@@ -1,19 +1,19 @@
-//! Why a database file could not be used, by the codes of SQLite. Errors are cheap to copy,
-//! because a commit that fails fails every write that was in it.
+//! Why a database operation failed, by SQLite's result codes. Errors are cheap to clone, because a
+//! failed commit gives the same error to all its writes.
 
 use std::{io, path::PathBuf, sync::Arc};
 
 use rusqlite::ErrorCode;
 
-/// Why the embedded store did not do what it was asked.
+/// Why an operation of the embedded store failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The directory of the file cannot be made, or nothing can be written in it.
+    /// The directory of the file cannot be created, or is not writable.
     #[error("cannot write in the directory {}", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The file cannot be opened.
@@ -21,15 +21,15 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         source: Arc<rusqlite::Error>,
     },
-    /// The file is something else.
+    /// The file has other contents.
     #[error("{} is not the file of a {purpose}", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The purpose that the file should have.
         purpose: &'static str,
     },
     /// The file's schema is newer than this program.
@@ -40,9 +40,9 @@ pub enum StoreError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// The schema of the file.
+        /// Schema version of the file.
         found: i64,
-        /// The newest schema that this program knows.
+        /// The newest schema version that this program knows.
         known: i64,
     },
     /// The disk is full.
@@ -57,10 +57,10 @@ pub enum StoreError {
     /// Any other failure of SQLite.
     #[error("the database failed")]
     Sqlite(#[source] Arc<rusqlite::Error>),
-    /// The system gave no thread to write on.
+    /// The writer's thread could not be started.
     #[error("cannot start the thread that writes")]
     Thread(#[source] Arc<io::Error>),
-    /// What is stored cannot be what this program wrote.
+    /// Stored data is not as this program writes it.
     #[error("the database holds something unreadable: {0}")]
     Unreadable(String),
     /// Too many writes were waiting for too long.
@@ -69,13 +69,13 @@ pub enum StoreError {
     /// The database was closed.
     #[error("the database is closed")]
     Closed,
-    /// The database closed before it answered a write that it had taken.
+    /// The database closed before it answered a write that was in its queue.
     #[error("the database closed before it answered")]
     Lost,
 }
 
 impl StoreError {
-    /// Whether the file itself is wrong, so that no other try can help.
+    /// Whether the file itself is wrong, so that no retry can help.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Foreign { .. }
@@ -94,9 +94,8 @@ impl StoreError {
         }
     }
 
-    /// Whether what was asked may be stored all the same. A transaction that fails is undone,
-    /// unless the disk itself fails in its commit; of a code that is not known here nothing is
-    /// assumed.
+    /// Whether the write may be stored in spite of the error. A transaction that fails is rolled
+    /// back, unless the disk itself fails in its commit. An unknown code counts as "may be stored".
     pub fn may_have_happened(&self) -> bool {
         match self {
             Self::Lost => true,

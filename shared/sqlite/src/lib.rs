@@ -1,20 +1,20 @@
 //! The store under the embedded engines: one SQLite file, used by several tasks and processes.
 //!
 //! Constraints it lives under:
-//! - An answer is a promise. A write is answered only after its transaction is committed with
-//!   `synchronous=FULL`: it survives a power failure.
+//! - A write is answered only after its transaction is committed with `synchronous=FULL`, so that
+//!   an answered write survives a power failure.
 //! - A commit costs a sync of the disk whatever its size, and SQLite has one writer. So all
-//!   writes of a process go through one thread that commits everything that is waiting at once
-//!   (group commit). A write alone never waits for company.
-//! - Other processes use the file at the same time. SQLite's lock keeps them apart, and the
-//!   [`turnstile`] lets each have its turn.
+//!   writes of a process go through one thread, which commits all waiting writes together (group
+//!   commit). A single write does not wait for others.
+//! - Other processes use the file at the same time. SQLite's lock makes their writes exclusive, and
+//!   the [`turnstile`] makes the lock fair.
 //!
-//! Structures: [`Database`] hands writes to the [`writer`] over a bounded channel, and runs reads
-//! on a few connections ([`readers`]) that see the last commit and block nobody (WAL).
+//! Structures: [`Database`] sends writes to the [`writer`] over a bounded channel, and runs reads
+//! on a few connections ([`readers`]) that see the last commit and block no write (WAL).
 //!
-//! Work that gets stuck: a write that fails is undone alone, by its savepoint. When the
-//! transaction fails (a full disk, a lock held too long), everybody in it is told; none of it is
-//! stored. Nothing is tried again here: the callers know what is worth another try.
+//! Work that gets stuck: a write that fails is rolled back alone, to its savepoint. When the
+//! transaction fails (a full disk, a lock held too long), none of its writes is stored, and all get
+//! the error. Nothing is retried here: the callers decide that.
 
 mod connection;
 mod database;
@@ -31,24 +31,24 @@ use std::time::Duration;
 pub use self::error::StoreError;
 pub use self::{database::Database, schema::Schema};
 
-/// How a database file is used.
+/// Timeouts and limits of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
     /// How long a write waits for another process that is writing.
     pub busy_timeout: Duration,
-    /// How many writes may wait for the writer; the next one waits outside.
+    /// Length of the writer's queue. Further writes wait for room in it.
     pub waiting_writes: usize,
-    /// How long a write waits outside before it is refused.
-    pub write_patience: Duration,
+    /// How long a write waits for room in the queue before it is refused.
+    pub enqueue_timeout: Duration,
     /// The most writes in one commit.
     pub commit_size: usize,
-    /// How long a commit goes on taking in writes, so that other processes get their turn.
+    /// How long writes are added to one commit, bounded so that other processes can write too.
     pub commit_time: Duration,
     /// How many reads run at once, each on its own connection.
     pub readers: usize,
     /// The page cache of one connection, in KiB.
     pub cache_kib: u32,
-    /// What is kept of the write-ahead log file after a checkpoint, in bytes.
+    /// To what size the write-ahead log file is truncated after a checkpoint, in bytes.
     pub log_limit: u32,
 }
 
@@ -57,7 +57,7 @@ impl Default for StoreSettings {
         Self {
             busy_timeout: Duration::from_secs(5),
             waiting_writes: 1024,
-            write_patience: Duration::from_secs(5),
+            enqueue_timeout: Duration::from_secs(5),
             commit_size: 256,
             commit_time: Duration::from_millis(20),
             readers: 4,

@@ -1,4 +1,4 @@
-//! The connections that read. A read sees one committed state from its start to its end, whatever
+//! The connections for reads. A read sees one committed state from its start to its end, whatever
 //! is written meanwhile.
 
 use std::{
@@ -16,7 +16,7 @@ pub(super) struct Readers {
     path: PathBuf,
     settings: StoreSettings,
     permits: Arc<Semaphore>,
-    /// Connections that nobody uses now; opened when first needed.
+    /// Connections that no read uses now. They are opened when they are first needed.
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -36,9 +36,9 @@ impl Readers {
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(self);
         let work = move || {
-            let connection = readers.take()?;
+            let connection = readers.check_out()?;
             let result = in_transaction(&connection, closure);
-            readers.put_back(connection);
+            readers.check_in(connection);
             drop(permit);
             result
         };
@@ -52,12 +52,12 @@ impl Readers {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn take(&self) -> Result<Connection, StoreError> {
+    fn check_out(&self) -> Result<Connection, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| connection::open_reader(&self.path, &self.settings), Ok)
     }
 
-    fn put_back(&self, connection: Connection) {
+    fn check_in(&self, connection: Connection) {
         if connection.is_autocommit() && !self.permits.is_closed() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
@@ -70,7 +70,7 @@ fn in_transaction<T>(
 ) -> Result<T, StoreError> {
     connection.execute_batch("BEGIN")?;
     let result = closure(connection);
-    // Nothing was written, so this only lets go of the state that was read.
+    // Nothing was written: this only ends the snapshot.
     let ended = connection.execute_batch("ROLLBACK");
     let value = result?;
     ended?;

@@ -1,8 +1,8 @@
-//! What a file is for and which version its tables have.
+//! The purpose of a file and the version of its tables.
 //!
-//! SQLite keeps two numbers in the file's header for this: `application_id` says whose file it
-//! is, `user_version` how many migrations it has seen. Both are changed in the transaction of the
-//! migration itself.
+//! SQLite has two numbers in the file's header for this: `application_id` identifies the kind of
+//! file, `user_version` is the number of migrations applied. Both are changed in the transaction of
+//! the migration itself.
 
 use std::path::Path;
 
@@ -13,25 +13,27 @@ use super::StoreError;
 /// The tables of one kind of file.
 #[derive(Debug)]
 pub struct Schema {
-    /// Whose file it is, for people: "push queue".
+    /// The kind of file as error messages name it: "push queue".
     pub purpose: &'static str,
-    /// Whose file it is, in the header.
+    /// The kind of file, in the header.
     pub application_id: i64,
-    /// The migrations, oldest first. One that was released is never changed.
+    /// The migrations, oldest first. A released migration must never be changed.
     pub migrations: &'static [&'static str],
 }
 
 impl Schema {
-    /// The version of the file, if it is one of these; 0 if it is empty.
+    /// The schema version of the file, 0 if it is empty. An error if it is another kind of file, or
+    /// newer.
     pub(super) fn check(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
-        // One state of the file, while others may be making it.
+        // A transaction, so that both numbers are of one state while another process may be
+        // creating the file.
         connection.execute_batch("BEGIN")?;
-        let found = self.found(connection, path);
+        let found = self.version(connection, path);
         connection.execute_batch("ROLLBACK")?;
         found
     }
 
-    /// Brings the file to the newest schema.
+    /// Migrates the file to the newest schema.
     pub(super) fn apply(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
         let known = self.migrations.len() as i64;
         if self.check(connection, path)? == known {
@@ -46,8 +48,8 @@ impl Schema {
     }
 
     fn migrate(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
-        // Another process may have migrated while this one waited for the lock.
-        let found = self.found(connection, path)?;
+        // Another process may have migrated the file while this one waited for the lock.
+        let found = self.version(connection, path)?;
         for (step, sql) in (1..).zip(self.migrations) {
             if step > found {
                 connection.execute_batch(sql)?;
@@ -59,7 +61,7 @@ impl Schema {
     }
 
     /// As [`Schema::check`], inside a transaction.
-    fn found(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    fn version(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let owner = number("PRAGMA application_id")?;
         let found = number("PRAGMA user_version")?;

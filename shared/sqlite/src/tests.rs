@@ -1,4 +1,4 @@
-//! The store's promises, each with its own file.
+//! What the store promises, each test with a file of its own.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -102,7 +102,7 @@ async fn a_busy_writer_does_not_keep_another_one_out() {
     let dir = TempDir::new().unwrap();
     let (busy, other) = (open(&dir), open(&dir));
     let stop = tokio_util::sync::CancellationToken::new();
-    // There is always a slow write waiting, so the file is locked but for microseconds.
+    // A slow write is always waiting, so the file is unlocked for microseconds only.
     let floods: Vec<_> = (0..8)
         .map(|_| {
             let (busy, stop) = (busy.clone(), stop.clone());
@@ -120,7 +120,7 @@ async fn a_busy_writer_does_not_keep_another_one_out() {
     for i in 0..5 {
         let note = format!("other {i}");
         let turn = tokio::time::timeout(Duration::from_secs(1), add(&other, &note)).await;
-        turn.expect("it waits for its turn for as long as several commits").unwrap();
+        turn.expect("it waits for several commits at most").unwrap();
     }
     stop.cancel();
     for flood in floods {
@@ -171,7 +171,7 @@ fn an_older_schema_is_migrated_and_keeps_its_content() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_refused_and_left_alone() {
+fn a_file_of_another_program_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     let other = dir.path().join("other.sqlite3");
     Connection::open(&other).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
@@ -188,7 +188,7 @@ fn a_file_of_somebody_else_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_place_where_nothing_can_be_written_is_a_clear_error() {
+fn a_path_that_cannot_be_written_is_a_clear_error() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     // A directory inside a file, a directory that no user may write in, and a directory itself.

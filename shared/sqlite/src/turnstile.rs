@@ -19,8 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long to wait before looking again. Shorter than the commit of anybody.
-const LOOK_AGAIN: Duration = Duration::from_micros(500);
+/// Pause between attempts to lock. Shorter than any commit.
+const RETRY_PAUSE: Duration = Duration::from_micros(500);
 
 #[derive(Debug)]
 pub(super) struct Turnstile(File);
@@ -38,16 +38,16 @@ impl Turnstile {
         Ok(Self(file))
     }
 
-    /// Takes the turnstile; none if it was held for longer than `patience`, or if the file
-    /// system knows no locks. Blocks its thread.
-    pub(super) fn enter(&self, patience: Duration) -> Option<Turn<'_>> {
+    /// Locks the turnstile; none if that takes longer than `timeout`, or if the file system has no
+    /// locks. Blocks its thread.
+    pub(super) fn enter(&self, timeout: Duration) -> Option<Turn<'_>> {
         let since = Instant::now();
         loop {
             match self.0.try_lock() {
                 Ok(()) => return Some(Turn(&self.0)),
-                Err(TryLockError::WouldBlock) if since.elapsed() < patience => {
+                Err(TryLockError::WouldBlock) if since.elapsed() < timeout => {
                     // On the writer's own thread, which has nothing else to do.
-                    thread::park_timeout(LOOK_AGAIN);
+                    thread::park_timeout(RETRY_PAUSE);
                 }
                 Err(_) => return None,
             }

@@ -1,8 +1,8 @@
-//! The thread that writes.
+//! The writer's thread.
 //!
-//! It takes the first waiting write, begins a transaction, and goes on taking in writes until
-//! none is waiting or the commit is large or old enough. What arrives during the commit waits
-//! for the next one, so the groups grow by themselves when the disk is slow.
+//! It takes the first waiting write, begins a transaction, and adds writes until none is waiting or
+//! the commit has reached its size or its time. Writes that arrive during the commit wait for the
+//! next one, so the groups grow by themselves when the disk is slow.
 
 use std::{
     fmt,
@@ -14,30 +14,30 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{StoreError, turnstile::Turnstile};
 
-/// A write that is waiting, and somebody who waits for its answer.
+/// A write in the queue, of any result type.
 pub(super) trait Write: Send {
-    /// Does it, inside a transaction. What it did must be undone if it failed.
+    /// Executes the write inside a transaction. If it fails, the caller must roll it back.
     fn run(&mut self, connection: &Connection) -> Result<(), StoreError>;
 
-    /// Gives the answer, after the commit or with what went wrong with it.
+    /// Sends the result to the caller, after the commit or with its error.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-/// A closure with its answer.
-pub(super) struct Call<F, T> {
+/// A closure, its result, and the channel to its caller.
+pub(super) struct WriteRequest<F, T> {
     closure: Option<F>,
     result: Option<Result<T, StoreError>>,
     answer: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<F, T> Call<F, T> {
+impl<F, T> WriteRequest<F, T> {
     pub(super) fn new(closure: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (answer, receiver) = oneshot::channel();
         (Self { closure: Some(closure), result: None, answer }, receiver)
     }
 }
 
-impl<F, T> Write for Call<F, T>
+impl<F, T> Write for WriteRequest<F, T>
 where
     F: FnOnce(&Connection) -> Result<T, StoreError> + Send,
     T: Send,
@@ -56,12 +56,12 @@ where
             (Some(result), Ok(())) => result,
             (None, Ok(())) => Err(StoreError::Closed),
         };
-        // Whoever asked may have gone away.
+        // The receiver is gone if the caller dropped its future.
         let _ = self.answer.send(result);
     }
 }
 
-/// The writer's own state; [`Writer::work`] is its thread.
+/// The state of the writer's thread, which runs [`Writer::work`].
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) turnstile: Turnstile,
@@ -72,7 +72,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes until nobody can ask any more.
+    /// Writes until the database is closed and the queue is empty.
     pub(super) fn work(mut self) {
         while let Some(first) = self.waiting.blocking_recv() {
             let mut group = vec![first];
@@ -83,6 +83,7 @@ impl Writer {
         }
     }
 
+    /// Runs the group, and the writes that join it, in one transaction.
     fn commit(&mut self, group: &mut Vec<Box<dyn Write>>) -> Result<(), StoreError> {
         self.begin()?;
         let result = self.fill(group).and_then(|()| Ok(self.connection.execute_batch("COMMIT")?));
@@ -100,7 +101,7 @@ impl Writer {
         Ok(self.connection.execute_batch("BEGIN IMMEDIATE")?)
     }
 
-    /// Runs the first write and all that are waiting.
+    /// Runs the first write, then adds and runs waiting writes up to the limits of a commit.
     fn fill(&mut self, group: &mut Vec<Box<dyn Write>>) -> Result<(), StoreError> {
         let since = Instant::now();
         let mut next = group.pop();
@@ -115,14 +116,14 @@ impl Writer {
     }
 }
 
-/// Runs a write inside a savepoint, so that its failure undoes nobody else's.
+/// Runs a write inside a savepoint, so that its failure rolls back no other write.
 fn run_alone(connection: &Connection, write: &mut dyn Write) -> Result<(), StoreError> {
     let execute = |sql| connection.prepare_cached(sql)?.execute([]);
     execute("SAVEPOINT alone")?;
     if let Err(error) = write.run(connection) {
         if connection.is_autocommit() {
-            // SQLite undid the whole transaction by itself, as it may when the disk is full or
-            // broken: that is everybody's failure.
+            // SQLite rolled back the whole transaction, as it may when the disk is full or broken:
+            // all its writes have failed.
             return Err(error);
         }
         execute("ROLLBACK TO alone")?;

@@ -1,4 +1,4 @@
-//! How the broker behaves, all of it changeable while it runs.
+//! How the broker behaves. All of it can be changed while it runs.
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
@@ -8,28 +8,28 @@ use rmqtt_codec::v5::PublishAckReason;
 #[derive(Debug, Clone)]
 pub struct Behaviour {
     /// The most acknowledgements a second, over all connections together and evenly spread.
-    /// `None` is as many as there are.
+    /// `None`: no limit.
     pub acks_per_second: Option<u32>,
-    /// Nothing is acknowledged. What comes meanwhile is acknowledged when this ends. Pings are
-    /// answered.
+    /// Nothing is acknowledged; messages that come meanwhile are acknowledged when this ends. Pings
+    /// are answered.
     pub withholds_acks: bool,
     /// New connections are closed at once. Those that are open stay open.
     pub refuses_connections: bool,
-    /// How many unacknowledged messages a connection may have; a connection is told once, when it
-    /// opens.
+    /// How many unacknowledged messages a connection may have. A client is told when it connects,
+    /// so a change holds for later connections.
     pub receive_maximum: NonZeroU16,
     /// What is done with messages to these topics.
     pub topics: BTreeMap<String, OnPublish>,
 }
 
-/// What is done with a message to a certain topic. All of them are counted.
+/// What is done with a message to a certain topic. Each is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnPublish {
     /// It is never acknowledged.
     Ignore,
-    /// The connection is closed. What was acknowledged before is sent first.
+    /// The connection is closed, after the acknowledgements of earlier messages were sent.
     Close,
-    /// It is acknowledged with this reason code, in its turn.
+    /// It is acknowledged with this reason code, after the messages before it.
     Answer(PublishAckReason),
 }
 

@@ -18,10 +18,10 @@ use tokio_util::codec::{Decoder as _, Encoder as _};
 
 use super::{OnPublish, Shared};
 
-/// Bytes that are read at once.
+/// How many bytes are read at once.
 const READ_CHUNK: usize = 64 * 1024;
 
-/// The connection ends: it broke, its client left, or the broker was told to close it.
+/// The connection ends: the client broke the protocol or left, or the broker is told to close it.
 struct End;
 
 pub(super) struct Connection {
@@ -29,19 +29,20 @@ pub(super) struct Connection {
     codec: Codec,
     input: BytesMut,
     output: BytesMut,
-    /// Acknowledgements that wait for their turn; the receive maximum bounds them.
-    owed: VecDeque<PublishAck>,
-    /// When the first of them may be sent.
+    /// Acknowledgements that are not sent yet; the receive maximum bounds their number.
+    pending_acks: VecDeque<PublishAck>,
+    /// When the first of them may be sent, if there is a limit a second.
     reserved: Option<Instant>,
-    /// Messages that were not acknowledged, those included that never will be.
+    /// Messages without an acknowledgement, those included that never get one.
     in_flight: usize,
     receive_maximum: usize,
     session: Option<Session>,
-    /// The payload that came last and the id in it: those of a broadcast are all the same.
+    /// The last payload and the message id in it. The payloads of a broadcast are all the same, so
+    /// most need not be parsed.
     last: (Bytes, String),
 }
 
-/// Counts as a session of the broker until it is dropped.
+/// Counts as an open session of the broker until it is dropped.
 struct Session(Arc<Shared>);
 
 impl Connection {
@@ -51,7 +52,7 @@ impl Connection {
             codec: Codec::default(),
             input: BytesMut::new(),
             output: BytesMut::new(),
-            owed: VecDeque::new(),
+            pending_acks: VecDeque::new(),
             reserved: None,
             in_flight: 0,
             receive_maximum: usize::MAX,
@@ -76,7 +77,7 @@ impl Connection {
                     if !matches!(read, Ok(1..)) {
                         return;
                     }
-                    if let Err(End) = self.take_packets() {
+                    if let Err(End) = self.read_packets() {
                         self.acknowledge(Instant::now());
                         let _ = stream.write_all_buf(&mut self.output).await;
                         return;
@@ -89,11 +90,11 @@ impl Connection {
         }
     }
 
-    fn take_packets(&mut self) -> Result<(), End> {
+    fn read_packets(&mut self) -> Result<(), End> {
         while let Some((packet, _)) = self.codec.decode(&mut self.input).map_err(|_| End)? {
             match packet {
                 Packet::Connect(_) => self.open_session()?,
-                Packet::Publish(publish) => self.take_message(&publish)?,
+                Packet::Publish(publish) => self.receive(&publish)?,
                 Packet::PingRequest => self.send(Packet::PingResponse)?,
                 _ => return Err(End),
             }
@@ -108,7 +109,7 @@ impl Connection {
         self.send(Packet::ConnectAck(Box::new(ConnectAck { receive_max, ..ConnectAck::default() })))
     }
 
-    fn take_message(&mut self, publish: &Publish) -> Result<(), End> {
+    fn receive(&mut self, publish: &Publish) -> Result<(), End> {
         let packet_id = publish.packet_id.ok_or(End)?;
         self.in_flight += 1;
         if self.last.0 != publish.payload {
@@ -123,21 +124,21 @@ impl Connection {
             self.send(Packet::Disconnect(Disconnect::new(reason)))?;
             return Err(End);
         }
-        let told = self.shared.behaviour.borrow().topics.get(&*publish.topic).copied();
-        match told {
+        let set = self.shared.behaviour.borrow().topics.get(&*publish.topic).copied();
+        match set {
             Some(OnPublish::Ignore) => {}
             Some(OnPublish::Close) => return Err(End),
-            Some(OnPublish::Answer(reason)) => self.owe(packet_id, reason),
-            None => self.owe(packet_id, PublishAckReason::Success),
+            Some(OnPublish::Answer(reason)) => self.queue_ack(packet_id, reason),
+            None => self.queue_ack(packet_id, PublishAckReason::Success),
         }
         Ok(())
     }
 
-    fn owe(&mut self, packet_id: NonZeroU16, reason_code: PublishAckReason) {
-        self.owed.push_back(PublishAck { packet_id, reason_code, ..PublishAck::default() });
+    fn queue_ack(&mut self, packet_id: NonZeroU16, reason_code: PublishAckReason) {
+        self.pending_acks.push_back(PublishAck { packet_id, reason_code, ..PublishAck::default() });
     }
 
-    /// Sends the acknowledgements that may be sent now, and says when there may be more.
+    /// Sends the acknowledgements that may be sent now; gives the time of the next one.
     fn acknowledge(&mut self, now: Instant) -> Option<Instant> {
         let (withholds, per_second) = {
             let behaviour = self.shared.behaviour.borrow();
@@ -148,7 +149,7 @@ impl Connection {
         }
         let mut next = None;
         let mut sent = 0;
-        while !self.owed.is_empty() {
+        while !self.pending_acks.is_empty() {
             if let Some(per_second) = per_second {
                 let reserve = || self.shared.pace().reserve(per_second, now);
                 let reserved = *self.reserved.get_or_insert_with(reserve);
@@ -158,7 +159,7 @@ impl Connection {
                 }
             }
             self.reserved = None;
-            let Some(ack) = self.owed.pop_front() else { break };
+            let Some(ack) = self.pending_acks.pop_front() else { break };
             if self.send(Packet::PublishAck(ack)).is_ok() {
                 sent += 1;
             }

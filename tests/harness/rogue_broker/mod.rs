@@ -1,12 +1,12 @@
-//! An MQTT 5 broker that counts what it is sent and misbehaves as told.
+//! An MQTT 5 broker that counts the messages it is sent, and misbehaves as a test tells it to.
 //!
-//! Real brokers are well-behaved most of the time, and none says how often it was sent the same
-//! message. This one runs inside the test, has no subscribers and keeps no message: it takes
+//! Real brokers behave well most of the time, and none reports how often it was sent the same
+//! message. This one runs inside the test, has no subscribers and keeps no message: it reads
 //! PUBLISH packets, counts them by message and topic, and acknowledges them or not, as
 //! [`Behaviour`] says at that moment.
 //!
-//! It has the parts of MQTT that a publisher with QoS 1 needs. Whoever breaks its receive maximum
-//! is disconnected, as the standard demands.
+//! It has the parts of MQTT that a publisher with QoS 1 needs. A client that exceeds its receive
+//! maximum is disconnected, as the standard demands.
 
 #![allow(clippy::expect_used, reason = "a test ends where its broker cannot be started")]
 
@@ -39,7 +39,7 @@ pub struct RogueBroker {
 #[derive(Debug)]
 struct Shared {
     behaviour: watch::Sender<Behaviour>,
-    /// How often all connections were closed.
+    /// How often the test closed all connections.
     closings: watch::Sender<u64>,
     pace: Mutex<Pace>,
     record: Mutex<Record>,
@@ -68,7 +68,7 @@ impl RogueBroker {
         self.url.clone()
     }
 
-    /// Changes how it behaves from now on.
+    /// Changes its behaviour from now on.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         self.shared.behaviour.send_modify(change);
     }
@@ -95,7 +95,7 @@ impl RogueBroker {
         self.shared.record().received
     }
 
-    /// How many of them it has acknowledged, with whatever reason code.
+    /// How many of them it has acknowledged, with any reason code.
     pub fn acknowledged(&self) -> u64 {
         self.shared.record().acknowledged
     }
@@ -110,7 +110,7 @@ impl RogueBroker {
         self.shared.record().sessions
     }
 
-    /// How many sessions there have been, those of now included.
+    /// How many sessions there have been, the open ones included.
     pub fn sessions_so_far(&self) -> u64 {
         self.shared.record().sessions_so_far
     }
@@ -132,7 +132,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // An error is that of one client, or one that passes.
+                // An error is one client's, or passes.
                 if let Ok((stream, _)) = accepted
                     && !shared.behaviour.borrow().refuses_connections
                 {

@@ -1,14 +1,13 @@
-//! At most so many acknowledgements a second, over all connections.
+//! A limit of acknowledgements a second, over all connections.
 //!
 //! A connection reserves the time of its next acknowledgement and then waits for it, so that
-//! connections take turns: none of them is silent while the others get everything.
+//! connections take turns, and none of them starves.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How far acknowledgements that are late may catch up with an even rate: timers are only so
-/// exact.
+/// By how much late acknowledgements may catch up with the even rate, because timers are inexact.
 const CATCH_UP: Duration = Duration::from_millis(10);
 
 /// When the next acknowledgement may be sent.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Counts since the broker was started.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// By message id and topic.
+    /// How often each topic was sent each message, by message id and topic.
     copies: BTreeMap<String, BTreeMap<String, u32>>,
     pub(super) received: u64,
     pub(super) acknowledged: u64,

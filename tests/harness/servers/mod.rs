@@ -1,8 +1,8 @@
 //! Real servers on free ports of loopback, with their own data folders.
 //!
-//! They are set as the production files set them, as far as tests can tell the difference. A
-//! [`Server`] can be killed, frozen and restarted on the same port and data, and ends with the
-//! test. What differs from one server to another is its [`Kind`]: one file each.
+//! Their settings are those of production wherever a test could tell the difference. A [`Server`]
+//! can be killed, frozen and restarted on the same port and data, and ends with the test. Each kind
+//! of server is a [`Kind`], with a file of its own.
 
 mod mosquitto;
 mod rabbitmq;
@@ -25,22 +25,22 @@ pub use self::{
     mosquitto::Mosquitto,
     rabbitmq::RabbitMq,
     rabbitmq_cluster::RabbitMqCluster,
-    redis::{Past, Redis, Refusal},
+    redis::{FilesSnapshot, Redis, Refusal},
     redis_cluster::RedisCluster,
 };
 use crate::process::{Output, Process, installed, log_tail};
 
-/// A server has this long to answer after its start. Generous: RabbitMQ takes 5 s on an idle
-/// machine with two cores, and test machines are not idle.
+/// How long a server may take to answer after its start. RabbitMQ takes 5 s on an idle machine with
+/// two cores, and test machines are not idle.
 const START_DEADLINE: Duration = Duration::from_secs(90);
-/// One attempt to have an answer from a starting server.
+/// How long one attempt to get an answer from a starting server may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What one server is made of.
+/// What differs from one kind of server to another.
 pub trait Kind {
-    /// How messages name it.
+    /// Its name in error messages.
     const NAME: &'static str;
 
     /// The command that runs it in the foreground with its data in `folder`; called for every
@@ -50,10 +50,10 @@ pub trait Kind {
     /// When the server is not installed, or its settings cannot be written.
     fn command(&self, folder: &Path) -> Result<Command, ServerError>;
 
-    /// Asks it something in its own protocol: `Err` says what came instead of an answer.
+    /// Makes a request in its own protocol; `Err` says what came instead of an answer.
     fn answers(&self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Where it answers.
+    /// The URL at which it answers.
     fn url(&self) -> String;
 }
 
@@ -65,16 +65,16 @@ pub struct Server<K: Kind> {
     folder: TempDir,
 }
 
-/// Why there is no server.
+/// Why a server could not be started.
 #[derive(thiserror::Error)]
 pub enum ServerError {
-    /// Not on this machine.
+    /// It is not installed on this machine.
     #[error("{0} is not installed: ./tests/run installs it or says how")]
     NotInstalled(&'static str),
     /// The system refused a process, a port or a folder.
     #[error("the system refuses to run {name}: {source}")]
     System {
-        /// Which server.
+        /// The server.
         name: &'static str,
         /// The refusal.
         source: io::Error,
@@ -82,9 +82,9 @@ pub enum ServerError {
     /// It ended instead of answering.
     #[error("{name} ended ({status}) instead of answering; its log ends with:\n{log}")]
     Ended {
-        /// Which server.
+        /// The server.
         name: &'static str,
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         log: String,
@@ -92,7 +92,7 @@ pub enum ServerError {
     /// It runs but never answered.
     #[error("{name} does not answer after {START_DEADLINE:?}: {last}; its log ends with:\n{log}")]
     Silent {
-        /// Which server.
+        /// The server.
         name: &'static str,
         /// What came instead of an answer.
         last: String,
@@ -101,7 +101,7 @@ pub enum ServerError {
     },
 }
 
-/// As text, since that is what an `unwrap` in a test prints.
+/// The same text as `Display`, because `unwrap` in a test prints this one.
 impl std::fmt::Debug for ServerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -119,7 +119,7 @@ impl<K: Kind> Server<K> {
         Ok(server)
     }
 
-    /// Where it answers.
+    /// The URL at which it answers.
     pub fn url(&self) -> String {
         self.kind.url()
     }
@@ -134,12 +134,12 @@ impl<K: Kind> Server<K> {
         self.folder.path()
     }
 
-    /// Kills it (SIGKILL); its data stay for [`restart`](Self::restart).
+    /// Kills it (SIGKILL). Its data stay for [`restart`](Self::restart).
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again, after killing it if it runs, on the same port and data.
+    /// Kills it if it runs, and starts it again on the same port and data.
     ///
     /// # Errors
     /// When it does not come back.
@@ -196,7 +196,7 @@ fn log_file(folder: &Path) -> PathBuf {
     folder.join("server.log")
 }
 
-/// The program, or that it is not installed.
+/// The command of an installed program.
 fn program(name: &'static str) -> Result<Command, ServerError> {
     installed(name).map(Command::new).ok_or(ServerError::NotInstalled(name))
 }

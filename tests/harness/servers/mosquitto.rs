@@ -1,4 +1,4 @@
-//! Mosquitto, the MQTT broker that stands for any MQTT 5 broker.
+//! Mosquitto, which the tests use as the MQTT 5 broker.
 
 use std::{path::Path, process::Command};
 
@@ -10,18 +10,17 @@ use tokio::{
 use super::{Kind, Server, ServerError, program, system};
 use crate::ports::{Port, free_port};
 
-/// A Mosquitto broker.
-///
-/// It keeps sessions in memory: they do not outlive a restart.
+/// A Mosquitto broker. It keeps sessions in memory only: a restart loses them.
 pub type Mosquitto = Server<MosquittoKind>;
 
-/// What a Mosquitto broker is made of.
+/// The kind of server that Mosquitto is.
 #[derive(Debug)]
 pub struct MosquittoKind {
     port: Port,
 }
 
-/// Messages kept for a client that is away or slow; more than any test sends to one.
+/// How many messages are kept for a client that is disconnected or slow: more than any test sends
+/// to one.
 const QUEUED_MESSAGES: u32 = 100_000;
 
 /// CONNECT, MQTT 5, clean start, keep-alive 60 s, no properties, empty client id.
@@ -70,7 +69,7 @@ impl Kind for MosquittoKind {
             connection.read_exact(&mut head).await.map(|_| head)
         };
         match answer.await {
-            // Type, length, session flag, reason: 0 is success.
+            // The bytes: type, length, session flag, reason code. Reason code 0 is success.
             Ok([CONNACK, _, _, 0]) => Ok(()),
             Ok(other) => Err(format!("{other:02x?} in place of CONNACK")),
             Err(error) => Err(error.to_string()),

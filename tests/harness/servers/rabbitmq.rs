@@ -1,8 +1,7 @@
 //! RabbitMQ with a node name, Erlang port mapper, cookie and folders of its own.
 //!
-//! Erlang nodes find each other through a daemon, epmd, which the first node would start and
-//! leave behind for good. So each server or cluster brings its own, in the foreground and on its
-//! own port.
+//! Erlang nodes find each other through a daemon, epmd, which the first node would start and never
+//! end. So each server or cluster starts its own, in the foreground and on its own port.
 
 use std::{
     ffi::OsString,
@@ -30,28 +29,29 @@ use crate::{
 /// A RabbitMQ server.
 pub type RabbitMq = Server<RabbitMqKind>;
 
-/// What a RabbitMQ server is made of.
+/// The kind of server that RabbitMQ is.
 #[derive(Debug)]
 pub struct RabbitMqKind {
     port: Port,
-    /// Where Erlang nodes talk to each other; bound by every node, also by a lone one.
+    /// For the connections between Erlang nodes. A node that is alone binds it too.
     distribution: Port,
     mapper: Arc<Mapper>,
-    /// The nodes of its cluster, itself among them; empty if it is alone.
+    /// The nodes of its cluster, including itself; empty if it is alone.
     peers: Vec<String>,
     log: Log,
 }
 
-/// How large a log of quorum queues becomes before what is still queued is written a second time.
+/// How large the write-ahead log of quorum queues may become before RabbitMQ writes what is still
+/// queued a second time.
 #[derive(Debug)]
 enum Log {
-    /// 64 MB: many servers at once fit on a small disk.
+    /// 64 MB, so that many servers at once fit on a small disk.
     Small,
-    /// As RabbitMQ has it by itself: 512 MB.
+    /// RabbitMQ's default: 512 MB.
     Ordinary,
 }
 
-/// What nodes that are to find each other share: a port mapper and a cookie.
+/// What the nodes of a cluster share to find each other: a port mapper and a cookie.
 #[derive(Debug)]
 pub(super) struct Mapper {
     port: Port,
@@ -71,15 +71,16 @@ impl Mapper {
     }
 }
 
-/// Where Debian has the script itself; the one in `PATH` there insists on the server's own user.
+/// Where Debian has the start script itself. The one in Debian's `PATH` refuses every user but the
+/// server's own.
 const DEBIAN: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
 /// Where Debian has the tool itself, for the same reason.
 const DEBIAN_TOOL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 
-/// The name of a queue is on disk after this; Erlang writes it within a second or so.
+/// How long the name of a queue may take to reach the disk. Erlang writes it within about a second.
 const NAMED_DEADLINE: Duration = Duration::from_secs(30);
-/// The tool starts an Erlang node of its own, which takes seconds.
+/// How long the tool may take. It starts an Erlang node of its own, which takes seconds.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Server<RabbitMqKind> {
@@ -92,7 +93,7 @@ impl Server<RabbitMqKind> {
         Self::start_kind(kind).await
     }
 
-    /// Starts one whose settings cost it nothing, to be measured with.
+    /// Starts one for benchmarks, with the default size of the log.
     ///
     /// # Errors
     /// When it does not answer.
@@ -101,7 +102,8 @@ impl Server<RabbitMqKind> {
         Self::start_kind(kind).await
     }
 
-    /// Starts nodes that form a cluster. All must start at once, for each waits for the others.
+    /// Starts nodes that form a cluster. They start at the same time, because each waits for the
+    /// others.
     pub(super) async fn start_cluster(size: usize) -> Result<Vec<Self>, ServerError> {
         let mapper = Mapper::start()?;
         let kinds: Result<Vec<_>, _> = (0..size).map(|_| RabbitMqKind::new(&mapper)).collect();
@@ -118,17 +120,17 @@ impl Server<RabbitMqKind> {
         self.kind.port.address()
     }
 
-    /// Its name among Erlang nodes, as lists of queues and connections show it.
+    /// Its Erlang node name, as lists of queues and connections show it.
     pub fn node(&self) -> String {
         self.kind.node()
     }
 
     /// Waits until a quorum queue, declared a moment ago, would survive a kill.
     ///
-    /// RabbitMQ before 3.13 answers to the declaration up to a second before the name of the new
-    /// queue is on disk (rabbitmq/ra pull request 443). If it is killed within that time, the
-    /// queue has no leader for ever. That is a fault of the broker that no client can mend, so
-    /// tests that kill it step around.
+    /// RabbitMQ before 3.13 confirms the declaration up to a second before the name of the new
+    /// queue is on disk (rabbitmq/ra pull request 443). If it is killed within that time, the queue
+    /// never has a leader again. No client can mend that fault of the broker, so tests that kill it
+    /// wait for this first.
     ///
     /// # Panics
     /// If it does not happen.
@@ -136,7 +138,7 @@ impl Server<RabbitMqKind> {
         let node = self.kind.node();
         let file = self.folder().join("data").join(&node).join("quorum").join(&node);
         let file = file.join("names.dets");
-        // As an Erlang atom: its length, then the virtual host and the name.
+        // The file has it as an Erlang atom: a byte of length, then virtual host and name.
         let name = format!("%2F_{queue}");
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         let atom = [&[length], name.as_bytes()].concat();
@@ -148,10 +150,10 @@ impl Server<RabbitMqKind> {
         .await;
     }
 
-    /// Runs `rabbitmqctl` on this server and gives what it says.
+    /// Runs `rabbitmqctl` on this server and gives its standard output.
     ///
     /// # Errors
-    /// What it says if it fails.
+    /// Its standard error, if it fails.
     pub async fn control(&self, arguments: &[&str]) -> Result<String, String> {
         let tool = PathBuf::from(DEBIAN_TOOL);
         let tool = if tool.is_file() { tool } else { PathBuf::from("rabbitmqctl") };
@@ -168,7 +170,7 @@ impl Server<RabbitMqKind> {
 }
 
 impl RabbitMqKind {
-    /// What server and tool must agree on.
+    /// The environment that the server and `rabbitmqctl` need in common.
     fn environment(&self, folder: &Path) -> [(&'static str, OsString); 5] {
         [
             ("HOME", folder.into()),
@@ -215,7 +217,7 @@ impl RabbitMqKind {
         let cookie = folder.join(".erlang.cookie");
         if !cookie.exists() {
             std::fs::write(&cookie, &self.mapper.cookie)?;
-            // Erlang refuses one that others may read.
+            // Erlang refuses a cookie that other users may read.
             std::fs::set_permissions(&cookie, Permissions::from_mode(0o400))?;
         }
         Ok(())
@@ -231,8 +233,8 @@ impl Kind for RabbitMqKind {
         let mut command =
             if script.is_file() { Command::new(script) } else { program("rabbitmq-server")? };
         command
-            // Makes the start script hand its process over to Erlang, instead of staying
-            // between us and it.
+            // Makes the start script replace itself by Erlang, so that the process id is
+            // Erlang's.
             .env("RUNNING_UNDER_SYSTEMD", "true")
             .envs(self.environment(folder))
             .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")

@@ -7,9 +7,9 @@ use crate::eventually;
 
 /// Nodes of a cluster: the fewest of which one may be lost.
 const NODES: usize = 3;
-/// Nodes have this long to find each other.
+/// How long the nodes may take to find each other.
 const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
-/// Asks a node how many nodes it sees running, in Erlang.
+/// An Erlang expression: how many nodes a node sees running.
 const RUNNING: &str = "length(rabbit_nodes:all_running()).";
 
 /// A RabbitMQ cluster that runs until it is dropped.
@@ -53,7 +53,7 @@ impl RabbitMqCluster {
         }
     }
 
-    /// Waits until a node sees all nodes running.
+    /// Waits until the first node sees all nodes running.
     ///
     /// # Panics
     /// If it does not happen.

@@ -17,22 +17,22 @@ use crate::ports::{Port, free_port};
 /// A Redis server.
 pub type Redis = Server<RedisKind>;
 
-/// What a Redis server is made of.
+/// The kind of server that Redis is.
 #[derive(Debug)]
 pub struct RedisKind {
     port: Port,
-    /// Where nodes talk to each other, if this is one of a cluster.
+    /// The cluster bus port, if this is a node of a cluster.
     bus: Option<Port>,
-    /// When what was written reaches the disk, in words of Redis.
+    /// `appendfsync`: when writes reach the disk.
     sync: &'static str,
 }
 
-/// Why a server that answers takes no writes.
+/// Why a server that answers refuses writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It became the replica of a master that is never there (`READONLY`).
+    /// It became the replica of a master that never answers (`READONLY`).
     Replica,
-    /// It has fewer replicas than it wants (`NOREPLICAS`).
+    /// It has fewer replicas than `min-replicas-to-write` (`NOREPLICAS`).
     TooFewReplicas,
     /// It has no memory left (`OOM`).
     OutOfMemory,
@@ -57,24 +57,24 @@ impl Refusal {
     }
 }
 
-/// What a server had on disk at some instant: its files with their lengths then. Each of them
-/// only grows or goes away, so nothing has to be copied.
+/// What a server had on disk at some instant: its files with their lengths then. A file only grows
+/// or is removed, so hard links suffice and nothing has to be copied.
 #[derive(Debug)]
-pub struct Past {
-    /// Second names of the files, which keep them even if the server removes them.
-    kept: TempDir,
+pub struct FilesSnapshot {
+    /// Hard links to the files, which keep them even if the server removes them.
+    links: TempDir,
     files: Vec<(OsString, u64)>,
 }
 
-/// The folder of the append-only file, in the server's.
+/// The folder of the append-only file, inside the server's folder.
 const FILES: &str = "appendonlydir";
-/// It is replaced as a whole, never appended to.
+/// Lists the files that belong together. It is replaced as a whole, never appended to.
 const MANIFEST: &str = "appendonly.aof.manifest";
 
-/// As in production.
+/// Once a second, as in production.
 const EVERY_SECOND: &str = "everysec";
-/// Before it is answered. With [`EVERY_SECOND`] a kill loses answered writes too, if the disk
-/// happens to be slow: Redis then holds them back for up to two seconds.
+/// Before each write is answered. With [`EVERY_SECOND`] a kill may lose answered writes too: if the
+/// disk is slow, Redis holds them back for up to two seconds.
 const ALWAYS: &str = "always";
 
 impl Server<RedisKind> {
@@ -87,7 +87,7 @@ impl Server<RedisKind> {
         Self::start_kind(RedisKind { port, bus: None, sync: EVERY_SECOND }).await
     }
 
-    /// From now on, also after a restart, it has on disk whatever it answered.
+    /// From now on, also after a restart, every write is on disk before it is answered.
     ///
     /// # Errors
     /// When it does not answer.
@@ -99,7 +99,7 @@ impl Server<RedisKind> {
         set.arg("SET").arg("appendfsync").arg(ALWAYS).query_async(&mut connection).await
     }
 
-    /// From now on it refuses writes, or takes them again.
+    /// Makes it refuse writes from now on (`refuse`), or accept them again.
     ///
     /// # Errors
     /// When it does not answer.
@@ -111,55 +111,55 @@ impl Server<RedisKind> {
         redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await
     }
 
-    /// Notes what it has on disk now.
+    /// Takes a snapshot of what it has on disk now.
     ///
     /// # Errors
     /// When its files cannot be read.
-    pub fn note_files(&self) -> io::Result<Past> {
+    pub fn snapshot_files(&self) -> io::Result<FilesSnapshot> {
         loop {
             let manifest = self.manifest()?;
             match self.link_files() {
-                // It began to write them anew meanwhile.
+                // It began to rewrite its files meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Ok(past) if self.manifest()? == manifest => return Ok(past),
+                Ok(snapshot) if self.manifest()? == manifest => return Ok(snapshot),
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Says which files belong together.
     fn manifest(&self) -> io::Result<Vec<u8>> {
         fs::read(self.folder().join(FILES).join(MANIFEST))
     }
 
-    fn link_files(&self) -> io::Result<Past> {
-        let mut past = Past { kept: TempDir::new_in(self.folder())?, files: Vec::new() };
+    fn link_files(&self) -> io::Result<FilesSnapshot> {
+        let mut snapshot =
+            FilesSnapshot { links: TempDir::new_in(self.folder())?, files: Vec::new() };
         for file in fs::read_dir(self.folder().join(FILES))? {
             let file = file?;
-            let kept = past.kept.path().join(file.file_name());
+            let link = snapshot.links.path().join(file.file_name());
             if file.file_name() == MANIFEST {
-                fs::copy(file.path(), kept)?;
+                fs::copy(file.path(), link)?;
             } else {
-                fs::hard_link(file.path(), kept)?;
+                fs::hard_link(file.path(), link)?;
             }
-            past.files.push((file.file_name(), file.metadata()?.len()));
+            snapshot.files.push((file.file_name(), file.metadata()?.len()));
         }
-        Ok(past)
+        Ok(snapshot)
     }
 
-    /// Kills it and gives it back the files it had then: it forgets what it was told since.
+    /// Kills it and restores the files of a snapshot: it loses all writes since then.
     ///
     /// # Errors
     /// When the files cannot be put in place.
-    pub fn kill_and_forget_since(&mut self, past: &Past) -> io::Result<()> {
+    pub fn kill_and_restore(&mut self, snapshot: &FilesSnapshot) -> io::Result<()> {
         self.kill();
         let to = self.folder().join(FILES);
         fs::remove_dir_all(&to)?;
         fs::create_dir(&to)?;
-        for (name, length) in &past.files {
+        for (name, length) in &snapshot.files {
             let file = to.join(name);
-            fs::rename(past.kept.path().join(name), &file)?;
+            fs::rename(snapshot.links.path().join(name), &file)?;
             File::options().write(true).open(&file)?.set_len(*length)?;
         }
         Ok(())
@@ -195,8 +195,8 @@ impl Kind for RedisKind {
         set("port", &self.port.number().to_string());
         set("dir", &folder.to_string_lossy());
         set("save", "");
-        // As in production: the index outlives the process, is never evicted, and its small
-        // hashes stay in the compact encoding.
+        // As in production: the index is kept on disk, is never evicted, and its small hashes stay
+        // in the compact encoding.
         set("appendonly", "yes");
         set("appendfsync", self.sync);
         set("maxmemory-policy", "noeviction");

@@ -1,5 +1,5 @@
-//! A Redis Cluster of three masters that share the 16384 slots evenly, with a replica each if
-//! wanted.
+//! A Redis Cluster of three masters that share the 16384 hash slots evenly, each with a replica if
+//! a test needs that.
 
 use std::{
     process::Stdio,
@@ -18,17 +18,17 @@ use super::{Redis, ServerError};
 const MASTERS: u16 = 3;
 /// Hash slots of every Redis Cluster.
 const SLOTS: u16 = 16_384;
-/// Nodes have this long to agree on the cluster.
+/// How long the nodes may take to agree on the cluster.
 const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
-/// Time between two questions whether they agree.
+/// Time between two checks whether they agree.
 const AGREEMENT_PAUSE: Duration = Duration::from_millis(100);
-/// How messages name it.
+/// Its name in error messages.
 const NAME: &str = "Redis Cluster";
 
 /// A Redis Cluster that runs until it is dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// The masters of the beginning, then the replica of each if there are any.
+    /// The first masters, then the replica of each if there are any.
     nodes: Vec<Redis>,
 }
 
@@ -73,10 +73,10 @@ impl RedisCluster {
         &mut self.nodes
     }
 
-    /// Moves so many hash slots, with what is in them, from the first master to the second.
+    /// Moves so many hash slots, with their keys, from the first master to the second.
     ///
     /// # Errors
-    /// When `redis-cli` cannot do it in time, or the nodes do not agree about it.
+    /// When `redis-cli` fails or takes too long, or the nodes do not agree in time.
     pub async fn move_slots(&self, count: u16) -> Result<(), ServerError> {
         let [from, to, ..] = self.nodes.as_slice() else { return Ok(()) };
         let id = async |node: &Redis| -> RedisResult<String> {
@@ -110,7 +110,7 @@ impl RedisCluster {
         self.agree(async || self.incomplete().await).await
     }
 
-    /// Asks until no node differs; otherwise what the last one said is the failure.
+    /// Asks until no node differs; if one differs for too long, its answer is the failure.
     async fn agree(
         &self,
         differing: impl AsyncFn() -> RedisResult<Option<String>>,
@@ -139,7 +139,7 @@ impl RedisCluster {
                 .arg(slots.end - 1)
                 .query_async::<()>(&mut connection)
                 .await?;
-            // Without distinct epochs the nodes first have to settle who is who.
+            // Without distinct epochs the nodes would first have to resolve a collision of them.
             redis::cmd("CLUSTER")
                 .arg("SET-CONFIG-EPOCH")
                 .arg(index + 1)
@@ -179,7 +179,8 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// What a node says that does not know of every replica yet, or follows no master yet.
+    /// The answer of a node that does not know every replica yet, or of a replica that has no link
+    /// to its master yet.
     async fn not_replicated(&self) -> RedisResult<Option<String>> {
         let replicas = self.nodes.len() / 2;
         for node in &self.nodes {
@@ -201,7 +202,7 @@ impl RedisCluster {
         Ok(None)
     }
 
-    /// What the first node that is not content says.
+    /// The answer of the first node that misses slots or nodes.
     async fn incomplete(&self) -> RedisResult<Option<String>> {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
         for node in &self.nodes {
@@ -221,7 +222,7 @@ impl RedisCluster {
     }
 }
 
-/// The slots of one master.
+/// The hash slots of one master.
 fn share(index: u16) -> std::ops::Range<u16> {
     let at = |n: u16| u32::from(SLOTS) * u32::from(n) / u32::from(MASTERS);
     let slot = |n| u16::try_from(at(n)).unwrap_or(SLOTS);

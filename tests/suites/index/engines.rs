@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// An index for one test.
 pub(crate) struct Engine {
     pub(crate) index: Arc<dyn Index>,
-    /// Where an embedded engine has its file, until the test ends.
+    /// The folder of an embedded engine's file, which is removed when the test ends.
     _folder: Option<TempDir>,
 }
 

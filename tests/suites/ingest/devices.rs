@@ -3,7 +3,7 @@
 use push_model::{
     ids::MessageId,
     ledger::{
-        Advance, Checkpoint, Counts, FailReason, Opened, Outcomes, PartitionState, Plan, Retried,
+        Advance, Checkpoint, Counts, FailReason, NewEntry, Outcomes, PartitionState, Plan, Retried,
         RetryReason,
     },
     slots::SlotRange,
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
-    client::{Answer, Request, VALID},
-    service::{APP, Service},
+    support::client::{Answer, Request, VALID},
+    support::service::{APP, Service},
 };
 
 async fn call(service: &Service, method: &str, path: &str, body: &str) -> Answer {
@@ -88,28 +88,28 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
     call(&service, "GET", "/v1/message/app/17", "").await.expect(400, 400, "the message id must");
 
     let now = UnixMillis::now();
-    let opened = Opened {
+    let opened = NewEntry {
         message_id: id,
         app_id: APP.parse().unwrap(),
         accepted_at: now,
         expires_at: now.plus_seconds(60),
-        copy: 0,
+        dedup_nonce: 0,
         keep_until: now.plus_seconds(3600),
         plan: None,
         claim: None,
         replaces: None,
     };
-    service.index.open(&opened).await.unwrap();
-    let slices = vec![SlotRange { shard: 0, from: 0, to: 100 }];
-    service.index.plan(&id, &Plan { partitions: vec![slices] }).await.unwrap();
+    service.index.begin(&opened).await.unwrap();
+    let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];
+    service.index.plan(&id, &Plan { partitions: vec![ranges] }).await.unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
     outcomes.fail(FailReason::Gone);
     let from = PartitionState::default();
     let step = Advance {
-        copy: 0,
+        dedup_nonce: 0,
         partition: 0,
         from,
-        to: PartitionState { checkpoint: Checkpoint::At { slice: 0, offset: 50 }, ..from },
+        to: PartitionState { checkpoint: Checkpoint::At { range: 0, offset: 50 }, ..from },
         leftovers: None,
         counts: Counts { targeted: 7, outcomes, retried: Retried::from([(RetryReason::Busy, 2)]) },
         keep_until: None,

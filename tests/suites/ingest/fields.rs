@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Connection, Request},
-    service::Service,
+    support::client::{Connection, Request},
+    support::service::Service,
 };
 
 /// A valid push with one part changed.

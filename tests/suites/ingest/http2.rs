@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::{
     batch::Answers,
-    client::{Answer, VALID},
-    service::{DEADLINE, Service},
+    support::client::{Answer, VALID},
+    support::service::{DEADLINE, Service},
 };
 
 type Http2 = SendRequest<Full<Bytes>>;

@@ -1,8 +1,8 @@
 //! The bounds on what one client, and all clients together, may make the service hold.
 
 use crate::{
-    client::{Answer, Connection, Request, VALID},
-    service::Service,
+    support::client::{Answer, Connection, Request, VALID},
+    support::service::Service,
 };
 
 /// A valid push of exactly this many bytes.
@@ -88,7 +88,7 @@ async fn a_connection_too_many_is_answered_503_and_a_place_is_free_again_later()
     answer.expect(503, 503, "try again: the service has no room for more connections");
     assert!(answer.header("retry-after").is_some());
     drop(a);
-    push_tests::eventually("a place is free", crate::service::DEADLINE, async || {
+    push_tests::eventually("a place is free", crate::support::service::DEADLINE, async || {
         let answer = push.send(&service).await;
         if answer.http == 200 { Ok(()) } else { Err(answer.text) }
     })
@@ -108,7 +108,7 @@ async fn bodies_share_a_bounded_memory() {
     let mut slow = Connection::open(service.address).await;
     slow.send(Request::push(&service, push_of(60_000)).head()).await;
     // Once the slow one holds its share, there is none for another.
-    push_tests::eventually("the memory is full", crate::service::DEADLINE, async || {
+    push_tests::eventually("the memory is full", crate::support::service::DEADLINE, async || {
         let answer = Request::push(&service, push_of(10_000)).send(&service).await;
         if answer.status() == 503 { Ok(()) } else { Err(answer.text) }
     })

@@ -9,8 +9,8 @@ use push_tests::{
 };
 
 use crate::{
-    client::{Request, VALID},
-    service::{DEADLINE, Service},
+    support::client::{Request, VALID},
+    support::service::{DEADLINE, Service},
 };
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     batch::{Answers, batch_of},
-    client::{Answer, Connection, NOT_PLAIN, Request, VALID},
-    service::Service,
+    support::client::{Answer, Connection, LEFT_TO_HYPER, Request, VALID},
+    support::service::Service,
 };
 
 /// How many inputs are tried in one test.
@@ -30,7 +30,7 @@ fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) 
     });
 }
 
-/// Sends a body; [`crate::client::Answer`] checks the shape of the answer.
+/// Sends a body; [`crate::support::client::Answer`] checks the shape of the answer.
 async fn push(service: &Service, body: Vec<u8>) -> TestCaseResult {
     let answer = Request::push(service, &body).send(service).await;
     prop_assert!((200..500).contains(&answer.http), "{} to {body:?}", answer.text);
@@ -253,7 +253,7 @@ fn comparable(answer: &Answer) -> (u16, Vec<String>, Value) {
 }
 
 #[test]
-fn requests_are_answered_alike_whether_plain_or_after_one_that_is_not() {
+fn requests_are_answered_alike_on_the_fast_path_and_by_hyper() {
     const DEVICE: &str = "/v1/device/app/one";
 
     let method = prop::sample::select(&["POST", "POST", "POST", "GET", "PUT", "DELETE"][..]);
@@ -318,12 +318,12 @@ fn requests_are_answered_alike_whether_plain_or_after_one_that_is_not() {
         // Both begin without the device.
         let remove = Request::push(service, "").method("DELETE").path(DEVICE);
         remove.send(service).await;
-        let plain = answers(service, &bytes).await;
+        let by_fast_path = answers(service, &bytes).await;
         remove.send(service).await;
-        let general = answers(service, &[NOT_PLAIN, &bytes].concat()).await;
-        prop_assert_eq!(general[0].http, 404);
+        let by_hyper = answers(service, &[LEFT_TO_HYPER, &bytes].concat()).await;
+        prop_assert_eq!(by_hyper[0].http, 404);
         let compared = |answers: &[Answer]| answers.iter().map(comparable).collect::<Vec<_>>();
-        prop_assert_eq!(compared(&plain), compared(&general[1..]));
+        prop_assert_eq!(compared(&by_fast_path), compared(&by_hyper[1..]));
         Ok(())
     });
 }

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use crate::{
-    client::{Connection, Request, VALID},
-    service::{DEADLINE, Service},
+    support::client::{Connection, Request, VALID},
+    support::service::{DEADLINE, Service},
 };
 
 /// A write that takes so long waits for the other side to read.
@@ -34,7 +34,7 @@ async fn a_stopping_service_finishes_what_it_began_and_takes_nothing_new() {
 
     service.shutdown.cancel();
     assert!(idle.is_ended().await, "an idle connection is ended");
-    assert!(TcpStream::connect(service.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(service.address).await.is_err(), "the port is closed");
     begun.send(&VALID[10..]).await;
     let answer = begun.answer().await;
     assert_eq!(answer.http, 200);
@@ -48,7 +48,7 @@ async fn a_stopping_service_finishes_what_it_began_and_takes_nothing_new() {
 async fn a_client_that_reads_late_gets_its_answers_and_holds_a_stopping_service_up_no_longer() {
     let service = Service::start(&["--idle-timeout=1h"]).await;
     let (reader, mut writer) = TcpStream::connect(service.address).await.unwrap().into_split();
-    // Until the answers that nobody reads fill what is between, and the service can only wait.
+    // Until the unread answers fill the buffers of both sockets, and the service can only wait.
     let many = b"GET / HTTP/1.1\r\n\r\n".repeat(10_000);
     let mut sent = 0;
     while let Ok(written) = timeout(STALLED, writer.write(&many[sent % many.len()..])).await {

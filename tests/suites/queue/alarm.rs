@@ -13,9 +13,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::tools::{DEADLINE, assert_quiet, chain, next_acked, payload};
+use crate::support::{DEADLINE, assert_quiet, chain, next_acked, payload};
 
-/// What is to happen at once has this long, on a busy machine.
+/// An event that happens at once must happen within this time, also on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
 
 const MEMORY: &str = "set_vm_memory_high_watermark";
@@ -25,8 +25,8 @@ async fn connect(server: &RabbitMq, settings: AmqpSettings) -> Arc<AmqpQueue> {
     Arc::new(AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap())
 }
 
-/// Publishes a message in a task of its own. It takes its place among those in flight at once, so
-/// that publishes take their places in the order of the calls.
+/// Publishes a message in a task of its own. The first poll is done before this returns, so that
+/// publishes acquire their permits in the order of the calls.
 fn publish(queue: &Arc<AmqpQueue>, message: &str) -> JoinHandle<Result<(), QueueError>> {
     let (queue, message) = (queue.clone(), payload(message));
     let mut publishing = Box::pin(async move { queue.publish(Lane::Jobs, message).await });
@@ -36,7 +36,7 @@ fn publish(queue: &Arc<AmqpQueue>, message: &str) -> JoinHandle<Result<(), Queue
     }
 }
 
-/// What became of a publish that is to be refused at once: the reason.
+/// The reason why a publish was refused, which must be at once.
 async fn refused(publish: JoinHandle<Result<(), QueueError>>) -> String {
     match timeout(SOON, publish).await.expect("an answer at once").unwrap() {
         Err(QueueError::Blocked(reason)) => reason.to_string(),
@@ -47,7 +47,7 @@ async fn refused(publish: JoinHandle<Result<(), QueueError>>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_later_is_refused() {
     let server = RabbitMq::start().await.unwrap();
-    // It would soon take an unconfirmed publish for overdue.
+    // With these an unconfirmed publish is overdue soon, if the server has not blocked it.
     let settings = AmqpSettings {
         heartbeat: Duration::from_secs(1),
         publish_timeout: Duration::from_millis(200),
@@ -56,14 +56,14 @@ async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_lat
     };
     let queue = connect(&server, settings).await;
     server.control(&[MEMORY, "0"]).await.unwrap();
-    // RabbitMQ says that it takes nothing when it is given something. That has the only place.
+    // RabbitMQ announces the alarm at the next publish, which has the only permit.
     let in_flight = publish(&queue, "in flight");
-    let waiting = [publish(&queue, "waits for a place"), publish(&queue, "the same")];
+    let waiting = [publish(&queue, "waits for a permit"), publish(&queue, "the same")];
     for publish in waiting {
         assert_eq!(refused(publish).await, "low on memory");
     }
     assert_eq!(refused(publish(&queue, "comes later")).await, "low on memory");
-    // The length of the fault: by far longer than a confirm may take.
+    // The length of the outage: far longer than a confirm may take.
     sleep(Duration::from_secs(3)).await;
     assert!(!in_flight.is_finished(), "it was given up: {:?}", in_flight.await);
     assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
@@ -97,7 +97,7 @@ async fn operators_hear_of_an_alarm_and_closing_does_not_wait_for_its_end() {
     };
     replay().await.unwrap();
     replay().await.unwrap();
-    // The next session does not know of the alarm, and hears of it as the first one did.
+    // The next session has no announcement until it publishes, as the first one had.
     server.control(&["close_all_connections", "maintenance"]).await.unwrap();
     eventually("the announcement ends with its session", DEADLINE, async || {
         queue.ping().await.map_err(|error| chain(&error))

@@ -1,4 +1,4 @@
-//! What can only go wrong with a server that others can change.
+//! A server that others can change, and connections that it refuses.
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
@@ -11,9 +11,9 @@ use push_queue::{Lane, Queue, QueueError};
 use push_tests::{amqp_url, eventually, free_port, namespace};
 use tokio::task::JoinSet;
 
-use crate::tools::{DEADLINE, chain, connect, next_acked, payload};
+use crate::support::{DEADLINE, chain, connect, next_acked, payload};
 
-/// What an operator could do to the server.
+/// A connection for changes that an operator could make on the server.
 struct Operator {
     channel: Channel,
     _connection: Connection,
@@ -58,9 +58,9 @@ async fn a_delayed_message_that_reaches_no_queue_is_not_taken_for_published() {
     queue.close().await;
 }
 
-/// With many in flight the client library may hand a returned message over with somebody else's
-/// confirm. That needs timing nobody controls, so here is only the oracle over real traffic; the
-/// case itself is among the publisher's unit tests.
+/// With many publishes in flight the client library may attach a returned message to the confirm of
+/// another one. A test cannot force that timing, so this only checks real traffic; the case itself
+/// is among the publisher's unit tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_many_in_flight_only_what_was_routed_counts_as_published() {
     const ROUNDS: usize = 5;
@@ -133,7 +133,7 @@ async fn a_consumer_whose_queue_is_deleted_declares_it_again_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_letter_that_somebody_else_put_there_can_be_listed_and_dropped_but_not_replayed() {
+async fn a_letter_that_another_program_published_can_be_listed_and_dropped_but_not_replayed() {
     let namespace = namespace();
     let queue = connect(&amqp_url(), &namespace).await.unwrap();
     let operator = Operator::new().await;

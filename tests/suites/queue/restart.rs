@@ -1,4 +1,4 @@
-//! Outages, each with a server of its own.
+//! Outages: servers that are killed, frozen, or stop answering. Each test has a server of its own.
 
 use std::{
     collections::HashSet,
@@ -17,15 +17,15 @@ use push_queue::{
 use push_tests::{eventually, namespace, servers::RabbitMq};
 use tokio::time::{sleep, timeout};
 
-use crate::tools::{DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text};
+use crate::support::{DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text};
 
-/// A restarted server has this long until everything works again.
+/// Everything must work again within this time after a restart.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// The prefetch in these tests.
 const PREFETCH: u16 = 5;
 
-/// A server of the test's own, and the engine on it, with its queues on disk: before that a kill
-/// would lose them.
+/// Starts a server for one test and connects the engine. Waits until the queues are on disk,
+/// because a kill before that would lose them.
 async fn start() -> (RabbitMq, AmqpQueue) {
     let server = RabbitMq::start().await.unwrap();
     let namespace = namespace();
@@ -36,7 +36,7 @@ async fn start() -> (RabbitMq, AmqpQueue) {
     (server, queue)
 }
 
-/// Publishes one message after the other, and keeps the confirmed ones.
+/// Publishes one message after the other, and collects those that were confirmed.
 async fn publish_until(queue: &dyn Queue, stop: &AtomicBool, confirmed: &Mutex<HashSet<String>>) {
     let mut n = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -46,17 +46,22 @@ async fn publish_until(queue: &dyn Queue, stop: &AtomicBool, confirmed: &Mutex<H
             Ok(()) => {
                 confirmed.lock().unwrap().insert(message);
             }
-            // The pace of the failures, not a wait for anything.
+            // Only limits how often a publish fails.
             Err(_) => sleep(Duration::from_millis(5)).await,
         }
     }
 }
 
-/// Takes as many deliveries as the prefetch allows, and watches that there is not one more.
+/// Checks that exactly as many deliveries come as the prefetch allows.
 async fn assert_prefetch_holds(consumer: &mut Box<dyn Consumer>) {
-    let mut in_hand = Vec::new();
-    for _ in 0..PREFETCH {
-        in_hand.push(next(consumer).await);
+    assert_prefetch_holds_beside(consumer, 0).await;
+}
+
+/// As [`assert_prefetch_holds`], while the test has so many unsettled deliveries already.
+async fn assert_prefetch_holds_beside(consumer: &mut Box<dyn Consumer>, unsettled: u16) {
+    let mut more = Vec::new();
+    for _ in unsettled..PREFETCH {
+        more.push(next(consumer).await);
     }
     assert_quiet(consumer).await;
 }
@@ -108,25 +113,16 @@ async fn after_a_restart_everything_goes_on_prefetch_holds_and_nothing_confirmed
     queue.close().await;
 }
 
-/// As [`assert_prefetch_holds`], with some deliveries in hand already.
-async fn assert_prefetch_holds_beside(consumer: &mut Box<dyn Consumer>, in_hand: u16) {
-    let mut more = Vec::new();
-    for _ in in_hand..PREFETCH {
-        more.push(next(consumer).await);
-    }
-    assert_quiet(consumer).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_still_in_hand_after_a_restart_counts_towards_the_prefetch() {
+async fn deliveries_that_are_unsettled_after_a_restart_count_towards_the_prefetch() {
     let (mut server, queue) = start().await;
     for n in 0..2 * PREFETCH {
         queue.publish(Lane::Jobs, payload(n.to_string())).await.unwrap();
     }
     let mut consumer = queue.consume(Lane::Jobs, PREFETCH).await.unwrap();
-    let mut in_hand = Vec::new();
+    let mut unsettled = Vec::new();
     for _ in 0..PREFETCH {
-        in_hand.push(next(&mut consumer).await);
+        unsettled.push(next(&mut consumer).await);
     }
     server.restart().await.unwrap();
     eventually("publishing works again", RECOVERY, async || {
@@ -134,7 +130,7 @@ async fn what_is_still_in_hand_after_a_restart_counts_towards_the_prefetch() {
     })
     .await;
     assert_quiet(&mut consumer).await;
-    in_hand.truncate(2);
+    unsettled.truncate(2);
     assert_prefetch_holds_beside(&mut consumer, 2).await;
     queue.close().await;
 }
@@ -142,7 +138,7 @@ async fn what_is_still_in_hand_after_a_restart_counts_towards_the_prefetch() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_that_the_server_closes_is_replaced_and_its_messages_come_again() {
     let server = RabbitMq::start().await.unwrap();
-    // It closes a channel on which a delivery stays undecided too long: 30 minutes, as it comes.
+    // It closes a channel on which a delivery stays unsettled too long: by default 30 minutes.
     for setting in ["consumer_timeout", "channel_tick_interval"] {
         let set = format!("application:set_env(rabbit, {setting}, 500).");
         server.control(&["eval", &set]).await.unwrap();
@@ -162,8 +158,8 @@ async fn a_channel_that_the_server_closes_is_replaced_and_its_messages_come_agai
     queue.close().await;
 }
 
-/// The settings of a queue whose publishes are late after a moment.
-fn hasty(heartbeat: Duration) -> AmqpSettings {
+/// Settings with which a confirm is late after a moment.
+fn impatient(heartbeat: Duration) -> AmqpSettings {
     AmqpSettings {
         heartbeat,
         publish_timeout: Duration::from_millis(100),
@@ -176,12 +172,12 @@ fn hasty(heartbeat: Duration) -> AmqpSettings {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_confirm_is_awaited_and_the_message_is_there_once() {
     let server = RabbitMq::start().await.unwrap();
-    // The session is looked at once in a heartbeat.
-    let settings = hasty(Duration::from_secs(60));
+    // Overdue confirms are checked once in a heartbeat, so not within this test.
+    let settings = impatient(Duration::from_secs(60));
     let queue = AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap();
     server.freeze().unwrap();
     let mut late = pin!(queue.publish(Lane::Jobs, payload("late")));
-    // The length of the fault, many times as long as a confirm may take.
+    // The length of the outage: many times as long as a confirm may take.
     let early = timeout(Duration::from_secs(2), &mut late).await;
     assert!(early.is_err(), "it was given up: {early:?}");
     server.thaw().unwrap();
@@ -196,9 +192,9 @@ async fn a_late_confirm_is_awaited_and_the_message_is_there_once() {
 async fn a_session_that_confirms_nothing_is_ended_although_its_server_lives() {
     let server = RabbitMq::start().await.unwrap();
     let namespace = namespace();
-    let settings = hasty(Duration::from_secs(1));
+    let settings = impatient(Duration::from_secs(1));
     let queue = AmqpQueue::connect(&server.url(), &namespace, settings).await.unwrap();
-    // The lane's own process stands still, and the rest of the server does not.
+    // Only the lane's process stands still, not the rest of the server.
     let lane = |what: &str| format!("sys:{what}(whereis('%2F_{namespace}.jobs')).");
     server.control(&["eval", &lane("suspend")]).await.unwrap();
     let outcome = timeout(DEADLINE, queue.publish(Lane::Jobs, payload("a"))).await;
@@ -242,7 +238,7 @@ async fn a_server_that_stops_answering_fails_a_publish_with_its_session_and_is_u
     while seen != "c" {
         let delivery = timeout(RECOVERY, consumer.next()).await.unwrap().unwrap();
         seen = text(&delivery);
-        // An ack may fail once more if the connection is only now found broken.
+        // An ack may fail if the consumer notices only now that its connection is broken.
         let _ = delivery.ack().await;
     }
     queue.close().await;

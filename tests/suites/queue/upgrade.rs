@@ -10,9 +10,9 @@ use lapin::{
 use push_queue::{Lane, Queue, QueueError};
 use push_tests::{eventually, namespace, servers::RabbitMq};
 
-use crate::tools::{DEADLINE, chain, connect, next_acked, payload};
+use crate::support::{DEADLINE, chain, connect, next_acked, payload};
 
-/// Declares a lane as versions before this one did, in place of the one that is there.
+/// Replaces a lane by one with the properties that earlier versions declared.
 async fn declare_as_before(channel: &Channel, namespace: &str, lane: &str) {
     let queue = format!("{namespace}.{lane}");
     let delete = QueueDeleteOptions::default();
@@ -45,7 +45,7 @@ async fn declare_as_before(channel: &Channel, namespace: &str, lane: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_steps_that_the_error_names_it_starts_and_delayed_messages_come() {
     let server = RabbitMq::start().await.unwrap();
-    // Else RabbitMQ tries only every three minutes whether there is a lane again.
+    // By default RabbitMQ checks only every three minutes whether the lane exists again.
     let often = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
     server.control(&["eval", often]).await.unwrap();
     let namespace = namespace();
@@ -64,7 +64,7 @@ async fn after_the_steps_that_the_error_names_it_starts_and_delayed_messages_com
         assert!(text.contains(&format!("rabbitmqctl delete_queue {queue})")), "{text}");
         server.control(&["delete_queue", &queue]).await.unwrap();
     }
-    // It comes due while there is no lane.
+    // Its delay ends while there is no lane.
     let delay = Duration::from_secs(1);
     earlier.publish_later(Lane::Tasks, payload("delayed"), delay).await.unwrap();
     earlier.close().await;

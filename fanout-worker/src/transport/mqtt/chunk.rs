@@ -1,4 +1,4 @@
-//! The chunk of a batch that one connection takes, and how far it has come.
+//! A chunk: the part of a batch that one connection sends, and how far it has come.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -12,22 +12,22 @@ use crate::transport::Outcome;
 /// handed over to the broker.
 pub(super) type Answers = Vec<Option<Outcome>>;
 
-/// One message to some devices.
+/// A message to some of a batch's devices.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) topics: Vec<ByteString>,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
-    /// From here on no further device is handed over: the broker is too slow for this delivery.
+    /// No device is handed over after this instant: the broker is too slow for this delivery.
     pub(super) hand_over_until: Instant,
-    /// From here on no acknowledgement is waited for.
+    /// No acknowledgement is waited for after this instant.
     pub(super) answer_until: Instant,
-    /// Takes the answers. If it is dropped unanswered nothing is known of the chunk.
+    /// Takes the answers. If it is dropped without them, nothing is known of the chunk's devices.
     pub(super) reply: oneshot::Sender<Answers>,
 }
 
 impl Chunk {
-    /// Answers that no device was handed over.
+    /// Returns the chunk unsent: the answers say that no device was handed over.
     pub(super) fn give_back(self) {
         let answers = vec![None; self.topics.len()];
         // If nothing waits for the answers the delivery was abandoned.
@@ -35,7 +35,7 @@ impl Chunk {
     }
 }
 
-/// The topic that a device listens to.
+/// The topic that a device subscribes to.
 pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
     let (app, client) = (app.as_str(), target.client_id.as_str());
     let mut topic = String::with_capacity("push//".len() + app.len() + client.len());
@@ -48,16 +48,16 @@ pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
 
 /// A chunk that a session works on.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ChunkProgress {
     pub(super) chunk: Chunk,
     answers: Answers,
-    /// Devices before this one were encoded or answered.
+    /// The first device that was neither encoded nor answered.
     next: usize,
     /// Devices without an answer.
     missing: usize,
 }
 
-impl Progress {
+impl ChunkProgress {
     pub(super) fn new(chunk: Chunk) -> Self {
         let missing = chunk.topics.len();
         Self { answers: vec![None; missing], chunk, next: 0, missing }

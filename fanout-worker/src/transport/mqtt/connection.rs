@@ -1,12 +1,15 @@
-//! One connection that is always there or being re-established.
+//! One connection to the broker, re-established whenever it is lost.
 //!
-//! While it is down, chunks are given back at once rather than kept: another connection may be
-//! up, and only the delivery knows how long it can wait.
+//! While it is down, chunks are given back at once instead of kept: another connection may be up,
+//! and only the delivery knows how long it can wait.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
+use push_mqtt::{
+    MqttUrl,
+    handshake::{self, ConnectError, SessionParams, Stream},
+};
 use rmqtt_codec::v5::Connect;
-use push_mqtt::{MqttUrl, handshake::{self, ConnectError, Stream, Terms}};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -16,21 +19,21 @@ use tracing::{debug, info, warn};
 
 use super::{
     chunk::Chunk,
-    session::{self, Bounds, SessionEnd},
+    session::{self, SessionEnd, SessionLimits},
     settings::MqttSettings,
 };
 
-/// Chunks that wait for a session to take them.
+/// The most chunks that wait for a session to take them.
 pub(super) const QUEUE: usize = 64;
 
 /// Which connections are up: one bit each.
-pub(super) type Up = watch::Sender<u64>;
+pub(super) type UpConnections = watch::Sender<u64>;
 
 pub(super) struct Connection {
     pub(super) number: usize,
     pub(super) url: MqttUrl,
     pub(super) settings: Arc<MqttSettings>,
-    pub(super) up: Up,
+    pub(super) up: UpConnections,
     pub(super) stop: CancellationToken,
 }
 
@@ -48,7 +51,7 @@ impl Connection {
                     }
                     let cause: &dyn std::error::Error = &lost;
                     warn!(broker = %self.url, connection = self.number, cause, "connection to the broker lost");
-                    // A broker that throws every session out again must not be hammered.
+                    // A broker that ends every session soon is reconnected to with growing pauses.
                     if since.elapsed() > self.settings.reconnect_longest {
                         failures = 0;
                     }
@@ -76,8 +79,9 @@ impl Connection {
     async fn connect(
         &self,
         chunks: &mut mpsc::Receiver<Chunk>,
-    ) -> Option<Result<(Box<dyn Stream>, Terms), ConnectError>> {
-        // Workers of a fleet need ids of their own, or the broker would end one for the other.
+    ) -> Option<Result<(Box<dyn Stream>, SessionParams), ConnectError>> {
+        // Each connection has a client id of its own: the broker ends an older session of the same
+        // id.
         let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
         let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client_id);
         let connected = handshake::connect(&self.url, self.settings.connect_timeout, wanted);
@@ -87,15 +91,15 @@ impl Connection {
     async fn serve(
         &self,
         stream: Box<dyn Stream>,
-        terms: Terms,
+        terms: SessionParams,
         chunks: &mut mpsc::Receiver<Chunk>,
     ) -> SessionEnd {
         let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
         let window = wanted.min(terms.receive_max);
         info!(broker = %self.url, connection = self.number, window, "session with the broker");
-        let _up = UpMark::set(&self.up, self.number);
-        let bounds = Bounds { window, ack_timeout: self.settings.ack_timeout };
-        session::run(stream, terms, bounds, chunks, &self.stop).await
+        let _up = UpGuard::set(&self.up, self.number);
+        let limits = SessionLimits { window, ack_timeout: self.settings.ack_timeout };
+        session::run(stream, terms, limits, chunks, &self.stop).await
     }
 
     async fn pause(&self, failures: u32, chunks: &mut mpsc::Receiver<Chunk>) {
@@ -122,21 +126,21 @@ impl Connection {
     }
 }
 
-/// Shows that a connection is up until it is dropped.
-struct UpMark<'a> {
-    up: &'a Up,
+/// Marks a connection as up until it is dropped.
+struct UpGuard<'a> {
+    up: &'a UpConnections,
     bit: u64,
 }
 
-impl<'a> UpMark<'a> {
-    fn set(up: &'a Up, number: usize) -> Self {
+impl<'a> UpGuard<'a> {
+    fn set(up: &'a UpConnections, number: usize) -> Self {
         let bit = 1 << number;
         up.send_modify(|up| *up |= bit);
         Self { up, bit }
     }
 }
 
-impl Drop for UpMark<'_> {
+impl Drop for UpGuard<'_> {
     fn drop(&mut self) {
         self.up.send_modify(|up| *up &= !self.bit);
     }

@@ -1,9 +1,9 @@
-//! One message on its way to a batch of devices.
+//! The delivery of one message to a batch of devices.
 //!
-//! The batch is cut into chunks, one for each connection. From then on the chunks know nothing of
-//! each other: when a connection breaks, the devices of its chunk that were not handed over go
-//! over another connection at once, while the other chunks go on. A device that was handed over
-//! is not sent to again here, whatever became of it.
+//! The batch is cut into chunks, one for each connection. From then on the chunks are independent:
+//! when a connection breaks, the devices of its chunk that were not handed over go over another
+//! connection at once, while the other chunks go on. A device that was handed over is not sent to
+//! again by this delivery, whatever its outcome is.
 
 use push_model::{device::Target, ledger::RetryReason, time::UnixMillis};
 use tokio::{sync::oneshot, time::Instant};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::transport::{Outcome, Outgoing};
 
-pub(super) struct Delivery<'a> {
+pub(super) struct BatchDelivery<'a> {
     pool: &'a Pool,
     settings: &'a MqttSettings,
     message: &'a Outgoing,
@@ -25,8 +25,8 @@ pub(super) struct Delivery<'a> {
     answer_until: Instant,
 }
 
-impl<'a> Delivery<'a> {
-    /// A delivery that begins now, when the caller's wall clock says `now`.
+impl<'a> BatchDelivery<'a> {
+    /// A delivery that begins now; `now` is the caller's wall clock.
     pub(super) fn new(
         pool: &'a Pool,
         settings: &'a MqttSettings,
@@ -46,7 +46,7 @@ impl<'a> Delivery<'a> {
 
     /// Sends to the devices: one outcome each, in their order.
     pub(super) async fn run(&self, targets: &[Target]) -> Vec<Outcome> {
-        let connections = self.pool.choose(targets.len(), self.patient_until()).await;
+        let connections = self.pool.choose(targets.len(), self.offline_deadline()).await;
         if connections.is_empty() || targets.is_empty() {
             return vec![self.outcome_of_rest(); targets.len()];
         }
@@ -58,11 +58,11 @@ impl<'a> Delivery<'a> {
         futures::future::join_all(chunks).await.concat()
     }
 
-    /// Sends to some of the devices, first over this connection.
+    /// Sends to some of the devices, over this connection first, over others if it breaks.
     async fn carry(&self, targets: &[Target], mut connection: usize) -> Vec<Outcome> {
         let mut outcomes: Answers = vec![None; targets.len()];
         let mut open: Vec<usize> = (0..targets.len()).collect();
-        let mut patient_until = self.patient_until();
+        let mut offline_deadline = self.offline_deadline();
         loop {
             let answers = self.hand_over(targets, &open, connection).await;
             for (&device, answer) in open.iter().zip(answers) {
@@ -74,9 +74,9 @@ impl<'a> Delivery<'a> {
                 break;
             }
             if open.len() < before {
-                patient_until = self.patient_until();
+                offline_deadline = self.offline_deadline();
             }
-            match self.pool.choose(open.len(), patient_until).await.first() {
+            match self.pool.choose(open.len(), offline_deadline).await.first() {
                 Some(&another) => connection = another,
                 None => break,
             }
@@ -100,18 +100,18 @@ impl<'a> Delivery<'a> {
         if !self.pool.send(connection, chunk, self.last()).await {
             return vec![None; open.len()];
         }
-        // Every connection answers or gives back what it takes. If one does not, it failed in a
-        // way that was not foreseen, and what it did before is not known.
+        // Every connection answers or gives back what it takes. One that does neither has panicked,
+        // and whether it had handed the devices over is not known.
         answer.await.unwrap_or_else(|_| vec![Some(Outcome::Undecided); open.len()])
     }
 
-    /// Until when a delivery that makes no progress waits for a connection.
-    fn patient_until(&self) -> Instant {
+    /// Until when a delivery waits for a connection while none is up.
+    fn offline_deadline(&self) -> Instant {
         let now = Instant::now();
         if self.expiry.is_now_or_never() {
             return now;
         }
-        self.last().min(now + self.settings.patience)
+        self.last().min(now + self.settings.offline_timeout)
     }
 
     /// The last instant at which a device may be handed over.
@@ -119,7 +119,7 @@ impl<'a> Delivery<'a> {
         self.expiry.end().map_or(self.hand_over_until, |end| end.min(self.hand_over_until))
     }
 
-    /// What becomes now of devices that were never handed over.
+    /// The outcome, as of now, of devices that were not handed over.
     fn outcome_of_rest(&self) -> Outcome {
         let now = Instant::now();
         if self.expiry.end().is_some_and(|end| now > end) {

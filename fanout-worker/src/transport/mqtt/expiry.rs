@@ -8,35 +8,36 @@ use crate::transport::Lifetime;
 /// How long a message may be handed over, and kept by the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expiry {
-    /// The last instant; `None` if it is further away than the clock reaches.
+    /// The last instant; `None` if it is later than an [`Instant`] can be.
     end: Option<Instant>,
     now_or_never: bool,
 }
 
 impl Expiry {
-    /// The lifetime of a message, when the caller's wall clock says `now` at instant `at`.
+    /// Converts a message's lifetime; `now` is the caller's wall clock at the instant `at`.
     pub(super) fn new(lifetime: Lifetime, now: UnixMillis, at: Instant) -> Self {
         let end = at.checked_add(lifetime.end().since(now));
         Self { end, now_or_never: matches!(lifetime, Lifetime::NowOrNever { .. }) }
     }
 
-    /// The last instant at which the message may be handed over, if the clock reaches it.
+    /// The last instant at which the message may be handed over; `None` if it is later than an
+    /// [`Instant`] can be.
     pub(super) fn end(self) -> Option<Instant> {
         self.end
     }
 
-    /// Whether the message is for devices that can take it now only.
+    /// Whether the message is only for devices that can take it now.
     pub(super) fn is_now_or_never(self) -> bool {
         self.now_or_never
     }
 
     /// The MQTT message expiry interval in seconds, or `None` if the lifetime is over.
     ///
-    /// MQTT counts whole seconds, so they are rounded down: a broker must not hand a message
-    /// over too late. Below one second it is still one, the least that every broker obeys: 0 is
-    /// legal in MQTT 5, but Mosquitto reads it as "never expires". So the overrun at a broker is
-    /// less than one second; for "now or never" that is how long a broker may keep the message
-    /// for a device that is away.
+    /// MQTT counts whole seconds. They are rounded down, so that a broker does not deliver a
+    /// message too late. Less than one second is sent as one, the shortest time that every broker
+    /// obeys: 0 is legal in MQTT 5, but Mosquitto takes it for "never expires". So a broker
+    /// delivers less than one second too late; for "now or never", that second is how long it may
+    /// keep the message for an offline device.
     pub(super) fn interval(self, at: Instant) -> Option<u32> {
         let Some(end) = self.end else { return Some(u32::MAX) };
         let left = end.checked_duration_since(at)?;

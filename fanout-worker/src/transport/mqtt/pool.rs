@@ -18,18 +18,18 @@ use super::{
     settings::MqttSettings,
 };
 
-/// Deliveries of at most this many devices take the connection that broadcasts leave free.
-const SMALL: usize = 16;
+/// Deliveries to at most this many devices use the express connection, which broadcasts do not use.
+const SMALL_DELIVERY: usize = 16;
 
-/// Devices below which splitting a delivery further costs more than it brings.
+/// The fewest devices of a chunk: splitting a delivery further costs more than it gains.
 const MIN_CHUNK: usize = 64;
 
 /// Connections that work in the background until the pool is closed or dropped.
 pub(super) struct Pool {
-    /// Those for broadcasts, then the express one for small deliveries.
+    /// The connections for broadcasts, then the express connection for small deliveries.
     connections: Vec<mpsc::Sender<Chunk>>,
     up: watch::Receiver<u64>,
-    /// Which connection gets the first chunk of the next delivery.
+    /// Rotates which connection gets the first chunk of a delivery.
     next: AtomicUsize,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -64,9 +64,9 @@ impl Pool {
         self.up.clone()
     }
 
-    /// The connections that this many devices are to be split over, as soon as any is up. Empty
-    /// if none is by `until`, or if the pool is closed. It may name one that went down just now;
-    /// then its chunk comes back.
+    /// The connections that a delivery to this many devices is split over, as soon as any is up.
+    /// Empty if none is up by `until`, or if the pool is closed. A connection may go down just
+    /// after it was chosen; then it gives its chunk back.
     pub(super) async fn choose(&self, devices: usize, until: Instant) -> Vec<usize> {
         let mut seen = self.up.clone();
         let any = async { seen.wait_for(|up| *up != 0).await.map(|up| *up) };
@@ -81,7 +81,7 @@ impl Pool {
     fn split(&self, devices: usize, up: u64) -> Vec<usize> {
         let is_up = |number: usize| up & (1 << number) != 0;
         let express = self.connections.len() - 1;
-        if devices <= SMALL && is_up(express) {
+        if devices <= SMALL_DELIVERY && is_up(express) {
             return vec![express];
         }
         let mut chosen: Vec<usize> = (0..express).filter(|&number| is_up(number)).collect();

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// How the transport uses its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MqttSettings {
-    /// Connections that share broadcasts, 1 to [`MqttSettings::MAX_CONNECTIONS`]. One more
-    /// carries small deliveries only, so that a push to one device does not stand behind what a
-    /// broadcast has in flight.
+    /// Connections that share broadcasts, 1 to [`MqttSettings::MAX_CONNECTIONS`]. One more carries
+    /// small deliveries only, so that a push to one device does not wait for what a broadcast has
+    /// in flight.
     pub connections: usize,
     /// The most unacknowledged messages of a connection, 1 or more. The broker's receive maximum
     /// may lower it.
@@ -18,13 +18,13 @@ pub struct MqttSettings {
     /// unanswered, before its connection counts as broken. A single message is waited for three
     /// times as long once a later one was acknowledged.
     pub ack_timeout: Duration,
-    /// How long a delivery waits for a connection while there is none. What is left of it then is
-    /// given back to be tried later.
-    pub patience: Duration,
+    /// How long a delivery waits for a connection while none is up. What is left of it after that
+    /// is put off.
+    pub offline_timeout: Duration,
     /// How long a delivery may take altogether, as long as the broker acknowledges anything at
     /// all. In the first half devices are handed over, in the second only their acknowledgements
-    /// are waited for. It must stay far below the time for which a queue lets a message be
-    /// unacknowledged: 30 minutes for RabbitMQ.
+    /// are waited for. It must be far below the time after which the queue takes an unacknowledged
+    /// message back: 30 minutes for RabbitMQ.
     pub delivery_timeout: Duration,
     /// The pause before the first new try to connect; doubled with each failure.
     pub reconnect_first: Duration,
@@ -44,7 +44,7 @@ impl Default for MqttSettings {
             window: 512,
             connect_timeout: Duration::from_secs(5),
             ack_timeout: Duration::from_secs(10),
-            patience: Duration::from_secs(5),
+            offline_timeout: Duration::from_secs(5),
             delivery_timeout: Duration::from_secs(600),
             reconnect_first: Duration::from_millis(100),
             reconnect_longest: Duration::from_secs(5),

@@ -1,10 +1,10 @@
-//! Apps: one hash of JSON. They are few, read rarely (every program caches them) and listed
+//! Apps: one hash of JSON. Apps are few, read rarely (every program caches them) and listed as a
 //! whole.
 //!
-//! Beside the record of an app the hash counts how many apps of its name were removed, for ever:
-//! that number is the generation of the next one, and part of every other key of it
-//! ([`super::keys`]). What an app leaves behind closes: its shards and dictionaries refuse
-//! registrations for [`REMOVED_APP_REFUSES`], because other programs may still hold its record.
+//! Beside the record of an app the hash counts, for ever, how many apps of its name were removed:
+//! that number is the generation of the next app, and part of every other key of it
+//! ([`super::keys`]). The shards and dictionaries of a removed app refuse registrations for
+//! [`REMOVED_APP_REFUSES`], because other programs may still have its record in their caches.
 
 use async_trait::async_trait;
 
@@ -14,16 +14,17 @@ use push_model::{
     ids::AppId,
 };
 
-use super::{RedisIndex, layout::SHARDS, reply};
+use super::{RedisIndex, connection::reply, layout::SHARDS};
 use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
 
-/// How many chunks and buckets of a shard one step of a removal may take away.
+/// How many chunks, and how many buckets, one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;
 
-/// Before an app id, the field that counts its removals. No app id begins with it.
+/// Precedes an app id in the field that counts the removed apps of this id. No app id begins with
+/// it.
 const REMOVED: char = '@';
 
-/// How often the creation of an app follows a generation that was counted meanwhile.
+/// How often a creation is tried again with the generation that a removal counted meanwhile.
 const CREATE_TRIES: usize = 3;
 
 fn write(app: &App) -> Result<String, IndexError> {
@@ -39,11 +40,11 @@ fn wrong_generation() -> IndexError {
 }
 
 impl RedisIndex {
-    /// Removes the devices of one shard, step by step: a step that failed is simply done again.
+    /// Removes the devices of one shard, step by step. A step that failed can be done again.
     async fn remove_shard(&self, app: &AppKey, shard: u32) -> Result<(), IndexError> {
         let keys = self.keys.shard(app, shard);
         loop {
-            let mut step = self.scripts.drop.call(&[keys.base()]);
+            let mut step = self.scripts.remove_shard.call(&[keys.base()]);
             step.arg(REMOVE_STEP).arg(REMOVED_APP_REFUSES.as_secs());
             if reply::number(step.run(&self.bulk).await?)? == Some(1) {
                 return Ok(());
@@ -51,7 +52,7 @@ impl RedisIndex {
         }
     }
 
-    /// From here on no value gets a code.
+    /// Makes the dictionaries refuse new values.
     async fn close_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
         let mut close = redis::cmd("SET");
         close.arg(self.keys.removed(app)).arg(1).arg("EX").arg(REMOVED_APP_REFUSES.as_secs());
@@ -59,15 +60,15 @@ impl RedisIndex {
         Ok(())
     }
 
-    /// Lets the dictionaries go, but not at once: a scan that has read a device may yet look up
-    /// what its codes mean.
-    async fn forget_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
+    /// Lets the dictionaries expire, but not at once: a scan that has read a device may still look
+    /// up the values of its codes.
+    async fn expire_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
         for attribute in Attribute::ALL {
             let list = self.keys.dictionary_list(app, attribute);
             for key in [list, self.keys.dictionary_set(app, attribute)] {
-                let mut forget = redis::cmd("EXPIRE");
-                forget.arg(key).arg(REMOVED_APP_REFUSES.as_secs());
-                self.quick.command(&forget).await?;
+                let mut expire = redis::cmd("EXPIRE");
+                expire.arg(key).arg(REMOVED_APP_REFUSES.as_secs());
+                self.quick.command(&expire).await?;
             }
         }
         Ok(())
@@ -120,15 +121,15 @@ impl Apps for RedisIndex {
         let key = AppKey::from(&record);
         record.disabled = true;
         if !self.update_app(&record).await? {
-            // Another removal has just finished.
+            // Another removal finished meanwhile.
             return Ok(false);
         }
         self.close_dictionaries(&key).await?;
         for shard in 0..SHARDS {
             self.remove_shard(&key, shard).await?;
         }
-        self.forget_dictionaries(&key).await?;
-        // Once more, because that may have taken long.
+        self.expire_dictionaries(&key).await?;
+        // Again, because removing the shards may have taken so long that the first mark expired.
         self.close_dictionaries(&key).await?;
         let mut remove = self.scripts.remove_app.call(&[&self.keys.apps()]);
         remove.arg(app.as_str()).arg(key.generation).arg(key.generation.saturating_add(1));

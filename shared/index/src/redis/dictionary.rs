@@ -1,11 +1,11 @@
 //! The dictionaries of an app: value ↔ code, one for each attribute.
 //!
-//! In Redis a dictionary only grows, and an app that was removed and made again has others, so
-//! what is known of one in memory is never wrong, at most short: a code or a value that is not
-//! known here is looked for in the rest. The exception is a Redis that lost its last writes, in a
-//! fail-over or a crash: a code that it forgot may mean another value soon. That breaks
-//! connections, so what was read on an earlier connection is read again; and what is known is
-//! forgotten after [`REMEMBERED`], in case that something between kept the connection whole.
+//! In Redis a dictionary only grows, and an app that was removed and created again has new ones. So
+//! a cached dictionary is never wrong, it can only be too short: a code or a value that it lacks is
+//! looked for in what was added since. The exception is a Redis that lost its last writes in a
+//! fail-over or a crash: a code that was lost may soon mean another value. Such a loss breaks
+//! connections, so a dictionary that was read on an earlier connection is read again. In case a
+//! proxy kept the connection open, a cached dictionary also expires after [`CACHED_FOR`].
 
 use std::{
     collections::HashMap,
@@ -19,47 +19,50 @@ use push_model::{
 };
 use quick_cache::sync::Cache;
 
-use super::{RedisIndex, link::Link, record::Codes, reply};
+use super::{
+    RedisIndex,
+    connection::{Link, reply},
+    devices::Codes,
+};
 use crate::{IndexError, MAX_DISTINCT_VALUES, PutRefused};
 
-/// How many apps' dictionaries a process remembers.
-const REMEMBERED_APPS: usize = 64;
+/// The most apps whose dictionaries a process caches.
+const CACHED_APPS: usize = 64;
 
-/// How long a process remembers an app's dictionaries.
-const REMEMBERED: Duration = Duration::from_secs(600);
+/// How long a process caches an app's dictionaries.
+const CACHED_FOR: Duration = Duration::from_secs(600);
 
-/// How many values are read at once.
-const PAGE: usize = 4096;
+/// How many values one request reads.
+const READ_VALUES: usize = 4096;
 
-/// How many new values are sent at once.
-const INTERN_BATCH: usize = 512;
+/// How many new values one request sends.
+const INTERN_VALUES: usize = 512;
 
-/// What this process remembers.
-pub(super) type Remembered = Cache<AppKey, Arc<Dictionaries>>;
+/// The dictionaries that this process has read.
+pub(super) type DictionaryCache = Cache<AppKey, Arc<Dictionaries>>;
 
-pub(super) fn remembered() -> Remembered {
-    Cache::new(REMEMBERED_APPS)
+pub(super) fn dictionary_cache() -> DictionaryCache {
+    Cache::new(CACHED_APPS)
 }
 
-/// The connections for what is waited for and for what is large, by their numbers.
+/// The numbers of the current connections: of the quick link and of the bulk link.
 pub(super) type Connections = [Option<u64>; 2];
 
-/// The connections that there are now. Both, because devices are registered on either.
+/// The current connections. Both links count, because devices are registered on either.
 pub(super) fn connections(quick: &Link, bulk: &Link) -> Connections {
     [quick.connection_number(), bulk.connection_number()]
 }
 
-/// What is known of one app's dictionaries.
+/// One app's dictionaries, as far as they were read.
 #[derive(Debug)]
 pub(super) struct Dictionaries {
     known: [RwLock<Dictionary>; Attribute::COUNT],
-    /// When they are to be forgotten.
-    until: Instant,
-    /// The connections that there were when reading them began.
+    expires: Instant,
+    /// The connections when reading them began.
     read_on: Connections,
 }
 
-/// What is known of the dictionary of one attribute.
+/// The dictionary of one attribute, as far as it was read.
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
     /// The value of code 1 first.
@@ -68,7 +71,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    fn learn(&mut self, value: Arc<str>) {
+    fn add(&mut self, value: Arc<str>) {
         let Ok(code) = u16::try_from(self.values.len() + 1) else { return };
         self.codes.insert(value.clone(), code);
         self.values.push(value);
@@ -85,12 +88,12 @@ impl Dictionary {
 }
 
 impl Dictionaries {
-    /// Of which nothing is known yet.
+    /// Dictionaries of which nothing was read yet.
     pub(super) fn new(now: Instant, read_on: Connections) -> Self {
-        Self { known: Default::default(), until: now + REMEMBERED, read_on }
+        Self { known: Default::default(), expires: now + CACHED_FOR, read_on }
     }
 
-    /// Looks at what is known of one dictionary.
+    /// Calls `look` with one dictionary.
     pub(super) fn with<T>(&self, attribute: Attribute, look: impl FnOnce(&Dictionary) -> T) -> T {
         look(&self.known[attribute.index()].read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -99,17 +102,17 @@ impl Dictionaries {
         self.with(attribute, |known| known.values.len())
     }
 
-    /// Adds values that were read from place `from` on, unless another task did.
-    fn learn(&self, attribute: Attribute, from: usize, values: Vec<Arc<str>>) {
+    /// Adds values that were read from index `from` on, except those that another task has added.
+    fn add_read(&self, attribute: Attribute, from: usize, values: Vec<Arc<str>>) {
         let mut known =
             self.known[attribute.index()].write().unwrap_or_else(PoisonError::into_inner);
         let already = known.values.len().saturating_sub(from);
         for value in values.into_iter().skip(already) {
-            known.learn(value);
+            known.add(value);
         }
     }
 
-    /// The codes of each of these, or the first attribute whose value is not known.
+    /// The codes of each device, or the first attribute whose value has no known code.
     fn codes<'a>(
         &self,
         devices: impl Iterator<Item = &'a Attributes> + Clone,
@@ -130,13 +133,13 @@ impl Dictionaries {
         codes
     }
 
-    /// The attributes that these codes stand for, if all of them are known.
+    /// The attributes that these codes stand for; none if a code is not known.
     fn attributes(&self, codes: &Codes) -> Option<Attributes> {
         let mut attributes = Attributes::default();
         for (attribute, code) in Attribute::ALL.into_iter().zip(codes) {
-            if let Some(place) = code.checked_sub(1) {
+            if let Some(index) = code.checked_sub(1) {
                 let value =
-                    self.with(attribute, |known| known.values.get(usize::from(place)).cloned())?;
+                    self.with(attribute, |known| known.values.get(usize::from(index)).cloned())?;
                 attributes.set_normalised(attribute, value);
             }
         }
@@ -145,23 +148,23 @@ impl Dictionaries {
 }
 
 impl RedisIndex {
-    /// What is known of an app's dictionaries, read now if nothing was known.
+    /// An app's dictionaries from the cache, read now if they are not there or out of date.
     pub(super) async fn dictionaries(&self, app: &AppKey) -> Result<Arc<Dictionaries>, IndexError> {
         let now = Instant::now();
         let connections = connections(&self.quick, &self.bulk);
         let is_current =
-            |known: &Arc<Dictionaries>| now < known.until && known.read_on == connections;
-        if let Some(known) = self.remembered.get(app).filter(is_current) {
+            |known: &Arc<Dictionaries>| now < known.expires && known.read_on == connections;
+        if let Some(known) = self.dictionary_cache.get(app).filter(is_current) {
             return Ok(known);
         }
         let read = Dictionaries::new(now, connections);
         self.read_rest(app, &read).await?;
         let read = Arc::new(read);
-        self.remembered.insert(app.clone(), Arc::clone(&read));
+        self.dictionary_cache.insert(app.clone(), Arc::clone(&read));
         Ok(read)
     }
 
-    /// Reads what was added to an app's dictionaries.
+    /// Reads what was added to an app's dictionaries since they were read.
     pub(super) async fn read_rest(
         &self,
         app: &AppKey,
@@ -180,23 +183,27 @@ impl RedisIndex {
         loop {
             let from = dictionaries.known_len(attribute);
             let mut range = redis::cmd("LRANGE");
-            range.arg(self.keys.dictionary_list(app, attribute)).arg(from).arg(from + PAGE - 1);
+            range
+                .arg(self.keys.dictionary_list(app, attribute))
+                .arg(from)
+                .arg(from + READ_VALUES - 1);
             let values = reply::list(self.quick.read(&range).await?)?;
             let values: Vec<Arc<str>> = values
                 .into_iter()
                 .map(|value| reply::text(value).map(Into::into))
                 .collect::<Result<_, _>>()?;
             let read = values.len();
-            dictionaries.learn(attribute, from, values);
-            // One that is longer than the codes reach was written by no program of ours.
-            if read < PAGE || dictionaries.known_len(attribute) == from {
+            dictionaries.add_read(attribute, from, values);
+            // Values beyond the last possible code are not added: without the second condition such
+            // a dictionary, which only another program can have written, would be read for ever.
+            if read < READ_VALUES || dictionaries.known_len(attribute) == from {
                 return Ok(());
             }
         }
     }
 
-    /// The codes of many devices' attributes. Values that are new get a code; for one that finds
-    /// its dictionary full, its device alone is refused. If the app was removed, all are.
+    /// The codes of many devices' attributes. New values get a code. A device with a new value
+    /// whose dictionary is full is refused, and no other. If the app was removed, all are refused.
     pub(super) async fn intern<'a>(
         &self,
         app: &AppKey,
@@ -220,7 +227,7 @@ impl RedisIndex {
             }
             unknown.sort_unstable();
             unknown.dedup();
-            for values in unknown.chunks(INTERN_BATCH) {
+            for values in unknown.chunks(INTERN_VALUES) {
                 let set = self.keys.dictionary_set(app, attribute);
                 let list = self.keys.dictionary_list(app, attribute);
                 let removed = self.keys.removed(app);
@@ -250,12 +257,13 @@ impl RedisIndex {
     }
 }
 
-/// What has no code after all values were given one found its dictionary full.
+/// Turns a missing code into a refusal: after interning, only a full dictionary leaves a value
+/// without one.
 fn refusals(codes: Vec<Result<Codes, Attribute>>) -> Vec<Result<Codes, PutRefused>> {
     codes.into_iter().map(|codes| codes.map_err(PutRefused::DictionaryFull)).collect()
 }
 
-/// A code that no dictionary has.
+/// The error for a code that the dictionary lacks.
 pub(super) fn unknown_code() -> IndexError {
     IndexError::Corrupt("a device has an attribute that the app's dictionary lacks".to_owned())
 }
@@ -265,10 +273,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_two_callers_read_at_once_are_learnt_once() {
+    fn values_that_two_callers_read_at_once_are_added_once() {
         let dictionaries = Dictionaries::new(Instant::now(), Connections::default());
-        dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into()]);
-        dictionaries.learn(Attribute::Brand, 0, vec!["A".into(), "B".into(), "C".into()]);
+        dictionaries.add_read(Attribute::Brand, 0, vec!["A".into(), "B".into()]);
+        dictionaries.add_read(Attribute::Brand, 0, vec!["A".into(), "B".into(), "C".into()]);
         dictionaries.with(Attribute::Brand, |known| {
             assert_eq!(known.values().collect::<Vec<_>>(), ["A", "B", "C"]);
             assert_eq!(

@@ -1,17 +1,16 @@
-//! What `pushctl doctor` says of a Redis: settings that cost safety, versions, and its clock.
+//! What `pushctl doctor` reports of a Redis: settings that risk data, the version, and the clock.
 
 use std::{collections::HashMap, time::Duration};
 
 use push_model::time::UnixMillis;
 
-use super::{link::Link, reply};
+use super::connection::{Link, reply};
 use crate::{Finding, IndexError, Level};
 
 /// The oldest release whose scripts and commands suffice.
 const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// How far clocks may differ: what a worker allows for unless it is told otherwise
-/// (`--clock-allowance`).
+/// How far the clocks may differ: the default of the workers' `--clock-allowance`.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(1);
 
 /// The lines `name:value` of INFO and CLUSTER INFO.
@@ -39,16 +38,16 @@ pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
     Ok(findings)
 }
 
-/// What TIME answers: seconds, and microseconds of the second.
+/// Reads an answer of TIME: seconds, and microseconds within the second.
 fn unix_millis(value: redis::Value) -> Result<UnixMillis, IndexError> {
-    let mut parts = reply::list(value)?.into_iter().map(reply::number);
-    let mut next = || parts.next().transpose().map(|part| part.flatten().unwrap_or_default());
+    let mut numbers = reply::list(value)?.into_iter().map(reply::number);
+    let mut next = || numbers.next().transpose().map(|number| number.flatten().unwrap_or_default());
     let (seconds, micros) = (next()?, next()?);
     Ok(UnixMillis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
 }
 
-/// Compares a clock with that of this machine, which was read before and after: only what the time
-/// of the answer does not explain is a difference.
+/// Compares a clock with that of this machine, which was read before (`asked`) and after
+/// (`answered`) the request: only what the round trip does not explain counts as a difference.
 fn clock(node: &str, theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding {
     const SUBJECT: &str = "redis clock";
     let (ahead, behind) = (theirs.since(answered), asked.since(theirs));
@@ -78,7 +77,7 @@ fn info(text: &str) -> Info {
     text.lines().filter_map(line).collect()
 }
 
-/// What CONFIG GET says; nothing where it is not allowed, as with many providers.
+/// What CONFIG GET answers; nothing if it is not permitted, as with many hosting providers.
 async fn settings(link: &Link, pattern: &str) -> Vec<(String, Info)> {
     match link.each_node(redis::cmd("CONFIG").arg("GET").arg(pattern)).await {
         Ok(answers) => answers
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_differs_by_what_the_time_of_the_answer_does_not_explain() {
+    fn a_clock_differs_by_what_the_round_trip_does_not_explain() {
         let of = |theirs| clock("", UnixMillis(theirs), UnixMillis(5_000), UnixMillis(5_020));
         assert_eq!(of(5_010).detail, "this machine's, within 20 ms");
         assert_eq!(

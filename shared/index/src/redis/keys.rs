@@ -1,43 +1,50 @@
-//! Every Redis key of the index, and nothing else: here stands what a key on a server means.
+//! Every Redis key of the index, and nothing else: look here for what a key on a server means.
 //!
 //! | key | what |
 //! |---|---|
 //! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
-//! | `push:{app}:p` | string: until when what the app sent is paid for, if it has a pace |
-//! | `push:{app}:g` | string: there for a while after the app was removed |
-//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while it is removed, and for a while after |
+//! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
+//! | `push:{app}:g` | string: exists for a while after the app was removed |
+//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while the shard is being removed, and for a while after |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
-//! | `push:{app/7}:h2.0` | string: the high bytes, as far as one of them was not 0 |
+//! | `push:{app/7}:h2.0` | string: the high bytes, up to the last slot whose high byte was not 0 when it was written |
 //! | `push:{app/7}:r5` | string: the records of chunk 5 |
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
-//! | `push:{l/7}:p<window>.<bits>` | hash: a page of the ledger, of ids with this window and these bits ([`Page`]); the rest of an id → its record. An `x` after the `p`: ids of broadcasts |
-//! | `push:{l/7}:p<uuid>` | the same for an id that has a page of its own |
-//! | `push:{l/7}:o` | list: the pages of this part of the ledger in the order in which they were begun, each as the time of that, a blank, and what stands behind the `p` |
-//! | `push:{l/7}:b` | list: the same of pages that began with an entry with fields |
-//! | `push:{l/7}:h` | string: the latest time of acceptance among the entries of this part that were forgotten to keep the ledger's bound |
-//! | `push:{l/7}:m<uuid>` | hash: the ledger entry of a message that has fields of its own |
-//! | `push:ledger` | hash: what the ledger held when it was last looked at, and its bound |
-//! | `push:ledger:turn` | string: which program looks at it, there for some seconds |
+//! | `push:{l/7}:p<window>.<bits>` | hash: a ledger page, for the ids with this window and these bits ([`LedgerPage`]); the rest of an id → its record. With an `x` after the `p`: for the ids of broadcasts |
+//! | `push:{l/7}:p<uuid>` | the same, a page for this id alone |
+//! | `push:{l/7}:o` | list: the pages of stripe 7 that began with a record, in the order in which they were begun, each as that time, a blank, and the key's text behind the `p` |
+//! | `push:{l/7}:b` | list: the same, for pages that began with an expanded entry |
+//! | `push:{l/7}:h` | string: the latest time of acceptance among the entries of this stripe that were evicted to keep the ledger within its bound |
+//! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
+//! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
+//! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
 //!
-//! What stands in braces is the hash tag of Redis Cluster: a script touches the keys of one tag
-//! only. No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in
-//! keys of the second it is `app@1`, and so on, so that no key of one is ever one of another.
+//! The text in braces is the hash tag of Redis Cluster: a script touches the keys of one tag only.
+//! No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in the keys
+//! of the second one it is `app@1`, and so on, so that two apps of one name never share a key.
+//!
+//! The names of ledger pages are not only built here but also read back: the list of pages holds
+//! them as text, and an eviction round must learn from a name which ids the page has
+//! ([`page_of_name`]). The other keys of a page's stripe are derived from the page's key
+//! ([`stripe_of`]), so that a call on a page needs no other value than that key. `pages.lua` cuts
+//! the name out of the page's key for the same reason: the script gets the key anyway, and the list
+//! must hold the same text.
 
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    ids::{InPage, MessageId, Page, Reach, Window},
+    ids::{AudienceKind, LedgerPage, MessageId, PageField, Window},
     time::UnixMillis,
 };
 
-/// The functions with which a script names the keys of its shard: `KEYS[1]`, unless it says another.
+/// The Lua functions with which a script names the keys of its shard, whose base is `KEYS[1]`.
 pub(super) const SHARD_KEYS_LUA: &str = r"
 local base = KEYS[1]
--- Without it Lua writes a number as the float that it is, which takes Redis several times as long.
+-- Lua numbers are floats. Without %d they are formatted as such, which takes several times as long.
 local function digits(number) return string.format('%d', number) end
 local function low_key(attribute, segment) return base .. ':' .. attribute .. '.' .. segment end
 local function high_key(attribute, segment) return base .. ':h' .. attribute .. '.' .. segment end
@@ -47,10 +54,10 @@ local function newest_key() return base .. ':n' end
 local function free_key() return base .. ':f' end
 ";
 
-/// In front of the window, in the name of a page of broadcasts. No digit of a number.
+/// Precedes the window in the name of a page of broadcasts. Not a hexadecimal digit.
 const BROADCAST_MARK: &str = "x";
 
-/// Names keys within one namespace.
+/// Names the keys of one namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     namespace: Box<str>,
@@ -77,7 +84,7 @@ impl Keys {
         format!("{}:{{{app}}}:g", self.namespace)
     }
 
-    pub(super) fn paid_until(&self, app: &AppKey) -> String {
+    pub(super) fn theoretical_arrival(&self, app: &AppKey) -> String {
         format!("{}:{{{app}}}:p", self.namespace)
     }
 
@@ -86,121 +93,121 @@ impl Keys {
     }
 
     pub(super) fn message(&self, message: &MessageId) -> MessageKeys {
-        let (page, field) = message.place();
-        let part = match page {
-            Page::Shared(_, _, [first, ..]) | Page::Own([first, ..]) => first,
+        let (page, field) = message.page_and_field();
+        let stripe = match page {
+            LedgerPage::Shared(_, _, [first, ..]) | LedgerPage::Own([first, ..]) => first,
         };
-        let PartKeys { base } = self.part(part);
+        let StripeKeys { base } = self.stripe(stripe);
         let page = match page {
-            Page::Shared(reach, Window(window), [_, a, b]) => {
-                let mark = if reach == Reach::Broadcast { BROADCAST_MARK } else { "" };
+            LedgerPage::Shared(kind, Window(window), [_, a, b]) => {
+                let mark = if kind == AudienceKind::Broadcast { BROADCAST_MARK } else { "" };
                 format!("{base}:p{mark}{window:x}.{a:02x}{b:02x}")
             }
-            Page::Own(_) => format!("{base}:p{message}"),
+            LedgerPage::Own(_) => format!("{base}:p{message}"),
         };
         MessageKeys { page, field, message: *message }
     }
 
-    /// The keys of one of the [`PARTS`] of the ledger.
-    pub(super) fn part(&self, part: u8) -> PartKeys {
-        PartKeys { base: format!("{}:{{l/{part}}}", self.namespace) }
+    /// The keys of one of the [`STRIPES`] of the ledger.
+    pub(super) fn stripe(&self, stripe: u8) -> StripeKeys {
+        StripeKeys { base: format!("{}:{{l/{stripe}}}", self.namespace) }
     }
 
     pub(super) fn history(&self) -> String {
         format!("{}:ledger", self.namespace)
     }
 
-    pub(super) fn history_turn(&self) -> String {
+    pub(super) fn measuring_lease(&self) -> String {
         format!("{}:ledger:turn", self.namespace)
     }
 }
 
-/// The parts of the ledger, each with a hash tag of its own: many more than masters, so that they
-/// share it evenly.
-pub(super) const PARTS: std::ops::RangeInclusive<u8> = 0..=u8::MAX;
+/// The stripes of the ledger, each with a hash tag of its own: many more stripes than a cluster has
+/// masters, so that the masters share the ledger evenly.
+pub(super) const STRIPES: std::ops::RangeInclusive<u8> = 0..=u8::MAX;
 
-/// Names the keys of one part of the ledger.
+/// Names the keys of one stripe of the ledger.
 #[derive(Debug, Clone)]
-pub(super) struct PartKeys {
+pub(super) struct StripeKeys {
     base: String,
 }
 
-impl PartKeys {
-    /// The pages that began with a record, in order.
+impl StripeKeys {
+    /// The list of the pages that began with a record.
     pub(super) fn pages(&self) -> String {
         format!("{}:o", self.base)
     }
 
-    /// The pages that began with an entry with fields, in order.
-    pub(super) fn rich_pages(&self) -> String {
+    /// The list of the pages that began with an expanded entry.
+    pub(super) fn expanded_pages(&self) -> String {
         format!("{}:b", self.base)
     }
 
-    pub(super) fn forgotten_until(&self) -> String {
+    pub(super) fn evicted_until(&self) -> String {
         format!("{}:h", self.base)
     }
 
-    /// A page by what a list of pages calls it.
+    /// A page by its name in a list of pages.
     pub(super) fn page(&self, name: &str) -> String {
         format!("{}:p{name}", self.base)
     }
 
-    /// The list of pages that one with this key goes to if it begins with a record.
+    /// The list to which the page with this key is added if it begins with a record.
     pub(super) fn pages_of(page: &str) -> String {
-        format!("{}:o", part_of(page))
+        format!("{}:o", stripe_of(page))
     }
 }
 
-/// The part of a page by its key.
-fn part_of(page: &str) -> &str {
-    page.rsplit_once(":p").map_or(page, |(part, _)| part)
+/// The base of the keys of a stripe, from the key of one of its pages.
+fn stripe_of(page: &str) -> &str {
+    page.rsplit_once(":p").map_or(page, |(stripe, _)| stripe)
 }
 
-/// What a list of pages says of one: when it was begun, and its name.
-pub(super) fn listed_page(element: &str) -> Option<(UnixMillis, &str)> {
+/// Parses an element of a list of pages: when the page was begun, and its name.
+pub(super) fn parse_listed_page(element: &str) -> Option<(UnixMillis, &str)> {
     let (begun, name) = element.split_once(' ')?;
     Some((UnixMillis(u64::from_str_radix(begun, 16).ok()?), name))
 }
 
-/// Which page of a part has this name.
-pub(super) fn named_page(part: u8, name: &str) -> Option<Page> {
+/// The page of a stripe that has this name.
+pub(super) fn page_of_name(stripe: u8, name: &str) -> Option<LedgerPage> {
     let Some((window, bits)) = name.split_once('.') else {
         let id: MessageId = name.parse().ok()?;
-        return Some(Page::Own(*id.as_uuid().as_bytes()));
+        return Some(LedgerPage::Own(*id.as_uuid().as_bytes()));
     };
-    let (reach, window) = match window.strip_prefix(BROADCAST_MARK) {
-        Some(window) => (Reach::Broadcast, window),
-        None => (Reach::Named, window),
+    let (kind, window) = match window.strip_prefix(BROADCAST_MARK) {
+        Some(window) => (AudienceKind::Broadcast, window),
+        None => (AudienceKind::Named, window),
     };
     let window = Window(u64::from_str_radix(window, 16).ok()?);
     let [a, b] = u16::from_str_radix(bits, 16).ok()?.to_be_bytes();
-    Some(Page::Shared(reach, window, [part, a, b]))
+    Some(LedgerPage::Shared(kind, window, [stripe, a, b]))
 }
 
 /// Where the ledger keeps a message.
 #[derive(Debug, Clone)]
 pub(super) struct MessageKeys {
     message: MessageId,
-    /// The page with its record.
+    /// The page that has its record.
     pub(super) page: String,
-    /// The record's field there.
-    pub(super) field: InPage,
+    /// The record's field in the page.
+    pub(super) field: PageField,
 }
 
 impl MessageKeys {
-    /// The entry's own fields, if it has any.
-    pub(super) fn entry(&self) -> String {
-        format!("{}:m{}", part_of(&self.page), self.message)
+    /// The hash of the entry if it is expanded.
+    pub(super) fn expanded_entry(&self) -> String {
+        format!("{}:m{}", stripe_of(&self.page), self.message)
     }
 
-    /// Until when messages beside this one were accepted of which some were forgotten.
-    pub(super) fn forgotten_until(&self) -> String {
-        format!("{}:h", part_of(&self.page))
+    /// The latest time of acceptance among the evicted entries of the same stripe.
+    pub(super) fn evicted_until(&self) -> String {
+        format!("{}:h", stripe_of(&self.page))
     }
 
-    /// The list that the page goes to if it begins with an entry with fields.
-    pub(super) fn rich_pages(&self) -> String {
-        format!("{}:b", part_of(&self.page))
+    /// The list to which the page is added if it begins with an expanded entry.
+    pub(super) fn expanded_pages(&self) -> String {
+        format!("{}:b", stripe_of(&self.page))
     }
 }
 
@@ -211,7 +218,7 @@ pub(super) struct ShardKeys {
 }
 
 impl ShardKeys {
-    /// The shard's own hash, and what scripts take as `KEYS[1]`.
+    /// The key of the shard's own hash, which scripts take as `KEYS[1]`.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
@@ -245,25 +252,25 @@ mod tests {
     fn the_name_of_a_page_says_which_it_is() {
         let (keys, app) = (Keys::new("push"), "a".parse().unwrap());
         let ids = [
-            MessageId::issue(&app),
-            MessageId::issue_for(&app, Reach::Broadcast),
+            MessageId::issue_named(&app),
+            MessageId::issue(&app, AudienceKind::Broadcast),
             MessageId::from_idempotency_key(&app, 0, b"k"),
         ];
         for id in ids {
-            let (page, field) = id.place();
-            let part = match page {
-                Page::Shared(_, _, [part, ..]) | Page::Own([part, ..]) => part,
+            let (page, field) = id.page_and_field();
+            let stripe = match page {
+                LedgerPage::Shared(_, _, [stripe, ..]) | LedgerPage::Own([stripe, ..]) => stripe,
             };
             let MessageKeys { page: key, .. } = keys.message(&id);
             let (_, name) = key.split_once("}:p").unwrap();
-            assert_eq!(keys.part(part).page(name), key);
-            assert_eq!(PartKeys::pages_of(&key), keys.part(part).pages());
-            let named = named_page(part, name).unwrap();
-            assert_eq!((named, MessageId::at(named, field)), (page, id));
+            assert_eq!(keys.stripe(stripe).page(name), key);
+            assert_eq!(StripeKeys::pages_of(&key), keys.stripe(stripe).pages());
+            let named = page_of_name(stripe, name).unwrap();
+            assert_eq!((named, MessageId::from_page(named, field)), (page, id));
         }
-        assert_eq!(listed_page("1a p.q"), Some((UnixMillis(26), "p.q")));
+        assert_eq!(parse_listed_page("1a p.q"), Some((UnixMillis(26), "p.q")));
         assert_eq!(
-            (listed_page("1a"), listed_page("x y"), named_page(0, "zz.0000")),
+            (parse_listed_page("1a"), parse_listed_page("x y"), page_of_name(0, "zz.0000")),
             (None, None, None)
         );
     }

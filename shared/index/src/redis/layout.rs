@@ -1,90 +1,93 @@
-//! How devices lie in Redis: the sizes that readers and scripts agree on, and where a client id
-//! belongs.
+//! The layout of devices in Redis: the sizes that readers and scripts agree on, and the hash of a
+//! client id that says where the device is kept.
 //!
-//! An app's devices are spread over [`SHARDS`] shards. In a shard a device has a slot. Two things
-//! are kept of it: its *record* in a chunk, which is the truth, and its attribute codes in
-//! columns, which say quickly where to look. A reader finds candidates in the columns and
-//! decides on the record, so that it is never wrong however columns and records are read apart.
+//! An app's devices are spread over [`SHARDS`] shards. In a shard a device has a slot. A device is
+//! stored twice: as a *record* in a chunk, which is authoritative, and as attribute codes in
+//! columns, which are an index to the records. A reader finds candidates in the columns and decides
+//! on their records, so its answer is right although columns and records are read at different
+//! times.
 //!
-//! A column is two planes of one byte a slot, of which most have only the first: few attributes
-//! have more than 255 values, and reading the columns is nearly all that targeting costs.
+//! A column is two planes of one byte a slot, the low and the high bytes of the codes. Most columns
+//! have only the low plane: few attributes have more than 255 values, and reading the columns is
+//! nearly all that targeting costs.
 
 use push_model::ids::ClientId;
 use sha2::{Digest, Sha256};
 
-use super::failure::{CORRUPT, OTHER_VERSION};
+use super::connection::{CORRUPT, OTHER_VERSION};
 use crate::IndexError;
 
-/// The number of this layout, which every shard carries: what lies otherwise would be misread
-/// without a word. 1, which carried no number, was columns of two bytes a slot. A layout whose
-/// chunks or columns differ must also give them other keys, because a program that remembers a slot
-/// reads its chunk, and changes its device, without reading this number ([`find`](super::find),
-/// [`change`](super::change)).
+/// The number of this layout, which every shard stores, because another layout would be misread
+/// without an error. Layout 1, which stored no number, had columns of two bytes a slot. A layout
+/// whose chunks or columns differ must also give them other keys, because a program that has a slot
+/// in its cache reads the chunk, and changes the device, without reading this number
+/// ([`find`](super::devices::find), [`change`](super::devices::registration::change)).
 pub(super) const LAYOUT: u64 = 2;
 
-/// What is said of a shard with another layout; its number, and that of this one, come after it.
+/// The error for a shard with another layout, to which its number and [`LAYOUT`] are appended.
 const OTHER_LAYOUT: &str = "the app's devices were written by another version of this program; \
                             remove the app and register them again (theirs and this layout: ";
 
-/// Refuses a shard that has devices in another layout than this one.
+/// Refuses a shard that has devices in another layout.
 pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> {
     let layout = layout.unwrap_or(1);
     if height == 0 || layout == LAYOUT {
         return Ok(());
     }
-    // It waits for a program that can read it, or for the operator.
+    // Not corrupt: another version of the program can read it, or the operator removes the app.
     Err(IndexError::Refused(format!("{OTHER_LAYOUT}{layout}, {LAYOUT})").into()))
 }
 
-/// The shards of an app. Every stored device depends on it: it cannot change.
+/// The shards of an app. Cannot change, because it decides where every stored device is.
 pub(super) const SHARDS: u32 = 64;
 
-/// Slots whose records share one string. More would spread the cost of a key (about 80 bytes)
-/// thinner; fewer make reading and changing one device cheaper, above all in a script, because
-/// Lua hashes every byte of every string it is handed.
+/// Slots whose records share one string. More slots spread the cost of a key (about 80 bytes) over
+/// more devices; fewer make reading and changing one device cheaper, above all in a script, because
+/// Lua hashes every string that it receives.
 pub(super) const CHUNK_SLOTS: u32 = 16;
 
-/// Slots whose codes of one attribute share one string a plane, a multiple of [`CHUNK_SLOTS`].
-/// With the headers of Redis a full one is just below 32 KiB, a size class of its allocator.
+/// Slots whose codes of one attribute share one string a plane; a multiple of [`CHUNK_SLOTS`].
+/// With Redis' headers a full string is just below 32 KiB, a size class of its allocator.
 pub(super) const SEGMENT_SLOTS: u32 = 2046 * CHUNK_SLOTS;
 
-/// Bytes of a time: Unix milliseconds, big-endian.
+/// Bytes of a stored time: Unix milliseconds, big-endian.
 pub(super) const TIME_LEN: usize = 6;
 
-/// Mean number of devices in a bucket of the map from client id to slot; the same trade as for
-/// [`CHUNK_SLOTS`]. With 24, an import of ten million took Redis 44.8 s in place of 39.2.
+/// Mean number of devices in a bucket of the map from client id to slot; the same trade-off as for
+/// [`CHUNK_SLOTS`]. With 24, an import of ten million took Redis 44.8 s instead of 39.2.
 pub(super) const BUCKET_LOAD: u32 = 48;
 
-/// The most slots of a shard; above a billion devices an app.
+/// The most slots of a shard; enough for more than a billion devices an app.
 pub(super) const MAX_SLOTS: u32 = 1 << 26;
 
-/// Bytes of the part of a client id's hash that stands in the map. Two clients that share it are
-/// told apart by their records.
+/// Bytes of the tag, the part of a client id's hash that is stored in the map. Two clients with the
+/// same tag are told apart by their records.
 pub(super) const TAG_LEN: usize = 5;
 
 /// Bytes of an entry of a bucket: a tag, and the slot as a big-endian number.
 pub(super) const ENTRY_LEN: usize = TAG_LEN + 4;
 
-/// Where a client id belongs.
+/// The hash of a client id, which says where its device is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct ClientHash {
     pub(super) shard: u32,
+    /// Selects the bucket of the shard's map, and finds the entry in it.
     pub(super) tag: [u8; TAG_LEN],
 }
 
-impl Place {
-    /// A cryptographic hash, because devices choose their ids and must not be able to crowd one
-    /// shard or bucket.
+impl ClientHash {
+    /// A cryptographic hash, because devices choose their ids and must not be able to fill one
+    /// shard or bucket on purpose.
     pub(super) fn of(client: &ClientId) -> Self {
         let digest: [u8; 32] = Sha256::digest(client.as_str()).into();
         let [first, tag @ ..] = digest;
-        let mut place = Self { shard: u32::from(first) % SHARDS, tag: [0; TAG_LEN] };
-        place.tag.copy_from_slice(&tag[..TAG_LEN]);
-        place
+        let mut hash = Self { shard: u32::from(first) % SHARDS, tag: [0; TAG_LEN] };
+        hash.tag.copy_from_slice(&tag[..TAG_LEN]);
+        hash
     }
 
-    /// The bucket of the client in a shard that has so many: linear hashing over the smallest power
-    /// of two that is not below their number.
+    /// The client's bucket in a shard that has `buckets` buckets: linear hashing over the smallest
+    /// power of two that is not below `buckets`.
     pub(super) fn bucket(&self, buckets: u32) -> u32 {
         let [a, b, c, d, _] = self.tag;
         let span = buckets.checked_next_power_of_two().unwrap_or(1 << 31);
@@ -92,17 +95,17 @@ impl Place {
         if bucket < buckets { bucket } else { bucket - span / 2 }
     }
 
-    /// An order in which the clients of a shard, and those of a bucket, stand together, however
-    /// many buckets there are: a bucket's number is the low bits of the hash, as many as it takes.
-    /// Those with the same tag stand next to each other.
+    /// A sort key that puts the clients of a shard next to each other, and among them those of a
+    /// bucket, however many buckets there are: the number of a bucket is the low bits of the hash,
+    /// so the reversed bits sort by bucket. Clients with the same tag come next to each other.
     pub(super) fn storage_order(&self) -> u64 {
         let [a, b, c, d, rest] = self.tag;
-        let in_map = u64::from(u32::from_be_bytes([a, b, c, d]).reverse_bits()) << 8;
-        u64::from(self.shard) << 40 | in_map | u64::from(rest)
+        let bucket_order = u64::from(u32::from_be_bytes([a, b, c, d]).reverse_bits()) << 8;
+        u64::from(self.shard) << 40 | bucket_order | u64::from(rest)
     }
 }
 
-/// The constants, for scripts.
+/// These constants as Lua, for the scripts of a shard.
 pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
@@ -117,37 +120,37 @@ pub(super) fn constants_lua() -> String {
 mod tests {
     use super::*;
 
-    fn place(n: u32) -> Place {
-        Place::of(&format!("c{n}").parse().unwrap())
+    fn hash(n: u32) -> ClientHash {
+        ClientHash::of(&format!("c{n}").parse().unwrap())
     }
 
     #[test]
-    fn where_a_client_id_belongs_never_changes() {
-        let place = Place::of(&"c1".parse().unwrap());
-        assert_eq!((place.shard, place.tag), (0xd0 % SHARDS, [0xf6, 0x31, 0xca, 0x1d, 0xdb]));
+    fn the_hash_of_a_client_id_never_changes() {
+        let hash = ClientHash::of(&"c1".parse().unwrap());
+        assert_eq!((hash.shard, hash.tag), (0xd0 % SHARDS, [0xf6, 0x31, 0xca, 0x1d, 0xdb]));
     }
 
     #[test]
-    fn the_clients_of_a_shard_stand_together() {
-        let mut places: Vec<_> = (0..2000).map(place).collect();
-        places.sort_by_key(Place::storage_order);
-        assert!(places.is_sorted_by_key(|place| place.shard));
-        assert_eq!((places[0].shard, places[1999].shard), (0, SHARDS - 1));
+    fn the_clients_of_a_shard_sort_next_to_each_other() {
+        let mut hashes: Vec<_> = (0..2000).map(hash).collect();
+        hashes.sort_by_key(ClientHash::storage_order);
+        assert!(hashes.is_sorted_by_key(|hash| hash.shard));
+        assert_eq!((hashes[0].shard, hashes[1999].shard), (0, SHARDS - 1));
     }
 
     #[test]
-    fn the_clients_of_a_bucket_stand_together_however_many_buckets_there_are() {
-        // All of one shard, because each shard has buckets of its own.
-        let mut places: Vec<_> = (0..2000).map(|n| Place { shard: 0, ..place(n) }).collect();
-        places.sort_by_key(Place::storage_order);
+    fn the_clients_of_a_bucket_sort_next_to_each_other_however_many_buckets_there_are() {
+        // All in one shard, because each shard has buckets of its own.
+        let mut hashes: Vec<_> = (0..2000).map(|n| ClientHash { shard: 0, ..hash(n) }).collect();
+        hashes.sort_by_key(ClientHash::storage_order);
         for buckets in [1_u32, 2, 3, 8, 11, 100] {
-            let mut runs: Vec<u32> = places.iter().map(|place| place.bucket(buckets)).collect();
+            let mut runs: Vec<u32> = hashes.iter().map(|hash| hash.bucket(buckets)).collect();
             runs.dedup();
             let mut each = runs.clone();
             each.sort_unstable();
             each.dedup();
             assert_eq!(runs.len(), each.len(), "a bucket of {buckets} is not in one run");
-            assert_eq!(each.len(), buckets as usize, "every bucket has somebody");
+            assert_eq!(each.len(), buckets as usize, "a bucket of {buckets} is empty");
         }
     }
 
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn two_bytes_name_a_slot_of_a_segment() {
+    fn a_slot_of_a_segment_fits_into_two_bytes() {
         assert!(u16::try_from(SEGMENT_SLOTS).is_ok());
     }
 }

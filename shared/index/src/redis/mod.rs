@@ -1,57 +1,54 @@
-//! The index in Redis, single or Cluster.
+//! The index in Redis, single or Cluster: a column store in strings.
 //!
-//! A column store in strings. Constraints it lives under:
-//! - Memory is what a Redis costs, so a device is a few bytes in each of a few long strings
-//!   ([`layout`]), not keys or sets of its own.
-//! - One core of Redis serves all requests, so whatever touches one shard is one call, and a
-//!   fan-out moves tables, masks and decisions to the worker ([`criteria`], [`scan`]).
+//! Constraints it lives under:
+//! - The cost of a Redis is its memory, so a device is a few bytes in each of a few long strings
+//!   (`layout`), not keys or sets of its own.
+//! - Redis serves all requests on one core, so whatever touches one shard is one call, and a
+//!   fan-out moves the tables, masks and decisions to the worker (`devices::scan`).
 //! - Scripts change a shard atomically; readers read in several steps, so what decides about a
-//!   device is its record alone, which is read in one piece ([`record`]).
-//! - A Redis that is away is an error within a bounded time, and no more than that ([`link`]).
+//!   device is its record alone, which is read in one piece (`devices::record`).
+//! - A Redis that is unavailable is an error within a bounded time, and nothing else
+//!   (`connection`).
+//!
+//! Modules:
+//! - `keys` and `layout`: what is stored under which key, and how.
+//! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
+//! - `apps`, `dictionary`, `pacing`: what is kept of an app beside its devices.
+//! - `devices`: registering, finding and scanning devices.
+//! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
+//! - `inspect`: what `pushctl doctor` checks.
 
 mod apps;
-mod change;
-mod criteria;
+mod connection;
 mod devices;
 mod dictionary;
-mod failure;
-mod find;
 mod inspect;
 mod keys;
 mod layout;
 mod ledger;
-mod link;
-mod lookup;
 mod pacing;
-mod put;
-mod record;
-mod registrations;
-mod reply;
-mod scan;
 mod scripts;
-mod slot_cache;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use self::{
-    dictionary::Remembered,
-    find::BucketCounts,
+    connection::{Link, Server},
+    devices::{
+        BucketCounts, Lookups, Registrations, SlotCache, bucket_counts, lookups, registrations,
+    },
+    dictionary::{DictionaryCache, dictionary_cache},
     keys::Keys,
     ledger::{Swaps, swaps},
-    link::{Link, Server},
-    lookup::{Lookups, lookups},
-    registrations::{Registrations, registrations},
     scripts::Scripts,
-    slot_cache::SlotCache,
 };
 use super::{Finding, Index, IndexError};
 
 /// How long to wait for Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// For a connection, with all that belongs to it (TLS, log-in, the map of a cluster).
+    /// For a connection, including TLS, log-in and reading the slot map of a cluster.
     pub connect_timeout: Duration,
-    /// For an answer. It must suffice for the largest read, which is a few megabytes.
+    /// For an answer. Must suffice for the largest read, which is a few megabytes.
     pub response_timeout: Duration,
 }
 
@@ -65,25 +62,26 @@ impl Default for RedisSettings {
 pub struct RedisIndex {
     keys: Keys,
     scripts: Arc<Scripts>,
-    /// For calls of which the latency counts: one device, one app, one step of the ledger.
+    /// For calls whose latency matters: one device, one app, one step of the ledger.
     quick: Arc<Link>,
-    /// For scans and imports, so that nothing small waits behind their megabytes.
+    /// For scans and imports, so that no small call waits behind their megabytes.
     bulk: Arc<Link>,
-    remembered: Remembered,
-    access: Access,
-    /// Tells this program from others.
+    dictionary_cache: DictionaryCache,
+    context: Context,
+    /// A random number that tells this program from others.
     program: u64,
-    /// Changes of ledger records, in groups.
+    /// Coalesces changes of ledger records.
     swaps: Swaps,
-    /// Lookups of devices, in groups.
+    /// Coalesces lookups of devices.
     lookups: Lookups,
-    /// Registrations of a few devices, in groups.
+    /// Coalesces registrations of a few devices.
     registrations: Registrations,
 }
 
-/// What a group of calls needs, whichever caller began it.
+/// What a group of coalesced calls needs: a group outlives the call that started it, so it owns its
+/// dependencies.
 #[derive(Clone)]
-struct Access {
+struct Context {
     scripts: Arc<Scripts>,
     link: Arc<Link>,
     buckets: Arc<BucketCounts>,
@@ -106,23 +104,23 @@ impl RedisIndex {
         let scripts = Arc::new(Scripts::new());
         let quick = Arc::new(Link::new(server.clone(), settings));
         let bulk = Arc::new(Link::new(server, settings));
-        let access = Access {
+        let context = Context {
             scripts: Arc::clone(&scripts),
             link: Arc::clone(&quick),
-            buckets: Arc::new(find::bucket_counts()),
+            buckets: Arc::new(bucket_counts()),
             slots: Arc::new(SlotCache::new()),
         };
         let index = Self {
             keys: keys.clone(),
             scripts,
             quick,
-            remembered: dictionary::remembered(),
+            dictionary_cache: dictionary_cache(),
             program: rand::random::<u64>() >> 1,
-            swaps: swaps(access.clone()),
-            lookups: lookups(access.clone(), keys.clone()),
-            registrations: registrations(access.clone(), keys, Arc::clone(&bulk)),
+            swaps: swaps(context.clone()),
+            lookups: lookups(context.clone(), keys.clone()),
+            registrations: registrations(context.clone(), keys, Arc::clone(&bulk)),
             bulk,
-            access,
+            context,
         };
         index.ping().await?;
         Ok(index)

@@ -1,25 +1,27 @@
-//! Paces: one short key an app, which expires by itself when it says no more than its absence.
+//! Paces: one short key an app, which expires when its value has no effect any more.
 
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    pace::{FORGOTTEN_AFTER, FURTHEST, PaidUntil, SAVED_UP, Take, Taken, micros},
+    pace::{Acquire, BURST, Grant, IDLE_EXPIRY, MAX_AHEAD, TheoreticalArrival, micros},
 };
 
-use super::{RedisIndex, reply};
+use super::{RedisIndex, connection::reply};
 use crate::{IndexError, Pacing};
 
 #[async_trait]
 impl Pacing for RedisIndex {
-    async fn take_pace(&self, app: &AppKey, take: &Take) -> Result<Taken, IndexError> {
-        let mut call = self.scripts.take_pace.call(&[&self.keys.paid_until(app)]);
-        call.arg(take.now_micros()).arg(take.cost_micros()).arg(take.ahead_micros());
-        call.arg(micros(SAVED_UP)).arg(micros(FURTHEST));
-        call.arg(micros(FORGOTTEN_AFTER) / 1000);
+    async fn acquire_pace(&self, app: &AppKey, request: &Acquire) -> Result<Grant, IndexError> {
+        let mut call = self.scripts.acquire_pace.call(&[&self.keys.theoretical_arrival(app)]);
+        call.arg(request.now_micros()).arg(request.cost_micros()).arg(request.ahead_micros());
+        call.arg(micros(BURST)).arg(micros(MAX_AHEAD));
+        call.arg(micros(IDLE_EXPIRY) / 1000);
         let mut answer = reply::list(call.run(&self.quick).await?)?.into_iter();
         let mut number = || reply::number(answer.next().unwrap_or(redis::Value::Nil));
         match (number()?, number()?) {
-            (Some(granted), Some(paid)) => Ok(take.answer(granted == 1, PaidUntil(paid))),
+            (Some(granted), Some(arrival)) => {
+                Ok(request.answer(granted == 1, TheoreticalArrival(arrival)))
+            }
             _ => Err(IndexError::Corrupt("an app's pace".to_owned())),
         }
     }

@@ -1,4 +1,4 @@
-//! Apps, as JSON records.
+//! Apps, stored as JSON records.
 
 use async_trait::async_trait;
 use push_model::{app::App, ids::AppId};
@@ -22,7 +22,7 @@ fn read(json: &str) -> Result<App, StoreError> {
     serde_json::from_str(json).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
 }
 
-/// Deletes some rows of an app that was removed. False when there is nothing left to delete.
+/// Deletes some rows of a removed app. False if no removed app is left.
 fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
     let removed: Option<i64> = sql
         .prepare_cached("SELECT id FROM app WHERE namespace IS NULL LIMIT 1")?
@@ -102,8 +102,8 @@ impl Apps for SqliteIndex {
 
     async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
         let (namespace, name) = (self.namespace(), app.clone());
-        // From here on the app and its devices are not found any more, registrations for it are
-        // refused, and an app that is created with this id begins anew.
+        // After this step the app and its devices are not found any more, registrations for it are
+        // refused, and an app that is created with this id has no devices.
         let remove = "UPDATE app SET namespace = NULL, record = NULL
             WHERE namespace = ?1 AND name = ?2 AND record IS NOT NULL";
         let count = "INSERT INTO removed_app (namespace, name, count) VALUES (?1, ?2, 1)
@@ -116,7 +116,7 @@ impl Apps for SqliteIndex {
             Ok(removed)
         };
         let count = self.database.write(remove).await?;
-        // Also goes on with a removal that was interrupted.
+        // This also finishes a removal that was interrupted.
         while self.database.write(delete_some).await? {}
         Ok(count > 0)
     }

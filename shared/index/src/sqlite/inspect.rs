@@ -1,4 +1,4 @@
-//! What `pushctl doctor` says of the file.
+//! What `pushctl doctor` shows of the file.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ pub(super) async fn inspect(database: &Database) -> Result<Vec<Finding>, StoreEr
         let synchronous: i64 = sql.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
         Ok((journal, synchronous))
     };
-    // On the connection that writes: these are settings of a connection.
+    // On the connection that writes, because these are settings of a connection.
     let (journal, synchronous) = database.write(pragmas).await?;
     let path = database.path();
     let finding =

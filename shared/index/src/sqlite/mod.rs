@@ -1,43 +1,41 @@
 //! The index in a SQLite file: apps, devices and ledger, on one machine.
 //!
 //! Constraints it lives under, beyond those of every engine:
-//! - Each call is one transaction, so nothing is ever seen half done. A write is answered when
-//!   it is durable ([`push_sqlite`]).
-//! - Readers do not hold writers up: a scan reads the state of its start, page by page.
-//! - What decides about a device is the shared definition ([`criteria`]), not SQL.
+//! - Each call is one transaction, so a reader never sees half of a change. A write is answered
+//!   when it is durable ([`push_sqlite`]).
+//! - Readers do not block writers: each page of a scan reads the state at its start.
+//! - Whether a device matches is decided by the shared definition ([`devices::criteria`]), not by
+//!   SQL.
 //!
-//! Structures: the tables are in [`schema`], with what slots and codes mean. There is one shard,
-//! whose slots are all of an app's. What became of messages is in [`ledger`].
+//! Structures: [`schema`] has the tables and explains slots and codes. There is one shard, with all
+//! slots of an app. [`devices`] registers and scans devices, [`ledger`] keeps the entries of
+//! messages.
 //!
-//! Work that gets stuck: an app is removed in one step, and what it had is deleted piece by
-//! piece after it; the next removal of any app finishes what was interrupted.
+//! Work that gets stuck: an app is removed in one step, and its rows are deleted in further steps.
+//! The next removal of any app finishes a deletion that was interrupted.
 
 mod apps;
-mod criteria;
 mod devices;
 mod inspect;
 mod ledger;
 mod pacing;
-mod register;
-mod scan;
 mod schema;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
-use super::{Finding, Index, IndexError};
+use crate::{Finding, Index, IndexError};
 
-/// How the index works.
+/// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteIndexSettings {
     /// The most slots of an app, which is the most devices it can have at once.
     pub most_slots: u32,
-    /// How the file is used.
+    /// Settings of the file.
     pub store: StoreSettings,
 }
 
@@ -67,16 +65,17 @@ pub struct SqliteIndex {
     database: Database,
     namespace: Arc<str>,
     /// The number of the namespace's ledger.
-    space: i64,
+    ledger_id: i64,
     most_slots: u32,
 }
 
 impl SqliteIndex {
-    /// Opens the index of this namespace in a file, and makes file and directory if need be.
+    /// Opens the index of this namespace in a file, and creates file and directory if they do not
+    /// exist.
     ///
     /// # Errors
-    /// [`IndexError::Corrupt`] if the file is another program's or of a newer version, another
-    /// kind if it cannot be used now.
+    /// [`IndexError::Corrupt`] if the file is another program's or of a newer version; another kind
+    /// if it cannot be used now.
     pub async fn open(
         path: &Path,
         namespace: &str,
@@ -90,13 +89,13 @@ impl SqliteIndex {
             .map_err(|error| IndexError::Unreachable(Box::new(error)))??;
         let namespace: Arc<str> = namespace.into();
         let of = Arc::clone(&namespace);
-        let known = database.read(move |sql| schema::space(sql, &of)).await?;
+        let known = database.read(move |sql| schema::ledger_id(sql, &of)).await?;
         let of = Arc::clone(&namespace);
-        let space = match known {
-            Some(space) => space,
-            None => database.write(move |sql| schema::make_space(sql, &of)).await?,
+        let ledger_id = match known {
+            Some(ledger_id) => ledger_id,
+            None => database.write(move |sql| schema::create_ledger(sql, &of)).await?,
         };
-        Ok(Self { database, namespace, space, most_slots })
+        Ok(Self { database, namespace, ledger_id, most_slots })
     }
 
     fn namespace(&self) -> Arc<str> {
@@ -107,7 +106,8 @@ impl SqliteIndex {
 #[async_trait]
 impl Index for SqliteIndex {
     async fn ping(&self) -> Result<(), IndexError> {
-        // An empty write shows that the writer lives and that nobody keeps the file locked.
+        // An empty write shows that the writer runs and that no other process keeps the file
+        // locked.
         Ok(self.database.write(|_| Ok(())).await?)
     }
 

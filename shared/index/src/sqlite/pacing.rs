@@ -1,9 +1,9 @@
-//! Paces: one number in the app's row, so that it goes with the app.
+//! Paces: one number in the app's row, so that it is removed with the app.
 
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    pace::{PaidUntil, Take, Taken},
+    pace::{Acquire, Grant, TheoreticalArrival},
 };
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -14,31 +14,31 @@ use super::{
 };
 use crate::{IndexError, Pacing};
 
-fn take_pace(
+fn acquire_pace(
     sql: &Connection,
     namespace: &str,
     app: &AppKey,
-    take: &Take,
-) -> Result<Taken, StoreError> {
+    request: &Acquire,
+) -> Result<Grant, StoreError> {
     let app = app_row(sql, namespace, app)?;
-    let paid: Option<i64> = sql
+    let stored: Option<i64> = sql
         .prepare_cached("SELECT paid_until FROM app WHERE id = ?1")?
         .query_row([app], |row| row.get(0))
         .optional()?;
-    let paid = PaidUntil(paid.unwrap_or_default().cast_unsigned());
-    let (paid, taken) = paid.take(take);
-    if taken.granted {
+    let arrival = TheoreticalArrival(stored.unwrap_or_default().cast_unsigned());
+    let (arrival, grant) = arrival.acquire(request);
+    if grant.granted {
         let keep = "UPDATE app SET paid_until = ?2 WHERE id = ?1";
-        execute(sql, keep, params![app, paid.0.cast_signed()])?;
+        execute(sql, keep, params![app, arrival.0.cast_signed()])?;
     }
-    Ok(taken)
+    Ok(grant)
 }
 
 #[async_trait]
 impl Pacing for SqliteIndex {
-    async fn take_pace(&self, app: &AppKey, take: &Take) -> Result<Taken, IndexError> {
-        let (namespace, app, take) = (self.namespace(), app.clone(), *take);
-        let write = move |sql: &Connection| take_pace(sql, &namespace, &app, &take);
+    async fn acquire_pace(&self, app: &AppKey, request: &Acquire) -> Result<Grant, IndexError> {
+        let (namespace, app, request) = (self.namespace(), app.clone(), *request);
+        let write = move |sql: &Connection| acquire_pace(sql, &namespace, &app, &request);
         Ok(self.database.write(write).await?)
     }
 }

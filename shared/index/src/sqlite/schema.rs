@@ -1,14 +1,15 @@
 //! The tables of an index file.
 //!
-//! A device lives in a *slot* of its app, and slots are what a broadcast is cut by. A slot that
-//! is freed goes onto the free list and is used again before a new one is made, so an app uses
-//! as many slots as it had devices at once, however often they come and go. A message does not
-//! reach a device that moved into a slot after it was accepted: `born` is compared.
+//! A device has a *slot* of its app, and a broadcast is cut into ranges of slots. A freed slot goes
+//! onto the free list and is used again before a new one is made. So an app uses as many slots as
+//! it had devices at once, however often devices are removed and registered. A message does not
+//! reach a device that took over a slot after the message was accepted, because the time of
+//! registration, `born`, is compared.
 //!
 //! The ledger's tables are explained beside the code that uses them ([`super::ledger`]).
 //!
-//! Attribute values are replaced by codes from a dictionary per app and attribute. A code keeps
-//! its meaning for as long as the app exists.
+//! Attribute values are replaced by codes from a dictionary, the table `word`, for each app and
+//! attribute. A code keeps its meaning for as long as the app exists.
 
 use push_model::{app::AppKey, ids::AppId};
 use push_sqlite::{Schema, StoreError};
@@ -22,10 +23,10 @@ pub(super) const SCHEMA: Schema = Schema {
         CREATE TABLE app (
             -- Never used twice, so that a new app cannot inherit a removed one's devices.
             id INTEGER PRIMARY KEY AUTOINCREMENT,
-            -- NULL: the app was removed, and what it had is being deleted.
+            -- NULL: the app was removed, and its rows are being deleted.
             namespace TEXT,
             name TEXT NOT NULL,
-            -- NULL: nobody has created the app, but it has devices.
+            -- NULL: the app was not created, but it has devices.
             record TEXT,
             devices INTEGER NOT NULL DEFAULT 0,
             slots INTEGER NOT NULL DEFAULT 0,
@@ -90,7 +91,7 @@ pub(super) const SCHEMA: Schema = Schema {
             id BLOB NOT NULL,
             app TEXT NOT NULL,
             accepted_at INTEGER NOT NULL,
-            -- These two are NULL until a worker begins a message that was recalled before.
+            -- These two are NULL until a worker begins a message that was recalled before that.
             expires_at INTEGER,
             copy INTEGER,
             keep_until INTEGER NOT NULL,
@@ -109,9 +110,10 @@ pub(super) const SCHEMA: Schema = Schema {
         ALTER TABLE message_2 RENAME TO message;
         CREATE INDEX message_keep_until ON message (keep_until);
     ",
-        // Microseconds since 1970.
+        // The app's theoretical arrival, in microseconds since 1970 (`push_model::pace`).
         "ALTER TABLE app ADD COLUMN paid_until INTEGER NOT NULL DEFAULT 0;",
-        // A checkpoint was a slice and an offset in one number, or all bits set at the end.
+        // A checkpoint was the index of a slot range and an offset in one number; at the end, all
+        // bits set.
         "
         CREATE TABLE partition (
             message INTEGER NOT NULL,
@@ -129,7 +131,7 @@ pub(super) const SCHEMA: Schema = Schema {
     ",
         "
         ALTER TABLE app ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
-        -- How many apps of a name were removed: the generation of the next one.
+        -- How many apps of a name were removed, which is the generation of the next one.
         CREATE TABLE removed_app (
             namespace TEXT NOT NULL,
             name TEXT NOT NULL,
@@ -137,32 +139,32 @@ pub(super) const SCHEMA: Schema = Schema {
             PRIMARY KEY (namespace, name)
         ) STRICT, WITHOUT ROWID;
     ",
-        // The ledger in three forms: see the modules of `ledger`. A cost is what an entry takes in the
-        // file, about, with its part of pages that are not full; it was measured.
+        // The forms of ledger entries are explained in the modules of `ledger`. A cost is about
+        // what an entry takes in the file, with its share of free space in pages; it was measured.
         "
         CREATE TABLE ledger (
             space INTEGER PRIMARY KEY,
             namespace TEXT NOT NULL UNIQUE,
-            -- The costs of its entries; kept by triggers.
+            -- The sum of the costs of its entries, which triggers keep.
             bytes INTEGER NOT NULL DEFAULT 0,
-            -- As of the last round of keeping it within its bound; NULL before the first.
+            -- The result of the last eviction round; NULL before the first.
             measured_at INTEGER,
             measured INTEGER,
             bound INTEGER,
             oldest INTEGER,
-            -- Of what was forgotten to keep the bound: how many entries, and up to when accepted.
+            -- How many entries were evicted, and the latest time at which one of them was accepted.
             forgotten INTEGER NOT NULL DEFAULT 0,
             forgotten_until INTEGER,
-            -- The begun entry that the last round looked at last.
+            -- The cursor: the last begun entry that the last round read.
             hand BLOB
         ) STRICT;
-        -- Apps that have or had records, by number.
+        -- The numbers of apps that have or had records.
         CREATE TABLE ledger_app (
             number INTEGER PRIMARY KEY,
             name TEXT NOT NULL UNIQUE
         ) STRICT;
 
-        -- Entries that are open and fit into a record.
+        -- Open entries that fit into a record.
         CREATE TABLE begun (
             space INTEGER NOT NULL,
             id BLOB NOT NULL,
@@ -170,7 +172,7 @@ pub(super) const SCHEMA: Schema = Schema {
             cost INTEGER AS ((length(record) + 24) * 107 / 100),
             PRIMARY KEY (space, id)
         ) STRICT, WITHOUT ROWID;
-        -- Entries that are closed, of ids that were issued: these sort by time.
+        -- Closed entries with an issued id, which sorts by time.
         CREATE TABLE finished (
             space INTEGER NOT NULL,
             id BLOB NOT NULL,
@@ -178,7 +180,7 @@ pub(super) const SCHEMA: Schema = Schema {
             cost INTEGER AS ((length(record) + 24) * 107 / 100),
             PRIMARY KEY (space, id)
         ) STRICT, WITHOUT ROWID;
-        -- Entries that are closed, of ids that were derived, in the order in which they were closed.
+        -- Closed entries with a derived id, in the order in which they were closed.
         CREATE TABLE finished_derived (
             space INTEGER NOT NULL,
             number INTEGER NOT NULL,
@@ -189,7 +191,7 @@ pub(super) const SCHEMA: Schema = Schema {
             UNIQUE (space, id)
         ) STRICT, WITHOUT ROWID;
 
-        -- Whether every partition is worked off and no device is pending.
+        -- Whether every partition has ended and no device is pending.
         ALTER TABLE message ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE message ADD COLUMN cost INTEGER AS (
             200 + 5 * length(namespace) + length(app) + coalesce(length(plan), 0)
@@ -259,20 +261,20 @@ pub(super) const SCHEMA: Schema = Schema {
     ],
 };
 
-/// The number of this namespace's ledger, if it has one.
-pub(super) fn space(sql: &Connection, namespace: &str) -> Result<Option<i64>, StoreError> {
+/// The id of this namespace's ledger, if it has one.
+pub(super) fn ledger_id(sql: &Connection, namespace: &str) -> Result<Option<i64>, StoreError> {
     let find = "SELECT space FROM ledger WHERE namespace = ?1";
     Ok(sql.prepare_cached(find)?.query_row([namespace], |row| row.get(0)).optional()?)
 }
 
-/// The number of this namespace's ledger, which is begun if need be.
-pub(super) fn make_space(sql: &Connection, namespace: &str) -> Result<i64, StoreError> {
+/// The id of this namespace's ledger, which is created if there is none.
+pub(super) fn create_ledger(sql: &Connection, namespace: &str) -> Result<i64, StoreError> {
     execute(sql, "INSERT OR IGNORE INTO ledger (namespace) VALUES (?1)", [namespace])?;
     let missing = || StoreError::Unreadable(format!("the file has no ledger of {namespace}"));
-    space(sql, namespace)?.ok_or_else(missing)
+    ledger_id(sql, namespace)?.ok_or_else(missing)
 }
 
-/// Runs a statement that is kept prepared; how many rows it changed.
+/// Runs a statement, which stays prepared. Returns the number of changed rows.
 pub(super) fn execute(
     sql: &Connection,
     statement: &str,
@@ -292,7 +294,7 @@ pub(super) fn app_row(
     Ok(sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
 }
 
-/// The generation of the app of this name, whether it exists or is yet to be made.
+/// The generation of the app of this name; if there is none, of the next one.
 pub(super) fn generation(
     sql: &Connection,
     namespace: &str,

@@ -1,11 +1,11 @@
-//! Envelopes with many jobs, compressed.
+//! Compressed envelopes, for those with many jobs.
 //!
-//! Pushes that are published together are alike: of an envelope with 25 of them a sixth is left. The
-//! broker takes in, writes to its log and its segments, and hands out that much less; beside 14 µs of
-//! its processor time for a push it saves 2, and compressing costs less (measured on two cores).
+//! Pushes that are published together are alike: an envelope with 25 of them shrinks to a sixth.
+//! The broker receives, stores and delivers that much less. Of the 14 µs of its processor time for
+//! a push this saves 2, and compressing costs less (measured on two cores).
 //!
-//! A compressed envelope is JSON as every other, of a version of its own, so that a program which does
-//! not know it leaves it to a newer one and does not take it for a dead letter.
+//! A compressed envelope is JSON with a version of its own, so an older program leaves it to a
+//! newer one instead of taking it for a dead letter.
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use bytes::Bytes;
@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 /// The version of compressed envelopes.
 pub(super) const VERSION: u32 = 3;
 
-/// A shorter envelope is not compressed: a push that goes alone.
+/// Shorter envelopes, in bytes, are not compressed: they have a single push.
 const SHORT: usize = 2048;
 
-/// The longest envelope that is unpacked, in bytes: more than the largest `--batch-bytes`.
+/// The longest envelope that is unpacked, in bytes: more than the largest `--batch-bytes`. A larger
+/// claim is refused before memory is allocated for it.
 const LONGEST: usize = 65 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -29,7 +30,7 @@ struct Compressed<'a> {
     lz4: &'a str,
 }
 
-/// The envelope, compressed if that makes it much shorter.
+/// The envelope, compressed if that halves it at least.
 pub fn compress(envelope: Bytes) -> Bytes {
     if envelope.len() < SHORT {
         return envelope;
@@ -42,7 +43,7 @@ pub fn compress(envelope: Bytes) -> Bytes {
     serde_json::to_vec(&compressed).map_or(envelope, Bytes::from)
 }
 
-/// The envelope inside this one; none if it is not a compressed one.
+/// The envelope inside a compressed one; none if this is not compressed.
 pub(super) fn unpack(envelope: &Bytes) -> Option<Bytes> {
     let Compressed { v, len, lz4 } = serde_json::from_slice(envelope).ok()?;
     if v != VERSION || len > LONGEST {

@@ -1,176 +1,125 @@
-//! The JSON of a new job: what ingest writes for every push.
-//!
-//! Field by field and not derived, because names and ids are known to need no escapes, and serde
-//! looks through each of them again: that was two thirds of the instructions of writing a job.
-//! The derived form stays the definition; a test holds this to it, and a new field does not
-//! compile here until it is written.
+//! One accepted push, as workers read it from an envelope.
 
-use serde::Serialize;
-use uuid::fmt::Hyphenated;
+use std::sync::Arc;
 
-use crate::message::{Audience, Notification, Payload};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-/// A job to one device has fewer bytes, and is written without moving it on the way.
-const ORDINARY_JOB: usize = 512;
+use super::BadEnvelope;
+use crate::{
+    app::AppKey,
+    ids::{AppId, MessageId},
+    ledger::PriorDeliveries,
+    message::Audience,
+    time::UnixMillis,
+};
 
-/// Writes a new job, to be put into a batch.
-///
-/// # Errors
-/// Never in practice: the types have no form that JSON lacks.
-pub fn encode_job(
-    payload: &Payload<'_>,
-    audience: &Audience,
-    copy: u64,
+/// One accepted push.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The fields of the payload that the service itself reads.
+    pub head: Head,
+    /// The bytes a device receives: the JSON of a [`crate::message::Payload`].
+    pub payload: Bytes,
+    /// The devices that it is for.
+    pub audience: Arc<Audience>,
+    /// The deduplication nonce: tells jobs with the same message id apart
+    /// ([`Entry::dedup_nonce`](crate::ledger::Entry::dedup_nonce)).
+    pub dedup_nonce: u64,
+    /// The generation of its app ([`AppKey::generation`]).
+    pub app_generation: u64,
+    /// Identifies the queue message in a claim, as
+    /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
+    /// worker published the job again.
+    pub nonce: u64,
+    /// As [`PartitionTask::continues`](super::PartitionTask::continues).
+    pub continues: Vec<PriorDeliveries>,
+}
+
+impl Job {
+    /// The app whose devices the push is for. A later app may have its name by now.
+    pub fn app(&self) -> AppKey {
+        AppKey { id: self.head.app_id.clone(), generation: self.app_generation }
+    }
+}
+
+/// The fields of a payload that the service itself reads.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Head {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its app.
+    pub app_id: AppId,
+    /// When ingest accepted it.
+    pub accepted_at: UnixMillis,
+    /// When it expires.
+    pub expires_at: UnixMillis,
+}
+
+#[derive(Serialize)]
+pub(super) struct JobOut<'a> {
+    payload: &'a RawValue,
+    audience: &'a Audience,
+    #[serde(rename = "copy")]
+    dedup_nonce: u64,
+    #[serde(skip_serializing_if = "is_first")]
     app_generation: u64,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let mut out = Vec::with_capacity(ORDINARY_JOB);
-    write_job(&mut out, payload, audience, copy, app_generation)?;
-    Ok(out)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nonce: Option<u64>,
+    #[serde(skip_serializing_if = "<[PriorDeliveries]>::is_empty")]
+    continues: &'a [PriorDeliveries],
 }
 
-/// As [`encode_job`], behind what is in `out`: memory that is used again for the next job.
-///
-/// # Errors
-/// As [`encode_job`]; what was written by then is left in `out`.
-pub fn write_job(
-    out: &mut Vec<u8>,
-    payload: &Payload<'_>,
-    audience: &Audience,
-    copy: u64,
+fn is_first(generation: &u64) -> bool {
+    *generation == 0
+}
+
+impl<'a> JobOut<'a> {
+    pub(super) fn of(job: &'a Job) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            payload: serde_json::from_slice(&job.payload)?,
+            audience: &job.audience,
+            dedup_nonce: job.dedup_nonce,
+            app_generation: job.app_generation,
+            nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
+            continues: &job.continues,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct JobIn<'a> {
+    #[serde(borrow)]
+    pub(super) payload: &'a RawValue,
+    audience: Audience,
+    #[serde(rename = "copy", default)]
+    dedup_nonce: u64,
+    #[serde(default)]
     app_generation: u64,
-) -> Result<(), serde_json::Error> {
-    text(out, r#"{"payload":"#);
-    write_payload(out, payload)?;
-    field(out, r#","audience":"#, audience)?;
-    field(out, r#","copy":"#, &copy)?;
-    if app_generation > 0 {
-        field(out, r#","app_generation":"#, &app_generation)?;
+    nonce: Option<u64>,
+    #[serde(default)]
+    continues: Vec<PriorDeliveries>,
+}
+
+impl JobIn<'_> {
+    /// The job, with the bytes of its payload, which are its own or part of the envelope's.
+    pub(super) fn with(self, payload: Bytes) -> Result<Job, BadEnvelope> {
+        Ok(Job {
+            head: serde_json::from_slice(&payload)?,
+            payload,
+            audience: Arc::new(self.audience),
+            dedup_nonce: self.dedup_nonce,
+            app_generation: self.app_generation,
+            nonce: self.nonce.unwrap_or(self.dedup_nonce),
+            continues: self.continues,
+        })
     }
-    text(out, "}");
-    Ok(())
 }
 
-fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_json::Error> {
-    let Payload { message_id, app_id, kind, notification, data, accepted_at, expires_at } = payload;
-    text(out, r#"{"message_id":""#);
-    text(out, message_id.as_uuid().as_hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]));
-    text(out, r#"","app_id":""#);
-    text(out, app_id.as_str());
-    field(out, r#"","type":"#, kind)?;
-    if let Some(notification) = notification {
-        text(out, r#","notification":"#);
-        write_notification(out, notification)?;
-    }
-    optional(out, r#","data":"#, data)?;
-    field(out, r#","accepted_at":"#, accepted_at)?;
-    field(out, r#","expires_at":"#, expires_at)?;
-    text(out, "}");
-    Ok(())
-}
-
-fn write_notification(
-    out: &mut Vec<u8>,
-    notification: &Notification<'_>,
-) -> Result<(), serde_json::Error> {
-    let Notification {
-        notification_type,
-        title,
-        desc,
-        icon,
-        button_text,
-        small_icon,
-        small_icon_color,
-        open_type,
-        open_content,
-    } = notification;
-    field(out, r#"{"notification_type":"#, notification_type)?;
-    optional(out, r#","title":"#, title)?;
-    optional(out, r#","desc":"#, desc)?;
-    optional(out, r#","icon":"#, icon)?;
-    optional(out, r#","button_text":"#, button_text)?;
-    optional(out, r#","small_icon":"#, small_icon)?;
-    optional(out, r#","small_icon_color":"#, small_icon_color)?;
-    optional(out, r#","open_type":"#, open_type)?;
-    optional(out, r#","open_content":"#, open_content)?;
-    text(out, "}");
-    Ok(())
-}
-
-fn text(out: &mut Vec<u8>, json: &str) {
-    out.extend_from_slice(json.as_bytes());
-}
-
-fn field(out: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result<(), serde_json::Error> {
-    text(out, name);
-    serde_json::to_writer(out, value)
-}
-
-fn optional(
-    out: &mut Vec<u8>,
-    name: &str,
-    value: &Option<impl Serialize>,
-) -> Result<(), serde_json::Error> {
-    value.as_ref().map_or(Ok(()), |value| field(out, name, value))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
-
-    /// The job as serde derives it.
-    fn derived(payload: &Payload<'_>, audience: &Audience, app_generation: u64) -> String {
-        #[derive(Serialize)]
-        struct Derived<'a> {
-            payload: &'a Payload<'a>,
-            audience: &'a Audience,
-            copy: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            app_generation: Option<u64>,
-        }
-        let app_generation = Some(app_generation).filter(|generation| *generation > 0);
-        let job = Derived { payload, audience, copy: u64::MAX, app_generation };
-        serde_json::to_string(&job).unwrap()
-    }
-
-    #[test]
-    fn a_job_is_written_as_serde_would_write_it() {
-        let every = r#"{"notification_type":3,"title":"a\u00e9\/","desc":"b\n","icon":"c",
-            "button_text":"d","small_icon":"e","small_icon_color":"f","open_type":2,
-            "open_content":"g"}"#;
-        let notifications: [Option<Notification<'_>>; 3] = [
-            None,
-            Some(Notification { notification_type: 1, ..Notification::default() }),
-            Some(serde_json::from_str(every).unwrap()),
-        ];
-        let datas: [Option<BTreeMap<Text<'_>, Text<'_>>>; 2] =
-            [None, Some([("k\"".into(), "\u{1}".into())].into())];
-        let audiences = [
-            Audience::All,
-            Audience::Targeting(Targeting::everyone()),
-            Audience::Clients(vec!["a:1".parse().unwrap(), "b".parse().unwrap()]),
-        ];
-        for notification in &notifications {
-            for data in &datas {
-                for audience in &audiences {
-                    let payload = Payload {
-                        message_id: MessageId::issue(&"a.B".parse().unwrap()),
-                        app_id: "a.B".parse().unwrap(),
-                        kind: 2,
-                        notification: notification.clone(),
-                        data: data.clone(),
-                        accepted_at: UnixMillis(1_700_000_000_000),
-                        expires_at: UnixMillis(u64::MAX),
-                    };
-                    for generation in [0, 1, u64::MAX] {
-                        let written = encode_job(&payload, audience, u64::MAX, generation).unwrap();
-                        let written = String::from_utf8(written).unwrap();
-                        assert_eq!(written, derived(&payload, audience, generation));
-                    }
-                }
-            }
-        }
-    }
+/// Reads a job; its payload is copied.
+pub(super) fn decode_job(json: &RawValue) -> Result<Job, BadEnvelope> {
+    let job: JobIn<'_> = serde_json::from_str(json.get())?;
+    let payload = Bytes::copy_from_slice(job.payload.get().as_bytes());
+    job.with(payload)
 }

@@ -1,7 +1,7 @@
-//! The three identifiers of the contract, each valid by construction.
+//! The identifiers of apps, devices and messages, each checked when it is made.
 //!
-//! They end up in Redis keys, MQTT topics and SQL, so their alphabets leave out everything that
-//! means something there: braces, slashes, `+`, `#`, white space and control characters.
+//! They become parts of Redis keys, MQTT topics and SQL, so their alphabets have no character that
+//! is special there: no braces, slashes, `+`, `#`, white space or control characters.
 
 mod pages;
 
@@ -10,10 +10,10 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-pub use self::pages::{InPage, Page, Reach, Window};
+pub use self::pages::{AudienceKind, LedgerPage, PageField, Window};
 use crate::{text::Text, time::UnixMillis};
 
-/// Why a text is no identifier; the text is for the person who sent it.
+/// Why a text is no identifier; the message is for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to {max} characters of {alphabet}")]
 pub struct BadId {
@@ -37,7 +37,7 @@ impl AppId {
     /// The longest App ID, in characters.
     pub const MAX_LEN: usize = 64;
 
-    /// The identifier as it was given.
+    /// The identifier as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,7 +60,7 @@ impl ClientId {
     /// The longest Client ID, in characters.
     pub const MAX_LEN: usize = 128;
 
-    /// The identifier as it was given.
+    /// The identifier as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -102,10 +102,10 @@ text_id!(ClientId);
 
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
 ///
-/// The last 16 bits of an id that was issued are a checksum over the app and the other bits, so
-/// that a message can be told from nonsense before any worker has written about it. It is no
-/// signature: it can be computed without a secret. A recall of an id that was made up begins an entry
-/// of the ledger, which its bound limits ([`may_be_forgotten`](crate::ledger::may_be_forgotten)).
+/// The last 16 bits are a checksum over the app and the other bits, so that ingest recognises an id
+/// of the app before any worker has written an entry for it. It is no signature: it needs no
+/// secret. A recall of a made-up id begins an entry, and the ledger's limit bounds how many of them
+/// there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);
@@ -116,32 +116,31 @@ impl MessageId {
         Self(uuid)
     }
 
-    /// A new id of a push of this app to named devices; it sorts by its time of issue, to the
-    /// millisecond.
-    pub fn issue(app: &AppId) -> Self {
-        Self::issue_for(app, Reach::Named)
+    /// A new id for a push to named devices. Ids sort by their time of issue, to the millisecond.
+    pub fn issue_named(app: &AppId) -> Self {
+        Self::issue(app, AudienceKind::Named)
     }
 
-    /// A new id of a push of this app with this reach.
-    pub fn issue_for(app: &AppId, reach: Reach) -> Self {
-        Self::issue_at(app, reach, UnixMillis::now())
+    /// A new id for a push with this kind of audience.
+    pub fn issue(app: &AppId, kind: AudienceKind) -> Self {
+        Self::issue_at(app, kind, UnixMillis::now())
     }
 
-    /// As [`MessageId::issue_for`] at this time, for who has a clock of their own.
-    pub fn issue_at(app: &AppId, reach: Reach, now: UnixMillis) -> Self {
-        Self::seal(app, pages::next_id(now, reach), 0)
+    /// As [`MessageId::issue`], with the caller's clock.
+    pub fn issue_at(app: &AppId, kind: AudienceKind, now: UnixMillis) -> Self {
+        Self::with_checksum(app, pages::next_id(now, kind), 0)
     }
 
-    /// An id that looks like any other and is recognised as that of no message: for an answer
-    /// to a push that is not sent.
+    /// An id that looks like any other and that [`MessageId::origin`] recognises as no message's:
+    /// for the answer to a dry run.
     pub fn void(app: &AppId) -> Self {
-        Self::seal(app, Uuid::now_v7(), u16::MAX)
+        Self::with_checksum(app, Uuid::now_v7(), u16::MAX)
     }
 
-    /// The id of every push of this app with this key, so that a retry is recognised. Apps of one
-    /// name that came one after another have different ids for the same key.
+    /// The id of every push of this app with this key, so that a retry is recognised. Apps of
+    /// different generations with the same name have different ids for the same key.
     ///
-    /// The app's name has no NUL and a key has none, so they cannot run into each other.
+    /// Neither an app's name nor a key has a NUL, which separates them in the digest.
     pub fn from_idempotency_key(app: &AppId, generation: u64, key: &[u8]) -> Self {
         let digest = match generation {
             0 => digest(b"push-message-id\0", app, key),
@@ -152,18 +151,18 @@ impl MessageId {
         };
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
-        Self::seal(app, Uuid::new_v8(id), 0)
+        Self::with_checksum(app, Uuid::new_v8(id), 0)
     }
 
-    /// Where the id comes from, as far as the id itself tells.
+    /// Where the id comes from, as far as it can be read from the id.
     pub fn origin(&self, app: &AppId) -> Origin {
-        if *self != Self::seal(app, self.0, 0) {
+        if *self != Self::with_checksum(app, self.0, 0) {
             return Origin::Foreign;
         }
         self.time().map_or(Origin::Derived, Origin::Issued)
     }
 
-    /// When it was issued, as it says itself; none of an id that was derived.
+    /// When it was issued, read from the id; none for a derived one.
     pub fn time(&self) -> Option<UnixMillis> {
         let time = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?;
         let (seconds, nanos) = time.to_unix();
@@ -171,27 +170,27 @@ impl MessageId {
         Some(UnixMillis(millis))
     }
 
-    fn seal(app: &AppId, id: Uuid, twist: u16) -> Self {
+    /// The id with its checksum in the last two bytes. `mask` is 0 except for [`MessageId::void`].
+    fn with_checksum(app: &AppId, id: Uuid, mask: u16) -> Self {
         let mut bytes = id.into_bytes();
         let digest = digest(b"push-message-seal\0", app, &bytes[..14]);
-        let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ twist;
+        let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ mask;
         bytes[14..].copy_from_slice(&checksum.to_be_bytes());
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Whom the message is for, as the id says itself; none of an id that was derived.
-    pub fn reach(&self) -> Option<Reach> {
-        pages::reach(&self.0)
+    /// The kind of the message's audience, read from the id; none for a derived one.
+    pub fn audience_kind(&self) -> Option<AudienceKind> {
+        pages::audience_kind(&self.0)
     }
 
-    /// The page on which the ledger keeps what became of the message if that is little, and what
-    /// tells it from the others there.
-    pub fn place(&self) -> (Page, InPage) {
-        pages::place(&self.0)
+    /// The page on which the ledger keeps the message's record, and the record's field there.
+    pub fn page_and_field(&self) -> (LedgerPage, PageField) {
+        pages::page_and_field(&self.0)
     }
 
-    /// The id that is at this place.
-    pub fn at(page: Page, in_page: InPage) -> Self {
+    /// The id of the record in this field of a page.
+    pub fn from_page(page: LedgerPage, in_page: PageField) -> Self {
         Self(pages::id_at(page, in_page))
     }
 
@@ -201,12 +200,12 @@ impl MessageId {
     }
 }
 
-/// What a [`MessageId`] says about where it comes from.
+/// Where a [`MessageId`] comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// It was issued for this app at this time.
     Issued(UnixMillis),
-    /// It was derived from an `Idempotency-Key` of this app, which says nothing about when.
+    /// It was derived from an `Idempotency-Key` of this app; when is unknown.
     Derived,
     /// This app has no message with this id.
     Foreign,
@@ -282,16 +281,16 @@ mod tests {
     fn an_id_tells_whether_and_when_it_was_issued_for_an_app() {
         let (a, b): (AppId, AppId) = ("a".parse().unwrap(), "b".parse().unwrap());
         let before = UnixMillis::now();
-        let ids: Vec<_> = (0..100).map(|_| MessageId::issue(&a)).collect();
+        let ids: Vec<_> = (0..100).map(|_| MessageId::issue_named(&a)).collect();
         for id in &ids {
             let Origin::Issued(at) = id.origin(&a) else { panic!("{id}") };
             assert!((before..=UnixMillis::now()).contains(&at), "{id}");
         }
         assert_eq!(MessageId::from_idempotency_key(&a, 0, b"k").origin(&a), Origin::Derived);
         assert_eq!(MessageId::void(&a).origin(&a), Origin::Foreign);
-        // 16 bits cannot tell every one: one in 65,536 strangers passes.
-        let strangers = ids.iter().filter(|id| id.origin(&b) == Origin::Foreign).count();
-        assert!(strangers >= 98, "{strangers}");
+        // The checksum has 16 bits: one in 65,536 foreign ids passes.
+        let foreign = ids.iter().filter(|id| id.origin(&b) == Origin::Foreign).count();
+        assert!(foreign >= 98, "{foreign}");
         let random = (0..100).map(|_| MessageId::from_uuid(Uuid::now_v7()));
         assert!(random.filter(|id| id.origin(&a) == Origin::Foreign).count() >= 98);
     }

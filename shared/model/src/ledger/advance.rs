@@ -1,5 +1,5 @@
-//! The one step that changes a partition: a claim, or a batch's counts with the checkpoint
-//! behind it, together or not at all.
+//! The only step that changes a partition: a claim, or a batch's counts together with the
+//! checkpoint behind it, in one atomic write.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +12,12 @@ use crate::{
 /// What one step changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
-    /// The copy of the message that is worked on ([`Entry::copy`](super::Entry::copy)). The entry of
-    /// another copy is not changed.
-    pub copy: u64,
+    /// That of the job that is worked on ([`Entry::dedup_nonce`](super::Entry::dedup_nonce)). The
+    /// entry of another job is not changed.
+    pub dedup_nonce: u64,
     /// Which partition of the plan.
     pub partition: u32,
-    /// The state that the step follows on; it takes effect only if this is still the state.
+    /// The state that the step follows; it takes effect only if the partition is still in it.
     pub from: PartitionState,
     /// The new state.
     pub to: PartitionState,
@@ -29,7 +29,7 @@ pub struct Advance {
     pub keep_until: Option<UnixMillis>,
 }
 
-/// A step of one message among others.
+/// One message's step in a call with steps of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageStep {
     /// The message's app.
@@ -43,7 +43,7 @@ pub struct MessageStep {
 /// What a batch adds to the counts of its message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Devices that were found to be meant.
+    /// Devices found to be in the audience.
     pub targeted: u64,
     /// Devices that have an outcome.
     pub outcomes: Outcomes,
@@ -51,15 +51,15 @@ pub struct Counts {
     pub retried: Retried,
 }
 
-/// What became of an [`Advance`].
+/// The result of an [`Advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advanced {
-    /// It is saved. `recalled` tells whether the message has been recalled.
+pub enum AdvanceOutcome {
+    /// The step is saved.
     Saved {
-        /// Nothing more may be sent.
+        /// The message has been recalled: nothing more may be sent.
         recalled: bool,
     },
-    /// The partition is in another state, or the entry is another copy's: nothing was changed.
+    /// The partition is in another state, or the entry is another job's: nothing was changed.
     Conflict,
     /// The ledger has no entry for this message.
     Unknown,

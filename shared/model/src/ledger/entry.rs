@@ -1,19 +1,19 @@
-//! What the ledger keeps of one message.
+//! The entry that the ledger keeps of one message.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Advance, Advanced, Ahead, Claim, FailReason, Outcomes, Partition, PartitionState, Plan,
-    Retried, RetryReason, State,
+    Advance, AdvanceOutcome, Claim, EarlyRecall, FailReason, Outcomes, Partition, PartitionState,
+    Plan, Retried, RetryReason, State,
 };
 use crate::{
     ids::{AppId, MessageId},
     time::UnixMillis,
 };
 
-/// What a worker knows when it begins a message.
+/// What the entry of a message begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
+pub struct NewEntry {
     /// The message.
     pub message_id: MessageId,
     /// Its app.
@@ -22,32 +22,33 @@ pub struct Opened {
     pub accepted_at: UnixMillis,
     /// When it expires.
     pub expires_at: UnixMillis,
-    /// Tells two accepted copies of one id apart: see [`Entry::copy`].
-    pub copy: u64,
-    /// When the entry may be forgotten.
+    /// That of the job ([`Entry::dedup_nonce`]).
+    pub dedup_nonce: u64,
+    /// Until when the entry is kept.
     pub keep_until: UnixMillis,
-    /// How it is cut, where that is known without the index: a push to named devices is one
-    /// partition. Saves the step of storing a plan apart.
+    /// The plan, if it is known without the index: a push to named devices has one partition. This
+    /// saves a step of its own for the plan.
     pub plan: Option<Plan>,
-    /// Who owns partition 0, if this step begins the entry. Saves the step of claiming it apart.
+    /// The claim of partition 0, if this step begins the entry. This saves a step of its own for
+    /// the claim.
     pub claim: Option<Claim>,
-    /// The copy whose entry this one replaces: one that ended without being sent to any device.
-    /// An entry of another copy stays.
+    /// The deduplication nonce of the entry that this one replaces, because its job ended without
+    /// being sent to any device. The entry of any other job stays.
     pub replaces: Option<u64>,
 }
 
 /// One partition of a message, as a worker reads it before it claims it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionView {
-    /// [`Entry::copy`].
-    pub copy: Option<u64>,
+    /// [`Entry::dedup_nonce`].
+    pub dedup_nonce: Option<u64>,
     /// Whether the message was recalled.
     pub recalled: bool,
     /// The partition.
     pub partition: Partition,
 }
 
-/// Everything the ledger knows of one message.
+/// All that the ledger has of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The message.
@@ -56,40 +57,40 @@ pub struct Entry {
     pub app_id: AppId,
     /// When ingest accepted it.
     pub accepted_at: UnixMillis,
-    /// When it expires. None in the entry of a message that was recalled before a worker began
-    /// it: until one does, the recall is all that is known.
+    /// When it expires. None in the entry of a message that was recalled before a worker began it:
+    /// the entry then has the recall alone.
     pub expires_at: Option<UnixMillis>,
-    /// Which accepted copy of the message this entry belongs to. Two requests with one
-    /// `Idempotency-Key` make two jobs with one id; the copy that opens the entry is sent. The
-    /// other is dropped, unless the first expires unsent and the other expires later
-    /// ([`Entry::is_replaced_by`]). None as above.
-    pub copy: Option<u64>,
+    /// The deduplication nonce of the job that this entry belongs to. Two requests with one
+    /// `Idempotency-Key` make two jobs with one id and different nonces. The job that begins the
+    /// entry is sent. The other is dropped, unless the first expires unsent and the other expires
+    /// later ([`Entry::is_replaced_by`]). None if `expires_at` is.
+    pub dedup_nonce: Option<u64>,
     /// When it was recalled.
     pub recalled_at: Option<UnixMillis>,
     /// The plan, once there is one.
     pub plan: Option<Plan>,
-    /// The partitions that were claimed, by their place in the plan.
+    /// The partitions that were claimed, by their index in the plan.
     pub partitions: BTreeMap<u32, Partition>,
-    /// Devices found to be meant so far.
+    /// Devices found so far to be in the audience.
     pub targeted: u64,
     /// Devices that have an outcome.
     pub outcomes: Outcomes,
-    /// Tries so far that ended without an outcome.
+    /// Tries so far that gave no outcome.
     pub retried: Retried,
 }
 
 impl Entry {
     /// The entry of a message that has just begun.
-    pub fn begin(opened: &Opened) -> Self {
+    pub fn begin(new: &NewEntry) -> Self {
         Self {
-            message_id: opened.message_id,
-            app_id: opened.app_id.clone(),
-            accepted_at: opened.accepted_at,
-            expires_at: Some(opened.expires_at),
-            copy: Some(opened.copy),
+            message_id: new.message_id,
+            app_id: new.app_id.clone(),
+            accepted_at: new.accepted_at,
+            expires_at: Some(new.expires_at),
+            dedup_nonce: Some(new.dedup_nonce),
             recalled_at: None,
-            plan: opened.plan.clone(),
-            partitions: begun(opened),
+            plan: new.plan.clone(),
+            partitions: first_partitions(new),
             targeted: 0,
             outcomes: Outcomes::default(),
             retried: Retried::new(),
@@ -97,18 +98,18 @@ impl Entry {
     }
 
     /// The entry of a message that is recalled before a worker began it.
-    pub fn recalled_ahead(
+    pub fn recalled_early(
         app_id: AppId,
         message_id: MessageId,
         at: UnixMillis,
-        ahead: &Ahead,
+        early: &EarlyRecall,
     ) -> Self {
         Self {
             message_id,
             app_id,
-            accepted_at: ahead.accepted_at,
+            accepted_at: early.accepted_at,
             expires_at: None,
-            copy: None,
+            dedup_nonce: None,
             recalled_at: Some(at),
             plan: None,
             partitions: BTreeMap::new(),
@@ -118,44 +119,45 @@ impl Entry {
         }
     }
 
-    /// Fills in what only the queue's message knows, when a worker begins a message that was
-    /// recalled before.
-    pub fn begin_recalled(&mut self, opened: &Opened) {
-        self.accepted_at = opened.accepted_at;
-        self.expires_at = Some(opened.expires_at);
-        self.copy = Some(opened.copy);
-        self.plan.clone_from(&opened.plan);
-        self.partitions = begun(opened);
-        // Where the index lost the entry and kept the recall, a worker may have counted before.
+    /// Adds what the job says, when a worker begins a message that was recalled before.
+    pub fn begin_recalled(&mut self, new: &NewEntry) {
+        self.accepted_at = new.accepted_at;
+        self.expires_at = Some(new.expires_at);
+        self.dedup_nonce = Some(new.dedup_nonce);
+        self.plan.clone_from(&new.plan);
+        self.partitions = first_partitions(new);
+        // If the index lost the entry and then took the recall, a worker may have counted before.
         self.targeted = 0;
         self.outcomes = Outcomes::default();
         self.retried = Retried::new();
     }
 
-    /// Devices that were found to be meant and have no outcome yet.
+    /// Targeted devices that have no outcome yet.
     pub fn pending(&self) -> u64 {
         self.targeted.saturating_sub(self.outcomes.total())
     }
 
-    /// A partition; one that was never claimed is as at the beginning.
+    /// A partition; the initial one if it was never claimed.
     pub fn partition(&self, number: u32) -> Partition {
         self.partitions.get(&number).cloned().unwrap_or_default()
     }
 
-    /// What a worker reads of a partition.
+    /// What a worker reads of a partition before it claims it.
     pub fn view(&self, number: u32) -> PartitionView {
         PartitionView {
-            copy: self.copy,
+            dedup_nonce: self.dedup_nonce,
             recalled: self.recalled_at.is_some(),
             partition: self.partition(number),
         }
     }
 
-    /// Changes a partition and the counts, as every engine does it: the engines do so where they
-    /// store the entry, and the simulation through this function.
-    pub fn advance(&mut self, step: &Advance) -> Advanced {
-        if self.copy != Some(step.copy) || self.partition(step.partition).state != step.from {
-            return Advanced::Conflict;
+    /// Changes a partition and the counts. This is the definition: the engines do the same in their
+    /// stores, or call it, as the simulation does.
+    pub fn advance(&mut self, step: &Advance) -> AdvanceOutcome {
+        if self.dedup_nonce != Some(step.dedup_nonce)
+            || self.partition(step.partition).state != step.from
+        {
+            return AdvanceOutcome::Conflict;
         }
         let partition = self.partitions.entry(step.partition).or_default();
         partition.state = step.to;
@@ -167,10 +169,10 @@ impl Entry {
         for (reason, count) in &step.counts.retried {
             *self.retried.entry(*reason).or_default() += count;
         }
-        Advanced::Saved { recalled: self.recalled_at.is_some() }
+        AdvanceOutcome::Saved { recalled: self.recalled_at.is_some() }
     }
 
-    /// Whether every partition is worked off and no device is pending.
+    /// Whether every partition has ended and no device is pending.
     pub fn is_closed(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| {
             let mut numbers = (0..).zip(&plan.partitions).map(|(number, _)| number);
@@ -179,8 +181,8 @@ impl Entry {
         }) && self.pending() == 0
     }
 
-    /// Whether it expired, and no device was sent to before: then another copy of the message may
-    /// take its place.
+    /// Whether it expired before any device was sent to. Then another job of the same message may
+    /// replace the entry.
     pub fn ended_unsent(&self) -> bool {
         self.is_closed() && self.outcomes.expired > 0 && self.is_unsent()
     }
@@ -188,16 +190,16 @@ impl Entry {
     /// Whether no device can have received it or refused it, and the message was not recalled.
     pub fn is_unsent(&self) -> bool {
         let Self { outcomes, recalled_at, retried, .. } = self;
-        // A device that never answered may have received it.
+        // A device whose transport never answered may have received it.
         let may_be_sent = outcomes.sent > 0 || retried.contains_key(&RetryReason::Unanswered);
         recalled_at.is_none() && !may_be_sent && outcomes.failed.is_empty()
     }
 
-    /// Whether an entry begins anew with this step ([`Opened::replaces`]). One of which only a
-    /// recall is known does; one that was recalled does not.
-    pub fn is_replaced_by(&self, opened: &Opened) -> bool {
-        let is_named = self.copy == opened.replaces && self.recalled_at.is_none();
-        self.copy.is_none() || is_named
+    /// Whether the new entry takes the place of this one ([`NewEntry::replaces`]). It does if this
+    /// one has a recall alone, and does not if this one was begun and then recalled.
+    pub fn is_replaced_by(&self, new: &NewEntry) -> bool {
+        let is_named = self.dedup_nonce == new.replaces && self.recalled_at.is_none();
+        self.dedup_nonce.is_none() || is_named
     }
 
     /// Where the message is in its life.
@@ -215,13 +217,13 @@ impl Entry {
     }
 }
 
-/// The partitions of a message that begins with this step.
-fn begun(opened: &Opened) -> BTreeMap<u32, Partition> {
+/// The partitions of a new entry.
+fn first_partitions(new: &NewEntry) -> BTreeMap<u32, Partition> {
     let claimed = |claim| {
         let state = PartitionState { claim: Some(claim), ..PartitionState::default() };
         (0, Partition { state, leftovers: Vec::new() })
     };
-    opened.claim.map(claimed).into_iter().collect()
+    new.claim.map(claimed).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -230,12 +232,12 @@ mod tests {
     use crate::ledger::Counts;
 
     fn entry() -> Entry {
-        Entry::begin(&Opened {
-            message_id: MessageId::issue(&"a".parse().unwrap()),
+        Entry::begin(&NewEntry {
+            message_id: MessageId::issue_named(&"a".parse().unwrap()),
             app_id: "a".parse().unwrap(),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
-            copy: 0,
+            dedup_nonce: 0,
             keep_until: UnixMillis(2000),
             plan: None,
             claim: None,
@@ -245,7 +247,7 @@ mod tests {
 
     fn end(entry: &mut Entry, partition: u32) {
         let step = Advance {
-            copy: 0,
+            dedup_nonce: 0,
             partition,
             from: entry.partition(partition).state,
             to: PartitionState::ENDED,
@@ -253,7 +255,7 @@ mod tests {
             counts: Counts::default(),
             keep_until: None,
         };
-        assert_eq!(entry.advance(&step), Advanced::Saved { recalled: false });
+        assert_eq!(entry.advance(&step), AdvanceOutcome::Saved { recalled: false });
     }
 
     #[test]
@@ -274,10 +276,10 @@ mod tests {
     #[test]
     fn a_step_takes_effect_only_on_the_state_that_it_follows() {
         let mut entry = entry();
-        let claim = Some(Claim { generation: 1, nonce: 2, delivery: 1, owner: 3 });
+        let claim = Some(Claim { epoch: 1, nonce: 2, delivery: 1, owner: 3 });
         let to = PartitionState { claim, ..PartitionState::default() };
         let step = Advance {
-            copy: 0,
+            dedup_nonce: 0,
             partition: 4,
             from: PartitionState::default(),
             to,
@@ -285,11 +287,11 @@ mod tests {
             counts: Counts { targeted: 1, ..Counts::default() },
             keep_until: None,
         };
-        assert_eq!(entry.advance(&step), Advanced::Saved { recalled: false });
-        assert_eq!(entry.advance(&step), Advanced::Conflict);
+        assert_eq!(entry.advance(&step), AdvanceOutcome::Saved { recalled: false });
+        assert_eq!(entry.advance(&step), AdvanceOutcome::Conflict);
         assert_eq!((entry.partition(4).state, entry.targeted), (to, 1));
-        let of_another_copy = Advance { copy: 1, from: to, ..step };
-        assert_eq!(entry.advance(&of_another_copy), Advanced::Conflict);
+        let of_another_job = Advance { dedup_nonce: 1, from: to, ..step };
+        assert_eq!(entry.advance(&of_another_job), AdvanceOutcome::Conflict);
         assert_eq!(entry.targeted, 1);
     }
 

@@ -1,4 +1,4 @@
-//! Devices that were read, had no outcome yet, and are to be tried again.
+//! Devices that were read and are to be tried again because they have no outcome yet.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use crate::{ids::ClientId, time::UnixMillis};
 
 /// Devices of one partition that are tried again together.
 ///
-/// They are counted as targeted. The ledger keeps them, not a queue message, so that a message
-/// which is lost or stands twice in the queue neither loses nor doubles a device.
+/// They are counted as targeted. They are kept in the ledger and not in a queue message, so that a
+/// queue message that is lost or repeated neither loses nor doubles a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
     /// How often they were tried.
     #[serde(rename = "a")]
     pub attempt: u32,
-    /// How many of these tries ended without an answer. One device can be what breaks the
+    /// How many of these tries ended without an answer. A single device can be what breaks the
     /// connection, so devices without an answer are tried again in small groups, then one by one.
     #[serde(rename = "u", default, skip_serializing_if = "is_zero")]
     pub unanswered: u32,

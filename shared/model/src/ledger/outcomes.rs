@@ -1,4 +1,4 @@
-//! What became of the devices of a message, and why.
+//! The outcomes of a message's devices, and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub enum FailReason {
     UnknownClient,
     /// The transport says that the device is gone; it was removed.
     Gone,
-    /// No device listens and the broker keeps no session for it.
+    /// The device is not connected and the broker keeps no session for it.
     NoSubscriber,
     /// The transport refused the message for this device.
     Refused,
@@ -20,11 +20,11 @@ pub enum FailReason {
     NoTransport,
     /// Every try failed.
     RetriesExhausted,
-    /// What became of it was not recorded: the index lost the record, or no worker ran until the
-    /// message was over for longer than the stated rest. It may have been sent.
+    /// Its outcome was not recorded: the index lost the record, or no worker ran until the entry
+    /// was written off. It may have been sent to.
     Unrecorded,
-    /// The index holds a record for it that cannot be read. One that stands where a broadcast
-    /// looks counts as a device of its audience.
+    /// The index holds a record of it that cannot be read. A broadcast that reads such a record
+    /// counts it as a device of its audience.
     Unreadable,
 }
 
@@ -61,7 +61,7 @@ impl FailReason {
     }
 }
 
-/// Why a try did not settle a device, which is therefore tried again.
+/// Why a try gave a device no outcome, so that the device is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
@@ -71,7 +71,7 @@ pub enum RetryReason {
     Busy,
     /// The transport failed without saying that trying again is pointless.
     Error,
-    /// The transport was handed the message and never answered: it may have been sent.
+    /// The transport took the message and never answered: it may have been sent.
     Unanswered,
 }
 
@@ -79,7 +79,7 @@ impl RetryReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::TransportAway, Self::Busy, Self::Error, Self::Unanswered];
 
-    /// The name in JSON and at rest.
+    /// The name in JSON and in the stores.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TransportAway => "transport_away",
@@ -90,13 +90,13 @@ impl RetryReason {
     }
 }
 
-/// Tries that did not settle a device, by reason. A device counts as often as it was put off.
+/// Tries that gave no outcome, by reason. A device counts once for each try.
 pub type Retried = BTreeMap<RetryReason, u64>;
 
-/// Settled devices, by outcome.
+/// How many devices have which outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcomes {
-    /// The transport acknowledged them.
+    /// Devices whose message the transport acknowledged.
     pub sent: u64,
     /// Given up, by reason.
     pub failed: BTreeMap<FailReason, u64>,
@@ -112,7 +112,7 @@ impl Outcomes {
         *self.failed.entry(reason).or_default() += 1;
     }
 
-    /// Adds others to these. Counts that a store made up stay at the largest number.
+    /// Adds other counts to these, up to the largest number: a damaged store can hold any number.
     pub fn add(&mut self, more: &Self) {
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.sent, more.sent);
@@ -123,7 +123,7 @@ impl Outcomes {
         }
     }
 
-    /// All settled devices.
+    /// All devices that have an outcome.
     pub fn total(&self) -> u64 {
         let counts = self.failed.values().chain([&self.sent, &self.expired, &self.recalled]);
         counts.copied().fold(0, u64::saturating_add)

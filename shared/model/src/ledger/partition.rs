@@ -1,4 +1,5 @@
-//! How a message's audience is cut into partitions, who owns each of them, and how far it is.
+//! How a message's audience is cut into partitions, which delivery owns each of them, and how far
+//! it is.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +14,7 @@ pub const MOST_PARTITIONS: u32 = 4096;
 /// How a message is cut, fixed once by the first worker that plans it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The slices of each partition; one partition without slices for named devices.
+    /// The slot ranges of each partition; one partition without ranges for named devices.
     #[serde(rename = "strands")]
     pub partitions: Vec<Vec<SlotRange>>,
 }
@@ -24,16 +25,16 @@ impl Plan {
         Self { partitions: vec![Vec::new()] }
     }
 
-    /// Whether this program could have cut it.
+    /// Whether a worker could have made this plan.
     pub fn is_sound(&self) -> bool {
         self.partitions.len() <= MOST_PARTITIONS as usize
-            && self.partitions.iter().flatten().all(|slice| slice.from <= slice.to)
+            && self.partitions.iter().flatten().all(|range| range.from <= range.to)
     }
 
-    /// Whether it has several partitions and all of them are known. A task of version 1 knows its
-    /// own alone.
+    /// Whether it has several partitions and the ranges of all are known. A task of version 1 has
+    /// those of its own partition only.
     pub fn is_shared(&self) -> bool {
-        self.partitions.len() > 1 && self.partitions.iter().all(|slices| !slices.is_empty())
+        self.partitions.len() > 1 && self.partitions.iter().all(|ranges| !ranges.is_empty())
     }
 }
 
@@ -43,10 +44,10 @@ impl Plan {
 pub enum Checkpoint {
     /// The next device to be read.
     At {
-        /// Which slice of the partition; 0 for named devices.
-        slice: u32,
-        /// The slot in that slice, or which of the named devices. Before the beginning of the
-        /// slice means its beginning.
+        /// Which slot range of the partition; 0 for named devices.
+        range: u32,
+        /// The slot in that range, or which of the named devices. Before the beginning of the
+        /// range means its beginning.
         offset: u32,
     },
     /// Everything is read.
@@ -55,7 +56,7 @@ pub enum Checkpoint {
 
 impl Checkpoint {
     /// Nothing is read yet.
-    pub const START: Self = Self::At { slice: 0, offset: 0 };
+    pub const START: Self = Self::At { range: 0, offset: 0 };
 }
 
 impl Default for Checkpoint {
@@ -69,7 +70,7 @@ const END: &str = "end";
 impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At { slice, offset } => write!(f, "{slice}.{offset}"),
+            Self::At { range, offset } => write!(f, "{range}.{offset}"),
             Self::End => f.write_str(END),
         }
     }
@@ -87,36 +88,37 @@ impl FromStr for Checkpoint {
         if text == END {
             return Ok(Self::End);
         }
-        let (slice, offset) = text.split_once('.').ok_or(BadState)?;
+        let (range, offset) = text.split_once('.').ok_or(BadState)?;
         let number = |text: &str| text.parse().map_err(|_| BadState);
-        Ok(Self::At { slice: number(slice)?, offset: number(offset)? })
+        Ok(Self::At { range: number(range)?, offset: number(offset)? })
     }
 }
 
-/// Who works on a partition.
+/// Which delivery of a queue message owns a partition.
 ///
-/// Each hand-on of a partition has a generation. A worker claims the next one before it sends to
-/// the first device; a queue message that continues an older one is a stale copy.
+/// Each time a partition is handed on it gets a new epoch. A worker claims the next one before it
+/// sends to the first device; a queue message that continues an older one is a stale copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     /// Which claim of this partition it is, from 1.
-    pub generation: u64,
-    /// The queue message that was claimed with. Another delivery of the same message may claim
-    /// again; a copy of it under another number may not.
+    #[serde(rename = "generation")]
+    pub epoch: u64,
+    /// The number of the queue message with which the claim was made. Another delivery of the same
+    /// message may claim again; a copy of it under another number may not.
     pub nonce: u64,
     /// Which delivery of that message it was, from 1. A later one takes over from an earlier one,
     /// never the other way round: the queue has given the message away from the earlier one,
-    /// whether that knows it or not.
+    /// even if its worker does not know it yet.
     pub delivery: u32,
-    /// The delivery that claimed, by a random number: tells a worker whose answer was lost
-    /// whether the claim that it finds is its own.
+    /// A random number that the delivery drew. By it, a worker whose answer was lost tells whether
+    /// the claim that it finds is its own.
     pub owner: u64,
 }
 
-/// Earlier deliveries whose claim a queue message continues, whatever the claim's generation: those
+/// Earlier deliveries whose claim a queue message continues, whatever the claim's epoch: those
 /// of the message that it was handed on from. Which of them has claimed was not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Earlier {
+pub struct PriorDeliveries {
     /// The queue message.
     #[serde(rename = "n")]
     pub nonce: u64,
@@ -126,7 +128,7 @@ pub struct Earlier {
     pub delivery: u32,
 }
 
-impl Earlier {
+impl PriorDeliveries {
     /// Whether this claim is continued.
     pub fn covers(&self, claim: &Claim) -> bool {
         claim.nonce == self.nonce && claim.delivery <= self.delivery
@@ -162,8 +164,8 @@ impl fmt::Display for PartitionState {
         match claim {
             _ if self.is_ended() => f.write_str(END),
             None => write!(f, "- {step} {checkpoint}"),
-            Some(Claim { generation, nonce, delivery, owner }) => {
-                write!(f, "{generation} {nonce} {delivery} {owner} {step} {checkpoint}")
+            Some(Claim { epoch, nonce, delivery, owner }) => {
+                write!(f, "{epoch} {nonce} {delivery} {owner} {step} {checkpoint}")
             }
         }
     }
@@ -179,9 +181,9 @@ impl FromStr for PartitionState {
             ["-", step, checkpoint] => {
                 Ok(Self { claim: None, step: number(step)?, checkpoint: checkpoint.parse()? })
             }
-            [generation, nonce, delivery, owner, step, checkpoint] => Ok(Self {
+            [epoch, nonce, delivery, owner, step, checkpoint] => Ok(Self {
                 claim: Some(Claim {
-                    generation: number(generation)?,
+                    epoch: number(epoch)?,
                     nonce: number(nonce)?,
                     delivery: delivery.parse().map_err(|_| BadState)?,
                     owner: number(owner)?,
@@ -222,11 +224,11 @@ mod tests {
 
     #[test]
     fn a_state_keeps_its_text() {
-        let claim = Some(Claim { generation: 3, nonce: u64::MAX, delivery: 2, owner: 7 });
+        let claim = Some(Claim { epoch: 3, nonce: u64::MAX, delivery: 2, owner: 7 });
         let states = [
             PartitionState::default(),
             PartitionState::ENDED,
-            PartitionState { claim, step: 9, checkpoint: Checkpoint::At { slice: 2, offset: 40 } },
+            PartitionState { claim, step: 9, checkpoint: Checkpoint::At { range: 2, offset: 40 } },
             PartitionState { claim, step: 9, checkpoint: Checkpoint::End },
             PartitionState { claim: None, step: 4, checkpoint: Checkpoint::End },
         ];

@@ -1,4 +1,4 @@
-//! Ending a message early, also before any worker knows it.
+//! Recalling a message, also before any worker has begun it.
 
 use std::time::Duration;
 
@@ -8,31 +8,32 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How old a worker's knowledge that a message is not recalled may be when it hands a batch to a
-/// transport; an older one is asked for again. The answer of a recall comes after this time, so
-/// that everything sent later than the answer was handed over before it.
+/// How long ago a worker may have learnt that a message is not recalled when it hands a batch to a
+/// transport; after that it reads the ledger again. A recall is answered only after this time, so
+/// nothing is handed to a transport after the answer.
 pub const RECALL_CHECK: Duration = Duration::from_millis(500);
 
 /// A recall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recall {
-    /// When.
+    /// When the recall was made.
     pub at: UnixMillis,
-    /// What to note if no worker has begun the message yet; none if then there is no such message.
-    pub ahead: Option<Ahead>,
+    /// The entry to begin if no worker has begun the message yet; none if a message without an
+    /// entry does not exist.
+    pub early: Option<EarlyRecall>,
 }
 
-/// What is known of a message that no worker has begun.
+/// What the entry of a message says that is recalled before a worker has begun it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ahead {
-    /// When it was accepted, as far as its id tells.
+pub struct EarlyRecall {
+    /// When the message was accepted; the time of the recall if its id does not tell.
     pub accepted_at: UnixMillis,
-    /// When its recall may be forgotten if no worker ever begins it.
+    /// Until when the entry is kept if no worker ever begins the message.
     pub keep_until: UnixMillis,
 }
 
 impl Recall {
-    /// A recall of this message at this time.
+    /// The recall of this message at this time.
     pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, horizon: Horizon) -> Self {
         let accepted_at = match message.origin(app) {
             Origin::Issued(_) => horizon.waits_since(app, message, at),
@@ -40,16 +41,16 @@ impl Recall {
             Origin::Foreign => None,
         };
         let keep_until = at.plus(horizon.retention.of_id(message));
-        Self { at, ahead: accepted_at.map(|accepted_at| Ahead { accepted_at, keep_until }) }
+        Self { at, early: accepted_at.map(|accepted_at| EarlyRecall { accepted_at, keep_until }) }
     }
 }
 
-/// What a recall found.
+/// The result of a recall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecallOutcome {
     /// The message is recalled; the entry is as it was at that instant.
     Recalled(Entry),
-    /// Every device had an outcome before; nothing was left to recall.
+    /// Every device already had an outcome.
     AlreadyClosed(Entry),
     /// No entry of this app has this id.
     Unknown,

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing is sent yet.
+    /// No device of its audience was counted yet.
     Accepted,
-    /// Devices are being served.
+    /// Devices are being sent to.
     Sending,
-    /// Every device is settled.
+    /// Every device has an outcome.
     Done,
     /// It was recalled.
     Recalled,
-    /// It expired before every device was served.
+    /// It is over, and a device expired or its outcome was lost.
     Expired,
 }
 

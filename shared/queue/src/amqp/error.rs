@@ -1,25 +1,25 @@
-//! What can go wrong between this engine and its server, and which [`QueueError`] that is.
+//! What can go wrong between this engine and its server, and the [`QueueError`] for each case.
 
 use std::time::Duration;
 
 use crate::QueueError;
 
-/// A failure that several publishes may share, so it can be cloned.
+/// Cloneable, because one failure may end several publishes.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum AmqpError {
     /// The URL or the namespace cannot be used.
     #[error("the queue's settings are wrong: {0}")]
     Settings(String),
-    /// The URL names none, which its check does not let pass.
+    /// The URL names no host. Its check rejects such a URL.
     #[error("the queue's URL names no host")]
     NoHost,
-    /// No connection, or it broke, or the channel did.
+    /// The connection or the channel could not be opened, or broke.
     #[error("the connection to RabbitMQ failed")]
     Broken(#[from] lapin::Error),
-    /// The greeting could not be read.
+    /// The server properties could not be read.
     #[error("RabbitMQ was not reached")]
     Io(#[source] std::sync::Arc<std::io::Error>),
-    /// It announced that it takes nothing, and holds back what was sent.
+    /// It announced that it takes no messages, and stores what was sent only later.
     #[error("RabbitMQ takes no messages for now: {0}")]
     Blocked(std::sync::Arc<str>),
     /// It did not answer in time.
@@ -28,11 +28,11 @@ pub(super) enum AmqpError {
     /// It ended the consumer: its queue was deleted, or moved.
     #[error("RabbitMQ cancelled the consumer")]
     Cancelled,
-    /// Messages wait, this consumer has room, and it gets none.
+    /// Messages wait and the consumer's prefetch is not used up, but none is delivered.
     #[error("RabbitMQ has messages and delivers none")]
     Starved,
-    /// Something exists already with other properties. Only an operator can mend that, so the text
-    /// says how.
+    /// A queue or an exchange exists with other properties. Only an operator can mend that, so the
+    /// text says how.
     #[error(
         "RabbitMQ has {name:?} with other properties than this version of the service declares. \
          If an earlier version made it, stop every ingest, let the earlier workers empty it, stop \
@@ -44,16 +44,17 @@ pub(super) enum AmqpError {
         /// What RabbitMQ says about it.
         source: lapin::Error,
     },
-    /// The channel was not in confirm mode: a fault in this engine.
+    /// The channel was not in confirm mode: a bug in this engine.
     #[error("RabbitMQ was not asked to confirm")]
     NotConfirming,
-    /// Another message of the same channel came back, which leaves this one's fate open.
+    /// Another message of the same channel was returned, after which it is unknown whether this one
+    /// was routed.
     #[error("another message was returned at the same time")]
     InDoubt,
-    /// It did not store a message, and may not store any more on this channel.
+    /// It did not store a message, and may refuse every further one on this channel.
     #[error("RabbitMQ did not store a message")]
     Nacked,
-    /// What the delivery or the publish belongs to.
+    /// The session of the delivery or of the publish has ended.
     #[error("the session with RabbitMQ is over")]
     SessionOver,
 }
@@ -84,7 +85,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some causes repeat what is above them.
+        // Some errors already end with the text of their cause.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -94,7 +95,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Waits for an answer of the server, with a bound.
+/// Waits for an answer of the server, for `bound` at most.
 pub(super) async fn within<T>(
     bound: Duration,
     answer: impl Future<Output = Result<T, lapin::Error>>,

@@ -1,38 +1,26 @@
 //! The RabbitMQ engine, for 3.10 to 4.x without plugins.
 //!
-//! What it stands on: quorum queues, publisher confirms with the mandatory flag, manual acks with
-//! prefetch, and at-least-once dead-lettering between the queues. What is declared is in
-//! [`topology`](super::topology); how, in `declare`.
+//! It relies on quorum queues, publisher confirms with the mandatory flag, manual acks with
+//! prefetch, and at-least-once dead-lettering between the queues.
 //!
-//! Nothing here trusts a connection to last. Publisher and consumers each own theirs and open
+//! Every connection is expected to break. The publisher and each consumer own theirs and open
 //! another one, with everything that belongs to it, whenever it breaks. The client library's own
 //! recovery stays off.
 //!
-//! - `hosts`, `link`, `declare`: a connection with everything declared
-//! - `publisher`: the handle; `publishing`: one task that publishes; `in_flight`: confirms, and
-//!   what they are worth
-//! - `consumer`, `delivery`: prefetch, and settling
-//! - `control`, `greeting`, `probe`: what operators ask
-//! - `pass`: looking into a queue; `dead`, `letter`, `peek`: at what
+//! - [`topology`]: the queues, exchanges and bindings, and their declaration
+//! - [`connection`]: opening connections, and the operator's requests
+//! - [`publisher`]: publishing with confirms
+//! - [`consumer`]: consuming with prefetch, and settling
+//! - [`dead_letters`]: listing, replaying and dropping dead letters
+//! - [`settings`], [`error`]: timeouts and limits; what can go wrong
 
-mod backoff;
+mod connection;
 mod consumer;
-mod control;
-mod dead;
-mod declare;
-mod delivery;
+mod dead_letters;
 mod error;
-mod greeting;
-mod hosts;
-mod in_flight;
-mod letter;
-mod link;
-mod pass;
-mod peek;
-mod probe;
 mod publisher;
-mod publishing;
 mod settings;
+mod topology;
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,13 +31,17 @@ use push_model::time::UnixMillis;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::{connection::check_url, settings::AmqpSettings};
 use self::{
-    consumer::AmqpConsumer, control::Control, dead::Action, link::Dialer, publisher::Publisher,
+    connection::{ControlConnection, Dialer},
+    consumer::AmqpConsumer,
+    dead_letters::Action,
+    publisher::Publisher,
+    topology::Names,
 };
-pub use self::{hosts::check_url, settings::AmqpSettings};
-use super::{Consumer, DeadLetter, Lane, Queue, QueueError, SampleSize, topology::Names};
+use super::{Consumer, DeadLetter, Lane, Queue, QueueError};
 
-/// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that look at
+/// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that inspect
 /// the server itself.
 ///
 /// # Errors
@@ -64,7 +56,7 @@ pub fn queue_names(namespace: &str) -> Result<Vec<String>, String> {
 pub struct AmqpQueue {
     dialer: Dialer,
     publisher: Publisher,
-    control: Control,
+    control: ControlConnection,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -84,7 +76,8 @@ impl AmqpQueue {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
         let (publisher, task) = Publisher::start(dialer.clone(), closing.clone()).await?;
         tasks.spawn(task);
-        Ok(Self { control: Control::new(dialer.clone()), dialer, publisher, tasks, closing })
+        let control = ControlConnection::new(dialer.clone());
+        Ok(Self { dialer, publisher, control, tasks, closing })
     }
 
     fn names(&self) -> &Names {
@@ -95,7 +88,9 @@ impl AmqpQueue {
 #[async_trait]
 impl Queue for AmqpQueue {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
-        self.publisher.publish(self.names().now(lane), payload, FieldTable::default()).await
+        self.publisher
+            .publish(self.names().lane_address(lane), payload, FieldTable::default())
+            .await
     }
 
     async fn publish_later(
@@ -104,7 +99,7 @@ impl Queue for AmqpQueue {
         payload: Bytes,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        let to = self.names().later(lane, delay);
+        let to = self.names().delayed_address(lane, delay);
         self.publisher.publish(to, payload, FieldTable::default()).await
     }
 
@@ -120,11 +115,7 @@ impl Queue for AmqpQueue {
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let channel = self.control.channel().await?;
-        Ok(self.control.ready(&channel, &self.names().lane(lane)).await?)
-    }
-
-    async fn peek(&self, lane: Lane, size: SampleSize) -> Result<Vec<Bytes>, QueueError> {
-        peek::peek(&self.control, &self.publisher, lane, size).await
+        Ok(self.control.ready_count(&channel, &self.names().lane(lane)).await?)
     }
 
     async fn publish_dead(
@@ -133,20 +124,20 @@ impl Queue for AmqpQueue {
         payload: Bytes,
         reason: &str,
     ) -> Result<(), QueueError> {
-        let headers = letter::headers(lane, reason, UnixMillis::now());
-        self.publisher.publish(self.names().aside(), payload, headers).await
+        let headers = dead_letters::headers(lane, reason, UnixMillis::now());
+        self.publisher.publish(self.names().dead_letter_address(), payload, headers).await
     }
 
     async fn dead(&self, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
-        dead::list(&self.control, limit).await
+        dead_letters::list(&self.control, limit).await
     }
 
     async fn replay_dead(&self, only: Option<&[String]>) -> Result<u64, QueueError> {
-        dead::act(&self.control, only, Action::Replay(&self.publisher)).await
+        dead_letters::act(&self.control, only, Action::Replay(&self.publisher)).await
     }
 
     async fn drop_dead(&self, only: Option<&[String]>) -> Result<u64, QueueError> {
-        dead::act(&self.control, only, Action::Drop).await
+        dead_letters::act(&self.control, only, Action::Drop).await
     }
 
     fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
@@ -154,20 +145,20 @@ impl Queue for AmqpQueue {
     }
 
     async fn ping(&self) -> Result<(), QueueError> {
-        self.publisher.is_usable()?;
+        self.publisher.check_usable()?;
         Ok(self.control.ping().await?)
     }
 
     async fn takes_messages(&self) -> Result<(), QueueError> {
-        probe::takes_messages(&self.dialer).await
+        publisher::takes_messages(&self.dialer).await
     }
 
     async fn describe(&self) -> Result<String, QueueError> {
-        Ok(greeting::describe(&self.dialer).await?)
+        Ok(self.dialer.describe().await?)
     }
 
-    /// Waits until what is in flight is confirmed, for as long as a confirm may take, but not
-    /// while the server takes nothing. Deliveries that are still undecided are delivered again.
+    /// Waits for the confirms of publishes in flight, for as long as one may take, but not while
+    /// the server takes no messages. Deliveries that are not settled are delivered again.
     async fn close(&self) {
         self.closing.cancel();
         self.tasks.close();

@@ -1,25 +1,25 @@
-//! How the engine behaves towards its server: times and bounds.
+//! Timeouts and limits of the RabbitMQ engine.
 
 use std::time::Duration;
 
 /// Settings of the RabbitMQ engine.
 #[derive(Debug, Clone)]
 pub struct AmqpSettings {
-    /// The program, as operators see it in the list of connections.
+    /// The program's name in the server's list of connections.
     pub program: String,
-    /// Interval of heartbeats, in whole seconds, unless the URL has `?heartbeat=`. A server that
-    /// is silent for twice as long is taken for lost.
+    /// Interval of heartbeats, in whole seconds, unless the URL has `?heartbeat=`. A connection on
+    /// which the server is silent for twice as long is lost.
     pub heartbeat: Duration,
-    /// Longest wait for one connection to be opened, with its handshakes.
+    /// Longest wait until one connection is open, including its handshakes.
     pub connect_timeout: Duration,
     /// Longest wait for the answer to a request other than a publish.
     pub request_timeout: Duration,
-    /// How long a confirm may take. An operator's publish waits no longer. Any other is awaited,
-    /// but a session in which a confirm takes three times as long, without being blocked by the
-    /// server, is given up.
+    /// How long a confirm should take. A publish for an operator's command waits no longer. Every
+    /// other publish waits on, but a session in which a confirm takes three times as long, while
+    /// the server has not blocked it, is ended.
     pub publish_timeout: Duration,
-    /// The most publishes that wait for their confirms at once; more wait for their turn. It also
-    /// bounds the memory that they take.
+    /// The most publishes that wait for their confirms at once; further ones wait for a permit.
+    /// This also bounds the memory that they take.
     pub publishes_in_flight: usize,
     /// First pause before a lost connection is opened again; each further one is twice as long.
     pub first_pause: Duration,

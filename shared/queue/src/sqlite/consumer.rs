@@ -1,8 +1,8 @@
-//! Consumers and the deliveries they hand out.
+//! Consumers and their deliveries.
 //!
-//! A permit stands for an undecided delivery. It is taken before the claim, travels with the
-//! delivery, and comes free when the delivery is settled, or given back after it was dropped. So
-//! there are never more undecided deliveries than the prefetch allows.
+//! Each unsettled delivery has a permit. The permit is acquired before the claim, moves with the
+//! delivery, and is released when the delivery is settled, or given back after it was dropped. So
+//! there are never more unsettled deliveries than the prefetch allows.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
@@ -17,21 +17,21 @@ use tokio::{
 };
 
 use super::{
-    messages::{self, Claim, Claimed},
-    shared::{Dropped, Shared},
+    messages::{self, Claim, ClaimedMessage},
+    shared::{DroppedDelivery, Shared},
 };
 use crate::{Consumer, Delivery, Lane, QueueError, Settle};
 
-/// The delivery came too late: it belongs to somebody else now.
+/// The delivery was settled too late: another consumer may have the message now.
 #[derive(Debug, thiserror::Error)]
 #[error("the lease of the delivery had ended")]
 struct LeaseEnded;
 
-/// A message that is claimed and that nobody has seen yet.
-struct Waiting {
+/// A claimed message that [`Consumer::next`] has not returned yet.
+struct ClaimedDelivery {
     payload: Bytes,
     deliveries: u32,
-    held: Held,
+    settle: SqliteSettle,
 }
 
 pub(super) struct SqliteConsumer {
@@ -40,24 +40,25 @@ pub(super) struct SqliteConsumer {
     permits: Arc<Semaphore>,
     woken: watch::Receiver<()>,
     /// A claim on its way; kept here so that cancelling [`Consumer::next`] does not lose it.
-    claiming: Option<BoxFuture<'static, Result<Vec<Waiting>, StoreError>>>,
-    waiting: VecDeque<Waiting>,
+    claiming: Option<BoxFuture<'static, Result<Vec<ClaimedDelivery>, StoreError>>>,
+    claimed: VecDeque<ClaimedDelivery>,
 }
 
 impl SqliteConsumer {
     pub(super) fn new(shared: Arc<Shared>, lane: Lane, prefetch: u16) -> Self {
         let woken = shared.woken(lane);
         let permits = Arc::new(Semaphore::new(usize::from(prefetch.max(1))));
-        Self { shared, lane, permits, woken, claiming: None, waiting: VecDeque::new() }
+        Self { shared, lane, permits, woken, claiming: None, claimed: VecDeque::new() }
     }
 
-    /// Claims as many messages as there are free permits, once there is one.
-    async fn claim(&mut self) -> Result<Vec<Waiting>, StoreError> {
+    /// Claims as many messages as there are free permits, waiting for the first.
+    async fn claim(&mut self) -> Result<Vec<ClaimedDelivery>, StoreError> {
         let claim = match &mut self.claiming {
             Some(claim) => claim,
             none => {
-                let permits = take_permits(&self.permits, self.shared.settings.claim_size).await?;
-                // Whatever is published from here on wakes the wait after this claim.
+                let permits =
+                    acquire_permits(&self.permits, self.shared.settings.claim_size).await?;
+                // A message that is published from here on ends the wait after this claim.
                 self.woken.mark_unchanged();
                 none.insert(claim(Arc::clone(&self.shared), self.lane, permits).boxed())
             }
@@ -67,36 +68,36 @@ impl SqliteConsumer {
         claimed
     }
 
-    /// Waits until there may be something to claim.
+    /// Waits until there may be messages to claim.
     async fn wait(&mut self) -> Result<(), StoreError> {
         loop {
             tokio::select! {
-                // It fails only when the sender is gone, and `shared` holds it.
+                // It cannot fail, because `shared` has the sender.
                 _ = self.woken.changed() => return Ok(()),
                 () = sleep(self.shared.settings.poll) => {}
             }
             let (lane, now) = (self.shared.lanes.id(self.lane), UnixMillis::now());
-            let look = self.shared.database.read(move |sql| messages::has_ready(sql, lane, now));
-            if look.await? {
+            let found = self.shared.database.read(move |sql| messages::has_ready(sql, lane, now));
+            if found.await? {
                 return Ok(());
             }
         }
     }
 
-    async fn next_waiting(&mut self) -> Result<Waiting, QueueError> {
+    async fn next_claimed(&mut self) -> Result<ClaimedDelivery, QueueError> {
         loop {
-            if let Some(next) = self.waiting.pop_front() {
+            if let Some(next) = self.claimed.pop_front() {
                 return Ok(next);
             }
-            let found = match self.claim().await {
+            let result = match self.claim().await {
                 Ok(claimed) if claimed.is_empty() => self.wait().await,
                 Ok(claimed) => {
-                    self.waiting.extend(claimed);
+                    self.claimed.extend(claimed);
                     Ok(())
                 }
                 Err(error) => Err(error),
             };
-            match found {
+            match result {
                 Ok(()) => {}
                 Err(StoreError::Closed) => return Err(QueueError::Closed),
                 Err(error) if error.is_permanent() => return Err(error.into()),
@@ -117,65 +118,65 @@ impl Consumer for SqliteConsumer {
         let next = tokio::select! {
             biased;
             () = closing.cancelled() => return Err(QueueError::Closed),
-            next = self.next_waiting() => next?,
+            next = self.next_claimed() => next?,
         };
-        let Waiting { payload, deliveries, mut held } = next;
-        held.handed_out = true;
-        Ok(Delivery::new(payload, deliveries, Box::new(held)))
+        let ClaimedDelivery { payload, deliveries, mut settle } = next;
+        settle.handed_out = true;
+        Ok(Delivery::new(payload, deliveries, Box::new(settle)))
     }
 
-    fn open(&self) -> watch::Receiver<bool> {
+    fn connected(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
     }
 }
 
-/// One permit, waiting for it, and those that are free besides, up to `most`.
-async fn take_permits(
+/// Waits for one permit, and acquires it with the others that are free, up to `most`.
+async fn acquire_permits(
     permits: &Arc<Semaphore>,
     most: u16,
 ) -> Result<OwnedSemaphorePermit, StoreError> {
     let closed = |_| StoreError::Closed;
-    let mut taken = Arc::clone(permits).acquire_owned().await.map_err(closed)?;
-    while taken.num_permits() < usize::from(most)
+    let mut acquired = Arc::clone(permits).acquire_owned().await.map_err(closed)?;
+    while acquired.num_permits() < usize::from(most)
         && let Ok(another) = Arc::clone(permits).try_acquire_owned()
     {
-        taken.merge(another);
+        acquired.merge(another);
     }
-    Ok(taken)
+    Ok(acquired)
 }
 
-/// Claims up to as many messages as there are permits. The claim may be committed although
-/// nobody waits for it any more: then each [`Held`] is dropped, and gives its message back.
+/// Claims up to as many messages as there are permits. The claim may be committed although the
+/// consumer was dropped: then each [`SqliteSettle`] is dropped, and gives its message back.
 async fn claim(
     shared: Arc<Shared>,
     lane: Lane,
     mut permits: OwnedSemaphorePermit,
-) -> Result<Vec<Waiting>, StoreError> {
+) -> Result<Vec<ClaimedDelivery>, StoreError> {
     let database = shared.database.clone();
     let write = move |sql: &rusqlite::Connection| {
-        // What is claimed after the holder has left would be nobody's.
+        // A closed queue has given its deliveries back, and would never give this claim back.
         if shared.closing.is_cancelled() {
             return Err(StoreError::Closed);
         }
         let (lane, most) = (shared.lanes.id(lane), permits.num_permits());
         let claimed = messages::claim(sql, lane, &shared.lease, most, UnixMillis::now())?;
-        let hold = |Claimed { claim, deliveries, payload }| {
+        let hold = |ClaimedMessage { claim, deliveries, payload }| {
             let permit = permits.split(1)?;
-            let held = Held {
+            let settle = SqliteSettle {
                 shared: Arc::clone(&shared),
                 claim,
                 permit: Some(permit),
                 handed_out: false,
             };
-            Some(Waiting { payload, deliveries, held })
+            Some(ClaimedDelivery { payload, deliveries, settle })
         };
         Ok(claimed.into_iter().filter_map(hold).collect())
     };
     database.write(write).await
 }
 
-/// A claimed message that is not settled.
-struct Held {
+/// Settles a claimed message. If it is dropped before, the message is given back.
+struct SqliteSettle {
     shared: Arc<Shared>,
     claim: Claim,
     /// None once it is settled.
@@ -183,14 +184,15 @@ struct Held {
     handed_out: bool,
 }
 
-impl Held {
+impl SqliteSettle {
+    /// Releases the permit, after which dropping this does nothing.
     fn settled(&mut self) {
         self.permit = None;
     }
 }
 
 #[async_trait]
-impl Settle for Held {
+impl Settle for SqliteSettle {
     async fn ack(mut self: Box<Self>) -> Result<(), QueueError> {
         let claim = self.claim;
         let held = self.shared.database.write(move |sql| messages::acknowledge(sql, claim)).await?;
@@ -212,11 +214,11 @@ impl Settle for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SqliteSettle {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             let Self { claim, handed_out, .. } = *self;
-            self.shared.note_dropped(Dropped { claim, handed_out, _permit: permit });
+            self.shared.note_dropped(DroppedDelivery { claim, handed_out, _permit: permit });
         }
     }
 }

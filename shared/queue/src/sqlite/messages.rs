@@ -1,30 +1,29 @@
-//! The statements about messages on their way: published, claimed, settled or given back.
+//! The statements that publish, claim, acknowledge and give back messages.
 //!
-//! A claim is named by its holder and a number that the holder never uses twice. Everything that
-//! is done with a delivery requires its claim, so a holder that was taken for dead and lives on
-//! can do no harm.
+//! A claim is identified by its holder and a number that the holder never uses twice. Settling
+//! requires the claim, so a holder whose lease expired while it was stalled cannot settle a
+//! delivery that another holder has by then.
 
 use bytes::Bytes;
 use push_model::time::UnixMillis;
 use push_sqlite::StoreError;
-use rusqlite::{Connection, OptionalExtension, Rows, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{lease::Lease, schema::execute};
-use crate::SampleSize;
+use super::{leases::Lease, schema::execute};
 
-/// What names a claimed message.
+/// A message's position in `ready`, and the claim on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) place: i64,
+    pub(super) position: i64,
     pub(super) holder: i64,
     pub(super) number: i64,
 }
 
-/// A message that was claimed.
+/// A message that was just claimed.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedMessage {
     pub(super) claim: Claim,
-    /// How often it was claimed, this time included.
+    /// How often it was delivered, including this time.
     pub(super) deliveries: u32,
     pub(super) payload: Bytes,
 }
@@ -71,14 +70,14 @@ pub(super) fn publish_dead(
     Ok(())
 }
 
-/// Whether a claim would find something.
+/// Whether [`claim`] would claim anything.
 pub(super) fn has_ready(sql: &Connection, lane: i64, now: UnixMillis) -> Result<bool, StoreError> {
     let statement = "SELECT EXISTS (SELECT 1 FROM ready WHERE lane = ?1 AND holder IS NULL)
         OR EXISTS (SELECT 1 FROM delayed WHERE lane = ?1 AND due <= ?2)";
     Ok(sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?)
 }
 
-/// How many messages are waiting or held, those included whose delay is over.
+/// How many messages wait or are claimed, including those whose delay is over.
 pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64, StoreError> {
     let statement = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
         + (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NOT NULL)
@@ -88,36 +87,7 @@ pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64,
     Ok(count.unsigned_abs())
 }
 
-/// The messages that will be claimed next: those that wait, then those whose delay is over.
-pub(super) fn peek(
-    sql: &Connection,
-    lane: i64,
-    now: UnixMillis,
-    size: SampleSize,
-) -> Result<Vec<Bytes>, StoreError> {
-    let ready = "SELECT payload FROM ready JOIN body ON body.id = ready.body
-        WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
-    let due = "SELECT payload FROM delayed JOIN body ON body.id = delayed.body
-        WHERE lane = ?1 AND due <= ?3 ORDER BY due, body LIMIT ?2";
-    let (mut seen, mut bytes) = (Vec::new(), 0);
-    let mut take = |mut rows: Rows<'_>| {
-        while seen.len() < size.messages
-            && bytes < size.bytes
-            && let Some(row) = rows.next()?
-        {
-            let payload = Bytes::from(row.get::<_, Vec<u8>>(0)?);
-            bytes += payload.len();
-            seen.push(payload);
-        }
-        Ok::<_, StoreError>(())
-    };
-    let most = i64::try_from(size.messages).unwrap_or(i64::MAX);
-    take(sql.prepare_cached(ready)?.query([lane, most])?)?;
-    take(sql.prepare_cached(due)?.query([lane, most, now.0 as i64])?)?;
-    Ok(seen)
-}
-
-/// Moves delayed messages whose time has come to the end of the lane, at most `most`.
+/// Moves delayed messages whose delay is over to the end of the lane, at most `most`.
 fn promote(sql: &Connection, lane: i64, now: UnixMillis, most: usize) -> Result<(), StoreError> {
     let due = "SELECT body FROM delayed WHERE lane = ?1 AND due <= ?2 ORDER BY due, body LIMIT ?3";
     let bodies: Vec<i64> = sql
@@ -138,16 +108,16 @@ pub(super) fn claim(
     lease: &Lease,
     most: usize,
     now: UnixMillis,
-) -> Result<Vec<Claimed>, StoreError> {
+) -> Result<Vec<ClaimedMessage>, StoreError> {
     let (holder, number) = (lease.holder, lease.next_claim());
     promote(sql, lane, now, most)?;
     let first = "SELECT place, deliveries, payload FROM ready JOIN body ON body.id = ready.body
         WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT ?2";
-    let claimed: Vec<Claimed> = sql
+    let claimed: Vec<ClaimedMessage> = sql
         .prepare_cached(first)?
         .query_map(params![lane, most as i64], |row| {
-            Ok(Claimed {
-                claim: Claim { place: row.get(0)?, holder, number },
+            Ok(ClaimedMessage {
+                claim: Claim { position: row.get(0)?, holder, number },
                 deliveries: u32::try_from(row.get::<_, i64>(1)?.saturating_add(1))
                     .unwrap_or(u32::MAX),
                 payload: Bytes::from(row.get::<_, Vec<u8>>(2)?),
@@ -155,26 +125,26 @@ pub(super) fn claim(
         })?
         .collect::<Result<_, _>>()?;
     if !claimed.is_empty() {
-        // A holder that was taken for dead lives again by its next claim.
-        let again = "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)";
-        if execute(sql, again, [holder])? > 0 {
-            lease.was_lost(number);
+        // If this holder's lease had expired, its row is missing: the claim needs it again.
+        let insert = "INSERT OR IGNORE INTO holder (id, beat) VALUES (?1, 1)";
+        if execute(sql, insert, [holder])? > 0 {
+            lease.mark_lost(number);
         }
     }
-    for Claimed { claim, .. } in &claimed {
-        let take = "UPDATE ready SET holder = ?1, claim = ?2, deliveries = deliveries + 1
+    for ClaimedMessage { claim, .. } in &claimed {
+        let update = "UPDATE ready SET holder = ?1, claim = ?2, deliveries = deliveries + 1
             WHERE place = ?3";
-        execute(sql, take, [holder, number, claim.place])?;
+        execute(sql, update, [holder, number, claim.position])?;
     }
     Ok(claimed)
 }
 
 /// Deletes a claimed message. False if the claim does not hold any more.
 pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreError> {
-    let take = "DELETE FROM ready WHERE place = ?1 AND holder = ?2 AND claim = ?3 RETURNING body";
+    let delete = "DELETE FROM ready WHERE place = ?1 AND holder = ?2 AND claim = ?3 RETURNING body";
     let body: Option<i64> = sql
-        .prepare_cached(take)?
-        .query_row([claim.place, claim.holder, claim.number], |row| row.get(0))
+        .prepare_cached(delete)?
+        .query_row([claim.position, claim.holder, claim.number], |row| row.get(0))
         .optional()?;
     if let Some(body) = body {
         execute(sql, "DELETE FROM body WHERE id = ?1", [body])?;
@@ -182,16 +152,16 @@ pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreE
     Ok(body.is_some())
 }
 
-/// Gives a claimed message back. One that was not handed out does not count as delivered. Nothing
-/// happens if the claim does not hold any more.
+/// Gives a claimed message back. One that was not handed out does not count as delivered. Does
+/// nothing if the claim does not hold any more.
 pub(super) fn give_back(
     sql: &Connection,
     claim: Claim,
     handed_out: bool,
 ) -> Result<(), StoreError> {
-    let back = "UPDATE ready SET holder = NULL, claim = NULL, deliveries = deliveries - ?4
+    let update = "UPDATE ready SET holder = NULL, claim = NULL, deliveries = deliveries - ?4
         WHERE place = ?1 AND holder = ?2 AND claim = ?3";
-    let unseen = i64::from(!handed_out);
-    execute(sql, back, [claim.place, claim.holder, claim.number, unseen])?;
+    let not_delivered = i64::from(!handed_out);
+    execute(sql, update, [claim.position, claim.holder, claim.number, not_delivered])?;
     Ok(())
 }

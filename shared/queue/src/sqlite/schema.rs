@@ -1,13 +1,14 @@
 //! The tables of a queue file, and the lanes in them.
 //!
-//! An envelope is written once, into `body`, and deleted once. Where it stands is a small row
-//! that refers to it: in `ready` (waiting or held), in `delayed`, or in `dead`. So claiming,
-//! giving back and putting aside move a few bytes, however large the envelope.
+//! An envelope is written once, into `body`, and deleted once. Its state is a small row that refers
+//! to it: in `ready` (waiting or claimed), in `delayed`, or in `dead`. So claiming, giving back and
+//! dead-lettering write a few bytes, however large the envelope.
 //!
-//! The order of a lane is `ready.place`, which only grows: a message that was delayed goes to the
-//! end of the lane when its time has come, and one that is given back keeps its place.
+//! The order of a lane is `ready.place`, the position of a message, which only grows: a delayed
+//! message goes to the end of the lane when its delay is over, and one that is given back keeps its
+//! position.
 //!
-//! Everybody who holds deliveries has a row in `holder` ([`super::keeper`]).
+//! Every program that holds deliveries has a row in `holder` ([`super::leases`]).
 
 use push_sqlite::{Schema, StoreError};
 use rusqlite::{Connection, Params, params};
@@ -66,7 +67,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Makes them if need be.
+    /// Reads the rows of a namespace, and makes those that are missing.
     pub(super) fn declare(sql: &Connection, namespace: &str) -> Result<Self, StoreError> {
         let mut ids = [0; Lane::ALL.len()];
         for (id, lane) in ids.iter_mut().zip(Lane::ALL) {
@@ -98,7 +99,7 @@ impl Lanes {
     }
 }
 
-/// Runs a statement that is kept prepared; how many rows it changed.
+/// Runs a statement that the connection keeps prepared. Returns how many rows it changed.
 pub(super) fn execute(
     sql: &Connection,
     statement: &str,

@@ -1,4 +1,4 @@
-//! What the queue, its keeper, its consumers and their deliveries share.
+//! The state that a queue shares with its background task, its consumers and their deliveries.
 
 use std::{
     mem,
@@ -13,34 +13,37 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    SqliteQueueSettings, holders,
-    lease::Lease,
+    leases::{self, Lease},
     messages::{self, Claim},
     schema::Lanes,
+    settings::SqliteQueueSettings,
 };
 use crate::Lane;
 
-/// A delivery that was dropped undecided and must be given back.
+/// A delivery that was dropped without being settled, and must be given back.
 #[derive(Debug)]
-pub(super) struct Dropped {
+pub(super) struct DroppedDelivery {
     pub(super) claim: Claim,
-    /// Whether a consumer's owner got to see it.
+    /// Whether [`Consumer::next`](crate::Consumer::next) returned it.
     pub(super) handed_out: bool,
-    /// Counts as undecided until it is back, which also bounds how many there can be.
+    /// The delivery counts as unsettled until it is given back, which also bounds how many there
+    /// can be.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
+/// The state of one open queue.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) database: Database,
     pub(super) lanes: Lanes,
     pub(super) settings: SqliteQueueSettings,
-    /// What this queue holds its deliveries by.
+    /// The lease under which this queue holds its deliveries.
     pub(super) lease: Arc<Lease>,
     pub(super) closing: CancellationToken,
-    /// There is something in `dropped`.
+    /// Notified when a delivery is added to `dropped`.
     pub(super) has_dropped: Notify,
-    dropped: Mutex<Vec<Dropped>>,
+    dropped: Mutex<Vec<DroppedDelivery>>,
+    /// One for each lane, in the order of [`Lane::ALL`].
     wakers: [watch::Sender<()>; Lane::ALL.len()],
 }
 
@@ -66,38 +69,38 @@ impl Shared {
         }
     }
 
-    /// Has the consumers of a lane look at once.
+    /// Makes the consumers of a lane look for messages at once.
     pub(super) fn wake(&self, lane: Lane) {
         self.waker(lane).send_replace(());
     }
 
-    /// Has all consumers look at once.
+    /// Makes all consumers look for messages at once.
     pub(super) fn wake_all(&self) {
         for lane in Lane::ALL {
             self.wake(lane);
         }
     }
 
-    /// Changes whenever there may be something new in a lane.
+    /// Changes whenever there may be a new message in a lane.
     pub(super) fn woken(&self, lane: Lane) -> watch::Receiver<()> {
         self.waker(lane).subscribe()
     }
 
-    /// Shows that this holder lives.
+    /// Writes a heartbeat, which renews this holder's lease.
     pub(super) async fn beat(&self) -> Result<(), StoreError> {
         let (lease, begun) = (Arc::clone(&self.lease), Instant::now());
-        self.database.write(move |sql| holders::beat(sql, &lease)).await?;
+        self.database.write(move |sql| leases::beat(sql, &lease)).await?;
         self.lease.renewed(begun);
         Ok(())
     }
 
-    /// Notes a delivery that must be given back. Never waits.
-    pub(super) fn note_dropped(&self, dropped: Dropped) {
+    /// Notes a delivery that must be given back, without waiting.
+    pub(super) fn note_dropped(&self, dropped: DroppedDelivery) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
         self.has_dropped.notify_one();
     }
 
-    /// Gives back what was dropped. What cannot be given back now is noted again.
+    /// Gives back the deliveries that were dropped. If that fails they stay noted.
     pub(super) async fn give_back_dropped(&self) -> Result<(), StoreError> {
         let list = mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         if list.is_empty() {

@@ -1,5 +1,5 @@
-//! What is peculiar to this engine: leases, several processes on one file, and reopening. What
-//! every engine promises is in the conformance suite.
+//! What only this engine has: leases, several processes on one file, and reopening. What every
+//! engine promises is tested by the contract in `tests/suites/queue`.
 
 use std::{mem, path::PathBuf};
 
@@ -11,14 +11,15 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::{Delivery, MAX_DELIVERIES};
 
-/// Long enough for anything that happens at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A delivery that is expected must come within this time.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 fn file(dir: &TempDir) -> PathBuf {
     dir.path().join("queue.sqlite3")
 }
 
-/// Leases that end within a test; `open` twice on one file is two holders, as in two processes.
+/// Opens the queue with leases that end within a test. Opening one file twice makes two holders, as
+/// two processes would be.
 async fn open(dir: &TempDir) -> SqliteQueue {
     let settings = SqliteQueueSettings {
         lease: Duration::from_millis(300),
@@ -31,7 +32,7 @@ async fn open(dir: &TempDir) -> SqliteQueue {
 }
 
 async fn next(consumer: &mut Box<dyn Consumer>) -> Delivery {
-    timeout(PATIENCE, consumer.next()).await.expect("no delivery came").unwrap()
+    timeout(DEADLINE, consumer.next()).await.expect("no delivery came").unwrap()
 }
 
 async fn next_text(consumer: &mut Box<dyn Consumer>) -> String {
@@ -46,11 +47,11 @@ async fn stays_empty(consumer: &mut Box<dyn Consumer>) -> bool {
     timeout(Duration::from_millis(100), consumer.next()).await.is_err()
 }
 
-/// The process dies: no heartbeat, nothing given back.
+/// What the death of a process leaves: no heartbeat, and no delivery given back.
 async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
-    if let Some(keeper) = queue.keeper.lock().await.take() {
-        keeper.abort();
-        let _ = keeper.await;
+    if let Some(task) = queue.maintenance.lock().await.take() {
+        task.abort();
+        let _ = task.await;
     }
     mem::forget(deliveries);
 }
@@ -93,18 +94,18 @@ async fn a_process_that_lives_keeps_its_deliveries_for_longer_than_a_lease() {
 }
 
 #[tokio::test]
-async fn who_was_taken_for_dead_cannot_settle_what_others_got() {
+async fn a_holder_whose_lease_expired_cannot_settle_what_others_got() {
     let dir = TempDir::new().unwrap();
     let (stalled, other) = (open(&dir).await, open(&dir).await);
     stalled.publish(Lane::Jobs, "a".into()).await.unwrap();
     let mut consumer = stalled.consume(Lane::Jobs, 1).await.unwrap();
     let late = next(&mut consumer).await;
     assert!(late.is_held());
-    stalled.keeper.lock().await.take().unwrap().abort();
+    stalled.maintenance.lock().await.take().unwrap().abort();
     let mut others = other.consume(Lane::Jobs, 1).await.unwrap();
     let again = next(&mut others).await;
     assert!(again.is_held() && !late.is_held());
-    // It goes on, and lives again for the others.
+    // It goes on, with a heartbeat that the others see.
     stalled.shared.beat().await.unwrap();
     assert!(!late.is_held(), "what was taken back stays so");
     assert!(matches!(late.ack().await, Err(QueueError::Unavailable(_))));
@@ -180,7 +181,7 @@ async fn two_processes_share_a_lane_and_each_message_comes_once() {
     let work = async |queue: &SqliteQueue| {
         let mut consumer = queue.consume(Lane::Jobs, 4).await.unwrap();
         let mut got = Vec::new();
-        // The other one may take the last.
+        // Ends when the other consumer has taken the last message.
         while let Ok(delivery) = timeout(Duration::from_millis(500), consumer.next()).await {
             let delivery = delivery.unwrap();
             got.push(delivery.payload.clone());
@@ -223,7 +224,7 @@ async fn a_dropped_delivery_comes_back_and_prefetch_is_never_exceeded() {
 }
 
 #[tokio::test]
-async fn what_nobody_has_seen_goes_back_uncounted_when_its_consumer_is_cancelled_or_dropped() {
+async fn what_was_not_handed_out_goes_back_uncounted_when_its_consumer_is_cancelled_or_dropped() {
     let dir = TempDir::new().unwrap();
     let queue = open(&dir).await;
     for i in 0..2 * MAX_DELIVERIES {

@@ -1,4 +1,4 @@
-//! The listener itself: three paths, plain text.
+//! The HTTP server of the operations paths.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -14,28 +14,28 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::operations::readiness::{Probe, Readiness};
+use crate::operations::readiness::{CachedProbe, Probe};
 
 /// Connections served at once; more wait in the listen backlog.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a connection may take for a request's head, and lie idle.
+/// How long a connection may take to send a request's head, which also bounds how long it may idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long after a failed accept (no file descriptors left) the next is tried.
+/// Pause after a failed accept (no file descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-struct Ops {
+struct Operations {
     registry: Arc<Registry>,
-    readiness: Readiness,
+    probe: CachedProbe,
 }
 
 /// Serves the operations paths until `shutdown`; then open connections are closed.
 ///
-/// - `/livez`: 200 while the process serves at all;
-/// - `/readyz`: 200 or 503 with what [`Probe::probe`] says;
+/// - `/livez`: 200 while the process answers at all;
+/// - `/readyz`: 200 or 503, with the text that [`Probe::probe`] gives;
 /// - `/metrics`: everything in `registry`, as OpenMetrics text.
 pub async fn serve(
     listener: TcpListener,
@@ -43,17 +43,17 @@ pub async fn serve(
     probe: Arc<dyn Probe>,
     shutdown: CancellationToken,
 ) {
-    let ops = Arc::new(Ops { registry, readiness: Readiness::new(probe) });
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let operations = Arc::new(Operations { registry, probe: CachedProbe::new(probe) });
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let accept = async {
         // The semaphore is never closed, so the loop ends with `shutdown` alone.
-        while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = connection(stream, Arc::clone(&ops));
+                    let connection = connection(stream, Arc::clone(&operations));
                     let shutdown = shutdown.clone();
                     tokio::spawn(async move {
-                        let _slot = slot;
+                        let _permit = permit;
                         shutdown.run_until_cancelled(connection).await;
                     });
                 }
@@ -67,10 +67,10 @@ pub async fn serve(
     shutdown.run_until_cancelled(accept).await;
 }
 
-async fn connection(stream: TcpStream, ops: Arc<Ops>) {
+async fn connection(stream: TcpStream, operations: Arc<Operations>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let ops = Arc::clone(&ops);
-        async move { Ok::<_, Infallible>(ops.answer(&request).await) }
+        let operations = Arc::clone(&operations);
+        async move { Ok::<_, Infallible>(operations.answer(&request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -83,7 +83,7 @@ async fn connection(stream: TcpStream, ops: Arc<Ops>) {
     }
 }
 
-impl Ops {
+impl Operations {
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
@@ -91,10 +91,10 @@ impl Ops {
         match request.uri().path() {
             "/livez" => plain(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => {
-                let verdict = self.readiness.verdict().await;
+                let readiness = self.probe.readiness().await;
                 let status =
-                    if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                plain(status, TEXT, verdict.detail)
+                    if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                plain(status, TEXT, readiness.detail)
             }
             "/metrics" => self.metrics(),
             _ => plain(StatusCode::NOT_FOUND, TEXT, "try /livez, /readyz or /metrics\n"),
@@ -131,14 +131,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::operations::readiness::Verdict;
+    use crate::operations::readiness::Readiness;
 
     struct NotReady;
 
     #[async_trait]
     impl Probe for NotReady {
-        async fn probe(&self) -> Verdict {
-            Verdict { ready: false, detail: "queue: away\n".into() }
+        async fn probe(&self) -> Readiness {
+            Readiness { ready: false, detail: "queue: away\n".into() }
         }
     }
 

@@ -1,59 +1,59 @@
-//! Whether the service can do its work now.
+//! The readiness probe: whether the service can do its work now.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{sync::Mutex, time::Instant};
 
-/// How long a probe may take before the answer is no.
+/// A probe that takes longer counts as "not ready".
 const PROBE_DEADLINE: Duration = Duration::from_secs(2);
-/// How long a yes is reused.
-const YES_FRESH: Duration = Duration::from_secs(1);
-/// How long a no is reused: not long, because somebody waits for the yes.
-const NO_FRESH: Duration = Duration::from_millis(100);
+/// For how long a positive answer is reused.
+const READY_FRESH: Duration = Duration::from_secs(1);
+/// For how long a negative answer is reused: short, because a start waits for the positive one.
+const UNREADY_FRESH: Duration = Duration::from_millis(100);
 
-/// The answer of a probe, as one line a part: `queue: ok`.
+/// The answer of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Readiness {
     /// Whether the service should be sent work.
     pub ready: bool,
-    /// What each part says, for the person who asks why.
+    /// The state of each dependency, one line each (`queue: ok`), for the operator.
     pub detail: String,
 }
 
-/// How a service finds out whether it is ready.
+/// How a service determines whether it is ready.
 #[async_trait]
 pub trait Probe: Send + Sync {
-    /// Asks the parts that the service cannot do without.
-    async fn probe(&self) -> Verdict;
+    /// Asks the dependencies that the service cannot work without.
+    async fn probe(&self) -> Readiness;
 }
 
-/// A probe that is asked at most once a moment, by one asker at a time.
-pub(crate) struct Readiness {
+/// A probe whose last answer is reused for a moment. Concurrent callers share one run of it.
+pub(crate) struct CachedProbe {
     probe: Arc<dyn Probe>,
-    last: Mutex<Option<(Instant, Verdict)>>,
+    last: Mutex<Option<(Instant, Readiness)>>,
 }
 
-impl Readiness {
+impl CachedProbe {
     pub(crate) fn new(probe: Arc<dyn Probe>) -> Self {
         Self { probe, last: Mutex::new(None) }
     }
 
-    pub(crate) async fn verdict(&self) -> Verdict {
+    pub(crate) async fn readiness(&self) -> Readiness {
         let mut last = self.last.lock().await;
-        if let Some((at, verdict)) = &*last
-            && at.elapsed() < if verdict.ready { YES_FRESH } else { NO_FRESH }
+        if let Some((at, readiness)) = &*last
+            && at.elapsed() < if readiness.ready { READY_FRESH } else { UNREADY_FRESH }
         {
-            return verdict.clone();
+            return readiness.clone();
         }
-        let verdict = tokio::time::timeout(PROBE_DEADLINE, self.probe.probe())
+        let readiness = tokio::time::timeout(PROBE_DEADLINE, self.probe.probe())
             .await
-            .unwrap_or_else(|_| Verdict {
+            .unwrap_or_else(|_| Readiness {
                 ready: false,
                 detail: format!("no answer within {} s\n", PROBE_DEADLINE.as_secs()),
             });
-        *last = Some((Instant::now(), verdict.clone()));
-        verdict
+        *last = Some((Instant::now(), readiness.clone()));
+        readiness
     }
 }
 
@@ -68,9 +68,9 @@ mod tests {
 
     #[async_trait]
     impl Probe for Counting {
-        async fn probe(&self) -> Verdict {
+        async fn probe(&self) -> Readiness {
             self.0.fetch_add(1, Ordering::Relaxed);
-            Verdict { ready: true, detail: String::new() }
+            Readiness { ready: true, detail: String::new() }
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[async_trait]
     impl Probe for Hanging {
-        async fn probe(&self) -> Verdict {
+        async fn probe(&self) -> Readiness {
             std::future::pending().await
         }
     }
@@ -86,39 +86,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn asking_often_asks_the_servers_once_a_moment() {
         let probe = Arc::new(Counting::default());
-        let readiness = Readiness::new(probe.clone());
+        let readiness = CachedProbe::new(probe.clone());
         for _ in 0..10 {
-            assert!(readiness.verdict().await.ready);
+            assert!(readiness.readiness().await.ready);
         }
         assert_eq!(probe.0.load(Ordering::Relaxed), 1);
-        tokio::time::advance(YES_FRESH).await;
-        readiness.verdict().await;
+        tokio::time::advance(READY_FRESH).await;
+        readiness.readiness().await;
         assert_eq!(probe.0.load(Ordering::Relaxed), 2);
     }
 
-    /// Not ready until it was asked twice.
+    /// Ready from the second probe on.
     #[derive(Default)]
     struct Starting(Counting);
 
     #[async_trait]
     impl Probe for Starting {
-        async fn probe(&self) -> Verdict {
-            let verdict = self.0.probe().await;
-            Verdict { ready: self.0.0.load(Ordering::Relaxed) > 1, ..verdict }
+        async fn probe(&self) -> Readiness {
+            let readiness = self.0.probe().await;
+            Readiness { ready: self.0.0.load(Ordering::Relaxed) > 1, ..readiness }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_becomes_ready_is_soon_asked_again() {
-        let readiness = Readiness::new(Arc::new(Starting::default()));
-        assert!(!readiness.verdict().await.ready);
-        assert!(!readiness.verdict().await.ready, "it is not asked at once");
-        tokio::time::advance(NO_FRESH).await;
-        assert!(readiness.verdict().await.ready);
+        let readiness = CachedProbe::new(Arc::new(Starting::default()));
+        assert!(!readiness.readiness().await.ready);
+        assert!(!readiness.readiness().await.ready, "it is not asked at once");
+        tokio::time::advance(UNREADY_FRESH).await;
+        assert!(readiness.readiness().await.ready);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_does_not_answer_makes_the_service_unready_instead_of_hanging() {
-        assert!(!Readiness::new(Arc::new(Hanging)).verdict().await.ready);
+        assert!(!CachedProbe::new(Arc::new(Hanging)).readiness().await.ready);
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    AWAY, DEADLINE, NOW, SUCCESS, connected, count, message, now_or_never, quick,
-    scripted::{Act, Manners, ScriptedBroker, Seen},
+    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, count, message, now_or_never, quick,
+    scripted::{Action, BrokerConfig, ScriptedBroker, Seen},
     targets,
 };
 use crate::transport::{Outcome, Transport as _, mqtt::MqttSettings};
@@ -18,11 +18,11 @@ fn copies(seen: &Seen, devices: usize) -> Vec<usize> {
 #[tokio::test]
 async fn what_was_in_flight_when_a_connection_broke_is_undecided_and_not_sent_again() {
     // 50 messages are acknowledged, then 10 are read without an answer.
-    let manners = Manners { receive_max: 20, ..Manners::default() };
+    let config = BrokerConfig { receive_max: 20, ..BrokerConfig::default() };
     let broker =
-        ScriptedBroker::start(manners, |_, seen| match seen.topics.values().sum::<usize>() {
-            51..60 => Act::HoldBack,
-            60 => Act::HangUp,
+        ScriptedBroker::start(config, |_, seen| match seen.topics.values().sum::<usize>() {
+            51..60 => Action::HoldBack,
+            60 => Action::HangUp,
             _ => SUCCESS,
         })
         .await;
@@ -40,9 +40,9 @@ async fn what_was_in_flight_when_a_connection_broke_is_undecided_and_not_sent_ag
 
 #[tokio::test]
 async fn a_device_that_makes_the_broker_hang_up_holds_up_no_other() {
-    let manners = Manners { receive_max: 10, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |publish, _| {
-        if publish.topic.ends_with("/150") { Act::HangUp } else { SUCCESS }
+    let config = BrokerConfig { receive_max: 10, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |publish, _| {
+        if publish.topic.ends_with("/150") { Action::HangUp } else { SUCCESS }
     })
     .await;
     let transport = connected(&broker, MqttSettings { connections: 2, ..quick() }).await;
@@ -56,8 +56,8 @@ async fn a_device_that_makes_the_broker_hang_up_holds_up_no_other() {
 
 #[tokio::test]
 async fn a_broker_that_acknowledges_nothing_leaves_undecided_only_what_it_was_handed() {
-    let manners = Manners { receive_max: 10, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, _| Act::Ignore).await;
+    let config = BrokerConfig { receive_max: 10, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, _| Action::Ignore).await;
     let settings = MqttSettings { connections: 2, ..quick() };
     let transport = connected(&broker, settings).await;
     let (push, all) = (message("a", DEADLINE * 10), targets(0..25));
@@ -69,20 +69,20 @@ async fn a_broker_that_acknowledges_nothing_leaves_undecided_only_what_it_was_ha
 
 #[tokio::test]
 async fn a_message_with_time_to_live_0_is_tried_once() {
-    let manners = Manners { receive_max: 10, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, _| Act::HangUp).await;
+    let config = BrokerConfig { receive_max: 10, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, _| Action::HangUp).await;
     let settings = MqttSettings { connections: 1, ..quick() };
     let transport = connected(&broker, settings).await;
     let outcomes = transport.deliver(&now_or_never("a"), &targets(0..100), NOW).await;
     assert_eq!(count(&outcomes, Outcome::Undecided), 10, "what was in flight");
-    assert_eq!(count(&outcomes, AWAY), 90, "what could only go over another connection");
+    assert_eq!(count(&outcomes, UNAVAILABLE), 90, "what could only go over another connection");
 }
 
 #[tokio::test]
 async fn an_idle_session_is_kept_by_pings_and_given_up_when_they_are_not_answered() {
     for answers_pings in [true, false] {
-        let manners = Manners { keep_alive: Some(1), answers_pings, ..Manners::default() };
-        let broker = ScriptedBroker::start(manners, |_, _| SUCCESS).await;
+        let config = BrokerConfig { keep_alive: Some(1), answers_pings, ..BrokerConfig::default() };
+        let broker = ScriptedBroker::start(config, |_, _| SUCCESS).await;
         let transport = connected(&broker, quick()).await;
         let mut up = transport.pool.up();
         let lost = async { up.wait_for(|&up| up != 0b11).await.map(|_| ()) };
@@ -94,9 +94,9 @@ async fn an_idle_session_is_kept_by_pings_and_given_up_when_they_are_not_answere
 
 #[tokio::test]
 async fn closing_leaves_undecided_what_was_handed_over_and_gives_back_the_rest() {
-    let manners = Manners { receive_max: 10, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, _| Act::Ignore).await;
-    let settings = MqttSettings { ack_timeout: DEADLINE, patience: DEADLINE, ..quick() };
+    let config = BrokerConfig { receive_max: 10, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, _| Action::Ignore).await;
+    let settings = MqttSettings { ack_timeout: DEADLINE, offline_timeout: DEADLINE, ..quick() };
     let transport = connected(&broker, settings).await;
     let (push, all) = (message("a", DEADLINE), targets(0..100));
     let close = async {
@@ -110,7 +110,7 @@ async fn closing_leaves_undecided_what_was_handed_over_and_gives_back_the_rest()
     };
     let (outcomes, ()) = tokio::join!(transport.deliver(&push, &all, NOW), close);
     assert_eq!(outcomes[..10], [Outcome::Undecided; 10]);
-    assert_eq!(outcomes[10..], [AWAY; 90]);
+    assert_eq!(outcomes[10..], [UNAVAILABLE; 90]);
     assert!(!transport.ready().await);
-    assert_eq!(transport.deliver(&push, &all, NOW).await, [AWAY; 100]);
+    assert_eq!(transport.deliver(&push, &all, NOW).await, [UNAVAILABLE; 100]);
 }

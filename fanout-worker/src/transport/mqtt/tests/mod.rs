@@ -1,13 +1,13 @@
-//! The transport against a broker that misbehaves on purpose, over TCP and, where time counts,
-//! over a wire in memory with a clock of its own. What real brokers do is tested in the suites of
-//! the tests package.
+//! The transport against a broker that misbehaves on purpose: over TCP, and where time matters,
+//! over an in-memory connection with a paused clock. The tests package has suites with real
+//! brokers.
 
-mod away;
 mod broken;
 mod outcomes;
 mod scripted;
 mod session;
 mod sharing;
+mod unavailable;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use push_model::{
 };
 use rmqtt_codec::v5::PublishAckReason;
 
-use self::scripted::{Act, ScriptedBroker};
+use self::scripted::{Action, ScriptedBroker};
 use super::{MqttSettings, MqttTransport};
 use crate::transport::{Lifetime, Outcome, Outgoing};
 
@@ -28,15 +28,15 @@ const NOW: UnixMillis = UnixMillis(1_000_000);
 /// Longer than any wait in these tests, however slow the machine is.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-const SUCCESS: Act = Act::Answer(PublishAckReason::Success);
+const SUCCESS: Action = Action::Answer(PublishAckReason::Success);
 
-const AWAY: Outcome = Outcome::Later(RetryReason::TransportAway, None);
+const UNAVAILABLE: Outcome = Outcome::Later(RetryReason::TransportAway, None);
 
 fn quick() -> MqttSettings {
     MqttSettings {
         connections: 1,
         ack_timeout: Duration::from_millis(500),
-        patience: Duration::from_secs(5),
+        offline_timeout: Duration::from_secs(5),
         reconnect_first: Duration::from_millis(10),
         ..MqttSettings::default()
     }
@@ -46,7 +46,7 @@ fn quick() -> MqttSettings {
 fn message(app: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
         app_id: app.parse().unwrap(),
-        message_id: MessageId::issue(&"app".parse().unwrap()),
+        message_id: MessageId::issue_named(&"app".parse().unwrap()),
         payload: b"{}".to_vec().into(),
         lifetime: Lifetime::Until(NOW.plus(lifetime)),
     }

@@ -1,4 +1,4 @@
-//! What the broker says of a device, and what it is told.
+//! The outcomes of the broker's answers, and what a PUBLISH contains.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rmqtt_codec::v5::PublishAckReason;
 
 use super::{
     DEADLINE, NOW, SUCCESS, connected, message, now_or_never, quick,
-    scripted::{Act, Manners, ScriptedBroker},
+    scripted::{Action, BrokerConfig, ScriptedBroker},
     targets,
 };
 use crate::transport::{Outcome, Outgoing, Transport as _, mqtt::MqttSettings};
@@ -27,9 +27,9 @@ async fn each_reason_of_the_broker_has_its_outcome_and_devices_keep_their_order(
         (TopicNameInvalid, Outcome::Failed(FailReason::Refused)),
         (PayloadFormatInvalid, Outcome::Failed(FailReason::Refused)),
     ];
-    let broker = ScriptedBroker::start(Manners::default(), move |publish, _| {
+    let broker = ScriptedBroker::start(BrokerConfig::default(), move |publish, _| {
         let device: usize = publish.topic.rsplit('/').next().unwrap().parse().unwrap();
-        Act::Answer(reasons[device].0)
+        Action::Answer(reasons[device].0)
     })
     .await;
     let transport = connected(&broker, quick()).await;
@@ -40,10 +40,10 @@ async fn each_reason_of_the_broker_has_its_outcome_and_devices_keep_their_order(
 
 #[tokio::test]
 async fn the_outcomes_of_all_connections_are_in_the_order_of_the_devices() {
-    let broker = ScriptedBroker::start(Manners::default(), |publish, _| {
+    let broker = ScriptedBroker::start(BrokerConfig::default(), |publish, _| {
         let device: usize = publish.topic.rsplit('/').next().unwrap().parse().unwrap();
         let reasons = [PublishAckReason::Success, PublishAckReason::NoMatchingSubscribers];
-        Act::Answer(reasons[usize::from(device.is_multiple_of(3))])
+        Action::Answer(reasons[usize::from(device.is_multiple_of(3))])
     })
     .await;
     let transport = connected(&broker, MqttSettings { connections: 3, ..quick() }).await;
@@ -61,16 +61,16 @@ async fn the_outcomes_of_all_connections_are_in_the_order_of_the_devices() {
 
 #[tokio::test]
 async fn no_devices_have_no_outcomes() {
-    let broker = ScriptedBroker::start(Manners::default(), |_, _| SUCCESS).await;
+    let broker = ScriptedBroker::start(BrokerConfig::default(), |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
     assert_eq!(transport.deliver(&message("a", DEADLINE), &[], NOW).await, []);
 }
 
 #[tokio::test]
 async fn no_more_messages_are_in_flight_than_the_broker_allows() {
-    let manners = Manners { receive_max: 10, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, seen| {
-        if seen.topics.len() % 10 == 0 { SUCCESS } else { Act::HoldBack }
+    let config = BrokerConfig { receive_max: 10, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, seen| {
+        if seen.topics.len() % 10 == 0 { SUCCESS } else { Action::HoldBack }
     })
     .await;
     let transport = connected(&broker, quick()).await;
@@ -80,7 +80,7 @@ async fn no_more_messages_are_in_flight_than_the_broker_allows() {
 
 #[tokio::test]
 async fn the_broker_is_told_how_long_the_message_lives() {
-    let broker = ScriptedBroker::start(Manners::default(), |_, _| SUCCESS).await;
+    let broker = ScriptedBroker::start(BrokerConfig::default(), |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
     transport.deliver(&message("a", DEADLINE), &targets(["x"]), NOW).await;
     // Whole seconds, rounded down, less what it took to get here.
@@ -91,8 +91,8 @@ async fn the_broker_is_told_how_long_the_message_lives() {
 
 #[tokio::test]
 async fn a_message_that_is_too_large_for_the_broker_is_refused_without_losing_the_session() {
-    let manners = Manners { max_packet_size: Some(200), ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, _| SUCCESS).await;
+    let config = BrokerConfig { max_packet_size: Some(200), ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
     let large = Outgoing { payload: vec![b'x'; 200].into(), ..message("a", DEADLINE) };
     let refused = transport.deliver(&large, &targets(0..3), NOW).await;
@@ -104,10 +104,10 @@ async fn a_message_that_is_too_large_for_the_broker_is_refused_without_losing_th
 #[tokio::test]
 async fn what_expires_before_its_turn_is_not_sent() {
     let lifetime = Duration::from_millis(300);
-    let manners = Manners { receive_max: 1, ..Manners::default() };
+    let config = BrokerConfig { receive_max: 1, ..BrokerConfig::default() };
     // The first message is acknowledged when the others have no time left.
-    let broker = ScriptedBroker::start(manners, move |_, _| {
-        Act::AnswerAfter(lifetime + Duration::from_millis(1))
+    let broker = ScriptedBroker::start(config, move |_, _| {
+        Action::AnswerAfter(lifetime + Duration::from_millis(1))
     })
     .await;
     let transport = connected(&broker, MqttSettings { ack_timeout: DEADLINE, ..quick() }).await;

@@ -1,4 +1,4 @@
-//! A broker that does what a test says.
+//! A broker whose answers a test scripts.
 
 use std::{
     collections::BTreeMap,
@@ -19,14 +19,14 @@ use push_mqtt::MqttUrl;
 
 /// What the broker does with a PUBLISH.
 #[derive(Debug, Clone)]
-pub(super) enum Act {
+pub(super) enum Action {
     /// Answers it, and everything that is held back on this connection before it.
     Answer(PublishAckReason),
     /// The same with success, after this time.
     AnswerAfter(Duration),
     /// Answers it later.
     HoldBack,
-    /// Says nothing.
+    /// Never answers it.
     Ignore,
     /// Closes the connection.
     HangUp,
@@ -44,18 +44,18 @@ pub(super) struct Seen {
     pub(super) pings: usize,
 }
 
-pub(super) type Script = Arc<dyn Fn(&Publish, &Seen) -> Act + Send + Sync>;
+pub(super) type Script = Arc<dyn Fn(&Publish, &Seen) -> Action + Send + Sync>;
 
-/// What the broker says of itself.
+/// What the broker announces in its CONNACK, and whether it answers pings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manners {
+pub(super) struct BrokerConfig {
     pub(super) receive_max: u16,
     pub(super) max_packet_size: Option<u32>,
     pub(super) keep_alive: Option<u16>,
     pub(super) answers_pings: bool,
 }
 
-impl Default for Manners {
+impl Default for BrokerConfig {
     fn default() -> Self {
         Self { receive_max: 1000, max_packet_size: None, keep_alive: None, answers_pings: true }
     }
@@ -70,25 +70,25 @@ pub(super) struct ScriptedBroker {
 
 impl ScriptedBroker {
     pub(super) async fn start(
-        manners: Manners,
-        script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
+        config: BrokerConfig,
+        script: impl Fn(&Publish, &Seen) -> Action + Send + Sync + 'static,
     ) -> Self {
-        Self::listen("127.0.0.1:0", manners, script).await
+        Self::listen("127.0.0.1:0", config, script).await
     }
 
-    /// Starts where a URL says.
+    /// Listens at the address of a URL.
     pub(super) async fn start_at(
         url: &MqttUrl,
-        manners: Manners,
-        script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
+        config: BrokerConfig,
+        script: impl Fn(&Publish, &Seen) -> Action + Send + Sync + 'static,
     ) -> Self {
-        Self::listen(url.to_string().trim_start_matches("mqtt://"), manners, script).await
+        Self::listen(url.to_string().trim_start_matches("mqtt://"), config, script).await
     }
 
     async fn listen(
         address: &str,
-        manners: Manners,
-        script: impl Fn(&Publish, &Seen) -> Act + Send + Sync + 'static,
+        config: BrokerConfig,
+        script: impl Fn(&Publish, &Seen) -> Action + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("mqtt://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -97,7 +97,7 @@ impl ScriptedBroker {
         let accept = async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, manners, script.clone(), shared.clone()));
+                connections.spawn(serve(stream, config, script.clone(), shared.clone()));
             }
         };
         Self { url, seen, _task: AbortOnDropHandle::new(tokio::spawn(accept)) }
@@ -110,7 +110,7 @@ impl ScriptedBroker {
 
 async fn serve(
     stream: TcpStream,
-    manners: Manners,
+    config: BrokerConfig,
     script: Script,
     seen: Arc<Mutex<Seen>>,
 ) -> Option<()> {
@@ -120,16 +120,16 @@ async fn serve(
         match packet {
             Packet::Connect(_) => {
                 let hello = ConnectAck {
-                    receive_max: NonZeroU16::new(manners.receive_max)?,
-                    max_packet_size: manners.max_packet_size,
-                    server_keepalive_sec: manners.keep_alive,
+                    receive_max: NonZeroU16::new(config.receive_max)?,
+                    max_packet_size: config.max_packet_size,
+                    server_keepalive_sec: config.keep_alive,
                     ..ConnectAck::default()
                 };
                 stream.send(Packet::ConnectAck(Box::new(hello))).await.ok()?;
             }
             Packet::Publish(publish) => {
                 unanswered.push(publish.packet_id?);
-                let act = {
+                let action = {
                     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                     *seen.topics.entry(publish.topic.to_string()).or_default() += 1;
                     seen.most_unanswered = seen.most_unanswered.max(unanswered.len());
@@ -137,18 +137,18 @@ async fn serve(
                     seen.expiry = properties.message_expiry_interval.map(Into::into);
                     script(&publish, &seen)
                 };
-                let answer = match act {
-                    Act::Answer(reason) => Some(reason),
-                    Act::AnswerAfter(time) => {
+                let answer = match action {
+                    Action::Answer(reason) => Some(reason),
+                    Action::AnswerAfter(time) => {
                         tokio::time::sleep(time).await;
                         Some(PublishAckReason::Success)
                     }
-                    Act::HoldBack => None,
-                    Act::Ignore => {
+                    Action::HoldBack => None,
+                    Action::Ignore => {
                         unanswered.pop();
                         None
                     }
-                    Act::HangUp => return None,
+                    Action::HangUp => return None,
                 };
                 if let Some(reason_code) = answer {
                     for packet_id in unanswered.drain(..) {
@@ -160,7 +160,7 @@ async fn serve(
             }
             Packet::PingRequest => {
                 seen.lock().unwrap_or_else(PoisonError::into_inner).pings += 1;
-                if manners.answers_pings {
+                if config.answers_pings {
                     stream.send(Packet::PingResponse).await.ok()?;
                 }
             }

@@ -1,11 +1,11 @@
-//! A session over a wire in memory: what waits how long, by a clock that only these tests move.
+//! A session over an in-memory connection, with a paused clock: how long it waits for what.
 
 use std::{num::NonZeroU16, ops::Range, time::Duration};
 
 use bytes::BytesMut;
 use futures::{SinkExt as _, StreamExt as _};
-use push_mqtt::handshake::Terms;
 use push_model::ledger::RetryReason;
+use push_mqtt::handshake::SessionParams;
 use rmqtt_codec::v5::{Codec, Packet, PublishAck};
 use tokio::{
     io::DuplexStream,
@@ -21,14 +21,14 @@ use crate::transport::{
     mqtt::{
         chunk::{Answers, Chunk},
         expiry::Expiry,
-        session::{self, Bounds, SessionEnd},
+        session::{self, SessionEnd, SessionLimits},
     },
 };
 
 /// The time-out for acknowledgements.
 const T: Duration = Duration::from_secs(8);
 
-/// How often a session looks for what waits too long.
+/// How often a session checks for what waits too long.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// A session, and the broker's end of its connection.
@@ -48,20 +48,20 @@ impl Wire {
     fn with_buffer(window: u16, buffer: usize) -> Self {
         let (near, far) = tokio::io::duplex(buffer);
         let window = NonZeroU16::new(window).unwrap();
-        let terms = Terms {
+        let terms = SessionParams {
             codec: Codec::default(),
             input: BytesMut::new(),
             session_present: false,
             receive_max: window,
             ping_after: T,
         };
-        let bounds = Bounds { window, ack_timeout: T };
+        let limits = SessionLimits { window, ack_timeout: T };
         let (chunks, mut taken) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let session =
             tokio::spawn(
-                async move { session::run(near, terms, bounds, &mut taken, &stopping).await },
+                async move { session::run(near, terms, limits, &mut taken, &stopping).await },
             );
         Self { broker: Framed::new(far, Codec::default()), chunks, stop, session }
     }
@@ -164,7 +164,7 @@ async fn a_device_that_is_never_acknowledged_is_undecided_alone_if_later_ones_ar
     let mut stuck = wire.send(0..1).await;
     let (_, lost) = wire.receive().await;
     let start = Instant::now();
-    // Something later is in flight all the time, and acknowledged before its time is over.
+    // A later message is always in flight, and acknowledged before its time-out.
     let mut earlier = wire.send(1..2).await;
     let answers = loop {
         let later = wire.send(1..2).await;
@@ -195,7 +195,7 @@ async fn a_session_with_lost_messages_is_renewed_when_nothing_is_in_flight() {
     wire.receive().await;
     let (_, second) = wire.receive().await;
     for _ in 0..6 {
-        // So that the window keeps moving.
+        // Other acknowledgements keep the session alive.
         let other = wire.send(2..3).await;
         let (_, id) = wire.receive().await;
         sleep(T / 2).await;
@@ -212,7 +212,7 @@ async fn a_delivery_ends_in_its_time_however_slow_the_broker_is() {
     let mut wire = Wire::new(8);
     let start = Instant::now();
     let answer = wire.send_within(0..20, T * 6).await;
-    // One in T, in order: none is overtaken, and the connection is alive.
+    // One acknowledgement in less than T, in order: none is skipped, and the connection is alive.
     let broker = async {
         loop {
             let (_, id) = wire.receive().await;
@@ -247,7 +247,7 @@ async fn what_was_not_written_was_not_handed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_acknowledged_before_a_connection_broke_is_sent_also_if_a_write_noticed_it() {
-    // Whether reading or writing notices the end first is up to chance.
+    // Either reading or writing may notice the end first.
     for _ in 0..30 {
         // More waits to be written than the broker reads.
         let mut wire = Wire::with_buffer(20, 40);
@@ -282,7 +282,7 @@ async fn a_broker_that_acknowledges_is_alive_even_if_it_does_not_answer_a_ping()
     for _ in 0..4 {
         ids.push(wire.receive().await.1);
     }
-    // Nothing is sent meanwhile, so the session pings after T, and is not answered.
+    // Nothing is sent meanwhile, so the session pings after T, and the ping is not answered.
     for id in ids {
         sleep(T - CHECK).await;
         wire.acknowledge(id).await;

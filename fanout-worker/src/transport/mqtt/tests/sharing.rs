@@ -2,15 +2,15 @@
 
 use super::{
     DEADLINE, NOW, SUCCESS, connected, message, quick,
-    scripted::{Act, Manners, ScriptedBroker},
+    scripted::{Action, BrokerConfig, ScriptedBroker},
     targets,
 };
 use crate::transport::{Outcome, Transport as _, mqtt::MqttSettings};
 
 #[tokio::test]
 async fn a_push_to_one_device_does_not_wait_for_a_broadcast_in_flight() {
-    let broker = ScriptedBroker::start(Manners::default(), |publish, _| {
-        if publish.topic.starts_with("push/small/") { SUCCESS } else { Act::Ignore }
+    let broker = ScriptedBroker::start(BrokerConfig::default(), |publish, _| {
+        if publish.topic.starts_with("push/small/") { SUCCESS } else { Action::Ignore }
     })
     .await;
     let transport = connected(&broker, MqttSettings { ack_timeout: DEADLINE, ..quick() }).await;
@@ -26,8 +26,8 @@ async fn a_push_to_one_device_does_not_wait_for_a_broadcast_in_flight() {
 
 #[tokio::test]
 async fn broadcasts_on_one_connection_take_turns() {
-    let manners = Manners { receive_max: 64, ..Manners::default() };
-    let broker = ScriptedBroker::start(manners, |_, _| SUCCESS).await;
+    let config = BrokerConfig { receive_max: 64, ..BrokerConfig::default() };
+    let broker = ScriptedBroker::start(config, |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
     let (large, all) = (message("large", DEADLINE), targets(0..10_000));
     let (medium, some) = (message("medium", DEADLINE), targets(0..100));

@@ -1,89 +1,105 @@
-//! Entries as records, many to a page: each change compares and swaps, and changes that come
-//! together are one script call a page.
+//! Entries as records, many to a page: each change is a compare-and-swap, and changes that are made
+//! at the same time are coalesced into one script call a page.
 
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use push_model::ids::InPage;
+use push_model::{ids::PageField, time::UnixMillis};
 use redis::Value;
 
+use super::stored_entry::KEEP_AT_LEAST;
 use crate::{
     IndexError,
-    group::{GroupLimits, Grouped},
+    coalescer::{Coalescer, CoalescerLimits},
     redis::{
-        Access,
-        keys::{MessageKeys, PartKeys},
-        reply,
+        Context, RedisIndex,
+        connection::reply,
+        keys::{MessageKeys, StripeKeys},
     },
 };
 
-/// The longest record of a page. Redis stores a hash packed while no value of it is longer than
-/// `hash-max-listpack-value`, 64 by default. A longer one gets fields of its own.
-pub(super) const LONGEST: usize = 64;
+/// The longest record, in bytes. Redis stores a hash packed while no value of it is longer than
+/// `hash-max-listpack-value`, 64 by default. An entry that needs a longer record is expanded.
+pub(super) const MAX_RECORD: usize = 64;
 
-/// How changes are grouped: a script call of so many takes Redis under a millisecond.
-const LIMITS: GroupLimits = GroupLimits { calls: 512, groups: 4 };
+/// A script call with this many changes takes Redis less than a millisecond.
+const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: 512, groups: 4 };
 
-/// A change of one record.
+/// A compare-and-swap of one record.
 #[derive(Debug)]
 pub(in crate::redis) struct Swap {
     pub(super) page: String,
-    pub(super) field: InPage,
-    /// How the record must begin now; empty if there must be none.
+    pub(super) field: PageField,
+    /// The bytes with which the record must begin; empty if there must be no record.
     pub(super) expected: Vec<u8>,
-    /// What takes the place of that.
+    /// The bytes that replace `expected`.
     pub(super) head: Vec<u8>,
-    /// What is written behind the record.
+    /// The bytes that are appended to the record.
     pub(super) behind: Vec<u8>,
-    /// Until when its page is kept at least, and for how long from now on, in milliseconds.
-    pub(super) keep: (u64, u64),
+    pub(super) keep: PageLifetime,
+}
+
+/// How long a page is kept at least. The default leaves it as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::redis) struct PageLifetime {
+    /// In Unix milliseconds; 0 leaves the page as it is.
+    until: u64,
+    /// From now on, in milliseconds.
+    at_least: u64,
+}
+
+impl PageLifetime {
+    pub(super) fn until(time: UnixMillis) -> Self {
+        Self { until: time.0, at_least: KEEP_AT_LEAST.as_secs() * 1000 }
+    }
 }
 
 impl Swap {
-    /// A change of this message's record that takes nothing back and keeps the page no longer.
+    /// A change of this message's record that appends nothing and keeps the page no longer.
     pub(super) fn of(keys: &MessageKeys, expected: Vec<u8>, head: Vec<u8>) -> Self {
         let MessageKeys { page, field, .. } = keys;
         let (page, field) = (page.clone(), *field);
-        Self { page, field, expected, head, behind: Vec::new(), keep: (0, 0) }
+        Self { page, field, expected, head, behind: Vec::new(), keep: PageLifetime::default() }
     }
 
-    /// Whether it begins a record that is short enough.
+    /// Whether it begins a record, of a valid length, as `begin_records.lua` requires.
     fn begins(&self) -> bool {
-        let is_short = self.head.len() + self.behind.len() <= LONGEST;
-        self.expected.is_empty() && self.keep.0 > 0 && is_short
+        let is_short = self.head.len() + self.behind.len() <= MAX_RECORD;
+        self.expected.is_empty() && self.keep.until > 0 && is_short
     }
 }
 
-/// What became of a [`Swap`].
+/// The outcome of a [`Swap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::redis) enum Swapped {
     Done,
-    /// The record is this one, if there is any, and stays; or the new one would be too long.
-    Not(Option<Vec<u8>>),
+    /// The record does not begin as expected, or would become too long. It stays as it is here;
+    /// none if there is no record.
+    Refused(Option<Vec<u8>>),
 }
 
-/// Changes of records that callers ask for, a few each; those of a page that come together are made
-/// in one step.
-pub(in crate::redis) type Swaps = Grouped<Vec<Swap>, Vec<Result<Swapped, IndexError>>>;
+/// Coalesces changes of records, of which each caller makes a few.
+pub(in crate::redis) type Swaps = Coalescer<Vec<Swap>, Vec<Result<Swapped, IndexError>>>;
 
-/// Groups changes that go through this access.
-pub(in crate::redis) fn swaps(access: Access) -> Swaps {
-    Grouped::new(LIMITS, move |calls| swap_calls(access.clone(), calls))
+/// The coalescer of a program's changes.
+pub(in crate::redis) fn swaps(context: Context) -> Swaps {
+    Coalescer::new(LIMITS, move |calls| swap_calls(context.clone(), calls))
 }
 
 async fn swap_calls(
-    access: Access,
+    context: Context,
     calls: Vec<Vec<Swap>>,
 ) -> Vec<Vec<Result<Swapped, IndexError>>> {
     let counts: Vec<usize> = calls.iter().map(Vec::len).collect();
-    let mut answers = swap_all(access, calls.into_iter().flatten().collect()).await.into_iter();
+    let mut answers = swap_group(context, calls.into_iter().flatten().collect()).await.into_iter();
     counts.into_iter().map(|count| answers.by_ref().take(count).collect()).collect()
 }
 
-async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
+async fn swap_group(context: Context, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
     let mut answers: Vec<_> = swaps.iter().map(|_| Ok(Swapped::Done)).collect();
-    // One call for what begins on a page and one for what changes, and more where a field comes twice.
-    let mut pages: BTreeMap<(&str, bool), Vec<BTreeMap<InPage, usize>>> = BTreeMap::new();
+    // For each page one call for the records that begin and one for those that change, and further
+    // calls for a field that comes more than once.
+    let mut pages: BTreeMap<(&str, bool), Vec<BTreeMap<PageField, usize>>> = BTreeMap::new();
     for (number, swap) in swaps.iter().enumerate() {
         let calls = pages.entry((&swap.page, swap.begins())).or_default();
         match calls.iter_mut().find(|fields| !fields.contains_key(&swap.field)) {
@@ -91,65 +107,99 @@ async fn swap_all(access: Access, swaps: Vec<Swap>) -> Vec<Result<Swapped, Index
             None => calls.push(BTreeMap::from([(swap.field, number)])),
         }
     }
-    let calls: Vec<(&str, BTreeMap<InPage, usize>)> = pages
+    let calls: Vec<(&str, BTreeMap<PageField, usize>)> = pages
         .into_iter()
         .flat_map(|((page, _), calls)| calls.into_iter().map(move |c| (page, c)))
         .collect();
     let made = calls.iter().map(|(page, fields)| {
         let swaps: Vec<&Swap> = fields.values().filter_map(|number| swaps.get(*number)).collect();
-        swap_page(&access, page, swaps)
+        swap_page(&context, page, swaps)
     });
     for (answer, (_, fields)) in join_all(made).await.into_iter().zip(&calls) {
         match answer {
             Ok(refused) => {
                 let numbers: Vec<usize> = fields.values().copied().collect();
-                for (place, record) in refused {
-                    if let Some(number) = numbers.get(place) {
-                        answers[*number] = Ok(Swapped::Not(record));
+                for (index, record) in refused {
+                    if let Some(number) = numbers.get(index) {
+                        answers[*number] = Ok(Swapped::Refused(record));
                     }
                 }
             }
-            Err(error) => fields.values().for_each(|number| answers[*number] = Err(error.again())),
+            Err(error) => {
+                fields.values().for_each(|number| answers[*number] = Err(error.duplicate()));
+            }
         }
     }
     answers
 }
 
-/// Changes records of one page. Gives those that were not changed by their place, as they are.
+/// Changes records of one page. Returns the records that were refused, with their index in `swaps`.
 async fn swap_page(
-    access: &Access,
+    context: &Context,
     page: &str,
     swaps: Vec<&Swap>,
 ) -> Result<Vec<(usize, Option<Vec<u8>>)>, IndexError> {
-    let keys = [page, &PartKeys::pages_of(page)];
-    let longest = |part: fn(&Swap) -> u64| swaps.iter().map(|swap| part(swap)).max().unwrap_or(0);
-    let keep = (longest(|swap| swap.keep.0), longest(|swap| swap.keep.1));
+    let keys = [page, &StripeKeys::pages_of(page)];
+    let until = swaps.iter().map(|swap| swap.keep.until).max().unwrap_or(0);
+    let at_least = swaps.iter().map(|swap| swap.keep.at_least).max().unwrap_or(0);
     let call = if swaps.iter().all(|swap| swap.begins()) {
-        let mut begin = access.scripts.begin.call(&keys);
-        begin.arg(keep.0).arg(keep.1);
+        let mut begin = context.scripts.begin_records.call(&keys);
+        begin.arg(until).arg(at_least);
         for Swap { field, head, behind, .. } in swaps {
             begin.arg(field).arg([head.as_slice(), behind].concat());
         }
         begin
     } else {
-        let mut swap = access.scripts.swap.call(&keys);
-        swap.arg(keep.0).arg(keep.1).arg(LONGEST);
+        let mut swap = context.scripts.swap_records.call(&keys);
+        swap.arg(until).arg(at_least).arg(MAX_RECORD);
         for Swap { field, expected, head, behind, .. } in swaps {
             swap.arg(field).arg(expected).arg(head).arg(behind);
         }
         swap
     };
     let mut refused = Vec::new();
-    let mut answer = reply::list(call.run(&access.link).await?)?.into_iter();
-    while let (Some(place), Some(record)) = (answer.next(), answer.next()) {
-        let place = reply::number(place)?.and_then(|place| usize::try_from(place).ok());
-        let place = place.ok_or_else(|| IndexError::Corrupt("the place of a record".to_owned()))?;
-        refused.push((place, record_of(record)?));
+    let mut answer = reply::list(call.run(&context.link).await?)?.into_iter();
+    while let (Some(index), Some(record)) = (answer.next(), answer.next()) {
+        let index = reply::number(index)?.and_then(|index| usize::try_from(index).ok());
+        let index = index.ok_or_else(|| IndexError::Corrupt("the place of a record".to_owned()))?;
+        refused.push((index, record_of(record)?));
     }
     Ok(refused)
 }
 
-/// A record, or nothing.
+/// Reads a record; none if there is none.
 pub(super) fn record_of(value: Value) -> Result<Option<Vec<u8>>, IndexError> {
     Ok(reply::bytes(value)?.filter(|record| !record.is_empty()))
+}
+
+impl RedisIndex {
+    /// Changes records, one answer each.
+    async fn swap_all(&self, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
+        let count = swaps.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        match self.swaps.call(swaps).await {
+            Ok(answers) => answers,
+            Err(aborted) => {
+                (0..count).map(|_| Err(IndexError::Unsure(Box::new(aborted)))).collect()
+            }
+        }
+    }
+
+    /// Changes records, one answer each; where no change is given, the answer is none.
+    pub(super) async fn swap_some(
+        &self,
+        swaps: Vec<Option<Swap>>,
+    ) -> Vec<Option<Result<Swapped, IndexError>>> {
+        let some: Vec<bool> = swaps.iter().map(Option::is_some).collect();
+        let mut answers = self.swap_all(swaps.into_iter().flatten().collect()).await.into_iter();
+        some.into_iter().map(|is_some| is_some.then(|| answers.next()).flatten()).collect()
+    }
+
+    /// Changes one record.
+    pub(super) async fn swap(&self, swap: Swap) -> Result<Swapped, IndexError> {
+        let answer = self.swap_all(vec![swap]).await.pop();
+        answer.unwrap_or_else(|| Err(IndexError::Unsure("a change without an answer".into())))
+    }
 }

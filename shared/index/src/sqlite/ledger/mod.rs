@@ -1,19 +1,19 @@
-//! The ledger: each call is one transaction.
+//! The ledger. Each call is one transaction.
 //!
-//! Most entries are of pushes to a few named devices, and there are many of them, so what they take
-//! decides how far back a file of a given size reaches. Such an entry is a short *record* in one row
-//! ([`records`]). A broadcast has a plan and many partitions, and a push of which some devices are
-//! to be tried again has leftovers: such an entry has rows of its own ([`rich`]). An entry moves
-//! from one form to the other in the transaction that makes it fit, or no longer fit.
-//! [`book`] is what each call does with either form.
+//! Most entries are of pushes to a few named devices, and there are many of them, so their size
+//! decides how far back a file of a given size reaches. Such an entry is a short *record* in one
+//! row ([`records`]). A broadcast has a plan and many partitions, and a push some of whose devices
+//! are to be tried again has leftovers: such an entry has rows of its own ([`message_rows`]). An
+//! entry changes its form in the transaction after which it fits into a record, or no longer does.
+//! [`rows`] does what each call asks, with either form.
 //!
-//! An entry that is over its time is treated as gone at once. Its rows are deleted by the rounds that
-//! keep the ledger within its bound ([`bounds`]), or when its message is begun again.
+//! An expired entry is treated as missing at once. Its rows are deleted by the eviction rounds
+//! ([`eviction`]), or when its message begins again.
 
-mod book;
-mod bounds;
+mod eviction;
+mod message_rows;
 mod records;
-mod rich;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -23,66 +23,70 @@ use async_trait::async_trait;
 use push_model::{
     ids::{AppId, MessageId},
     ledger::{
-        Advance, Advanced, Entry, History, Opened, PartitionView, Plan, Recall, RecallOutcome,
-        Round,
+        Advance, AdvanceOutcome, Entry, EvictionRound, History, NewEntry, PartitionView, Plan,
+        Recall, RecallOutcome,
     },
     time::UnixMillis,
 };
 use push_sqlite::StoreError;
 use rusqlite::Connection;
 
-use self::{book::Book, bounds::Bounds};
+use self::{eviction::Eviction, rows::LedgerRows};
 use super::SqliteIndex;
 use crate::{IndexError, Ledger, LedgerBounds};
 
-/// An entry is kept at least this long after it was begun, however late that was: its message is
-/// being worked on. Longer than the longest delay of a queue message, rounding included.
+/// An entry is kept at least this long after it was begun, even if its retention is over, because
+/// its message is being worked on. Longer than the longest delay of a queue message, rounding
+/// included.
 const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
 
 fn unreadable(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::Unreadable(format!("{what}: {error}"))
 }
 
-/// SQLite's integers are signed: the bits are what is kept.
+/// SQLite's integers are signed; the bits are stored unchanged.
 fn bits(number: u64) -> i64 {
     number.cast_signed()
 }
 
 impl SqliteIndex {
-    async fn write_book<F, T>(&self, message: &MessageId, change: F) -> Result<T, IndexError>
+    async fn write_rows<F, T>(&self, message: &MessageId, change: F) -> Result<T, IndexError>
     where
-        F: FnOnce(&Book<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&LedgerRows<'_>) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        let (namespace, space) = (self.namespace(), self.space);
+        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
         let (message, now) = (*message, UnixMillis::now());
-        let write =
-            move |sql: &Connection| change(&Book::new(sql, &namespace, space, message, now));
+        let write = move |sql: &Connection| {
+            change(&LedgerRows::new(sql, &namespace, ledger_id, message, now))
+        };
         Ok(self.database.write(write).await?)
     }
 
-    async fn read_book<F, T>(&self, message: &MessageId, read: F) -> Result<T, IndexError>
+    async fn read_rows<F, T>(&self, message: &MessageId, read: F) -> Result<T, IndexError>
     where
-        F: FnOnce(&Book<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&LedgerRows<'_>) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        let (namespace, space) = (self.namespace(), self.space);
+        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
         let (message, now) = (*message, UnixMillis::now());
-        let read = move |sql: &Connection| read(&Book::new(sql, &namespace, space, message, now));
+        let read = move |sql: &Connection| {
+            read(&LedgerRows::new(sql, &namespace, ledger_id, message, now))
+        };
         Ok(self.database.read(read).await?)
     }
 }
 
 #[async_trait]
 impl Ledger for SqliteIndex {
-    async fn open(&self, opened: &Opened) -> Result<Entry, IndexError> {
-        let entry = opened.clone();
-        self.write_book(&opened.message_id, move |book| book.open(&entry)).await
+    async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
+        let entry = new.clone();
+        self.write_rows(&new.message_id, move |rows| rows.begin(&entry)).await
     }
 
     async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
         let plan = plan.clone();
-        self.write_book(message, move |book| book.plan(&plan)).await
+        self.write_rows(message, move |rows| rows.plan(&plan)).await
     }
 
     async fn partition(
@@ -92,7 +96,7 @@ impl Ledger for SqliteIndex {
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError> {
         let app = app.clone();
-        self.read_book(message, move |book| book.view(&app, number)).await
+        self.read_rows(message, move |rows| rows.view(&app, number)).await
     }
 
     async fn advance(
@@ -100,15 +104,16 @@ impl Ledger for SqliteIndex {
         _: &AppId,
         message: &MessageId,
         step: &Advance,
-    ) -> Result<Advanced, IndexError> {
+    ) -> Result<AdvanceOutcome, IndexError> {
         let step = step.clone();
-        self.write_book(message, move |book| book.advance(&step)).await
+        self.write_rows(message, move |rows| rows.advance(&step)).await
     }
 
     async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
         let app = app.clone();
-        let read = move |book: &Book<'_>| Ok(book.entry()?.filter(|entry| entry.app_id == app));
-        self.read_book(message, read).await
+        let read =
+            move |rows: &LedgerRows<'_>| Ok(rows.entry()?.filter(|entry| entry.app_id == app));
+        self.read_rows(message, read).await
     }
 
     async fn recall(
@@ -118,26 +123,27 @@ impl Ledger for SqliteIndex {
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
         let (app, recall) = (app.clone(), *recall);
-        self.write_book(message, move |book| book.recall(&app, &recall)).await
+        self.write_rows(message, move |rows| rows.recall(&app, &recall)).await
     }
 }
 
 #[async_trait]
 impl LedgerBounds for SqliteIndex {
-    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<Round, IndexError> {
-        let (namespace, space) = (self.namespace(), self.space);
-        let round =
-            move |sql: &Connection| Bounds::new(sql, &namespace, space, now).keep_within(limit);
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError> {
+        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
+        let round = move |sql: &Connection| {
+            Eviction::new(sql, &namespace, ledger_id, now).keep_within(limit)
+        };
         Ok(self.database.write(round).await?)
     }
 
     async fn history(&self) -> Result<Option<History>, IndexError> {
-        let space = self.space;
-        Ok(self.database.read(move |sql| bounds::history(sql, space)).await?)
+        let ledger_id = self.ledger_id;
+        Ok(self.database.read(move |sql| eviction::history(sql, ledger_id)).await?)
     }
 
-    async fn forgotten_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        let space = self.space;
-        Ok(self.database.read(move |sql| bounds::forgotten_until(sql, space)).await?)
+    async fn evicted_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        let ledger_id = self.ledger_id;
+        Ok(self.database.read(move |sql| eviction::evicted_until(sql, ledger_id)).await?)
     }
 }

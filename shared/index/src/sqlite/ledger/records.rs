@@ -1,17 +1,17 @@
-//! Entries as records: one short row each, without an index beside it.
+//! Entries as records: one short row each.
 //!
-//! Where a record stands tells whether its entry is open, so that the oldest closed entries are
-//! found without passing over open ones, and so that those that are kept for long are written once
+//! Open and closed entries have tables of their own, so that the oldest closed entries are found
+//! without reading open ones, and so that closed ones, which are kept for long, are written once
 //! and packed:
 //! - `begun`: open entries. There are as many as are being worked on.
-//! - `finished`: closed entries of ids that were issued. The key is the id, which begins with its
-//!   time: they are appended, and the oldest come first.
-//! - `finished_derived`: closed entries of ids that were derived from an `Idempotency-Key`. Such
-//!   an id tells no time, so these are in the order in which they were closed, with an index to find
-//!   them. They take twice the room.
+//! - `finished`: closed entries with an issued id. The key is the id, which begins with its time,
+//!   so rows are appended and the oldest come first.
+//! - `finished_derived`: closed entries with an id derived from an `Idempotency-Key`. Such an id
+//!   has no time, so these rows are in the order in which they were closed, with an index by id.
+//!   They take twice the space.
 //!
-//! A row holds the number of the app, until when the entry is kept in hours against the time in the
-//! id, rounded up, and the record ([`record`]); the first two are numbers as a record has them.
+//! A row has the number of the app, the end of the entry's retention in hours after the time in the
+//! id, rounded up, and the record ([`record`]). The two numbers are LEB128, as in a record.
 
 use push_model::{
     ids::{AppId, MessageId},
@@ -29,15 +29,15 @@ use crate::sqlite::schema::execute;
 
 const HOUR: u64 = 3_600_000;
 
-/// Where a record stands.
+/// The table of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shelf {
+pub(super) enum RecordTable {
     Begun,
     Finished,
     FinishedDerived,
 }
 
-impl Shelf {
+impl RecordTable {
     fn of(message: &MessageId, is_closed: bool) -> Self {
         match (is_closed, message.time()) {
             (false, _) => Self::Begun,
@@ -47,17 +47,17 @@ impl Shelf {
     }
 }
 
-/// The bytes of a row, taken apart.
-struct Parts<'a> {
+/// The parts of a row's bytes.
+struct RowBytes<'a> {
     app: u64,
     kept_until: UnixMillis,
     record: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RowBytes<'a> {
     fn read(message: &MessageId, bytes: &'a [u8]) -> Result<Self, BadRecord> {
-        let (app, rest) = record::number(bytes)?;
-        let (hours, record) = record::number(rest)?;
+        let (app, rest) = record::leb128::read(bytes)?;
+        let (hours, record) = record::leb128::read(rest)?;
         let base = message.time().unwrap_or_default().0;
         let kept_until = UnixMillis(base.saturating_add(hours.saturating_mul(HOUR)));
         Ok(Self { app, kept_until, record })
@@ -66,24 +66,24 @@ impl<'a> Parts<'a> {
     fn write(message: &MessageId, app: u64, kept_until: UnixMillis, record: &[u8]) -> Vec<u8> {
         let base = message.time().unwrap_or_default().0;
         let mut bytes = Vec::with_capacity(record.len() + 4);
-        record::put(&mut bytes, app);
-        record::put(&mut bytes, kept_until.0.saturating_sub(base).div_ceil(HOUR));
+        record::leb128::put(&mut bytes, app);
+        record::leb128::put(&mut bytes, kept_until.0.saturating_sub(base).div_ceil(HOUR));
         bytes.extend_from_slice(record);
         bytes
     }
 }
 
-/// An entry that is kept as a record.
+/// An entry that is stored as a record.
 #[derive(Debug)]
-pub(super) struct Recorded {
-    pub(super) shelf: Shelf,
+pub(super) struct StoredRecord {
+    pub(super) table: RecordTable,
     pub(super) kept_until: UnixMillis,
     pub(super) entry: Box<Entry>,
 }
 
-/// A row, as far as it is read to decide whether it may go.
+/// The parts of a row that decide whether it is deleted.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct RecordRow {
     pub(super) message: MessageId,
     pub(super) accepted_at: UnixMillis,
     pub(super) kept_until: UnixMillis,
@@ -94,25 +94,25 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Records<'a> {
     pub(super) sql: &'a Connection,
-    pub(super) space: i64,
+    pub(super) ledger_id: i64,
 }
 
 impl Records<'_> {
-    /// The entry of a message, also if its time is over.
-    pub(super) fn find(&self, message: &MessageId) -> Result<Option<Recorded>, StoreError> {
-        for shelf in [Shelf::Begun, Shelf::of(message, true)] {
-            let find = match shelf {
-                Shelf::Begun => "SELECT record FROM begun WHERE space = ?1 AND id = ?2",
-                Shelf::Finished => "SELECT record FROM finished WHERE space = ?1 AND id = ?2",
-                Shelf::FinishedDerived => {
+    /// The entry of a message, also if it has expired.
+    pub(super) fn find(&self, message: &MessageId) -> Result<Option<StoredRecord>, StoreError> {
+        for table in [RecordTable::Begun, RecordTable::of(message, true)] {
+            let find = match table {
+                RecordTable::Begun => "SELECT record FROM begun WHERE space = ?1 AND id = ?2",
+                RecordTable::Finished => "SELECT record FROM finished WHERE space = ?1 AND id = ?2",
+                RecordTable::FinishedDerived => {
                     "SELECT record FROM finished_derived WHERE space = ?1 AND id = ?2"
                 }
             };
             let mut statement = self.sql.prepare_cached(find)?;
-            let with = params![self.space, message.as_uuid().as_bytes()];
+            let with = params![self.ledger_id, message.as_uuid().as_bytes()];
             let found: Option<Vec<u8>> = statement.query_row(with, |row| row.get(0)).optional()?;
             if let Some(bytes) = found {
-                return self.read(message, shelf, &bytes).map(Some);
+                return self.read(message, table, &bytes).map(Some);
             }
         }
         Ok(None)
@@ -121,14 +121,14 @@ impl Records<'_> {
     fn read(
         &self,
         message: &MessageId,
-        shelf: Shelf,
+        table: RecordTable,
         bytes: &[u8],
-    ) -> Result<Recorded, StoreError> {
+    ) -> Result<StoredRecord, StoreError> {
         let bad = |error| unreadable("the record of a message", error);
-        let Parts { app, kept_until, record } = Parts::read(message, bytes).map_err(bad)?;
+        let RowBytes { app, kept_until, record } = RowBytes::read(message, bytes).map_err(bad)?;
         let app = self.app(app)?;
         let entry = record::decode(&app, message, record).map_err(bad)?;
-        Ok(Recorded { shelf, kept_until, entry: entry.into() })
+        Ok(StoredRecord { table, kept_until, entry: entry.into() })
     }
 
     /// Adds an entry. False if it does not fit into a record.
@@ -136,71 +136,77 @@ impl Records<'_> {
         let Some(record) = record::encode(entry) else { return Ok(false) };
         let Entry { message_id: message, app_id, .. } = entry;
         let app = self.app_number(app_id)?;
-        let bytes = Parts::write(message, app, kept_until, &record);
-        let add = match Shelf::of(message, entry.is_closed()) {
-            Shelf::Begun => "INSERT INTO begun (space, id, record) VALUES (?1, ?2, ?3)",
-            Shelf::Finished => "INSERT INTO finished (space, id, record) VALUES (?1, ?2, ?3)",
-            Shelf::FinishedDerived => {
+        let bytes = RowBytes::write(message, app, kept_until, &record);
+        let add = match RecordTable::of(message, entry.is_closed()) {
+            RecordTable::Begun => "INSERT INTO begun (space, id, record) VALUES (?1, ?2, ?3)",
+            RecordTable::Finished => "INSERT INTO finished (space, id, record) VALUES (?1, ?2, ?3)",
+            RecordTable::FinishedDerived => {
                 "INSERT INTO finished_derived (space, number, id, record)
                 SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3
                 FROM finished_derived WHERE space = ?1"
             }
         };
-        execute(self.sql, add, params![self.space, message.as_uuid().as_bytes(), bytes])?;
+        execute(self.sql, add, params![self.ledger_id, message.as_uuid().as_bytes(), bytes])?;
         Ok(true)
     }
 
-    pub(super) fn remove(&self, shelf: Shelf, message: &MessageId) -> Result<(), StoreError> {
-        let remove = match shelf {
-            Shelf::Begun => "DELETE FROM begun WHERE space = ?1 AND id = ?2",
-            Shelf::Finished => "DELETE FROM finished WHERE space = ?1 AND id = ?2",
-            Shelf::FinishedDerived => "DELETE FROM finished_derived WHERE space = ?1 AND id = ?2",
+    pub(super) fn remove(&self, table: RecordTable, message: &MessageId) -> Result<(), StoreError> {
+        let remove = match table {
+            RecordTable::Begun => "DELETE FROM begun WHERE space = ?1 AND id = ?2",
+            RecordTable::Finished => "DELETE FROM finished WHERE space = ?1 AND id = ?2",
+            RecordTable::FinishedDerived => {
+                "DELETE FROM finished_derived WHERE space = ?1 AND id = ?2"
+            }
         };
-        execute(self.sql, remove, params![self.space, message.as_uuid().as_bytes()])?;
+        execute(self.sql, remove, params![self.ledger_id, message.as_uuid().as_bytes()])?;
         Ok(())
     }
 
-    /// The closed entries that come first, which are the oldest, at most so many.
-    pub(super) fn oldest(&self, shelf: Shelf, limit: usize) -> Result<Vec<Row>, StoreError> {
-        let read = match shelf {
-            Shelf::Begun => {
+    /// The first rows of a table, at most `limit`: for closed entries the oldest.
+    pub(super) fn oldest(
+        &self,
+        table: RecordTable,
+        limit: usize,
+    ) -> Result<Vec<RecordRow>, StoreError> {
+        let read = match table {
+            RecordTable::Begun => {
                 "SELECT id, record, cost FROM begun WHERE space = ?1 ORDER BY id LIMIT ?2"
             }
-            Shelf::Finished => {
+            RecordTable::Finished => {
                 "SELECT id, record, cost FROM finished WHERE space = ?1 ORDER BY id LIMIT ?2"
             }
-            Shelf::FinishedDerived => {
+            RecordTable::FinishedDerived => {
                 "SELECT id, record, cost FROM finished_derived
                 WHERE space = ?1 ORDER BY number LIMIT ?2"
             }
         };
         let mut statement = self.sql.prepare_cached(read)?;
-        let mut rows = statement.query(params![self.space, limit as i64])?;
+        let mut rows = statement.query(params![self.ledger_id, limit as i64])?;
         let mut oldest = Vec::new();
         while let Some(row) = rows.next()? {
             let message = message_id(row.get(0)?);
             let bytes: Vec<u8> = row.get(1)?;
             let cost = row.get::<_, i64>(2)?.cast_unsigned();
-            oldest.push(Row::read(message, &bytes, cost));
+            oldest.push(RecordRow::read(message, &bytes, cost));
         }
         Ok(oldest)
     }
 
-    /// The begun entries that come after this id, at most so many. One that cannot be read, as one of a
-    /// later version may be, is none.
+    /// The open entries that come after the id `cursor`, at most `limit`. An entry is none if it
+    /// cannot be read, for example because a later version wrote it.
     pub(super) fn begun_after(
         &self,
-        hand: &[u8],
+        cursor: &[u8],
         limit: usize,
-    ) -> Result<Vec<(MessageId, Option<Recorded>)>, StoreError> {
+    ) -> Result<Vec<(MessageId, Option<StoredRecord>)>, StoreError> {
         let read = "SELECT id, record FROM begun WHERE space = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
         let mut statement = self.sql.prepare_cached(read)?;
-        let mut rows = statement.query(params![self.space, hand, limit as i64])?;
+        let mut rows = statement.query(params![self.ledger_id, cursor, limit as i64])?;
         let mut begun = Vec::new();
         while let Some(row) = rows.next()? {
             let message = message_id(row.get(0)?);
             let bytes: Vec<u8> = row.get(1)?;
-            let recorded = match self.read(&message, Shelf::Begun, &bytes) {
+            let recorded = match self.read(&message, RecordTable::Begun, &bytes) {
                 Ok(recorded) => Some(recorded),
                 Err(StoreError::Unreadable(_)) => None,
                 Err(error) => return Err(error),
@@ -221,7 +227,7 @@ impl Records<'_> {
         name.ok_or_else(missing)?.parse().map_err(|error| unreadable("the app of a message", error))
     }
 
-    /// The number of an app, which is given out if need be, and never taken back.
+    /// The number of an app, which is assigned if it has none, and never reused.
     fn app_number(&self, app: &AppId) -> Result<u64, StoreError> {
         let find = "SELECT number FROM ledger_app WHERE name = ?1";
         let known: Option<i64> = self
@@ -240,15 +246,15 @@ impl Records<'_> {
     }
 }
 
-impl Row {
-    /// A row that this program cannot read, as one of a later version may be, is as old as its id
-    /// says and goes in its turn.
+impl RecordRow {
+    /// A row that this program cannot read, for example because a later version wrote it, counts as
+    /// old as its id says and is evicted in that order.
     fn read(message: MessageId, bytes: &[u8], cost: u64) -> Self {
         let issued_at = message.time().unwrap_or_default();
-        let (accepted_at, kept_until) = match Parts::read(&message, bytes) {
-            Ok(Parts { kept_until, record, .. }) => {
-                let front = record::front(&message, record);
-                let accepted_at = front.map_or(UnixMillis(0), |front| front.accepted_at);
+        let (accepted_at, kept_until) = match RowBytes::read(&message, bytes) {
+            Ok(RowBytes { kept_until, record, .. }) => {
+                let preamble = record::preamble(&message, record);
+                let accepted_at = preamble.map_or(UnixMillis(0), |preamble| preamble.accepted_at);
                 (accepted_at.max(issued_at), kept_until)
             }
             Err(BadRecord) => (issued_at, UnixMillis::MAX),

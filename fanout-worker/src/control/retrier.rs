@@ -1,0 +1,302 @@
+//! Retrying while the index or the queue is unavailable or refuses.
+//!
+//! A worker pauses while a server is unavailable, and goes on when it answers again. The queue
+//! message that it works on stays unsettled meanwhile: a requeue would count as a failed delivery,
+//! and an outage would turn healthy messages into dead letters.
+//!
+//! Work that gets stuck: RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes.
+//! So retrying the index ends when a message was held for [`Retrier::hold`], and the message is
+//! published anew, to be delivered later. Retrying the queue has no such end, because without the
+//! queue the message cannot be handed on.
+
+use std::time::Duration;
+
+use push_index::IndexError;
+use push_queue::QueueError;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Random, hold::Hold, jitter, retry_policy::RetryPolicy};
+
+/// Why retrying ended without success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RetryError {
+    /// The worker is stopping.
+    Interrupted,
+    /// The index was unavailable for as long as a message may be held.
+    HoldExpired,
+    /// Another try cannot help.
+    Broken(String),
+}
+
+/// Retries requests to the index and the queue.
+#[derive(Clone)]
+pub(crate) struct Retrier {
+    /// The pauses between tries.
+    pub(crate) policy: RetryPolicy,
+    /// How long a message is held.
+    pub(crate) hold: Duration,
+    /// The source of jitter.
+    pub(crate) random: Random,
+}
+
+/// The index's answer to the last try.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    /// When that try began: the answer was true at this time or later.
+    pub(crate) asked_at: Instant,
+}
+
+impl Retrier {
+    /// Begins to hold a queue message.
+    pub(crate) fn hold<'a>(
+        &self,
+        is_held: &'a (dyn Fn() -> bool + Sync),
+        stopping: &'a CancellationToken,
+    ) -> Hold<'a> {
+        Hold::new(is_held, self.hold, stopping)
+    }
+
+    /// Makes a request until the index answers it. The first try is made even if the worker stops
+    /// or has held the message for too long, so that a batch that was sent is saved if it can be.
+    pub(crate) async fn ask_index<T, F>(
+        &self,
+        hold: &Hold<'_>,
+        step: impl Fn() -> F,
+    ) -> Result<Answer<T>, RetryError>
+    where
+        F: Future<Output = Result<T, IndexError>>,
+    {
+        self.ask_index_with_permit(hold, || std::future::ready(()), step).await
+    }
+
+    /// The same, where each try waits for a permit. The permit is returned between tries: if it
+    /// were kept, all others would wait as long as this request does.
+    pub(crate) async fn ask_index_with_permit<T, F, W>(
+        &self,
+        hold: &Hold<'_>,
+        permit: impl Fn() -> W,
+        step: impl Fn() -> F,
+    ) -> Result<Answer<T>, RetryError>
+    where
+        F: Future<Output = Result<T, IndexError>>,
+        W: Future,
+    {
+        let mut attempt = 0;
+        loop {
+            let permit = permit().await;
+            let asked_at = Instant::now();
+            let answer = step().await;
+            drop(permit);
+            let error = match answer {
+                Ok(value) => {
+                    if attempt > 0 {
+                        info!("the index answers again");
+                    }
+                    return Ok(Answer { value, asked_at });
+                }
+                Err(IndexError::Corrupt(what)) => return Err(RetryError::Broken(what)),
+                Err(error) => error,
+            };
+            if attempt == 0 {
+                warn!(error = &error as &dyn std::error::Error, "waiting for the index");
+            }
+            if hold.is_over() {
+                return Err(RetryError::HoldExpired);
+            }
+            self.pause(&mut attempt, hold.stopping()).await?;
+        }
+    }
+
+    /// Publishes until the queue confirms. If a session ended before the confirm, the publish is
+    /// repeated, and the queue may have stored both.
+    pub(crate) async fn publish<F>(
+        &self,
+        hold: &Hold<'_>,
+        publish: impl Fn() -> F,
+    ) -> Result<(), RetryError>
+    where
+        F: Future<Output = Result<(), QueueError>>,
+    {
+        let mut attempt = 0;
+        loop {
+            let error = match publish().await {
+                Ok(()) => return Ok(()),
+                Err(QueueError::Closed) => return Err(RetryError::Interrupted),
+                Err(error) => error,
+            };
+            if attempt == 0 {
+                warn!(error = &error as &dyn std::error::Error, "waiting for the queue");
+            }
+            self.pause(&mut attempt, hold.stopping()).await?;
+        }
+    }
+
+    /// Opens a consumer as soon as the queue is available, so that a worker starts during an outage
+    /// of the queue as it survives one later. `None` when the worker stops.
+    pub(crate) async fn open_consumer<T, F>(
+        &self,
+        stopping: &CancellationToken,
+        consume: impl Fn() -> F,
+    ) -> Result<Option<T>, QueueError>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        let mut attempt = 0;
+        loop {
+            match consume().await {
+                Ok(consumer) => return Ok(Some(consumer)),
+                Err(error @ QueueError::Unavailable(_)) => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(error, "waiting for the queue to consume from");
+                }
+                Err(error) => return Err(error),
+            }
+            if self.pause(&mut attempt, stopping).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn pause(
+        &self,
+        attempt: &mut u32,
+        stopping: &CancellationToken,
+    ) -> Result<(), RetryError> {
+        let pause = self.policy.delay(*attempt, jitter(&self.random));
+        *attempt = attempt.saturating_add(1);
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => Err(RetryError::Interrupted),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, sync::Arc};
+
+    use super::*;
+
+    /// How long an answer takes.
+    const ANSWER: Duration = Duration::from_millis(10);
+
+    fn retrier() -> Retrier {
+        Retrier {
+            policy: RetryPolicy {
+                first: Duration::from_millis(100),
+                longest: Duration::from_secs(5),
+            },
+            hold: Duration::from_mins(10),
+            random: Arc::new(|| u64::MAX),
+        }
+    }
+
+    fn hold(stopping: &CancellationToken) -> Hold<'_> {
+        Hold::new(&|| true, retrier().hold, stopping)
+    }
+
+    fn unsure() -> IndexError {
+        IndexError::Unsure("the answer was lost".into())
+    }
+
+    fn refused() -> IndexError {
+        IndexError::Refused("a replica".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_is_tried_until_the_index_is_back() {
+        let tries = Cell::new(0);
+        let step = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 10 {
+                return Err(unsure());
+            }
+            tokio::time::sleep(ANSWER).await;
+            Ok(7)
+        };
+        let started = Instant::now();
+        let answer = retrier().ask_index(&hold(&CancellationToken::new()), step).await.unwrap();
+        assert_eq!((answer.value, tries.get()), (7, 10));
+        assert_eq!(started.elapsed(), ANSWER + Duration::from_millis(6_300 + 3 * 5_000));
+        assert_eq!(answer.asked_at, Instant::now() - ANSWER, "what it says may be as old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_index_that_is_unavailable_for_too_long_ends_the_wait() {
+        let started = Instant::now();
+        let step = async || Err::<(), _>(refused());
+        let error = retrier().ask_index(&hold(&CancellationToken::new()), step).await.unwrap_err();
+        assert_eq!(error, RetryError::HoldExpired);
+        assert!(started.elapsed() >= retrier().hold);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_is_held_for_one_time_whatever_is_asked_for_it() {
+        let (stopping, started) = (CancellationToken::new(), Instant::now());
+        let hold = hold(&stopping);
+        for _ in 0..100 {
+            let step = async || Err::<(), _>(refused());
+            let error = retrier().ask_index(&hold, step).await.unwrap_err();
+            assert_eq!(error, RetryError::HoldExpired);
+        }
+        assert!(started.elapsed() < retrier().hold + retrier().policy.longest * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publish_is_tried_until_the_queue_takes_it_or_is_closed() {
+        let tries = Cell::new(0);
+        let publish = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 5 { Err(QueueError::Unavailable("gone".into())) } else { Ok(()) }
+        };
+        assert_eq!(retrier().publish(&hold(&CancellationToken::new()), publish).await, Ok(()));
+        assert_eq!(tries.get(), 5);
+        let closed = async || Err(QueueError::Closed);
+        let error = retrier().publish(&hold(&CancellationToken::new()), closed).await;
+        assert_eq!(error, Err(RetryError::Interrupted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publish_on_its_way_is_not_made_again_however_long_it_takes() {
+        let tries = Cell::new(0);
+        let publish = async || {
+            tries.set(tries.get() + 1);
+            assert_eq!(tries.get(), 1, "it was made again");
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            Ok(())
+        };
+        assert_eq!(retrier().publish(&hold(&CancellationToken::new()), publish).await, Ok(()));
+        assert_eq!(tries.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_consumer_waits_for_a_queue_that_is_unavailable_but_not_for_one_that_is_wrong() {
+        let (tries, stopping) = (Cell::new(0), CancellationToken::new());
+        let consume = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 5 { Err(QueueError::Unavailable("gone".into())) } else { Ok(7) }
+        };
+        assert_eq!(retrier().open_consumer(&stopping, consume).await.unwrap(), Some(7));
+        assert_eq!(tries.get(), 5);
+        let wrong = async || Err::<(), _>(QueueError::Topology("other properties".into()));
+        assert!(retrier().open_consumer(&stopping, wrong).await.is_err());
+        stopping.cancel();
+        let gone = async || Err::<(), _>(QueueError::Unavailable("gone".into()));
+        assert_eq!(retrier().open_consumer(&stopping, gone).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_ends_the_wait_and_what_is_broken_is_not_tried_again() {
+        let stopping = CancellationToken::new();
+        stopping.cancel();
+        let error = retrier().ask_index(&hold(&stopping), async || Err::<(), _>(unsure())).await;
+        assert_eq!(error.unwrap_err(), RetryError::Interrupted);
+        let broken = async || Err::<(), _>(IndexError::Corrupt("x".into()));
+        let error = retrier().ask_index(&hold(&CancellationToken::new()), broken).await;
+        assert_eq!(error.unwrap_err(), RetryError::Broken("x".into()));
+    }
+}

@@ -1,0 +1,236 @@
+//! Whether a queue message may claim its partition, decided from the claim in the ledger. Pure.
+
+use std::cmp::Ordering;
+
+use push_model::{
+    envelope::{PartitionTask, Unsaved},
+    ledger::{Claim, PartitionState, PriorDeliveries},
+};
+
+/// The most messages whose claims another one continues. One is added each time a message is handed
+/// on without knowing whether it has claimed: the index was unavailable for as long as a message is
+/// held, or the worker stopped. After more than this many in a row, none of which reached the
+/// index, the first claim counts as another message's, and the partition is left as it is until its
+/// entry is closed.
+const MOST_CONTINUED: usize = 64;
+
+/// A delivery's request to own a partition, and what it knows of its own tries.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimRequest {
+    /// Which partition.
+    pub(crate) partition: u32,
+    /// The epoch that is continued.
+    pub(crate) parent: u64,
+    /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job:
+    /// it need only differ from that of other messages for the same partition.
+    pub(crate) nonce: u64,
+    /// Which delivery of the message this is, from 1.
+    pub(crate) delivery: u32,
+    /// The number of this delivery, drawn at random.
+    pub(crate) owner: u64,
+    /// Deliveries whose claims are continued whatever their epoch.
+    pub(crate) continues: Vec<PriorDeliveries>,
+    /// This delivery has tried to claim, and does not know whether that succeeded.
+    pub(crate) tried: bool,
+    /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
+    /// one gets a later epoch: no state of a partition may look like an earlier one that was lost.
+    pub(crate) claimed: u64,
+    /// A batch that was sent and is not saved.
+    pub(crate) unsaved: Option<Unsaved>,
+}
+
+impl ClaimRequest {
+    pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
+        let PartitionTask { partition, parent, nonce, ref continues, ref unsaved, .. } = *task;
+        let (continues, unsaved) = (continues.clone(), unsaved.clone());
+        let (tried, claimed) = (false, 0);
+        Self { partition, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
+    }
+
+    /// Notes that this delivery tries to replace the ledger's claim `held`.
+    pub(super) fn begin_attempt(&mut self, held: Option<Claim>) {
+        self.tried = true;
+        self.continues.retain(|earlier| held.is_some_and(|held| earlier.covers(&held)));
+    }
+
+    /// Notes that this delivery has claimed.
+    pub(crate) fn record_claim(&mut self, claim: &Claim) {
+        self.tried = false;
+        self.claimed = claim.epoch;
+        self.continues.clear();
+    }
+
+    /// The deliveries whose claims the next message of the partition continues.
+    pub(crate) fn into_continued(self) -> Vec<PriorDeliveries> {
+        let Self { nonce, delivery, mut continues, tried, .. } = self;
+        // Before the first delivery of a message, nothing can have claimed with its nonce.
+        if tried || delivery > 1 {
+            add_continued(&mut continues, PriorDeliveries { nonce, delivery });
+        }
+        continues
+    }
+}
+
+/// Adds deliveries whose claims a message continues, and drops the oldest beyond
+/// [`MOST_CONTINUED`].
+pub(crate) fn add_continued(continues: &mut Vec<PriorDeliveries>, earlier: PriorDeliveries) {
+    let older = (continues.len() + 1).saturating_sub(MOST_CONTINUED);
+    continues.drain(..older);
+    continues.push(earlier);
+}
+
+/// What a delivery may do with its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimDecision {
+    /// Nothing is left to do on the partition.
+    Ended,
+    /// Nothing: another message continues the partition, this one is a stale copy.
+    Stale,
+    /// Nothing: a later delivery of the same message owns the partition.
+    Superseded,
+    /// Wait: another message has the same nonce, and has claimed.
+    Duplicate,
+    /// Go on: this delivery owns the partition.
+    Owned,
+    /// Claim with this claim. `takeover`: in place of another delivery of the same message.
+    Claim { claim: Claim, takeover: bool },
+}
+
+/// Decides from the partition's state in the ledger.
+pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDecision {
+    if state.is_ended() {
+        return ClaimDecision::Ended;
+    }
+    let claim = |after: u64, takeover| {
+        let epoch = after.max(request.parent).max(request.claimed).saturating_add(1);
+        let ClaimRequest { nonce, delivery, owner, .. } = *request;
+        ClaimDecision::Claim { claim: Claim { epoch, nonce, delivery, owner }, takeover }
+    };
+    match state.claim {
+        Some(held) if held.owner == request.owner => ClaimDecision::Owned,
+        Some(held) if held.nonce == request.nonce => match held.delivery.cmp(&request.delivery) {
+            Ordering::Greater => ClaimDecision::Superseded,
+            Ordering::Equal if request.claimed == 0 => ClaimDecision::Duplicate,
+            Ordering::Equal | Ordering::Less => claim(held.epoch, true),
+        },
+        Some(held) if request.continues.iter().any(|earlier| earlier.covers(&held)) => {
+            claim(held.epoch, false)
+        }
+        // A claim that is older than this delivery's own means that the index lost the latter.
+        Some(held) if held.epoch > request.parent && held.epoch >= request.claimed => {
+            ClaimDecision::Stale
+        }
+        held => claim(held.map_or(0, |held| held.epoch), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(parent: u64, nonce: u64, owner: u64) -> ClaimRequest {
+        let (delivery, continues, tried, claimed, unsaved) = (2, Vec::new(), false, 0, None);
+        ClaimRequest {
+            partition: 0,
+            parent,
+            nonce,
+            delivery,
+            owner,
+            continues,
+            tried,
+            claimed,
+            unsaved,
+        }
+    }
+
+    fn held(epoch: u64, nonce: u64, owner: u64) -> PartitionState {
+        let claim = Some(Claim { epoch, nonce, delivery: 1, owner });
+        PartitionState { claim, ..PartitionState::default() }
+    }
+
+    fn claims(epoch: u64, nonce: u64, owner: u64, takeover: bool) -> ClaimDecision {
+        ClaimDecision::Claim { claim: Claim { epoch, nonce, delivery: 2, owner }, takeover }
+    }
+
+    #[test]
+    fn the_message_that_continues_the_last_claim_may_claim_and_older_ones_are_stale() {
+        let fresh = PartitionState::default();
+        assert_eq!(decide(&fresh, &request(0, 5, 1)), claims(1, 5, 1, false));
+        assert_eq!(decide(&held(3, 5, 1), &request(3, 6, 2)), claims(4, 6, 2, false));
+        assert_eq!(decide(&held(3, 5, 1), &request(2, 6, 2)), ClaimDecision::Stale);
+        assert_eq!(decide(&PartitionState::ENDED, &request(3, 6, 2)), ClaimDecision::Ended);
+    }
+
+    #[test]
+    fn a_message_that_is_delivered_again_takes_over_from_its_first_delivery() {
+        assert_eq!(decide(&held(3, 5, 1), &request(2, 5, 2)), claims(4, 5, 2, true));
+        assert_eq!(decide(&held(3, 5, 1), &request(2, 5, 1)), ClaimDecision::Owned);
+        let first = ClaimRequest { delivery: 1, ..request(2, 5, 1) };
+        let mut by_second = held(4, 5, 2);
+        by_second.claim = by_second.claim.map(|claim| Claim { delivery: 2, ..claim });
+        assert_eq!(decide(&by_second, &first), ClaimDecision::Superseded);
+    }
+
+    #[test]
+    fn a_claim_that_the_index_lost_is_made_again_with_a_later_epoch() {
+        let mut request = request(2, 5, 7);
+        request.record_claim(&Claim { epoch: 3, nonce: 5, delivery: 2, owner: 7 });
+        assert_eq!(decide(&held(2, 4, 1), &request), claims(4, 5, 7, false));
+        assert_eq!(decide(&held(3, 5, 1), &request), claims(4, 5, 7, true));
+        request.record_claim(&Claim { epoch: 4, nonce: 5, delivery: 2, owner: 7 });
+        assert_eq!(
+            decide(&held(3, 4, 1), &request),
+            claims(5, 5, 7, false),
+            "the index lost its own claim"
+        );
+        assert_eq!(
+            decide(&held(4, 4, 1), &request),
+            ClaimDecision::Stale,
+            "another one claims as well"
+        );
+    }
+
+    #[test]
+    fn the_second_of_two_messages_with_one_nonce_waits_and_then_continues_the_first() {
+        let mut second = ClaimRequest { delivery: 1, ..request(2, 5, 2) };
+        assert_eq!(decide(&held(3, 5, 1), &second), ClaimDecision::Duplicate);
+        second.tried = true;
+        assert_eq!(second.into_continued(), [PriorDeliveries { nonce: 5, delivery: 1 }]);
+    }
+
+    #[test]
+    fn a_message_continues_a_claim_of_which_it_was_not_known_whether_it_was_made() {
+        let mut before = request(2, 5, 7);
+        before.begin_attempt(None);
+        let continues = before.into_continued();
+        assert_eq!(continues, [PriorDeliveries { nonce: 5, delivery: 2 }]);
+        let mut after = ClaimRequest { continues, ..request(2, 6, 8) };
+        assert_eq!(decide(&held(3, 5, 7), &after), claims(4, 6, 8, false));
+        assert_eq!(decide(&held(3, 4, 7), &after), ClaimDecision::Stale, "another message");
+        let mut by_third = held(3, 5, 9);
+        by_third.claim = by_third.claim.map(|claim| Claim { delivery: 3, ..claim });
+        assert_eq!(
+            decide(&by_third, &after),
+            ClaimDecision::Stale,
+            "the message was delivered again"
+        );
+        after.begin_attempt(held(3, 5, 7).claim);
+        assert_eq!(after.into_continued().len(), 2);
+        assert!(ClaimRequest { delivery: 1, ..request(2, 5, 7) }.into_continued().is_empty());
+    }
+
+    #[test]
+    fn of_two_copies_of_a_message_the_first_to_claim_makes_the_other_stale() {
+        let ClaimDecision::Claim { claim, .. } = decide(&held(3, 5, 1), &request(3, 6, 2)) else {
+            panic!()
+        };
+        let after = PartitionState { claim: Some(claim), ..PartitionState::default() };
+        assert_eq!(decide(&after, &request(3, 7, 3)), ClaimDecision::Stale);
+    }
+
+    #[test]
+    fn a_message_that_is_ahead_of_the_ledger_claims_behind_itself() {
+        assert_eq!(decide(&held(3, 5, 1), &request(9, 6, 2)), claims(10, 6, 2, false));
+        assert_eq!(decide(&PartitionState::default(), &request(9, 6, 2)), claims(10, 6, 2, false));
+    }
+}

@@ -1,0 +1,189 @@
+//! Saving the outcomes of devices, and the checkpoint behind them, in one step of the ledger.
+
+use push_model::{
+    envelope::Unsaved,
+    ledger::{
+        Advance, AdvanceOutcome, Checkpoint, Counts, FailReason, Leftover, Outcomes,
+        PartitionState, leftover,
+    },
+};
+use tracing::warn;
+
+use super::ActiveRun;
+use crate::{
+    control::retrier::RetryError,
+    delivery::{batch::Batch, classification::BatchResult, leftovers, run_end::RunEnd},
+};
+
+impl ActiveRun<'_> {
+    /// Saves the result of a batch that was sent.
+    pub(super) async fn commit_batch(
+        &mut self,
+        batch: Batch,
+        others: Option<Vec<Leftover>>,
+        result: BatchResult,
+    ) -> Result<(), RunEnd> {
+        if result.transport_unavailable {
+            // No device has an outcome, but the message's status shows why it waits.
+            let counts = Counts { retried: result.retried, ..Counts::default() };
+            self.commit(self.owned.state.checkpoint, counts, None).await?;
+            return Err(RunEnd::TransportUnavailable);
+        }
+        self.commit_results(batch, others, result).await
+    }
+
+    async fn commit_results(
+        &mut self,
+        batch: Batch,
+        others: Option<Vec<Leftover>>,
+        result: BatchResult,
+    ) -> Result<(), RunEnd> {
+        let (context, hold) = (self.run.context, self.run.hold);
+        let Counts { targeted: found, outcomes, retried } = result.counts(&batch);
+        let BatchResult { leftovers: more, gone, .. } = result;
+        let is_retry = others.is_some();
+        let leftovers = match (others, more.is_empty()) {
+            (None, true) => None,
+            (others, _) => {
+                let mut all = others.unwrap_or_else(|| self.owned.leftovers.clone());
+                more.into_iter().for_each(|more| leftovers::add(&mut all, more));
+                Some(all)
+            }
+        };
+        let targeted = if is_retry || self.run.beyond_plan { 0 } else { found };
+        let saved =
+            self.commit(batch.next, Counts { targeted, outcomes, retried }, leftovers).await;
+        // `Finished`: an earlier try of this step may have ended the partition, with its answer
+        // lost.
+        if !matches!(saved, Ok(()) | Err(RunEnd::Finished)) {
+            return saved;
+        }
+        // Removed after the save, which must not wait for it. A device that is not removed is found
+        // gone by the next message.
+        let app = self.run.job.app();
+        for client in &gone {
+            let removal = || context.index.remove_device(&app, client);
+            context.retrier.ask_index(hold, removal).await?;
+        }
+        saved
+    }
+
+    /// Counts the leftovers, and the devices up to the next checkpoint, as expired, recalled or
+    /// unrecorded.
+    pub(super) async fn write_off(&mut self) -> Result<(), RunEnd> {
+        let source = self.run.source();
+        let from = self.owned.state.checkpoint;
+        let count = || source.count(from);
+        let (left, next) = match self.run.ask_index(count).await {
+            Ok(answer) => answer.value,
+            // What the index holds of the app can never be read. The entry is closed without it.
+            Err(RetryError::Broken(reason)) if self.run.written_off => {
+                warn!(message_id = %self.run.job.head.message_id, reason, "closed without a count");
+                (0, Checkpoint::End)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let all = left + leftover::count(&self.owned.leftovers);
+        let mut outcomes = Outcomes::default();
+        if self.owned.recalled {
+            outcomes.recalled = all;
+        } else if self.run.written_off && all > 0 {
+            outcomes.failed.insert(FailReason::Unrecorded, all);
+        } else {
+            outcomes.expired = all;
+        }
+        let targeted = if self.run.beyond_plan { 0 } else { left };
+        let leftovers = (!self.owned.leftovers.is_empty()).then(Vec::new);
+        self.commit(next, Counts { targeted, outcomes, ..Counts::default() }, leftovers).await
+    }
+
+    /// Saves what was counted, and the checkpoint behind it.
+    async fn commit(
+        &mut self,
+        checkpoint: Checkpoint,
+        counts: Counts,
+        leftovers: Option<Vec<Leftover>>,
+    ) -> Result<(), RunEnd> {
+        let from = self.owned.state;
+        let none_left = leftovers.as_ref().unwrap_or(&self.owned.leftovers).is_empty();
+        let to = if checkpoint == Checkpoint::End && none_left {
+            PartitionState::ENDED
+        } else {
+            PartitionState { step: from.step.saturating_add(1), checkpoint, ..from }
+        };
+        let partition = self.request.partition;
+        let dedup_nonce = self.run.job.dedup_nonce;
+        let step =
+            Advance { dedup_nonce, partition, from, to, leftovers, counts, keep_until: None };
+        self.unsaved = Some(Unsaved {
+            from,
+            checkpoint,
+            counts: step.counts.clone(),
+            leftovers: step.leftovers.clone(),
+        });
+        let (context, head) = (self.run.context, &self.run.job.head);
+        // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
+        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
+        let answer = self.run.ask_index(advance).await?;
+        let AdvanceOutcome::Saved { recalled } = answer.value else {
+            return self.resolve_conflict(to, step.counts).await;
+        };
+        self.unsaved = None;
+        context.metrics.committed(&step.counts.outcomes);
+        self.owned.state = to;
+        if let Some(leftovers) = step.leftovers {
+            self.owned.leftovers = leftovers;
+        }
+        self.owned.recalled = recalled;
+        self.owned.checked_at = answer.asked_at;
+        Ok(())
+    }
+
+    /// Finds out why the ledger refused a step: an earlier try of it was saved, another worker owns
+    /// the partition now, or the index lost its last writes.
+    async fn resolve_conflict(
+        &mut self,
+        intended: PartitionState,
+        counts: Counts,
+    ) -> Result<(), RunEnd> {
+        let outcomes = counts.outcomes;
+        match self.reclaim().await {
+            Ok(()) if self.owned.state == intended => {
+                self.run.context.metrics.committed(&outcomes);
+                Ok(())
+            }
+            // If the partition has ended, this step or another one did it, and nothing is left to
+            // do.
+            answer => answer,
+        }
+    }
+
+    /// Reads what the ledger says now, and claims the partition again if need be.
+    pub(super) async fn reclaim(&mut self) -> Result<(), RunEnd> {
+        self.request.unsaved = self.unsaved.take();
+        let owned = self.run.claimant().claim(&mut self.request, None).await;
+        let unsaved = self.request.unsaved.take();
+        match owned {
+            Ok(owned) => {
+                let is_takeover = owned.takeover;
+                self.owned = owned;
+                self.count_claim();
+                // Two consumers hold the same message. Handing on under a new nonce ends that.
+                if is_takeover { Err(RunEnd::Yielded) } else { Ok(()) }
+            }
+            Err(end) => {
+                if !matches!(end, RunEnd::Finished | RunEnd::Stale | RunEnd::Superseded) {
+                    self.unsaved = unsaved;
+                }
+                Err(end)
+            }
+        }
+    }
+
+    /// Counts in the metrics what the claim saved.
+    pub(super) fn count_claim(&mut self) {
+        if let Some(counts) = self.owned.saved.take() {
+            self.run.context.metrics.committed(&counts.outcomes);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How a run on a partition ended, and where the next message of the partition continues.
+
+use push_model::{
+    envelope::Unsaved,
+    ledger::{Claim, PriorDeliveries},
+    time::UnixMillis,
+};
+
+use crate::control::retrier::RetryError;
+
+/// How a run on a partition ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RunEnd {
+    /// The partition has ended.
+    Finished,
+    /// Another queue message continues the partition: this one is a stale copy.
+    Stale,
+    /// The queue has delivered this message to another consumer, which goes on.
+    Superseded,
+    /// Other workers changed the partition each time that this one tried to claim it.
+    Contended,
+    /// The run's time is over before the partition's end, so that other partitions get a run.
+    Yielded,
+    /// A transport is unavailable; nothing was sent since the checkpoint.
+    TransportUnavailable,
+    /// The index was unavailable for as long as a message may be held.
+    IndexUnavailable,
+    /// The app's pace is used up until this time.
+    Paced(UnixMillis),
+    /// Devices are to be tried again at this time, and nothing is to be done before.
+    RetryDue(UnixMillis),
+    /// Another copy of the message holds the ledger entry and may end unsent: ask again at this
+    /// time, also if this copy has expired by then.
+    Deferred(UnixMillis),
+    /// The worker is stopping.
+    Interrupted,
+    /// What it needs can never be read; the reason.
+    Broken(String),
+}
+
+impl From<RetryError> for RunEnd {
+    fn from(error: RetryError) -> Self {
+        match error {
+            RetryError::Interrupted => Self::Interrupted,
+            RetryError::HoldExpired => Self::IndexUnavailable,
+            RetryError::Broken(what) => Self::Broken(what),
+        }
+    }
+}
+
+/// What the next message of the partition continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Continuation {
+    /// The claim to continue. `None` if this run has none: then the next message continues what
+    /// this one did.
+    pub(crate) claim: Option<Claim>,
+    /// Deliveries whose claims it continues as well.
+    pub(crate) continues: Vec<PriorDeliveries>,
+    /// A batch that was sent and is not saved.
+    pub(crate) unsaved: Option<Unsaved>,
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub(crate) struct RunResult {
+    pub(crate) end: RunEnd,
+    pub(crate) continuation: Continuation,
+}

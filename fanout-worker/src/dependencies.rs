@@ -1,0 +1,59 @@
+//! What a worker is built from: `main`, `pushctl standalone` and the simulation each bring their
+//! own.
+
+use std::sync::Arc;
+
+use push_index::Index;
+use push_model::time::UnixMillis;
+use push_queue::Queue;
+
+use crate::{
+    control::{Clock, Random},
+    lane_health::LaneHealth,
+    metrics::Metrics,
+    transport::Transports,
+};
+
+/// The engines, transports and sources of chance that [`run`](crate::run) works with.
+#[derive(Clone)]
+pub struct Dependencies {
+    /// The queue that messages come from.
+    pub queue: Arc<dyn Queue>,
+    /// The index of the devices, and the ledger.
+    pub index: Arc<dyn Index>,
+    /// The ways to reach devices.
+    pub transports: Transports,
+    /// The worker's counters.
+    pub metrics: Metrics,
+    /// Which lanes have an open consumer; the readiness probe reads it.
+    pub lanes: LaneHealth,
+    /// The wall clock.
+    pub clock: Clock,
+    /// The source of randomness.
+    pub random: Random,
+}
+
+impl Dependencies {
+    /// Dependencies with the system's clock and randomness.
+    pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
+        Self {
+            queue,
+            index,
+            transports,
+            metrics: Metrics::default(),
+            lanes: LaneHealth::default(),
+            clock: Arc::new(UnixMillis::now),
+            random: Arc::new(rand::random::<u64>),
+        }
+    }
+}
+
+impl std::fmt::Debug for Dependencies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dependencies")
+            .field("queue", &self.queue)
+            .field("index", &self.index)
+            .field("transports", &self.transports)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,305 @@
+//! Pushes to named devices, processed as a group.
+//!
+//! Most jobs are for one device or a few, and take the same steps: the ledger entry is begun and
+//! claimed while the devices are looked up; the push is sent; its outcomes are saved. Here the jobs
+//! of an envelope take each step at once: one call of the ledger begins all of them, one call of
+//! the index finds the devices of each app, and one call saves what was sent by then. A slow
+//! transport delays the saving of its own job and of no other.
+//!
+//! The guarantees are those of [`run`](crate::delivery::run), made in the same order: nothing is
+//! sent before its entry is claimed and known not to be recalled, and a save requires the claim. A
+//! job leaves the group at any step for one of these reasons, and is then processed by itself from
+//! the stage that it has reached ([`single`](super::single)): its entry was there before, its app
+//! has a pace, its message expired or was recalled, a device is to be tried again or removed, the
+//! recall check is too old, the worker stops, or the index does not answer.
+
+use std::collections::BTreeMap;
+
+use futures::{
+    Stream, StreamExt,
+    future::join_all,
+    stream::{self, BoxStream},
+};
+use push_model::{
+    app::AppKey,
+    device::{NoTarget, Target},
+    envelope::Job,
+    ids::ClientId,
+    ledger::{
+        AdvanceOutcome, Claim, MessageStep, NewEntry, Outcomes, PartitionState, RECALL_CHECK,
+    },
+    message::Audience,
+};
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::single::{JobStage, SingleJob};
+use crate::{
+    context::Context,
+    control::hold::Hold,
+    delivery::{
+        admission::new_entry,
+        batch::Batch,
+        claim::OwnedPartition,
+        classification::{PriorAttempts, RetryRules, classify},
+        run::SentBatch,
+    },
+    intake::{disposition::Disposition, settling::Requeue},
+};
+
+/// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
+/// and how many are processed by themselves.
+pub(super) const JOBS_AT_ONCE: usize = 32;
+
+/// Whether a job may be processed in a group: its envelope is delivered for the first time, and one
+/// batch holds all devices that the job names.
+pub(super) fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
+    let is_new = deliveries == 1 && job.continues.is_empty();
+    is_new && named(job).is_some_and(|named| named.len() <= context.run.batch)
+}
+
+/// The devices that a job names; none if it is a broadcast.
+fn named(job: &Job) -> Option<&[ClientId]> {
+    match &*job.audience {
+        Audience::Clients(clients) => Some(clients),
+        Audience::All | Audience::Targeting(_) => None,
+    }
+}
+
+/// How each device is reached, or why it cannot be.
+type FoundDevices = Vec<Result<Target, NoTarget>>;
+
+/// A job and its number in the envelope.
+type NumberedJob<'a> = (usize, &'a Job);
+
+/// The result of the job with this number.
+pub(super) type NumberedResult = (usize, Result<(), Requeue>);
+
+/// Processes jobs of one envelope together.
+#[derive(Clone, Copy)]
+pub(super) struct JobGroup<'a> {
+    pub(super) context: &'a Context,
+    /// How often the envelope was delivered.
+    pub(super) deliveries: u32,
+    pub(super) hold: &'a Hold<'a>,
+}
+
+/// A job that is claimed, and whose devices were looked up.
+struct Claimed<'a> {
+    number: usize,
+    job: &'a Job,
+    claim: Claim,
+    /// The claim, made at this time or later, found no recall.
+    checked_at: Instant,
+    found: FoundDevices,
+}
+
+impl<'a> JobGroup<'a> {
+    /// Processes these jobs, all of which are [groupable](is_groupable).
+    pub(super) fn process(
+        self,
+        jobs: Vec<NumberedJob<'a>>,
+    ) -> impl Stream<Item = NumberedResult> + 'a {
+        stream::iter(into_steps(jobs, self.context.run.batch))
+            .map(move |jobs| self.begin(jobs))
+            .buffer_unordered(JOBS_AT_ONCE)
+            .map(move |(claimed, others)| {
+                stream::select(self.deliver(claimed), self.process_singly(others))
+            })
+            .flatten_unordered(JOBS_AT_ONCE)
+    }
+
+    /// Sends pushes one by one, and saves in one step those that were sent by then.
+    fn deliver(self, claimed: Vec<Claimed<'a>>) -> BoxStream<'a, NumberedResult> {
+        let most = claimed.len().max(1);
+        stream::iter(claimed)
+            .map(move |one| self.send(one))
+            .buffer_unordered(JOBS_AT_ONCE)
+            .ready_chunks(most)
+            .map(move |sent| self.save(sent))
+            .buffer_unordered(JOBS_AT_ONCE)
+            .flat_map(stream::iter)
+            .boxed()
+    }
+
+    /// Goes on with each of these jobs by itself.
+    fn process_singly(
+        self,
+        jobs: Vec<(NumberedJob<'a>, JobStage)>,
+    ) -> BoxStream<'a, NumberedResult> {
+        let each = stream::iter(jobs).map(move |(job, stage)| self.process_single(job, stage));
+        each.buffer_unordered(JOBS_AT_ONCE).boxed()
+    }
+
+    /// Begins and claims jobs, and looks their devices up. Returns the jobs that can be sent, and
+    /// those that leave the group, each with its stage.
+    async fn begin(
+        self,
+        jobs: Vec<NumberedJob<'a>>,
+    ) -> (Vec<Claimed<'a>>, Vec<(NumberedJob<'a>, JobStage)>) {
+        let Self { context, .. } = self;
+        let claims: Vec<Claim> = jobs.iter().map(|(_, job)| self.claim(job)).collect();
+        let entries: Vec<NewEntry> = jobs
+            .iter()
+            .zip(&claims)
+            .map(|((_, job), claim)| new_entry(context, job, None, Some(*claim)))
+            .collect();
+        let checked_at = Instant::now();
+        let (begun, found) = tokio::join!(context.index.begin_all(&entries), self.look_up(&jobs));
+        let (mut claimed, mut others) = (Vec::with_capacity(jobs.len()), Vec::new());
+        // An entry without an answer counts as not begun: the job by itself reads what the ledger
+        // has.
+        let begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
+        let begun = begun.chain(std::iter::repeat(false));
+        for ((((number, job), claim), found), begun) in
+            jobs.into_iter().zip(claims).zip(found).zip(begun)
+        {
+            match found {
+                Some(found) if begun => {
+                    claimed.push(Claimed { number, job, claim, checked_at, found });
+                }
+                _ => others.push(((number, job), JobStage::NotSent { owner: claim.owner })),
+            }
+        }
+        (claimed, others)
+    }
+
+    fn claim(&self, job: &Job) -> Claim {
+        let owner = (self.context.random)();
+        Claim { epoch: 1, nonce: job.nonce, delivery: self.deliveries, owner }
+    }
+
+    /// How the devices of each job are reached; `None` for a job whose app has a pace, or whose
+    /// devices or pace could not be read.
+    async fn look_up(self, jobs: &[NumberedJob<'a>]) -> Vec<Option<FoundDevices>> {
+        let mut by_app: BTreeMap<AppKey, Vec<NumberedJob<'a>>> = BTreeMap::new();
+        for (position, (_, job)) in jobs.iter().enumerate() {
+            by_app.entry(job.app()).or_default().push((position, job));
+        }
+        let of_apps = by_app.into_iter().map(|(app, jobs)| self.look_up_app(app, jobs));
+        let mut all: Vec<Option<FoundDevices>> = jobs.iter().map(|_| None).collect();
+        for (position, found) in join_all(of_apps).await.into_iter().flatten() {
+            all[position] = Some(found);
+        }
+        all
+    }
+
+    /// The same for jobs of one app, each with its position; empty if the index does not answer.
+    async fn look_up_app(
+        self,
+        app: AppKey,
+        jobs: Vec<NumberedJob<'a>>,
+    ) -> Vec<(usize, FoundDevices)> {
+        let Self { context, .. } = self;
+        let mut clients = Vec::with_capacity(jobs.len());
+        for (_, job) in &jobs {
+            clients.extend_from_slice(named(job).unwrap_or_default());
+        }
+        // Not retried here, because that would delay the whole group: a job by itself retries.
+        let index = &*context.index;
+        let pace = context.paces.ask(&app, index);
+        let (found, pace) = tokio::join!(index.targets(&app, &clients), pace);
+        let (Ok(found), Ok(None)) = (found, pace) else { return Vec::new() };
+        let mut found = found.into_iter();
+        let each = jobs.into_iter().map(|(position, job)| {
+            let devices = named(job).unwrap_or_default().len();
+            (position, found.by_ref().take(devices).collect())
+        });
+        each.collect()
+    }
+
+    /// Sends a push to its devices, if it may still be sent.
+    async fn send(self, one: Claimed<'a>) -> (NumberedJob<'a>, JobStage) {
+        let Self { context, hold, .. } = self;
+        let Claimed { number, job, claim, checked_at, found } = one;
+        let deadline = context.deadline(&job.head);
+        let may_be_sent = !hold.is_stopping() && context.now() <= deadline;
+        if !may_be_sent || checked_at.elapsed() > RECALL_CHECK {
+            return ((number, job), JobStage::NotSent { owner: claim.owner });
+        }
+        let started = Instant::now();
+        let batch = Batch::of_all(found);
+        let outgoing = context.outgoing(job);
+        let answers = context.transports.deliver(&outgoing, &batch.targets, || context.now()).await;
+        context.metrics.batch_took(started.elapsed());
+        let rules = RetryRules::now(context, deadline);
+        let result = classify(&batch.targets, answers, PriorAttempts::default(), &rules);
+        let owned = OwnedPartition {
+            claim,
+            state: PartitionState { claim: Some(claim), ..PartitionState::default() },
+            leftovers: Vec::new(),
+            recalled: false,
+            checked_at,
+            takeover: false,
+            saved: None,
+        };
+        ((number, job), JobStage::Sent(Box::new(SentBatch { owned, batch, result })))
+    }
+
+    /// Saves the outcomes of pushes that were sent.
+    async fn save(self, sent: Vec<(NumberedJob<'a>, JobStage)>) -> Vec<NumberedResult> {
+        let Self { context, .. } = self;
+        let (mut complete, mut steps, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for ((number, job), stage) in sent {
+            let step = match &stage {
+                JobStage::Sent(sent) => sent.final_step(job.dedup_nonce),
+                JobStage::NotSent { .. } => None,
+            };
+            match step {
+                Some(step) => {
+                    let (app, message) = (job.head.app_id.clone(), job.head.message_id);
+                    steps.push(MessageStep { app, message, step });
+                    complete.push(((number, job), stage));
+                }
+                None => others.push(((number, job), stage)),
+            }
+        }
+        let saved = context.index.advance_all(&steps).await;
+        let mut results = Vec::with_capacity(complete.len() + others.len());
+        let (mut outcomes, mut ended) = (Outcomes::default(), 0);
+        let saved = saved.into_iter().map(Result::ok).chain(std::iter::repeat(None));
+        for ((((number, job), stage), step), saved) in complete.into_iter().zip(&steps).zip(saved) {
+            if let Some(AdvanceOutcome::Saved { .. }) = saved {
+                debug!(message_id = %job.head.message_id, "sent and saved");
+                outcomes.add(&step.step.counts.outcomes);
+                ended += 1;
+                results.push((number, Ok(())));
+            } else {
+                // Saved by itself, the job finds out why the step failed.
+                others.push(((number, job), stage));
+            }
+        }
+        context.metrics.committed(&outcomes);
+        context.metrics.runs(Disposition::Accept.name(), ended);
+        results.extend(self.process_singly(others).collect::<Vec<_>>().await);
+        results
+    }
+
+    async fn process_single(
+        self,
+        (number, job): NumberedJob<'a>,
+        stage: JobStage,
+    ) -> NumberedResult {
+        let Self { context, deliveries, hold } = self;
+        (number, SingleJob { context, job, deliveries, hold }.process(stage).await)
+    }
+}
+
+/// Cuts jobs into steps that name at most `most` devices together. A job that names more is a step
+/// of its own.
+fn into_steps(jobs: Vec<NumberedJob<'_>>, most: usize) -> Vec<Vec<NumberedJob<'_>>> {
+    let mut steps: Vec<Vec<NumberedJob<'_>>> = Vec::new();
+    let mut room = 0;
+    for (number, job) in jobs {
+        let devices = named(job).unwrap_or_default().len();
+        match steps.last_mut() {
+            Some(step) if devices <= room => step.push((number, job)),
+            _ => {
+                steps.push(vec![(number, job)]);
+                room = most;
+            }
+        }
+        room = room.saturating_sub(devices);
+    }
+    steps
+}

@@ -1,0 +1,166 @@
+//! The job lane: envelopes of accepted pushes.
+//!
+//! An envelope is acknowledged only when the outcome of each of its jobs is saved, or the job was
+//! handed on or put aside as a dead letter.
+//!
+//! - here: an envelope, from its decoding to its acknowledgement
+//! - `group`: its ordinary pushes to named devices, each step taken for many of them at once
+//! - `single`: a job by itself: a broadcast, a repeated push, or one that left its group
+//! - `broadcast`: a large broadcast, published as tasks for all workers
+
+mod broadcast;
+mod group;
+mod single;
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use push_model::envelope::{BadEnvelope, Job, decode_batch, encode_jobs};
+use push_queue::{Delivery, Lane, QueueError};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    group::{JOBS_AT_ONCE, JobGroup, NumberedResult, is_groupable},
+    single::{JobStage, SingleJob},
+};
+use super::{
+    renewal::renew_job,
+    settling::{Requeue, put_aside_by_count, settle, unreadable},
+};
+use crate::{context::Context, control::hold::Hold};
+
+/// Processes one envelope and settles it.
+pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
+    let _interactive = context.priority.interactive();
+    let is_held = || delivery.is_held();
+    let hold = context.retrier.hold(&is_held, stopping);
+    let result = match put_aside_by_count(context, Lane::Jobs, &delivery, &hold).await {
+        Some(result) => result,
+        None => process(context, &delivery, &hold).await,
+    };
+    settle(context, Lane::Jobs, delivery, result).await;
+}
+
+async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Requeue> {
+    let jobs = match decode_batch(&delivery.payload) {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            let envelope = delivery.payload.clone();
+            return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
+        }
+    };
+    let mut results = vec![Err(Requeue::Unfinished); jobs.len()];
+    let mut all = process_jobs(context, &jobs, delivery.deliveries, hold);
+    while let Some((number, result)) = all.next().await {
+        results[number] = result;
+    }
+    drop(all);
+    match envelope_disposition(&results) {
+        EnvelopeDisposition::Settle(result) => result,
+        EnvelopeDisposition::Split => {
+            let jobs = jobs.into_iter().map(Result::ok);
+            republish_unfinished(context, delivery, results.into_iter().zip(jobs), hold).await
+        }
+    }
+}
+
+/// What an envelope held: a job, or bytes that cannot be read as one.
+type Decoded = Result<Job, (Bytes, BadEnvelope)>;
+
+/// Processes each job of an envelope.
+fn process_jobs<'a>(
+    context: &'a Context,
+    jobs: &'a [Decoded],
+    deliveries: u32,
+    hold: &'a Hold<'a>,
+) -> BoxStream<'a, NumberedResult> {
+    let (mut groupable, mut others) = (Vec::new(), Vec::new());
+    for (number, job) in jobs.iter().enumerate() {
+        match job {
+            Ok(job) if is_groupable(context, job, deliveries) => groupable.push((number, job)),
+            other => others.push((number, other)),
+        }
+    }
+    let group = JobGroup { context, deliveries, hold }.process(groupable);
+    let others = stream::iter(others)
+        .map(move |job| process_other(context, deliveries, hold, job))
+        .buffer_unordered(JOBS_AT_ONCE);
+    stream::select(group, others).boxed()
+}
+
+/// Processes a job that belongs to no group, or cannot be read.
+async fn process_other<'a>(
+    context: &'a Context,
+    deliveries: u32,
+    hold: &'a Hold<'a>,
+    (number, job): (usize, &'a Decoded),
+) -> NumberedResult {
+    let result = match job {
+        Ok(job) => {
+            let stage = JobStage::NotSent { owner: (context.random)() };
+            SingleJob { context, job, deliveries, hold }.process(stage).await
+        }
+        Err((envelope, error)) => {
+            unreadable(context, Lane::Jobs, envelope.clone(), error, hold).await
+        }
+    };
+    (number, result)
+}
+
+/// What happens to an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EnvelopeDisposition {
+    /// It is settled as a whole.
+    Settle(Result<(), Requeue>),
+    /// Its unfinished jobs are published without the others, then it is acknowledged.
+    Split,
+}
+
+/// Decides from the results of its jobs.
+fn envelope_disposition(jobs: &[Result<(), Requeue>]) -> EnvelopeDisposition {
+    let requeue = jobs.iter().find_map(|result| result.err());
+    match requeue {
+        None => EnvelopeDisposition::Settle(Ok(())),
+        Some(Requeue::Unfinished) if jobs.iter().any(Result::is_ok) => EnvelopeDisposition::Split,
+        Some(requeue) => EnvelopeDisposition::Settle(Err(requeue)),
+    }
+}
+
+/// Publishes the unfinished jobs without the others. If their envelope were requeued whole, a job
+/// of it that was handed on would begin again beside the message that continues it.
+async fn republish_unfinished(
+    context: &Context,
+    delivery: &Delivery,
+    each: impl Iterator<Item = (Result<(), Requeue>, Option<Job>)>,
+    hold: &Hold<'_>,
+) -> Result<(), Requeue> {
+    let unfinished = each.filter(|(result, _)| result.is_err()).map(|(_, job)| job);
+    let jobs: Option<Vec<Job>> = unfinished.collect();
+    // A job that can neither be read nor be put aside is requeued with its envelope.
+    let jobs = jobs.ok_or(Requeue::Unfinished)?;
+    let publish = async || {
+        let mut jobs = jobs.clone();
+        jobs.iter_mut().for_each(|job| renew_job(context, job, delivery.deliveries));
+        let envelope = encode_jobs(&jobs).map_err(|_| QueueError::Closed)?;
+        context.queue.publish(Lane::Jobs, envelope).await
+    };
+    Ok(context.retrier.publish(hold, publish).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_acknowledged_when_each_of_its_jobs_is_done() {
+        let (done, unfinished) = (Ok(()), Err(Requeue::Unfinished));
+        assert_eq!(envelope_disposition(&[]), EnvelopeDisposition::Settle(done));
+        assert_eq!(envelope_disposition(&[done; 3]), EnvelopeDisposition::Settle(done));
+        assert_eq!(envelope_disposition(&[unfinished; 3]), EnvelopeDisposition::Settle(unfinished));
+        for jobs in [[unfinished, done, done], [done, done, unfinished]] {
+            assert_eq!(envelope_disposition(&jobs), EnvelopeDisposition::Split);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A job that is processed by itself: a broadcast, a push that was delivered again, or one that
+//! left its [`group`](super::group).
+//!
+//! A push to named devices and a small broadcast are one partition, which is sent at once. A larger
+//! broadcast is [shared](super::broadcast) with all workers.
+
+use push_model::{
+    envelope::{Job, PartitionTask, encode_alone},
+    ledger::{Claim, Entry, Plan, PriorDeliveries},
+    message::Audience,
+    time::UnixMillis,
+};
+use push_queue::{Lane, QueueError};
+use tokio::time::Instant;
+
+use super::broadcast::{self, first_task};
+use crate::{
+    context::Context,
+    control::{hold::Hold, retrier::RetryError},
+    delivery::{
+        PartitionRun, RunEnd, RunResult,
+        admission::{Admission, admit},
+        claim::{ClaimRequest, OwnedPartition, add_continued},
+        run::SentBatch,
+        run_end::Continuation,
+    },
+    intake::{
+        carry_out::carry_out,
+        closing,
+        settling::{Requeue, put_aside},
+    },
+};
+
+/// How far a job has come.
+#[derive(Debug)]
+pub(super) enum JobStage {
+    /// Nothing of it was sent. A claim with this owner number may have been made.
+    NotSent { owner: u64 },
+    /// It was sent to all devices that it names, and their outcomes are not saved.
+    Sent(Box<SentBatch>),
+}
+
+/// One job of an envelope.
+#[derive(Clone, Copy)]
+pub(super) struct SingleJob<'a> {
+    pub(super) context: &'a Context,
+    pub(super) job: &'a Job,
+    /// How often its envelope was delivered.
+    pub(super) deliveries: u32,
+    pub(super) hold: &'a Hold<'a>,
+}
+
+impl SingleJob<'_> {
+    /// Processes the job from the stage that it has reached.
+    pub(super) async fn process(&self, stage: JobStage) -> Result<(), Requeue> {
+        match stage {
+            JobStage::NotSent { owner } => self.admit(owner).await,
+            JobStage::Sent(sent) => self.save(*sent).await,
+        }
+    }
+
+    /// The claim of a push to named devices. It has one partition, which is claimed in the step
+    /// that begins the ledger entry.
+    fn claim(&self, owner: u64) -> Option<Claim> {
+        let Self { job, deliveries, .. } = *self;
+        let claim = Claim { epoch: 1, nonce: job.nonce, delivery: deliveries, owner };
+        matches!(*job.audience, Audience::Clients(_)).then_some(claim)
+    }
+
+    /// Begins the ledger entry and goes on from there.
+    async fn admit(&self, owner: u64) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let claim = self.claim(owner);
+        let asked_at = Instant::now();
+        // The pace is read meanwhile, so that a small push does not wait for one answer after the
+        // other. The run then finds it in the cache, and reads it again if this failed.
+        let app = job.app();
+        let pace = context.pace(&app, hold);
+        let (admission, _) = tokio::join!(admit(context, job, None, claim, hold), pace);
+        match admission {
+            Ok(Admission::Admitted(entry, plan)) => {
+                self.begin(&entry, &plan, owner, asked_at).await
+            }
+            Ok(Admission::Duplicate) => Ok(()),
+            Ok(Admission::Deferred(time)) => self.republish_later(time, false).await,
+            Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
+            Err(RetryError::HoldExpired) => {
+                self.republish_later(context.now(), claim.is_some()).await
+            }
+            Err(RetryError::Broken(reason)) => {
+                let alone = encode_alone(job).map_err(|_| Requeue::Unfinished)?;
+                put_aside(context, Lane::Jobs, alone, &reason, hold).await
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        entry: &Entry,
+        plan: &Plan,
+        owner: u64,
+        asked_at: Instant,
+    ) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
+        match plan.partitions.as_slice() {
+            [] => Ok(()),
+            [_] => {
+                // The check comes first: once something was sent, the job must not be requeued
+                // with its envelope because the check could not be published.
+                if is_broadcast {
+                    closing::begin(context, job, plan, hold).await?;
+                }
+                self.send_at_once(entry, plan, owner, asked_at).await
+            }
+            _ => Ok(broadcast::share(context, job, entry, plan, hold).await?),
+        }
+    }
+
+    /// Sends a message that is one partition, and hands on what is left of it.
+    async fn send_at_once(
+        &self,
+        entry: &Entry,
+        plan: &Plan,
+        owner: u64,
+        asked_at: Instant,
+    ) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let run = self.run(plan);
+        let (task, request) = self.claim_request(owner);
+        let view = entry.view(0);
+        let ended = match view.partition.state.claim {
+            Some(claim) if claim.owner == owner => {
+                let owned = OwnedPartition {
+                    claim,
+                    state: view.partition.state,
+                    leftovers: view.partition.leftovers,
+                    recalled: view.recalled,
+                    checked_at: asked_at,
+                    takeover: false,
+                    saved: None,
+                };
+                run.run_owned(request, owned).await
+            }
+            _ => run.run(request, Some((view, asked_at))).await,
+        };
+        if let RunResult {
+            end: RunEnd::Interrupted,
+            continuation: Continuation { claim: None, .. },
+        } = ended
+        {
+            // This delivery knows of no claim; the next delivery takes over one that was made.
+            return Err(Requeue::Unfinished);
+        }
+        carry_out(context, job, Some(plan), task, ended, hold).await
+    }
+
+    /// Saves the outcomes of what was sent, and hands on what is left of it.
+    async fn save(&self, sent: SentBatch) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let plan = Plan::named();
+        let (task, request) = self.claim_request(sent.owned.claim.owner);
+        let ended = self.run(&plan).run_sent(request, sent).await;
+        carry_out(context, job, Some(&plan), task, ended, hold).await
+    }
+
+    fn run<'b>(&'b self, plan: &'b Plan) -> PartitionRun<'b> {
+        PartitionRun {
+            context: self.context,
+            job: self.job,
+            plan: Some(plan),
+            ranges: plan.partitions.first().map_or(&[], Vec::as_slice),
+            lane: Lane::Jobs,
+            written_off: false,
+            beyond_plan: false,
+            hold: self.hold,
+        }
+    }
+
+    /// The job's partition as a task, and the request to claim it.
+    fn claim_request(&self, owner: u64) -> (PartitionTask, ClaimRequest) {
+        let Self { job, deliveries, .. } = *self;
+        let task = PartitionTask { continues: job.continues.clone(), ..first_task(0, job.nonce) };
+        let request = ClaimRequest::of(&task, deliveries, owner);
+        (task, request)
+    }
+
+    /// Publishes the job to be delivered again after `time`. `tried`: this delivery may have
+    /// claimed it.
+    async fn republish_later(&self, time: UnixMillis, tried: bool) -> Result<(), Requeue> {
+        let Self { context, job, hold, deliveries, .. } = *self;
+        let pause = context.retry.delay(0, context.jitter());
+        let delay = time.since(context.now()).saturating_add(pause);
+        let mut job = job.clone();
+        if tried || deliveries > 1 {
+            let earlier = PriorDeliveries { nonce: job.nonce, delivery: deliveries };
+            add_continued(&mut job.continues, earlier);
+        }
+        let publish = async || {
+            let job = Job { nonce: (context.random)(), ..job.clone() };
+            let alone = encode_alone(&job).map_err(|_| QueueError::Closed)?;
+            context.queue.publish_later(Lane::Jobs, alone, delay).await
+        };
+        Ok(context.retrier.publish(hold, publish).await?)
+    }
+}

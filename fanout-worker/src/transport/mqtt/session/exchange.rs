@@ -1,0 +1,193 @@
+//! What a session has under way: chunks that share its window in turns, and the acknowledgements
+//! that it waits for. It neither reads nor writes, and times are passed in.
+//!
+//! A session carries the chunks of several deliveries, and none of them may delay another:
+//! - Each chunk encodes [`QUANTUM`] messages before it is the next chunk's turn.
+//! - A message that the broker lost is given up by itself ([`SKIPPED_LIMIT`]).
+//! - A chunk is given up when its delivery has no time left.
+
+use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
+
+use push_model::ledger::{FailReason, RetryReason};
+use rmqtt_codec::v5::PublishAck;
+use slab::Slab;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{
+    end::SessionEnd,
+    output::Output,
+    packet,
+    window::{InFlight, Window},
+};
+use crate::transport::{
+    Outcome,
+    mqtt::chunk::{Chunk, ChunkProgress},
+};
+
+/// The most chunks that a session works on at a time; more wait in its channel.
+const MAX_CHUNKS: usize = 64;
+
+/// Messages of one chunk before it is the next chunk's turn.
+const QUANTUM: usize = 32;
+
+/// How long a message is waited for after a later one was acknowledged, in acknowledgement
+/// time-outs. A broker that acknowledges in order, as MQTT requires, never reaches it.
+const SKIPPED_LIMIT: u32 = 3;
+
+/// The work of a session.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) output: Output,
+    window: Window,
+    ack_timeout: Duration,
+    chunks: Slab<ChunkProgress>,
+    /// The keys of the chunks with devices left to encode; the first is next.
+    rotation: VecDeque<usize>,
+}
+
+impl Exchange {
+    pub(super) fn new(
+        output: Output,
+        window: NonZeroU16,
+        ack_timeout: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            output,
+            window: Window::new(window, now),
+            ack_timeout,
+            chunks: Slab::new(),
+            rotation: VecDeque::new(),
+        }
+    }
+
+    /// Whether another chunk may be begun.
+    pub(super) fn has_room(&self) -> bool {
+        self.chunks.len() < MAX_CHUNKS
+    }
+
+    /// When the broker last acknowledged something, or was last sent to while nothing was in
+    /// flight.
+    pub(super) fn moved(&self) -> Instant {
+        self.window.moved()
+    }
+
+    pub(super) fn begin(&mut self, chunk: Chunk) {
+        let progress = ChunkProgress::new(chunk);
+        if progress.is_complete() {
+            progress.answer();
+        } else {
+            self.rotation.push_back(self.chunks.insert(progress));
+        }
+    }
+
+    /// Encodes as much as window and buffer take, a quantum of each chunk in turn.
+    pub(super) fn encode(&mut self, now: Instant) {
+        while !self.output.is_full() && self.window.next_id().is_some() {
+            let Some(key) = self.rotation.pop_front() else { break };
+            self.encode_quantum(key, now);
+        }
+    }
+
+    fn encode_quantum(&mut self, key: usize, now: Instant) {
+        let Some(progress) = self.chunks.get_mut(key) else { return };
+        if let Some(seconds) = may_go_on(progress, now) {
+            for _ in 0..QUANTUM {
+                let Some(id) = self.window.next_id() else { break };
+                let Some((device, topic)) = progress.take_next() else { break };
+                let payload = progress.chunk.payload.clone();
+                let packet = packet::publish(id, topic, payload, seconds);
+                match self.output.add(packet, now) {
+                    Ok(end) => self.window.add(InFlight { chunk: key, device, end }, now),
+                    Err(error) => {
+                        debug!(%error, "message is larger than the broker takes");
+                        progress.decide(device, Outcome::Failed(FailReason::Refused));
+                    }
+                }
+            }
+        }
+        if progress.has_next() {
+            self.rotation.push_back(key);
+        }
+        self.answer_if_complete(key);
+    }
+
+    pub(super) fn acknowledge(&mut self, ack: &PublishAck, now: Instant) {
+        if let Some(message) = self.window.acknowledge(ack.packet_id, now) {
+            self.decide(message, packet::outcome(ack.reason_code));
+        }
+    }
+
+    fn decide(&mut self, message: InFlight, outcome: Outcome) {
+        if let Some(progress) = self.chunks.get_mut(message.chunk) {
+            progress.decide(message.device, outcome);
+            self.answer_if_complete(message.chunk);
+        }
+    }
+
+    fn answer_if_complete(&mut self, key: usize) {
+        if self.chunks.get(key).is_some_and(ChunkProgress::is_complete) {
+            self.chunks.remove(key).answer();
+        }
+    }
+
+    /// Gives up what has waited too long.
+    ///
+    /// # Errors
+    /// If the session should end.
+    pub(super) fn check(&mut self, now: Instant) -> Result<(), SessionEnd> {
+        for lost in self.window.give_up_skipped(self.ack_timeout * SKIPPED_LIMIT, now) {
+            self.decide(lost, Outcome::Undecided);
+        }
+        // `encode` does not get to chunks that wait for the window.
+        let chunks = &mut self.chunks;
+        self.rotation.retain(|&key| {
+            chunks.get_mut(key).is_some_and(|progress| may_go_on(progress, now).is_some())
+        });
+        let keys: Vec<usize> = self.chunks.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if self.chunks.get(key).is_some_and(|progress| now >= progress.chunk.answer_until) {
+                for late in self.window.give_up_chunk(key) {
+                    self.decide(late, Outcome::Undecided);
+                }
+            }
+            self.answer_if_complete(key);
+        }
+        if self.window.is_stalled(self.ack_timeout, now) {
+            return Err(SessionEnd::Silent(self.ack_timeout));
+        }
+        if self.window.should_be_renewed() {
+            return Err(SessionEnd::Lost);
+        }
+        Ok(())
+    }
+
+    /// Answers all chunks when the session has ended: what was handed over is undecided, the rest
+    /// is given back.
+    pub(super) fn end(&mut self) {
+        let written = self.output.written();
+        for message in self.window.in_flight().filter(|message| message.end <= written) {
+            if let Some(progress) = self.chunks.get_mut(message.chunk) {
+                progress.decide(message.device, Outcome::Undecided);
+            }
+        }
+        self.rotation.clear();
+        self.chunks.drain().for_each(ChunkProgress::answer);
+    }
+}
+
+/// The message expiry interval for the next devices of a chunk. `None` if no more of it is to be
+/// encoded; then this call has given every device that was not encoded its outcome.
+fn may_go_on(progress: &mut ChunkProgress, now: Instant) -> Option<u32> {
+    let chunk = &progress.chunk;
+    let rest = match chunk.expiry.interval(now) {
+        None => Outcome::Expired,
+        Some(_) if now >= chunk.hand_over_until => Outcome::Later(RetryReason::Busy, None),
+        // Nothing reads these outcomes.
+        Some(_) if progress.is_abandoned() => Outcome::Later(RetryReason::Error, None),
+        Some(seconds) => return Some(seconds),
+    };
+    progress.decide_rest(rest);
+    None
+}

@@ -1,0 +1,78 @@
+//! A broker that is unavailable, or becomes available again.
+
+use std::{net::TcpListener, time::Duration};
+
+use push_mqtt::MqttUrl;
+use tokio::time::Instant;
+
+use super::{
+    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, message, now_or_never, quick,
+    scripted::{BrokerConfig, ScriptedBroker},
+    targets,
+};
+use crate::transport::{
+    Lifetime, Outcome, Outgoing, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
+};
+
+/// Where no broker listens.
+fn no_broker() -> MqttUrl {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("mqtt://{}", listener.local_addr().unwrap()).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_is_waited_for_and_then_nothing_was_handed_over() {
+    let offline_timeout = Duration::from_millis(300);
+    let transport = MqttTransport::start(no_broker(), MqttSettings { offline_timeout, ..quick() });
+    assert!(!transport.ready().await);
+    let start = Instant::now();
+    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), NOW).await;
+    assert_eq!(outcomes, [UNAVAILABLE; 100]);
+    assert!(start.elapsed() >= offline_timeout);
+}
+
+#[tokio::test]
+async fn a_message_with_time_to_live_0_does_not_wait_for_a_connection() {
+    let offline_timeout = DEADLINE * 2;
+    let transport = MqttTransport::start(no_broker(), MqttSettings { offline_timeout, ..quick() });
+    let (push, all) = (now_or_never("a"), targets(0..100));
+    let delivery = transport.deliver(&push, &all, NOW);
+    assert_eq!(tokio::time::timeout(DEADLINE, delivery).await.unwrap(), [UNAVAILABLE; 100]);
+}
+
+#[tokio::test]
+async fn a_message_whose_lifetime_was_over_is_expired_and_not_sent() {
+    let broker = ScriptedBroker::start(BrokerConfig::default(), |_, _| SUCCESS).await;
+    let transport = connected(&broker, quick()).await;
+    for lifetime in [Lifetime::Until(NOW), Lifetime::NowOrNever { until: NOW }] {
+        let push = Outgoing { lifetime, ..message("a", DEADLINE) };
+        let later = NOW.plus(Duration::from_millis(1));
+        let outcomes = transport.deliver(&push, &targets(0..3), later).await;
+        assert_eq!(outcomes, [Outcome::Expired; 3]);
+    }
+    assert!(broker.seen().topics.is_empty());
+}
+
+#[tokio::test]
+async fn a_message_that_expires_while_the_broker_is_unavailable_is_expired() {
+    let settings = MqttSettings { offline_timeout: DEADLINE, ..quick() };
+    let transport = MqttTransport::start(no_broker(), settings);
+    let push = message("a", Duration::from_millis(200));
+    assert_eq!(transport.deliver(&push, &targets(["x"]), NOW).await, [Outcome::Expired]);
+}
+
+#[tokio::test]
+async fn a_delivery_goes_on_when_the_broker_comes_back() {
+    let url = no_broker();
+    let settings = MqttSettings { offline_timeout: DEADLINE, ..quick() };
+    let transport = MqttTransport::start(url.clone(), settings);
+    let (push, all) = (message("a", DEADLINE), targets(0..100));
+    let broker = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        ScriptedBroker::start_at(&url, BrokerConfig::default(), |_, _| SUCCESS).await
+    };
+    let (outcomes, broker) = tokio::join!(transport.deliver(&push, &all, NOW), broker);
+    assert_eq!(outcomes, [Outcome::Sent; 100]);
+    assert_eq!(broker.seen().topics.len(), 100);
+}

@@ -1,0 +1,151 @@
+//! `pushctl push --batch`: sends a file of pushes, one a line, in requests of many.
+//!
+//! ```text
+//! file ──▶ reader thread: batch requests ──▶ one request after the other ──▶ outcome of each line
+//!                                                ▲                │
+//!                                                └── 503, keyed ◀─┘
+//! ```
+//!
+//! A line that is answered 503 may or may not be stored. It is sent again, a bounded number of
+//! times, only if it has an `idempotency_key`; other such lines are reported. A request that is
+//! refused as a whole, for a reason that another try cannot change, ends the command: the requests
+//! behind it would be refused too. The command then names the line from which on nothing was
+//! accepted.
+//!
+//! - `request`: cuts the file into batch requests
+//! - `sender`: sends them, retries, and counts
+
+mod request;
+mod sender;
+
+use std::{
+    fs::File,
+    io::{self, BufWriter},
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+pub(super) use self::request::Limits;
+use self::{
+    request::{BatchRequest, BatchRequests},
+    sender::{Sender, Stopped},
+};
+use super::endpoint::Endpoint;
+use crate::{input, output::Output};
+
+/// Requests that are read ahead while one is sent.
+const READ_AHEAD: usize = 1;
+/// How often the progress bar is redrawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The file to push, and how.
+#[derive(Debug)]
+pub(super) struct BatchOptions {
+    pub(super) file: PathBuf,
+    pub(super) limits: Limits,
+    /// Where to write the outcome of each line.
+    pub(super) answers: Option<PathBuf>,
+}
+
+/// Sends a file of pushes and reports how many were accepted.
+///
+/// # Errors
+/// If the file cannot be read, or any line was not accepted.
+pub(super) async fn run(
+    options: BatchOptions,
+    endpoint: Endpoint,
+    out: Output,
+) -> anyhow::Result<()> {
+    let (input, size) = input::open(&options.file)?;
+    let answers = match &options.answers {
+        Some(file) => {
+            let created = File::create(file);
+            let created = created.with_context(|| format!("cannot write {}", file.display()))?;
+            Some(BufWriter::new(created))
+        }
+        None => None,
+    };
+    let bar = out.progress(
+        size,
+        "{spinner} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta} left  {msg}",
+    );
+    bar.enable_steady_tick(TICK);
+    let started = Instant::now();
+
+    let (sending, mut requests) = mpsc::channel(READ_AHEAD);
+    // If the command stops early, it does not join this thread, whose read may block until another
+    // program writes to the pipe.
+    let reader = thread::Builder::new()
+        .name("push-reader".to_owned())
+        .spawn(move || read(BatchRequests::new(input, options.limits), &sending))
+        .context("cannot start a thread")?;
+    let mut sender = Sender::new(endpoint, bar, answers);
+    let mut stopped = None;
+    while stopped.is_none()
+        && let Some(mut request) = requests.recv().await
+    {
+        let bytes = request.input_bytes;
+        sender.rejected.append(std::mem::take(&mut request.rejected));
+        if request.count() > 0 {
+            stopped = sender.send(request).await?;
+        }
+        sender.bar.inc(bytes);
+        sender.bar.set_message(format!("{} accepted", sender.accepted));
+    }
+    sender.bar.finish_and_clear();
+    sender.flush()?;
+    sender.rejected.sort();
+    report(&sender, stopped.as_ref(), started.elapsed(), out)?;
+    if let Some(Stopped { line, reason }) = stopped {
+        bail!("stopped at line {line}: {reason}");
+    }
+    let all_read = reader.join().map_err(|_| anyhow!("the reader of the input failed"))?;
+    all_read.context("cannot read the input to its end")?;
+    match sender.rejected.count {
+        0 => Ok(()),
+        count => bail!("{count} lines were not accepted"),
+    }
+}
+
+/// Sends requests to the channel until the input ends or the receiver is closed.
+fn read(
+    mut requests: BatchRequests<impl io::Read>,
+    sending: &mpsc::Sender<BatchRequest>,
+) -> io::Result<()> {
+    while let Some(request) = requests.next()? {
+        if sending.blocking_send(request).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn report(
+    sender: &Sender,
+    stopped: Option<&Stopped>,
+    took: Duration,
+    out: Output,
+) -> anyhow::Result<()> {
+    let Sender { accepted, rejected, .. } = sender;
+    rejected.print(out);
+    let seconds = took.as_secs_f64();
+    let rate = *accepted as f64 / seconds.max(0.001);
+    out.result(
+        format!(
+            "{accepted} pushes accepted, {} bad lines, {seconds:.1} s, {rate:.0} pushes/s",
+            rejected.count
+        ),
+        &json!({
+            "accepted": accepted,
+            "bad": rejected.count,
+            "bad_lines": rejected.reported,
+            "stopped": stopped,
+            "seconds": seconds,
+        }),
+    )
+}

@@ -1,0 +1,193 @@
+//! Sends the requests of a batch, retries what may be retried, and counts the outcome of each line.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::request::BatchRequest;
+use crate::{
+    input::RejectedLines,
+    push::endpoint::{Answer, Endpoint},
+};
+
+/// How often a request is repeated with the lines that were answered 503.
+const RETRIES: u32 = 5;
+/// The pause before a retry if the answer names none.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, also if the answer asks for more.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// The status of a line or request that may succeed when it is sent again.
+const UNAVAILABLE: u64 = 503;
+
+/// One line of the answer to a batch request.
+#[derive(Debug, Deserialize)]
+struct LineAnswer {
+    status: u64,
+    message: String,
+    result: Option<Accepted>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Accepted {
+    message_id: String,
+}
+
+/// Why the rest of the file is not sent.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Stopped {
+    /// The first line without an outcome. Later lines of the same request may have been accepted
+    /// at an earlier try.
+    pub(super) line: u64,
+    pub(super) reason: String,
+}
+
+/// Sends batch requests one after the other, and counts the outcome of their lines.
+pub(super) struct Sender {
+    endpoint: Endpoint,
+    pub(super) bar: ProgressBar,
+    answers: Option<BufWriter<File>>,
+    /// The pause before a retry if the answer names none.
+    pause: Duration,
+    pub(super) accepted: u64,
+    pub(super) rejected: RejectedLines,
+}
+
+impl Sender {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        bar: ProgressBar,
+        answers: Option<BufWriter<File>>,
+    ) -> Self {
+        let rejected = RejectedLines::default();
+        Self { endpoint, bar, answers, pause: RETRY_PAUSE, accepted: 0, rejected }
+    }
+
+    /// Sends a request, and retries those of its lines that may be retried. Returns why the rest of
+    /// the file should not be sent, if so.
+    pub(super) async fn send(
+        &mut self,
+        mut request: BatchRequest,
+    ) -> anyhow::Result<Option<Stopped>> {
+        let mut retries = RETRIES;
+        loop {
+            let endpoint = self.endpoint.clone();
+            let sending = move || (endpoint.push_batch(&request.body), request);
+            let (answer, sent) = tokio::task::spawn_blocking(sending).await?;
+            let first = sent.line_numbers().next().unwrap_or_default();
+            let pause = answer.as_ref().ok().and_then(|answer| answer.retry_after);
+            let retry = match self.handle_answer(&sent, answer, retries > 0)? {
+                RequestOutcome::Answered { retry } => retry,
+                RequestOutcome::Refused(reason) => {
+                    return Ok(Some(Stopped { line: first, reason }));
+                }
+            };
+            if retry.is_empty() {
+                return Ok(None);
+            }
+            retries -= 1;
+            tokio::time::sleep(pause.unwrap_or(self.pause).min(MAX_RETRY_PAUSE)).await;
+            request = sent.subset(&retry);
+        }
+    }
+
+    /// Counts the lines of an answered request, or decides what a failed one means.
+    fn handle_answer(
+        &mut self,
+        sent: &BatchRequest,
+        answer: anyhow::Result<Answer>,
+        may_retry: bool,
+    ) -> anyhow::Result<RequestOutcome> {
+        let (message, reason) = match answer {
+            Ok(answer) if answer.http == 200 => return self.handle_lines(sent, &answer, may_retry),
+            Ok(answer) => {
+                let (status, message) = answer.refusal();
+                let reason = format!("refused with {status}: {message}");
+                if status != UNAVAILABLE {
+                    return Ok(RequestOutcome::Refused(reason));
+                }
+                (message, reason)
+            }
+            Err(error) => (format!("{error:#}"), format!("{error:#}")),
+        };
+        // Ingest may have stored all or some of its pushes.
+        let keyed: Vec<usize> = (0..sent.count()).filter(|index| sent.has_key(*index)).collect();
+        if keyed.is_empty() {
+            let why = "without an idempotency_key none is sent again, and some may be stored";
+            return Ok(RequestOutcome::Refused(format!("{reason} ({why})")));
+        }
+        if !may_retry {
+            let tries = RETRIES + 1;
+            return Ok(RequestOutcome::Refused(format!("{reason} (after {tries} tries)")));
+        }
+        for (index, number) in sent.line_numbers().enumerate() {
+            if keyed.binary_search(&index).is_err() {
+                self.not_accepted(number, UNAVAILABLE, &message)?;
+            }
+        }
+        Ok(RequestOutcome::Answered { retry: keyed })
+    }
+
+    fn handle_lines(
+        &mut self,
+        sent: &BatchRequest,
+        answer: &Answer,
+        may_retry: bool,
+    ) -> anyhow::Result<RequestOutcome> {
+        let lines: Vec<&str> = answer.text.lines().collect();
+        if lines.len() != sent.count() {
+            let (count, sent) = (lines.len(), sent.count());
+            let reason = format!("{count} lines were answered in place of {sent}");
+            return Ok(RequestOutcome::Refused(reason));
+        }
+        let mut retry = Vec::new();
+        for ((index, number), line) in sent.line_numbers().enumerate().zip(lines) {
+            let line: LineAnswer = serde_json::from_str(line)
+                .with_context(|| format!("the answer to line {number} cannot be read"))?;
+            if let (200, Some(accepted)) = (line.status, line.result) {
+                self.accepted += 1;
+                let id = accepted.message_id;
+                self.write_answer(&json!({ "line": number, "status": 200, "message_id": id }))?;
+            } else if may_retry && line.status == UNAVAILABLE && sent.has_key(index) {
+                retry.push(index);
+            } else {
+                self.not_accepted(number, line.status, &line.message)?;
+            }
+        }
+        Ok(RequestOutcome::Answered { retry })
+    }
+
+    fn not_accepted(&mut self, line: u64, status: u64, message: &str) -> anyhow::Result<()> {
+        self.rejected.add(line, format!("{status}: {message}"));
+        self.write_answer(&json!({ "line": line, "status": status, "message": message }))
+    }
+
+    /// Writes the outcome of a line to the file of `--answers`.
+    fn write_answer(&mut self, line: &Value) -> anyhow::Result<()> {
+        let Some(answers) = &mut self.answers else { return Ok(()) };
+        writeln!(answers, "{line}").context("cannot write the answers")
+    }
+
+    /// Writes out what is buffered for the file of `--answers`.
+    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+        let Some(answers) = &mut self.answers else { return Ok(()) };
+        answers.flush().context("cannot write the answers")
+    }
+}
+
+/// The outcome of one request.
+enum RequestOutcome {
+    /// Every line has an outcome, but for these indexes, which are to be sent again.
+    Answered { retry: Vec<usize> },
+    /// The request was refused as a whole, for this reason; so would be the requests behind it.
+    Refused(String),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! The sender against an HTTP server that gives scripted answers.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    thread::{self, JoinHandle},
+};
+
+use push_model::secret::Secret;
+
+use super::{
+    super::request::{BatchRequests, Limits},
+    *,
+};
+
+/// An HTTP status and a body for each request, in their order.
+type Script = Vec<(u16, String)>;
+
+/// Answers one request for each entry of the script; the thread returns their bodies.
+fn serve(script: Script) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let serving = thread::spawn(move || {
+        let mut bodies = Vec::new();
+        for (status, answer) in script {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                stream.read_line(&mut line).unwrap();
+                let line = line.trim_end().to_ascii_lowercase();
+                if let Some(value) = line.strip_prefix("content-length: ") {
+                    length = value.parse().unwrap();
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            bodies.push(String::from_utf8(body).unwrap());
+            let length = answer.len();
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nretry-after: 0\r\nconnection: close\r\n\
+                 content-length: {length}\r\n\r\n"
+            );
+            stream.get_mut().write_all([head, answer].concat().as_bytes()).unwrap();
+        }
+        bodies
+    });
+    (address, serving)
+}
+
+fn good(id: &str) -> String {
+    format!("{{\"status\":200,\"message\":\"OK\",\"result\":{{\"message_id\":\"{id}\"}}}}\n")
+}
+
+fn bad(status: u64) -> String {
+    format!("{{\"status\":{status},\"message\":\"because\"}}\n")
+}
+
+fn keyed(key: &str) -> String {
+    format!("{{\"idempotency_key\":\"{key}\"}}\n")
+}
+
+/// Sends one request with these lines. Returns how many were accepted, the numbers of the rejected
+/// lines, why it stopped, and the bodies that were sent.
+async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Vec<String>) {
+    let (server, serving) = serve(script);
+    let app = "a".parse().unwrap();
+    let mut sender = Sender {
+        endpoint: Endpoint::new(&server, &app, &Secret::generate()),
+        bar: ProgressBar::hidden(),
+        answers: None,
+        pause: Duration::ZERO,
+        accepted: 0,
+        rejected: RejectedLines::default(),
+    };
+    let limits = Limits { lines: 100, body: 10_000 };
+    let request = BatchRequests::new(lines.as_bytes(), limits).next().unwrap().unwrap();
+    let stopped = sender.send(request).await.unwrap();
+    sender.rejected.sort();
+    let rejected = sender.rejected.reported.iter().map(|rejected| rejected.line).collect();
+    (sender.accepted, rejected, stopped.map(|stopped| stopped.reason), serving.join().unwrap())
+}
+
+#[tokio::test]
+async fn lines_that_are_503_are_sent_again_only_with_a_key_and_others_are_reported() {
+    let lines = [keyed("a"), "{}\n".into(), keyed("b"), "{\"x\":1}\n".into(), keyed("c")].concat();
+    let first = [bad(503), bad(503), good("1"), bad(21005), bad(503)].concat();
+    let second = [good("2"), bad(503)].concat();
+    let script = vec![(200, first), (200, second), (200, good("3"))];
+    let (accepted, bad, stopped, sent) = push(&lines, script).await;
+    assert_eq!((accepted, bad, stopped), (3, vec![2, 4], None));
+    let again = [keyed("a"), keyed("c")].concat();
+    assert_eq!(sent, [lines, again, keyed("c")]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_503_is_sent_again_as_far_as_its_lines_have_keys() {
+    let lines = [keyed("a"), "{}\n".into()].concat();
+    let script = vec![(503, bad(503)), (503, bad(503)), (200, good("1"))];
+    let (accepted, bad_lines, stopped, sent) = push(&lines, script).await;
+    assert_eq!((accepted, bad_lines, stopped), (1, vec![2], None));
+    assert_eq!(sent, [lines, keyed("a"), keyed("a")]);
+
+    let (accepted, bad_lines, stopped, sent) = push("{}\n{}\n", vec![(503, bad(503))]).await;
+    assert_eq!((accepted, bad_lines, sent.len()), (0, vec![], 1));
+    assert!(stopped.unwrap().starts_with("refused with 503: because (without an idempotency_key"));
+}
+
+#[tokio::test]
+async fn tries_are_bounded_for_a_line_and_for_a_request() {
+    let tries = RETRIES as usize + 1;
+    let lines = vec![(200, bad(503)); tries];
+    let (accepted, bad_lines, stopped, _) = push(&keyed("a"), lines).await;
+    assert_eq!((accepted, bad_lines, stopped), (0, vec![1], None));
+    let requests = vec![(503, bad(503)); tries];
+    let (_, bad_lines, stopped, _) = push(&keyed("a"), requests).await;
+    assert_eq!(bad_lines, Vec::<u64>::new());
+    assert_eq!(stopped.unwrap(), format!("refused with 503: because (after {tries} tries)"));
+}
+
+#[tokio::test]
+async fn what_another_try_cannot_help_is_not_tried_again() {
+    for (http, status) in [(401, 21004), (413, 21005), (429, 22001)] {
+        let (accepted, bad_lines, stopped, _) = push(&keyed("a"), vec![(http, bad(status))]).await;
+        assert_eq!((accepted, bad_lines.len()), (0, 0));
+        assert_eq!(stopped.unwrap(), format!("refused with {status}: because"));
+    }
+    let (_, _, stopped, _) = push(&keyed("a"), vec![(200, good("1").repeat(2))]).await;
+    assert_eq!(stopped.unwrap(), "2 lines were answered in place of 1");
+}

@@ -1,0 +1,160 @@
+//! The devices of an app.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use push_model::{
+    app::AppKey,
+    attributes::Attribute,
+    device::{Device, NoTarget, Target},
+    ids::ClientId,
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use crate::IndexError;
+
+/// Why a device was not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PutRefused {
+    /// An attribute has too many different values for its dictionary.
+    #[error("{} has more than {} different values in this app", .0.name(), MAX_DISTINCT_VALUES)]
+    DictionaryFull(Attribute),
+    /// The index has no slot left for the app.
+    #[error("the app has more devices than the index can hold")]
+    IndexFull,
+    /// The app was removed; there may be another of its name.
+    #[error("the app was removed")]
+    AppRemoved,
+}
+
+/// For how long registrations for a removed app are refused. Later ones would take memory that is
+/// never freed, so every cache of app records must expire sooner.
+pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
+
+/// The most different values that an attribute can have in one app.
+pub const MAX_DISTINCT_VALUES: usize = 65_535;
+
+/// What a registration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The device is new.
+    Created,
+    /// The device was there, and now is as given.
+    Updated,
+}
+
+/// Some devices of a slot range, in the order of their slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The devices; may be empty although the range goes on.
+    pub items: Vec<T>,
+    /// The number of devices whose records cannot be read. The other devices are read all the same.
+    pub unreadable: u64,
+    /// Where the next page begins; none at the end of the range.
+    pub next: Option<u32>,
+}
+
+impl<T> Default for Page<T> {
+    /// A slot range without devices.
+    fn default() -> Self {
+        Self { items: Vec::new(), unreadable: 0, next: None }
+    }
+}
+
+/// The devices of an app. An app that was removed has none, even if a later app has its name, and
+/// none can be registered for it ([`PutRefused::AppRemoved`]).
+#[async_trait]
+pub trait Devices: Send + Sync {
+    /// The sort key of a client in the order in which the index stores devices, whether it is
+    /// registered or not. Many devices are registered at the least cost in this order, and the less
+    /// the closer they are to each other. Clients with equal keys are in the order of their ids.
+    fn storage_order(&self, client: &ClientId) -> u64;
+
+    /// Registers or replaces devices, with `now` as the time of registration of the new ones.
+    /// The answer has one entry for each device, in order. If a client id stands twice in the
+    /// list, the later one wins.
+    ///
+    /// # Errors
+    /// If the index did not answer; any part may have been stored, and trying again is safe.
+    async fn put_devices(
+        &self,
+        app: &AppKey,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
+
+    /// The full record of one device.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError>;
+
+    /// Removes a device. False if there was none.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError>;
+
+    /// How many devices the app has.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError>;
+
+    /// Every slot that the app uses now: one range for each shard, without empty shards.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError>;
+
+    /// How these devices are reached, or why they are not: one entry for each id, in order. The
+    /// time of registration does not matter, because the push names the devices.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn targets(
+        &self,
+        app: &AppKey,
+        clients: &[ClientId],
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError>;
+
+    /// The next devices of `range` that match and were registered no later than
+    /// `registered_by`: at most `limit`.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn scan(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError>;
+
+    /// How many devices of `range` match and were registered no later than `registered_by`, or
+    /// have a record that cannot be read.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn count_matching(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError>;
+
+    /// The full records of the next devices of `range`, at most `limit`: for an export.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn list_devices(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError>;
+}

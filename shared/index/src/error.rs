@@ -1,0 +1,53 @@
+//! Why the index did not do what it was asked.
+
+/// The engine's own error, for the log.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why the index did not do what it was asked. The kind of an error is read from its code and from
+/// when it came, never from its text, and an unknown error is never taken for corruption.
+///
+/// A call that takes several steps, as a registration of many devices does, may have done some of
+/// them before one failed; such a call can be made again whatever the kind.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The server refuses for now, as a replica does, or a server without memory or disk space:
+    /// nothing was done.
+    #[error("the index refuses for now")]
+    Refused(#[source] Source),
+    /// No connection could be had: nothing was sent.
+    #[error("the index cannot be reached")]
+    Unreachable(#[source] Source),
+    /// The answer was lost, is late, or is unknown to this program: what was asked may have
+    /// happened.
+    #[error("the index gave no answer that can be used; it may have done what it was asked")]
+    Unsure(#[source] Source),
+    /// What is stored cannot be what this program wrote: another try cannot help.
+    #[error("the index holds something unreadable: {0}")]
+    Corrupt(String),
+}
+
+impl IndexError {
+    /// Whether another try, later, can help.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Unreachable(_) | Self::Unsure(_) => true,
+            Self::Corrupt(_) => false,
+        }
+    }
+
+    /// The same error for another call of the same batch.
+    pub(crate) fn duplicate(&self) -> Self {
+        let text = |source: &Source| source.to_string().into();
+        match self {
+            Self::Refused(source) => Self::Refused(text(source)),
+            Self::Unreachable(source) => Self::Unreachable(text(source)),
+            Self::Unsure(source) => Self::Unsure(text(source)),
+            Self::Corrupt(what) => Self::Corrupt(what.clone()),
+        }
+    }
+
+    /// Whether what was asked may have been done all the same.
+    pub fn may_have_happened(&self) -> bool {
+        matches!(self, Self::Unsure(_))
+    }
+}

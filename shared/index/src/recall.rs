@@ -1,0 +1,97 @@
+//! Recalls: the answer comes when every worker knows of the recall.
+
+use push_model::{
+    ids::{AppId, MessageId},
+    ledger::{Horizon, RECALL_CHECK, Recall, RecallOutcome, Retention},
+    time::UnixMillis,
+};
+
+use crate::{Index, IndexError};
+
+/// Reads the [`Horizon`]: which messages without an entry may still wait for a worker.
+///
+/// # Errors
+/// If the index did not answer.
+pub async fn horizon(
+    index: &dyn Index,
+    message: &MessageId,
+    retention: Retention,
+) -> Result<Horizon, IndexError> {
+    let evicted_until = index.evicted_until(message).await?;
+    Ok(Horizon { retention, evicted_until })
+}
+
+/// Recalls a message, and answers when every worker knows: from then on nothing of it is handed to
+/// a transport.
+///
+/// A worker hands a batch over only if it learnt less than [`RECALL_CHECK`] ago that the message is
+/// not recalled. So the answer comes that much time after the recall, and counts what was sent
+/// meanwhile.
+///
+/// # Errors
+/// If the index did not answer; the message may be recalled all the same.
+pub async fn recall_everywhere(
+    index: &dyn Index,
+    app: &AppId,
+    message: &MessageId,
+    at: UnixMillis,
+    retention: Retention,
+) -> Result<RecallOutcome, IndexError> {
+    let recall = Recall::new(app, message, at, horizon(index, message, retention).await?);
+    let outcome = index.recall(app, message, &recall).await?;
+    let RecallOutcome::Recalled(entry) = outcome else { return Ok(outcome) };
+    if entry.dedup_nonce.is_some() && entry.is_closed() {
+        return Ok(RecallOutcome::Recalled(entry));
+    }
+    tokio::time::sleep(RECALL_CHECK).await;
+    let later = index.entry(app, message).await?;
+    Ok(RecallOutcome::Recalled(later.unwrap_or(entry)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use push_model::ledger::NewEntry;
+    use tempfile::TempDir;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        Ledger,
+        sqlite::{SqliteIndex, SqliteIndexSettings},
+    };
+
+    #[tokio::test]
+    async fn a_recall_is_answered_when_every_worker_knows() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("index.sqlite3");
+        let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
+        let app: AppId = "app".parse().unwrap();
+        let retention = Retention::all(Duration::from_hours(1));
+        let recalled_after = async |message: &MessageId| {
+            let (begun, now) = (Instant::now(), UnixMillis::now());
+            let outcome = recall_everywhere(&index, &app, message, now, retention).await.unwrap();
+            assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
+            begun.elapsed()
+        };
+        // An index that lost the entry of a message in work cannot tell it from one without an
+        // entry.
+        let without_entry = MessageId::issue_named(&app);
+        assert!(recalled_after(&without_entry).await >= RECALL_CHECK);
+        let in_work = MessageId::issue_named(&app);
+        let entry = NewEntry {
+            message_id: in_work,
+            app_id: app.clone(),
+            accepted_at: UnixMillis::now(),
+            expires_at: UnixMillis::MAX,
+            dedup_nonce: 1,
+            keep_until: UnixMillis::MAX,
+            plan: None,
+            claim: None,
+            replaces: None,
+        };
+        index.begin(&entry).await.unwrap();
+        assert!(recalled_after(&in_work).await >= RECALL_CHECK);
+    }
+}

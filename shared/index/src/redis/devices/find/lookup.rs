@@ -1,0 +1,115 @@
+//! Looking up how devices are reached. Lookups that are made at the same time are coalesced.
+
+use std::collections::BTreeMap;
+
+use futures::future;
+use push_model::{
+    app::AppKey,
+    device::{NoTarget, Target},
+    ids::ClientId,
+};
+
+use super::{find, requests::REQUEST_CLIENTS};
+use crate::{
+    IndexError,
+    coalescer::{Coalescer, CoalescerLimits},
+    redis::{Context, RedisIndex, keys::Keys},
+};
+
+const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: REQUEST_CLIENTS, groups: 4 };
+
+/// The longest list that is coalesced with others. A longer one fills requests by itself.
+const COALESCED_CLIENTS: usize = 16;
+
+/// How each device is reached, or why it is not.
+type Targets = Vec<Result<Target, NoTarget>>;
+
+/// Clients of one app whose devices one caller waits for.
+#[derive(Debug)]
+pub(in crate::redis) struct Lookup {
+    app: AppKey,
+    clients: Vec<ClientId>,
+}
+
+/// Coalesces lookups.
+pub(in crate::redis) type Lookups = Coalescer<Lookup, Result<Targets, IndexError>>;
+
+/// The coalescer of a program's lookups.
+pub(in crate::redis) fn lookups(context: Context, keys: Keys) -> Lookups {
+    Coalescer::new(LIMITS, move |lookups| look_up_group(context.clone(), keys.clone(), lookups))
+}
+
+async fn look_up_group(
+    context: Context,
+    keys: Keys,
+    lookups: Vec<Lookup>,
+) -> Vec<Result<Targets, IndexError>> {
+    let mut by_app: BTreeMap<&AppKey, Vec<ClientId>> = BTreeMap::new();
+    for Lookup { app, clients } in &lookups {
+        by_app.entry(app).or_default().extend_from_slice(clients);
+    }
+    let asked = by_app.into_iter().map(|(app, clients)| {
+        let (context, keys) = (&context, &keys);
+        async move { (app, targets(context, keys, app, &clients).await) }
+    });
+    let mut answers: BTreeMap<_, _> = future::join_all(asked)
+        .await
+        .into_iter()
+        .map(|(app, found)| (app, found.into_iter()))
+        .collect();
+    // Each caller's answers are taken whole, also those behind an error: the answers that follow
+    // are those of the next caller.
+    let mut of = |Lookup { app, clients }: &Lookup| {
+        let found: Vec<_> =
+            answers.get_mut(app).into_iter().flatten().take(clients.len()).collect();
+        found.into_iter().collect()
+    };
+    lookups.iter().map(&mut of).collect()
+}
+
+/// How a device is reached, or why it is not; or the error of its shard.
+type Answer = Result<Result<Target, NoTarget>, IndexError>;
+
+async fn targets(
+    context: &Context,
+    keys: &Keys,
+    app: &AppKey,
+    clients: &[ClientId],
+) -> Vec<Answer> {
+    let mut targets: Vec<Answer> = clients.iter().map(|_| Ok(Err(NoTarget::Unknown))).collect();
+    let found = find(context, keys, app, clients, |index, found| {
+        let Some(target) = targets.get_mut(index) else { return Ok(()) };
+        match found.and_then(|found| found.record.target()) {
+            Ok(found) => *target = Ok(Ok(found)),
+            Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
+                tracing::warn!(app_id = %app.id, what, "a named device is left out");
+                *target = Ok(Err(NoTarget::Unreadable));
+            }
+            Err(IndexError::Corrupt(_)) => {}
+            // Not `Unknown`: the device may be registered. The caller gets the error and tries
+            // again.
+            Err(error) => *target = Err(error),
+        }
+        Ok(())
+    });
+    match found.await {
+        Ok(()) => targets,
+        Err(error) => clients.iter().map(|_| Err(error.duplicate())).collect(),
+    }
+}
+
+impl RedisIndex {
+    /// How these devices are reached, one entry for each.
+    pub(in crate::redis) async fn look_up(
+        &self,
+        app: &AppKey,
+        clients: &[ClientId],
+    ) -> Result<Targets, IndexError> {
+        if clients.len() > COALESCED_CLIENTS {
+            let found = targets(&self.context, &self.keys, app, clients).await;
+            return found.into_iter().collect();
+        }
+        let lookup = Lookup { app: app.clone(), clients: clients.to_vec() };
+        self.lookups.call(lookup).await.map_err(|error| IndexError::Unsure(Box::new(error)))?
+    }
+}

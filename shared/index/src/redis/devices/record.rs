@@ -1,0 +1,295 @@
+//! The record of a device, and chunks of them.
+//!
+//! A chunk is a sequence of records, one for each slot. A record is a length (one byte, or two
+//! bytes with the high bit set) and a body of this length; a free slot has length 0. The body:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 6 | when the device registered, Unix milliseconds |
+//! | 1 | the transport's code; the high bit is set if there is a token |
+//! | 1 + n | the length of the client id, and the client id |
+//! | 6–18 | the codes of the six attributes, LEB128, 0 for none |
+//! | rest | the token |
+//!
+//! Scripts read the time and the client id; the rest of a body is opaque to them.
+
+use push_model::{
+    attributes::Attribute,
+    device::{Device, Target, TransportKind},
+    ids::ClientId,
+    time::UnixMillis,
+};
+
+use crate::{
+    IndexError,
+    redis::layout::{CHUNK_SLOTS, TIME_LEN},
+};
+
+/// The codes of a device's attributes, 0 for an attribute that it lacks.
+pub(in crate::redis) type Codes = [u16; Attribute::COUNT];
+
+const HAS_TOKEN: u8 = 0x80;
+const LONG: u8 = 0x80;
+/// The longest body that a length of two bytes can express.
+const MAX_BODY: usize = 0x7fff;
+
+/// A record of a chunk, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record<'a> {
+    pub(super) registered_at: UnixMillis,
+    pub(super) codes: Codes,
+    transport: TransportKind,
+    client_id: &'a str,
+    token: Option<&'a str>,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn of(device: &'a Device, codes: Codes, registered_at: UnixMillis) -> Self {
+        Self {
+            registered_at,
+            codes,
+            transport: device.transport,
+            client_id: device.client_id.as_str(),
+            token: device.token.as_deref(),
+        }
+    }
+
+    /// Appends the record as it is stored.
+    pub(super) fn encode(&self, chunk: &mut Vec<u8>) -> Result<(), IndexError> {
+        let too_long = || too_long(self.client_id);
+        let id_len = u8::try_from(self.client_id.len()).map_err(|_| too_long())?;
+        let token = self.token.unwrap_or_default();
+        let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
+        let len = TIME_LEN + 2 + self.client_id.len() + codes + token.len();
+        let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
+        match len.ok_or_else(too_long)?.to_be_bytes() {
+            [0, low] if low < LONG => chunk.push(low),
+            [high, low] => chunk.extend_from_slice(&[high | LONG, low]),
+        }
+        chunk.extend_from_slice(&time_bytes(self.registered_at));
+        chunk.push(self.transport.code() | if self.token.is_some() { HAS_TOKEN } else { 0 });
+        chunk.push(id_len);
+        chunk.extend_from_slice(self.client_id.as_bytes());
+        for code in self.codes {
+            push_leb128(chunk, code);
+        }
+        chunk.extend_from_slice(token.as_bytes());
+        Ok(())
+    }
+
+    fn decode(mut body: &'a [u8]) -> Option<Self> {
+        let registered_at = read_time(take(&mut body, TIME_LEN)?);
+        let flags = take_byte(&mut body)?;
+        let id_len = take_byte(&mut body)?;
+        let client_id = std::str::from_utf8(take(&mut body, usize::from(id_len))?).ok()?;
+        let mut codes = Codes::default();
+        for code in &mut codes {
+            *code = take_leb128(&mut body)?;
+        }
+        let token = match flags & HAS_TOKEN {
+            0 => None,
+            _ => Some(std::str::from_utf8(body).ok()?),
+        };
+        let transport = TransportKind::from_code(flags & !HAS_TOKEN)?;
+        Some(Self { registered_at, codes, transport, client_id, token })
+    }
+
+    pub(super) fn is_of(&self, client: &ClientId) -> bool {
+        self.client_id == client.as_str()
+    }
+
+    /// Whether a registration of this device, with these codes, would change nothing.
+    pub(super) fn is_same_as(&self, device: &Device, codes: Codes) -> bool {
+        *self == Record::of(device, codes, self.registered_at)
+    }
+
+    pub(super) fn target(&self) -> Result<Target, IndexError> {
+        Ok(Target {
+            client_id: self.client_id.parse().map_err(|_| unreadable())?,
+            transport: self.transport,
+            token: self.token.map(Into::into),
+        })
+    }
+}
+
+/// The records of a chunk, one item for each slot, `None` for a free one.
+pub(super) fn records(chunk: &[u8]) -> Records<'_> {
+    Records { rest: chunk, slots: CHUNK_SLOTS, broken: false }
+}
+
+/// See [`records`].
+#[derive(Debug)]
+pub(super) struct Records<'a> {
+    rest: &'a [u8],
+    /// The most slots that are left.
+    slots: u32,
+    /// The length of a record could not be read, so the records behind it cannot be found.
+    broken: bool,
+}
+
+impl<'a> Records<'a> {
+    /// The next slot's record, not decoded; `None` after the last slot.
+    fn next_body(&mut self) -> Option<Result<&'a [u8], IndexError>> {
+        self.slots = self.slots.checked_sub(1)?;
+        if self.broken {
+            return Some(Err(unreadable()));
+        }
+        let (first, mut rest) = self.rest.split_first()?;
+        let mut body = || {
+            let len = match first & LONG {
+                0 => usize::from(*first),
+                _ => usize::from(u16::from_be_bytes([first & !LONG, take_byte(&mut rest)?])),
+            };
+            take(&mut rest, len)
+        };
+        let body = body().ok_or_else(unreadable);
+        self.broken = body.is_err();
+        self.rest = rest;
+        Some(body)
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Option<Record<'a>>, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(match self.next_body()? {
+            Ok([]) => Ok(None),
+            Ok(body) => Record::decode(body).map(Some).ok_or_else(unreadable),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Skips records without decoding them.
+    fn nth(&mut self, n: usize) -> Option<Self::Item> {
+        for _ in 0..n {
+            // The error of a broken chunk is returned again for the next slot.
+            let _ = self.next_body()?;
+        }
+        self.next()
+    }
+}
+
+/// A time as it is stored. The range of six bytes ends in the year 10889; later times are stored as
+/// its end.
+pub(super) fn time_bytes(time: UnixMillis) -> [u8; TIME_LEN] {
+    let [_, _, bytes @ ..] = time.0.min((1 << 48) - 1).to_be_bytes();
+    bytes
+}
+
+/// Reads a time that [`time_bytes`] wrote.
+pub(super) fn read_time(bytes: &[u8]) -> UnixMillis {
+    UnixMillis(bytes.iter().fold(0, |time, byte| time << 8 | u64::from(*byte)))
+}
+
+const fn leb128_len(value: u16) -> usize {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000.. => 3,
+    }
+}
+
+fn push_leb128(out: &mut Vec<u8>, mut value: u16) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+fn take_leb128(bytes: &mut &[u8]) -> Option<u16> {
+    let mut value = 0_u32;
+    for shift in [0, 7, 14] {
+        let byte = take_byte(bytes)?;
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return u16::try_from(value).ok();
+        }
+    }
+    None
+}
+
+fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (head, tail) = bytes.split_at_checked(len)?;
+    *bytes = tail;
+    Some(head)
+}
+
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (head, tail) = bytes.split_first()?;
+    *bytes = tail;
+    Some(*head)
+}
+
+fn unreadable() -> IndexError {
+    IndexError::Corrupt("a device record".to_owned())
+}
+
+fn too_long(client_id: &str) -> IndexError {
+    IndexError::Corrupt(format!("the record of {client_id} would be too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use push_model::attributes::Attributes;
+
+    use super::*;
+
+    fn device(id: &str, token: Option<String>) -> Device {
+        Device {
+            client_id: id.parse().unwrap(),
+            attributes: Attributes::default(),
+            transport: TransportKind::Fcm,
+            token: token.map(Into::into),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_chunk_gives_back_its_records_and_free_slots(
+            devices in prop::collection::vec(
+                prop::option::of((
+                    "[a-z0-9:._-]{1,128}",
+                    prop::option::of("[ -~]{1,300}"),
+                    any::<Codes>(),
+                    0_u64..1 << 48,
+                )),
+                0..=CHUNK_SLOTS as usize,
+            )
+        ) {
+            let devices: Vec<_> = devices
+                .into_iter()
+                .map(|d| {
+                    d.map(|(id, token, codes, time)| (device(&id, token), codes, UnixMillis(time)))
+                })
+                .collect();
+            let mut chunk = Vec::new();
+            for device in &devices {
+                match device {
+                    None => chunk.push(0),
+                    Some((device, codes, time)) => {
+                        Record::of(device, *codes, *time).encode(&mut chunk).unwrap();
+                    }
+                }
+            }
+            let read: Vec<_> = records(&chunk).map(Result::unwrap).collect();
+            prop_assert_eq!(read.len(), devices.len());
+            for (read, device) in read.iter().zip(&devices) {
+                let wrote =
+                    device.as_ref().map(|(d, codes, time)| Record::of(d, *codes, *time));
+                prop_assert_eq!(*read, wrote);
+                if let (Some(read), Some((device, ..))) = (read, device) {
+                    prop_assert_eq!(&read.target().unwrap().client_id, &device.client_id);
+                }
+            }
+        }
+
+        #[test]
+        fn damaged_bytes_are_an_error_and_no_panic(chunk in prop::collection::vec(any::<u8>(), 0..200)) {
+            let count = records(&chunk).count();
+            prop_assert!(count <= CHUNK_SLOTS as usize);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Changing devices that are registered: only what differs is written.
+//!
+//! A phone that registers with something new, for example after an update of its app, differs from
+//! its record in one or two codes, and the lookup before has read where the record is. So neither
+//! the map nor the shard is read, the devices of all shards of a server go in one call, and only
+//! the record and one byte for each code that differs are written. `register.lua` would write a
+//! byte for every code, because it does not know the codes of before.
+//!
+//! The record may have changed or moved since it was read. The script writes a device only if its
+//! slot still holds the record that was read, byte for byte. Then the columns agree with that
+//! record, because record and columns are always written in one step. A device that the script
+//! leaves unchanged is registered by the caller as if it were new. (A registration that was cut off
+//! between columns and record is repaired when it is made again, as
+//! [`scripts`](crate::redis::scripts) says, not by a change of the same device.)
+
+use futures::future;
+use push_model::{app::AppKey, attributes::Attribute, time::UnixMillis};
+
+use super::put::PendingDevice;
+use crate::{
+    IndexError,
+    redis::{
+        Context,
+        connection::reply,
+        devices::{
+            find::requests,
+            record::{Codes, Record},
+        },
+        keys::Keys,
+        layout::{CHUNK_SLOTS, SEGMENT_SLOTS},
+    },
+};
+
+/// A call with this many bytes of records gets no further record. For each record the script reads
+/// a chunk, which is about 16 times as long, so such a call takes about a millisecond of Redis.
+const CALL_BYTES: usize = 64 * 1024;
+
+/// The stored record of a registered device, as it was read.
+#[derive(Debug)]
+pub(super) struct StoredDevice {
+    slot: u32,
+    record: Vec<u8>,
+    codes: Codes,
+    registered_at: UnixMillis,
+}
+
+impl StoredDevice {
+    pub(super) fn of(slot: u32, record: &Record<'_>) -> Result<Self, IndexError> {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes)?;
+        Ok(Self { slot, record: bytes, codes: record.codes, registered_at: record.registered_at })
+    }
+}
+
+/// A device as it is to be, and as it is stored.
+pub(super) type Change<'a> = (PendingDevice<'a>, StoredDevice);
+
+/// Changes of devices, encoded as keys and arguments of the script.
+#[derive(Default)]
+struct ChangeBatch {
+    keys: Vec<String>,
+    args: Vec<Vec<u8>>,
+    count: usize,
+}
+
+impl ChangeBatch {
+    fn add(
+        &mut self,
+        app: &AppKey,
+        keys: &Keys,
+        (device, stored): &Change<'_>,
+    ) -> Result<(), IndexError> {
+        let keys_of_shard = keys.shard(app, device.hash.shard);
+        let segment = stored.slot / SEGMENT_SLOTS;
+        let mut record = Vec::with_capacity(stored.record.len());
+        Record::of(device.device, device.codes, stored.registered_at).encode(&mut record)?;
+        self.keys.push(keys_of_shard.chunk(stored.slot / CHUNK_SLOTS));
+        let mut bytes = Vec::new();
+        for ((attribute, before), after) in
+            Attribute::ALL.into_iter().zip(stored.codes).zip(device.codes)
+        {
+            let ([old_high, old_low], [high, low]) = (before.to_be_bytes(), after.to_be_bytes());
+            if low != old_low {
+                self.keys.push(keys_of_shard.low(attribute, segment));
+                bytes.push(low);
+            }
+            if high != old_high {
+                self.keys.push(keys_of_shard.high(attribute, segment));
+                bytes.push(high);
+            }
+        }
+        let digits = |number: u32| number.to_string().into_bytes();
+        let (in_chunk, in_planes) = (stored.slot % CHUNK_SLOTS, stored.slot % SEGMENT_SLOTS);
+        self.args.extend([
+            digits(in_chunk),
+            stored.record.clone(),
+            record,
+            digits(in_planes),
+            bytes,
+        ]);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Runs the script: for each device whether it was changed. The others are as they were.
+    async fn run(self, context: &Context) -> Result<Vec<bool>, IndexError> {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let mut call = context.scripts.change.call(&keys);
+        for arg in &self.args {
+            call.arg(arg);
+        }
+        let answers = reply::bytes(call.run(&context.link).await?)?.unwrap_or_default();
+        if answers.len() == self.count {
+            Ok(answers.into_iter().map(|letter| letter == b'u').collect())
+        } else {
+            Err(IndexError::Corrupt("a change's answer has another length".to_owned()))
+        }
+    }
+}
+
+/// Changes devices of one app, which are sorted by shard: for each whether it was changed. A device
+/// that was not changed is stored as before.
+pub(super) async fn change(
+    context: &Context,
+    keys: &Keys,
+    app: &AppKey,
+    changes: &[Change<'_>],
+) -> Vec<Result<bool, IndexError>> {
+    let requests = requests(changes, |(device, _)| device.hash.shard, context.link.is_cluster());
+    let changed = requests
+        .into_iter()
+        .flat_map(|changes| in_bounds(changes, |(_, stored)| stored.record.len()))
+        .map(|changes| async move {
+            let mut batch = ChangeBatch::default();
+            let added = changes.iter().try_for_each(|change| batch.add(app, keys, change));
+            let changed = match added {
+                Ok(()) => batch.run(context).await,
+                Err(error) => Err(error),
+            };
+            match changed {
+                Ok(changed) => changed.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(error) => changes.iter().map(|_| Err(error.duplicate())).collect(),
+            }
+        });
+    future::join_all(changed).await.into_iter().flatten().collect()
+}
+
+/// Cuts a list into calls, behind the item with which a call reaches [`CALL_BYTES`].
+fn in_bounds<T>(items: &[T], bytes_of: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let mut bytes = 0;
+    items.chunk_by(move |item, _| {
+        bytes += bytes_of(item);
+        let goes_on = bytes < CALL_BYTES;
+        if !goes_on {
+            bytes = 0;
+        }
+        goes_on
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_cut_behind_the_item_with_which_it_reaches_its_limit() {
+        let items: Vec<usize> = (0..500).map(|n| n * 37 % 4200).collect();
+        let calls: Vec<&[usize]> = in_bounds(&items, |bytes| *bytes).collect();
+        assert_eq!(calls.concat(), items);
+        assert!(calls.len() > 10);
+        for call in calls {
+            let all_but_last = &call[..call.len() - 1];
+            assert!(all_but_last.iter().sum::<usize>() < CALL_BYTES);
+        }
+    }
+}

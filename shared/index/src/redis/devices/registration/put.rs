@@ -1,0 +1,131 @@
+//! Writing devices with the script `register.lua`: its arguments and its answers.
+
+use push_model::{app::AppKey, attributes::Attribute, device::Device, time::UnixMillis};
+
+use crate::{
+    IndexError, Put, PutRefused,
+    redis::{
+        Context,
+        connection::reply,
+        devices::record::{Codes, Record, time_bytes},
+        keys::{Keys, ShardKeys},
+        layout::ClientHash,
+    },
+};
+
+/// The most devices that one script call registers: about a millisecond of Redis.
+const PUT_DEVICES: usize = 256;
+/// A script call with this many bytes of records gets no further record.
+const PUT_BYTES: usize = 256 * 1024;
+
+/// A device that is to be registered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingDevice<'a> {
+    /// The index of the device among those of the caller.
+    pub(super) number: usize,
+    pub(super) hash: ClientHash,
+    pub(super) device: &'a Device,
+    pub(super) codes: Codes,
+    /// When it registers.
+    pub(super) now: UnixMillis,
+}
+
+/// Sorts devices into the order in which they are written. Neighbours in the map share a call, and
+/// so the reading and writing of a bucket. The sort is stable, and the calls for one shard are made
+/// one after the other, because of two registrations of one client the later one must win.
+pub(super) fn sort_for_writing(devices: &mut [PendingDevice<'_>]) {
+    devices.sort_by_key(|device| device.hash.storage_order());
+}
+
+/// Cuts sorted devices into those of each shard.
+pub(super) fn by_shard<'a, 'b>(
+    devices: &'b [PendingDevice<'a>],
+) -> impl Iterator<Item = &'b [PendingDevice<'a>]> {
+    devices.chunk_by(|a, b| a.hash.shard == b.hash.shard)
+}
+
+/// Registers devices of one shard, in this order; one answer for each. A batch is encoded only when
+/// the batch before it is answered, so that Redis works on one shard while another is being
+/// encoded.
+pub(super) async fn put_in_shard(
+    context: &Context,
+    keys: &Keys,
+    app: &AppKey,
+    devices: &[PendingDevice<'_>],
+) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+    let mut answers = Vec::with_capacity(devices.len());
+    while let Some((first, _)) = devices[answers.len()..].split_first() {
+        let batch = RegisterBatch::of(&devices[answers.len()..])?;
+        answers.extend(batch.put(context, &keys.shard(app, first.hash.shard)).await?);
+    }
+    Ok(answers)
+}
+
+/// Devices of one shard, encoded as arguments of the script.
+#[derive(Default)]
+struct RegisterBatch {
+    tags: Vec<u8>,
+    records: Vec<u8>,
+    /// The low bytes of the codes by attribute, then the high bytes.
+    planes: [[Vec<u8>; Attribute::COUNT]; 2],
+    count: usize,
+    /// When the last of them registers. A segment's newest registration must not be earlier than
+    /// that of any device in the segment; if it is later, counting only reads records needlessly.
+    newest: UnixMillis,
+}
+
+impl RegisterBatch {
+    /// The first devices, as many as one call takes.
+    fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
+        let mut batch = Self::default();
+        let [low, high] = &mut batch.planes;
+        for PendingDevice { hash, device, codes, now, .. } in devices {
+            if batch.count == PUT_DEVICES || batch.records.len() >= PUT_BYTES {
+                break;
+            }
+            batch.count += 1;
+            batch.newest = batch.newest.max(*now);
+            batch.tags.extend_from_slice(&hash.tag);
+            Record::of(device, *codes, *now).encode(&mut batch.records)?;
+            for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
+                let [high_byte, low_byte] = code.to_be_bytes();
+                low.push(low_byte);
+                high.push(high_byte);
+            }
+        }
+        for plane in high {
+            if plane.iter().all(|byte| *byte == 0) {
+                plane.clear();
+            }
+        }
+        Ok(batch)
+    }
+
+    async fn put(
+        &self,
+        context: &Context,
+        keys: &ShardKeys,
+    ) -> Result<impl Iterator<Item = Result<Put, PutRefused>> + use<>, IndexError> {
+        let mut call = context.scripts.register.call(&[keys.base()]);
+        call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
+        for plane in self.planes.iter().flatten() {
+            call.arg(plane);
+        }
+        let answers = reply::bytes(call.run(&context.link).await?)?.unwrap_or_default();
+        if answers.len() == self.count {
+            Ok(answers.into_iter().map(read_letter))
+        } else {
+            Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
+        }
+    }
+}
+
+/// Reads the letter that the script answers for one device.
+fn read_letter(letter: u8) -> Result<Put, PutRefused> {
+    match letter {
+        b'c' => Ok(Put::Created),
+        b'u' => Ok(Put::Updated),
+        b'g' => Err(PutRefused::AppRemoved),
+        _ => Err(PutRefused::IndexFull),
+    }
+}

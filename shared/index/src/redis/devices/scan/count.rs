@@ -1,0 +1,94 @@
+//! Counting the devices of a slot range that match.
+
+use futures::{StreamExt, TryStreamExt, future, stream};
+use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
+
+use super::{
+    MAX_PAGE,
+    chunks::for_each,
+    columns::{add_columns, columns_of, split_at_segments},
+    criteria::Criteria,
+    decision::Scope,
+};
+use crate::{
+    IndexError,
+    redis::{
+        RedisIndex,
+        devices::record::read_time,
+        keys::ShardKeys,
+        layout::{SEGMENT_SLOTS, TIME_LEN},
+    },
+};
+
+/// Segments that are counted at once.
+const COUNT_IN_FLIGHT: usize = 8;
+
+impl RedisIndex {
+    /// How many devices of a range match, or have a record that cannot be read.
+    pub(in crate::redis::devices) async fn count_range(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        let scope = Scope { app, targeting, registered_by };
+        let keys = self.keys.shard(app, range.shard);
+        let criteria = self.criteria(scope).await?;
+        // Columns end with the shard. Without them each slot up to `to` would be read as a record.
+        let restricted = criteria.attributes().next().is_some();
+        let to =
+            if restricted { range.to } else { range.to.min(self.shard_size(&keys).await?.height) };
+        let counts = split_at_segments(range.from, to).map(|(from, to)| {
+            let (keys, criteria) = (&keys, &criteria);
+            async move { self.count_in_segment(scope, keys, criteria, from, to).await }
+        });
+        stream::iter(counts)
+            .buffer_unordered(COUNT_IN_FLIGHT)
+            .try_fold(0, |sum, count| future::ok(sum + count))
+            .await
+    }
+
+    /// Counts within one segment: by the columns alone if no device in it registered too late.
+    async fn count_in_segment(
+        &self,
+        scope: Scope<'_>,
+        keys: &ShardKeys,
+        criteria: &Criteria,
+        from: u32,
+        to: u32,
+    ) -> Result<u64, IndexError> {
+        let mut pipe = redis::Pipeline::new();
+        add_columns(&mut pipe, keys, criteria, from, to);
+        let time = (from / SEGMENT_SLOTS) as usize * TIME_LEN;
+        // The last command: a registration that it does not see came after the columns were read.
+        pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
+        let mut answers = self.read_columns(pipe, criteria).await?;
+        let newest = answers.pop().unwrap_or_default();
+        let columns = columns_of(answers);
+        let slots: Vec<u32> = if columns.is_empty() {
+            (from..to).collect()
+        } else {
+            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            if read_time(&newest) <= scope.registered_by {
+                return Ok(candidates.len() as u64);
+            }
+            candidates.into_iter().map(|at| from + u32::from(at)).collect()
+        };
+        let mut count = 0;
+        for slots in slots.chunks(MAX_PAGE) {
+            let chunks = self.read_chunks(keys, slots).await?;
+            count += self
+                .decide(scope, criteria, |criteria| {
+                    let mut count = 0;
+                    let unreadable = for_each(slots, &chunks, |record| {
+                        count += u64::from(criteria.accept(record)?);
+                        Ok(())
+                    })?;
+                    Ok(count + unreadable)
+                })
+                .await?;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,257 @@
+//! Targeting on codes: each criterion becomes a table from code to match or no match, made once
+//! from the dictionary. So a device costs one table access a criterion, however many values the
+//! criterion has.
+
+use push_model::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
+
+use crate::redis::{
+    devices::record::{Codes, Record},
+    dictionary::Dictionaries,
+};
+
+// The values of a table: single bits, because a scan ORs those that it has seen.
+/// A device with this code does not match.
+const NO_MATCH: u8 = 0;
+/// A device with this code matches.
+const MATCH: u8 = 1;
+/// The dictionary did not have this code when the table was made.
+const UNKNOWN_CODE: u8 = 2;
+
+/// A code came up that the dictionary did not have when the tables were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutdatedTables;
+
+/// A targeting and the latest time of registration, prepared for deciding.
+#[derive(Debug)]
+pub(super) struct Criteria {
+    tables: Vec<Table>,
+    registered_by: UnixMillis,
+}
+
+/// One criterion: for each code in the dictionary, whether a device with it matches. Made for every
+/// page, so no larger than needed; but it covers at least the codes of one byte.
+#[derive(Debug)]
+struct Table {
+    attribute: Attribute,
+    by_code: Vec<u8>,
+    /// The value for codes beyond the end of `by_code`.
+    otherwise: u8,
+}
+
+/// How many codes one byte can express.
+const NARROW: usize = 1 << 8;
+
+/// Slots to which all criteria are applied before the next slots are looked at, so that the slots
+/// that are left stay in the processor's nearest cache.
+const BLOCK: usize = 4096;
+
+/// A part of a column: the codes of consecutive slots, as two planes of bytes.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) low: Vec<u8>,
+    /// May be shorter than `low`: the missing high bytes are 0.
+    pub(super) high: Vec<u8>,
+}
+
+impl Table {
+    fn new(attribute: Attribute, wanted: &[Box<str>], dictionaries: &Dictionaries) -> Self {
+        let by_code = dictionaries.with(attribute, |known| {
+            // Code 0 means that the device lacks the attribute.
+            let mut by_code = vec![NO_MATCH; known.values().len() + 1];
+            let mut add = |code: u16| {
+                if let Some(value) = by_code.get_mut(usize::from(code)) {
+                    *value = MATCH;
+                }
+            };
+            if attribute == Attribute::Language {
+                (1..=u16::MAX)
+                    .zip(known.values())
+                    .filter(|(_, has)| wanted.iter().any(|wanted| attribute.matches(wanted, has)))
+                    .for_each(|(code, _)| add(code));
+            } else {
+                wanted.iter().filter_map(|value| known.code(value)).for_each(add);
+            }
+            by_code
+        });
+        Self::of(attribute, by_code)
+    }
+
+    fn of(attribute: Attribute, mut by_code: Vec<u8>) -> Self {
+        by_code.resize(by_code.len().max(NARROW), UNKNOWN_CODE);
+        Self { attribute, by_code, otherwise: UNKNOWN_CODE }
+    }
+
+    fn value_of(&self, code: u16) -> u8 {
+        self.by_code.get(usize::from(code)).copied().unwrap_or(self.otherwise)
+    }
+
+    /// Keeps the slots that match.
+    fn filter(&self, column: &Column, slots: &mut Slots) {
+        let Column { low, high } = column;
+        match self.by_code.first_chunk::<NARROW>() {
+            Some(narrow) if high.is_empty() => slots.keep(|slot| narrow[usize::from(low[slot])]),
+            _ => slots.keep(|slot| {
+                let high = high.get(slot).copied().unwrap_or(0);
+                self.value_of(u16::from_be_bytes([high, low[slot]]))
+            }),
+        }
+    }
+}
+
+/// The slots of a block that match the criteria applied so far.
+struct Slots {
+    /// Before the first criterion: all slots from the first to before the second.
+    all: Option<(u16, u16)>,
+    /// After it: the first `count` of these, in order.
+    left: [u16; BLOCK],
+    count: usize,
+    /// The values of all slots that were looked at, ORed.
+    seen: u8,
+}
+
+impl Slots {
+    /// Keeps the slots whose value is [`MATCH`]. The loops do not branch on the value, because a
+    /// processor cannot predict which slots match.
+    fn keep(&mut self, value_of: impl Fn(usize) -> u8) {
+        let mut kept = 0;
+        let mut look = |left: &mut [u16; BLOCK], slot: u16| {
+            let value = value_of(usize::from(slot));
+            self.seen |= value;
+            left[kept] = slot;
+            kept += usize::from(value == MATCH);
+        };
+        if let Some((from, to)) = self.all.take() {
+            (from..to).for_each(|slot| look(&mut self.left, slot));
+        } else {
+            for at in 0..self.count {
+                let slot = self.left[at];
+                look(&mut self.left, slot);
+            }
+        }
+        self.count = kept;
+    }
+}
+
+impl Criteria {
+    pub(super) fn new(
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        dictionaries: &Dictionaries,
+    ) -> Self {
+        let table = |(attribute, wanted)| Table::new(attribute, wanted, dictionaries);
+        Self { tables: targeting.criteria().map(table).collect(), registered_by }
+    }
+
+    /// The same criteria, where a code that the dictionary lacks does not match. The dictionary
+    /// lacks a code that devices have only if it lost its last writes and the devices did not (they
+    /// can be on other masters of a cluster); the value of the code cannot be found any more.
+    pub(super) fn without_unknown(mut self) -> Self {
+        for table in &mut self.tables {
+            table.otherwise = NO_MATCH;
+            table.by_code.iter_mut().filter(|v| **v == UNKNOWN_CODE).for_each(|v| *v = NO_MATCH);
+        }
+        self
+    }
+
+    /// The attributes that restrict, whose columns [`Criteria::candidates`] needs.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        self.tables.iter().map(|table| table.attribute)
+    }
+
+    /// Whether one of these attributes has more values than one byte can express.
+    pub(super) fn expect_high_bytes(&self) -> bool {
+        self.tables.iter().any(|table| table.by_code.len() > NARROW)
+    }
+
+    /// The slots that match by their columns, sorted and counted from where the columns begin. The
+    /// columns are those of the attributes that restrict, of one segment at most; a slot beyond the
+    /// end of a column does not match.
+    ///
+    /// Each criterion looks only at the slots that those before it left.
+    pub(super) fn candidates(&self, columns: &[Column]) -> Result<Vec<u16>, OutdatedTables> {
+        let reach = columns.iter().map(|column| column.low.len()).min().unwrap_or(0);
+        let reach = u16::try_from(reach).unwrap_or(u16::MAX);
+        let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
+        let mut matching = Vec::new();
+        for from in (0..reach).step_by(BLOCK) {
+            slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
+            for (table, column) in self.tables.iter().zip(columns) {
+                table.filter(column, &mut slots);
+            }
+            matching.extend_from_slice(&slots.left[..slots.count]);
+        }
+        if slots.seen & UNKNOWN_CODE == 0 { Ok(matching) } else { Err(OutdatedTables) }
+    }
+
+    /// Whether the device with this record matches.
+    pub(super) fn accept(&self, record: &Record<'_>) -> Result<bool, OutdatedTables> {
+        if record.registered_at > self.registered_by {
+            return Ok(false);
+        }
+        self.accept_codes(&record.codes)
+    }
+
+    fn accept_codes(&self, codes: &Codes) -> Result<bool, OutdatedTables> {
+        for table in &self.tables {
+            match table.value_of(codes[table.attribute.index()]) {
+                MATCH => {}
+                NO_MATCH => return Ok(false),
+                _ => return Err(OutdatedTables),
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(codes: &[u16]) -> Column {
+        let plane = |byte: usize| codes.iter().map(|code| code.to_be_bytes()[byte]).collect();
+        let (mut high, low): (Vec<u8>, _) = (plane(0), plane(1));
+        high.truncate(high.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        Column { low, high }
+    }
+
+    #[test]
+    fn a_code_newer_than_the_tables_is_noticed_and_a_device_without_a_value_does_not_match() {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(Attribute::Country, vec!["CN".into()]);
+        let unread = Dictionaries::new(std::time::Instant::now(), [None; 2]);
+        let criteria = Criteria::new(&targeting, UnixMillis(0), &unread);
+        assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![]));
+        assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(OutdatedTables));
+        assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(OutdatedTables));
+        assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
+        let criteria = criteria.without_unknown();
+        assert_eq!(criteria.candidates(&[column(&[0, 1, 300])]), Ok(vec![]));
+        assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Ok(false));
+    }
+
+    #[test]
+    fn a_slot_matches_if_every_criterion_does_and_one_mismatch_decides() {
+        let table = |attribute, by_code: &[u8]| Table::of(attribute, by_code.to_vec());
+        let tables = vec![
+            table(Attribute::Country, &[NO_MATCH, MATCH, NO_MATCH]),
+            table(Attribute::Brand, &[NO_MATCH, NO_MATCH, MATCH]),
+        ];
+        let criteria = Criteria { tables, registered_by: UnixMillis(0) };
+        let candidates = |countries: &[u16], brands: &[u16]| {
+            criteria.candidates(&[column(countries), column(brands)])
+        };
+        assert_eq!(candidates(&[1, 0, 2, 1, 1], &[2, 2, 2, 1, 2]), Ok(vec![0, 4]));
+        assert_eq!(
+            candidates(&[1, 1, 1], &[2]),
+            Ok(vec![0]),
+            "a slot beyond a column does not match"
+        );
+        assert_eq!(
+            candidates(&[0, 2], &[3, 3]),
+            Ok(vec![]),
+            "an unknown code is not looked at behind a mismatch"
+        );
+        assert_eq!(candidates(&[0, 1], &[2, 3]), Err(OutdatedTables));
+        assert_eq!(candidates(&[3, 0], &[0, 0]), Err(OutdatedTables));
+    }
+}

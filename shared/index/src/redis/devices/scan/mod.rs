@@ -1,0 +1,180 @@
+//! Reading the devices of a slot range that match: the columns first, for candidates, then the
+//! candidates' records, which decide.
+//!
+//! Columns and records are read at different times, while other programs register, update and
+//! remove devices. A record has everything that the decision needs, the time of registration
+//! included, and is read in one piece. So whatever a slot held when the columns were read, a device
+//! that is returned matches and registered in time. No device is missed either: one that matches
+//! all the time is a candidate whether the columns are read before or after an update of it.
+//!
+//! The caller passes only a slot from one page to the next, so each page starts with a window of
+//! slots that suits dense matches, and doubles it while it finds too little. The height of a shard
+//! is only read when nothing was found: a page that fills needs no other request.
+//!
+//! - [`columns`] and [`criteria`]: from columns to candidates. [`chunks`]: their records.
+//! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
+//! - [`count`]: counting the devices that match.
+
+mod chunks;
+mod columns;
+mod count;
+mod criteria;
+mod decision;
+
+use push_model::{
+    app::AppKey,
+    device::{Device, Target},
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+use tracing::warn;
+
+use self::{
+    chunks::for_each,
+    columns::{add_columns, columns_of, split_at_segments},
+    criteria::Criteria,
+    decision::Scope,
+};
+use super::record::Record;
+use crate::{
+    IndexError, Page,
+    redis::{RedisIndex, keys::ShardKeys, layout::SEGMENT_SLOTS},
+};
+
+/// The most devices of one page, whatever the caller asks for.
+const MAX_PAGE: usize = 4096;
+
+/// The first window of a page, in slots for each device that the page has room for.
+const FIRST_WINDOW: u32 = 4;
+
+/// The largest window, in slots: 128 KiB of each column that restricts.
+const MAX_WINDOW: u32 = 4 * SEGMENT_SLOTS;
+
+/// The most windows of one page. The page then ends with what they found, even if that is nothing.
+const MAX_WINDOWS: usize = 32;
+
+/// The candidates of a window of slots, in order.
+struct CandidateWindow {
+    slots: Vec<u32>,
+    /// The first slot that was not looked at.
+    next: u32,
+}
+
+impl RedisIndex {
+    /// The next devices of a range that match: how they are reached.
+    pub(in crate::redis::devices) async fn scan_page(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        let take = |record: &Record<'_>| record.target();
+        self.page(Scope { app, targeting, registered_by }, range, limit, take).await
+    }
+
+    /// The next devices of a range, whole.
+    pub(in crate::redis::devices) async fn list_page(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        let all = Targeting::all_devices();
+        let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
+        let take = |record: &Record<'_>| Ok((record.target()?, record.codes));
+        let page = self.page(scope, range, limit, take).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        let Page { items: found, unreadable, next } = page;
+        for (target, codes) in found {
+            items.push(self.device_of(app, target, &codes).await?);
+        }
+        Ok(Page { items, unreadable, next })
+    }
+
+    /// The next devices of a range that match, each as `take` makes it from its record.
+    async fn page<T: Send>(
+        &self,
+        scope: Scope<'_>,
+        range: SlotRange,
+        limit: usize,
+        take: impl Fn(&Record<'_>) -> Result<T, IndexError> + Sync,
+    ) -> Result<Page<T>, IndexError> {
+        let keys = self.keys.shard(scope.app, range.shard);
+        let criteria = self.criteria(scope).await?;
+        let limit = limit.clamp(1, MAX_PAGE);
+        let (mut to, mut height_read) = (range.to, false);
+        let mut page = Page { next: Some(range.from), ..Page::default() };
+        let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
+        for _ in 0..MAX_WINDOWS {
+            let Some(from) = page.next.filter(|from| *from < to && page.items.len() < limit) else {
+                break;
+            };
+            let room = limit - page.items.len();
+            let end = to.min(from.saturating_add(width));
+            let window = self.window(scope, &keys, &criteria, from, end, room).await?;
+            let chunks = self.read_chunks(&keys, &window.slots).await?;
+            if !height_read && chunks.iter().all(|(_, chunk)| chunk.is_empty()) {
+                // The app may have been removed: then the height is 0 and the page ends.
+                to = to.min(self.shard_size(&keys).await?.height);
+                height_read = true;
+            }
+            let found = self.decide(scope, &criteria, |criteria| {
+                let mut found = Vec::new();
+                let unreadable = for_each(&window.slots, &chunks, |record| {
+                    if criteria.accept(record)? {
+                        found.push(take(record)?);
+                    }
+                    Ok(())
+                })?;
+                Ok((found, unreadable))
+            });
+            let (found, unreadable) = found.await?;
+            if unreadable > 0 {
+                warn!(app_id = %scope.app.id, unreadable, "devices whose records cannot be read");
+            }
+            page.items.extend(found);
+            page.unreadable += unreadable;
+            page.next = Some(window.next);
+            width = width.saturating_mul(2).min(MAX_WINDOW);
+        }
+        page.next = page.next.filter(|next| *next < to);
+        Ok(page)
+    }
+
+    /// The first `room` candidates of the slots from `from` to before `to`.
+    async fn window(
+        &self,
+        scope: Scope<'_>,
+        keys: &ShardKeys,
+        criteria: &Criteria,
+        from: u32,
+        to: u32,
+        room: usize,
+    ) -> Result<CandidateWindow, IndexError> {
+        if criteria.attributes().next().is_none() {
+            let next = to.min(from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX)));
+            return Ok(CandidateWindow { slots: (from..next).collect(), next });
+        }
+        let mut window = CandidateWindow { slots: Vec::new(), next: to };
+        let mut pipe = redis::Pipeline::new();
+        for (from, to) in split_at_segments(from, to) {
+            add_columns(&mut pipe, keys, criteria, from, to);
+        }
+        let mut columns = columns_of(self.read_columns(pipe, criteria).await?).into_iter();
+        for (from, _) in split_at_segments(from, to) {
+            let columns: Vec<_> = columns.by_ref().take(criteria.attributes().count()).collect();
+            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            for slot in candidates.into_iter().map(|at| from + u32::from(at)) {
+                if window.slots.len() == room {
+                    window.next = slot;
+                    return Ok(window);
+                }
+                window.slots.push(slot);
+            }
+        }
+        Ok(window)
+    }
+}

@@ -1,0 +1,172 @@
+//! The lists of the ledger's pages: of each stripe one for pages that began with a record, and one
+//! for pages that began with an expanded entry, in the order in which the pages were begun.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use push_model::{
+    ids::{LedgerPage, Window},
+    time::UnixMillis,
+};
+use tracing::warn;
+
+use super::stripes::IN_FLIGHT;
+use crate::{
+    IndexError,
+    redis::{
+        RedisIndex,
+        connection::reply,
+        keys::{STRIPES, page_of_name, parse_listed_page},
+    },
+};
+
+/// How many pages a round reads from the head of each list.
+const HEADS: usize = 8;
+
+/// An element of a list of pages.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ListedPage {
+    /// When the page was begun, or when a round evicted all of it but its open entries.
+    pub(super) begun: UnixMillis,
+    /// The window of its ids; if they have none, the window in which the page was begun.
+    pub(super) window: Window,
+    pub(super) stripe: u8,
+    pub(super) kind: ListKind,
+    pub(super) element: String,
+    pub(super) name: String,
+}
+
+/// What the pages of a list began with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ListKind {
+    Record,
+    Expanded,
+}
+
+impl ListKind {
+    pub(super) const ALL: [Self; 2] = [Self::Record, Self::Expanded];
+}
+
+/// The lists of all stripes.
+#[derive(Debug, Default)]
+pub(super) struct PageLists {
+    /// The lengths of the lists.
+    pub(super) lengths: BTreeMap<(ListKind, u8), u64>,
+    /// The pages at the heads of the lists, the oldest first.
+    pub(super) heads: Vec<ListedPage>,
+    /// All pages at the head of some list had expired: more expired pages may follow them.
+    pub(super) more: bool,
+    /// Every page that was begun no later than this is in `heads`; none if all pages are.
+    pub(super) complete_until: Option<UnixMillis>,
+}
+
+impl ListedPage {
+    /// Parses an element of a list.
+    fn read(kind: ListKind, stripe: u8, element: &[u8]) -> Option<Self> {
+        let element = std::str::from_utf8(element).ok()?.to_owned();
+        let (begun, name) = parse_listed_page(&element)?;
+        let window = match page_of_name(stripe, name)? {
+            LedgerPage::Shared(_, window, _) => window,
+            LedgerPage::Own(_) => Window::of(begun),
+        };
+        let name = name.to_owned();
+        Some(Self { begun, window, stripe, kind, element, name })
+    }
+}
+
+impl RedisIndex {
+    pub(super) fn list(&self, kind: ListKind, stripe: u8) -> String {
+        let keys = self.keys.stripe(stripe);
+        match kind {
+            ListKind::Record => keys.pages(),
+            ListKind::Expanded => keys.expanded_pages(),
+        }
+    }
+
+    /// Reads the lists, and removes expired pages from their heads.
+    pub(super) async fn lists(&self) -> Result<PageLists, IndexError> {
+        let lists = self.read_lists().await?;
+        self.remove_expired(lists).await
+    }
+
+    /// Reads the lists. Elements that are no names of pages are removed.
+    async fn read_lists(&self) -> Result<PageLists, IndexError> {
+        let lists: Vec<(ListKind, u8)> = ListKind::ALL
+            .into_iter()
+            .flat_map(|kind| STRIPES.map(move |stripe| (kind, stripe)))
+            .collect();
+        let ask = lists.iter().flat_map(|(kind, stripe)| {
+            let list = self.list(*kind, *stripe);
+            let (mut length, mut head) = (redis::cmd("LLEN"), redis::cmd("LRANGE"));
+            length.arg(&list);
+            head.arg(&list).arg(0).arg(HEADS - 1);
+            [(*stripe, length), (*stripe, head)]
+        });
+        let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
+        let (mut found, mut invalid) = (PageLists::default(), Vec::new());
+        for (kind, stripe) in lists {
+            let length = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
+            found.lengths.insert((kind, stripe), length);
+            let before = found.heads.len();
+            for element in reply::list(answers.next().unwrap_or_default())? {
+                let element = reply::bytes(element)?.unwrap_or_default();
+                match ListedPage::read(kind, stripe, &element) {
+                    Some(page) => found.heads.push(page),
+                    None => invalid.push((self.list(kind, stripe), element)),
+                }
+            }
+            let last = found.heads[before..].last().filter(|_| length > HEADS as u64);
+            found.complete_until =
+                found.complete_until.into_iter().chain(last.map(|page| page.begun)).min();
+        }
+        for (list, element) in invalid {
+            warn!(
+                list,
+                "an element that is no name of a ledger page is removed from a list of pages"
+            );
+            self.remove_listed(&list, &element).await?;
+        }
+        Ok(found)
+    }
+
+    /// Removes the pages that have expired from the lists.
+    async fn remove_expired(&self, mut found: PageLists) -> Result<PageLists, IndexError> {
+        let exist = found.heads.iter().map(|page| {
+            let mut exists = redis::cmd("EXISTS");
+            exists.arg(self.keys.stripe(page.stripe).page(&page.name));
+            (page.stripe, exists)
+        });
+        let exist = self.ask_stripes(exist.collect()).await?;
+        let (mut there, mut expired) = (Vec::new(), Vec::new());
+        for (page, exists) in found.heads.into_iter().zip(exist) {
+            let list = if reply::number(exists)? == Some(0) { &mut expired } else { &mut there };
+            list.push(page);
+        }
+        let mut expired_of: BTreeMap<(ListKind, u8), usize> = BTreeMap::new();
+        for page in &expired {
+            *expired_of.entry((page.kind, page.stripe)).or_default() += 1;
+        }
+        found.more = expired_of.values().any(|count| *count == HEADS);
+        for (list, count) in expired_of {
+            if let Some(length) = found.lengths.get_mut(&list) {
+                *length = length.saturating_sub(count as u64);
+            }
+        }
+        let remove = |page: ListedPage| async move {
+            self.remove_listed(&self.list(page.kind, page.stripe), page.element.as_bytes()).await
+        };
+        let removals = stream::iter(expired).map(remove).buffer_unordered(IN_FLIGHT);
+        removals.try_for_each(async |()| Ok(())).await?;
+        there.sort();
+        found.heads = there;
+        Ok(found)
+    }
+
+    /// Removes an element from a list.
+    async fn remove_listed(&self, list: &str, element: &[u8]) -> Result<(), IndexError> {
+        let mut remove = redis::cmd("LREM");
+        remove.arg(list).arg(1).arg(element);
+        self.bulk.command(&remove).await?;
+        Ok(())
+    }
+}

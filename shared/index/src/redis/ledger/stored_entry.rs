@@ -1,0 +1,59 @@
+//! What is stored of a message: nothing, a record, or an expanded entry.
+
+use std::time::Duration;
+
+use push_model::{
+    ids::{AppId, MessageId, Origin},
+    ledger::{Entry, record},
+};
+use redis::Value;
+
+use crate::IndexError;
+
+/// An entry is kept at least this long after it was begun, however late that was, because its
+/// message is being worked on. Longer than the longest delay of a queue message, rounding included.
+pub(super) const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
+
+/// How often a change is tried while other changes of the entry come first.
+pub(super) const TRIES: u32 = 8;
+
+/// What is stored of a message.
+#[derive(Debug)]
+pub(super) enum StoredEntry {
+    Missing,
+    /// A record that is not a stub.
+    Record(Vec<u8>),
+    Expanded(Box<Entry>),
+}
+
+impl StoredEntry {
+    /// Reads the answer of a script: a record, or the fields of an expanded entry.
+    pub(super) fn of_answer(
+        answer: Value,
+        read: impl FnOnce(Value) -> Result<Option<Entry>, IndexError>,
+    ) -> Result<Self, IndexError> {
+        match answer {
+            Value::BulkString(record) => Ok(Self::Record(record)),
+            fields => Ok(read(fields)?.map_or(Self::Missing, |entry| Self::Expanded(entry.into()))),
+        }
+    }
+}
+
+pub(super) fn corrupt(message: &MessageId, field: &str) -> IndexError {
+    IndexError::Corrupt(format!("the ledger entry of message {message}: {field}"))
+}
+
+pub(super) fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, IndexError> {
+    record::decode(app, message, record).map_err(|_| corrupt(message, "its record"))
+}
+
+/// The error when other changes of the entry came first in every one of the [`TRIES`].
+pub(super) fn contended() -> IndexError {
+    IndexError::Refused("others change the entry all the time".into())
+}
+
+/// Whether this app can have such a message. A record does not name its app; the id of the message
+/// tells it.
+pub(super) fn is_of(app: &AppId, message: &MessageId) -> bool {
+    message.origin(app) != Origin::Foreign
+}

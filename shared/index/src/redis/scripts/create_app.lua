@@ -1,8 +1,0 @@
--- Stores a new app unless there is one. KEYS[1]: the apps. ARGV: its id, the generation that its
--- JSON says, and that JSON. Answers 'created'; 'exists'; or the generation that it must have.
-
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 'exists' end
-local generation = redis.call('HGET', KEYS[1], '@' .. ARGV[1]) or '0'
-if generation ~= ARGV[2] then return generation end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return 'created'

@@ -1,0 +1,32 @@
+-- Removes a device. ARGV: its tag and client id. Answers 1, or 0 if there is none.
+
+local tag, id = ARGV[1], ARGV[2]
+local shard, unreadable = read_shard()
+if unreadable then return unreadable end
+if shard.height == 0 then return 0 end
+local bucket = bucket_of(tag, 1, shard.buckets, span_of(shard.buckets))
+local entries = redis.call('GET', bucket_key(bucket))
+if not entries then return elsewhere() end
+
+local at, slot = next_entry(entries, tag, 1)
+while at do
+  local chunk = floor(slot / CHUNK)
+  local text = redis.call('GET', chunk_key(chunk))
+  if not text then return elsewhere() end
+  local first, body, last = locate(text, slot)
+  if client_id(text, body, last) == id then
+    redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
+    redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
+    local segment, position = floor(slot / SEGMENT), slot % SEGMENT
+    for attribute = 0, ATTRIBUTES - 1 do
+      redis.call('SETRANGE', low_key(attribute, segment), position, '\0')
+      local high = high_key(attribute, segment)
+      if redis.call('STRLEN', high) > position then redis.call('SETRANGE', high, position, '\0') end
+    end
+    redis.call('RPUSH', free_key(), slot)
+    redis.call('HSET', KEYS[1], 'live', shard.live - 1)
+    return 1
+  end
+  at, slot = next_entry(entries, tag, at + 1)
+end
+return 0

@@ -1,0 +1,37 @@
+-- Begins records on one ledger page, each only if there is none. KEYS[1]: the page; KEYS[2]: the
+-- list of pages. ARGV: until when the page is kept at least, and the shortest time for which it is
+-- kept from now on, in milliseconds; then for each record its field, and the record. No field comes
+-- twice.
+--
+-- Answers as swap_records.lua does, which could begin records too. But here there is nearly always
+-- no record, and the arguments are passed on without making a string of them.
+
+local FIRST = 3
+local fields, refused = {}, {}
+for i = FIRST, #ARGV, 2 do fields[#fields + 1] = ARGV[i] end
+local set = ARGV
+for number, record in ipairs(redis.call('HMGET', KEYS[1], unpack(fields))) do
+  if record then
+    refused[#refused + 1] = number - 1
+    refused[#refused + 1] = record
+  end
+end
+if #refused > 0 then
+  local is_there = {}
+  for i = 1, #refused, 2 do is_there[refused[i]] = true end
+  set = { ARGV[1], ARGV[2] }
+  for number, field in ipairs(fields) do
+    if not is_there[number - 1] then
+      set[#set + 1] = field
+      set[#set + 1] = ARGV[FIRST + 2 * number - 1]
+    end
+  end
+end
+if #set >= FIRST then
+  local added = redis.call('HSET', KEYS[1], unpack(set, FIRST))
+  local now = clock()
+  local is_new = redis.call('HLEN', KEYS[1]) == added
+  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+  keep_page(KEYS[1], KEYS[2], is_new, wanted, now)
+end
+return refused

@@ -1,0 +1,220 @@
+//! A ledger on a store of its own: apps and devices in one engine, the ledger in another.
+//!
+//! No step of the index touches both, so two engines work as well as one. A ledger that is full,
+//! slow or unavailable then does not affect the devices, and each store can be as large as it needs
+//! to be.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use push_model::{
+    app::App,
+    device::{Device, NoTarget, Target},
+    ids::{AppId, ClientId, MessageId},
+    ledger::{
+        Advance, AdvanceOutcome, Entry, EvictionRound, History, MessageStep, NewEntry,
+        PartitionView, Plan, Recall, RecallOutcome,
+    },
+    pace::{Acquire, Grant},
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use crate::{
+    AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put,
+    PutRefused,
+};
+
+/// One index over two stores.
+#[derive(Debug)]
+pub struct SeparateLedger {
+    /// Apps, devices and paces.
+    pub index: Arc<dyn Index>,
+    /// The ledger.
+    pub ledger: Arc<dyn Index>,
+}
+
+#[async_trait]
+impl Apps for SeparateLedger {
+    async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
+        self.index.create_app(app).await
+    }
+
+    async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
+        self.index.update_app(app).await
+    }
+
+    async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
+        self.index.app(app).await
+    }
+
+    async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        self.index.apps().await
+    }
+
+    async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
+        self.index.remove_app(app).await
+    }
+}
+
+#[async_trait]
+impl Devices for SeparateLedger {
+    fn storage_order(&self, client: &ClientId) -> u64 {
+        self.index.storage_order(client)
+    }
+
+    async fn put_devices(
+        &self,
+        app: &AppKey,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        self.index.put_devices(app, devices, now).await
+    }
+
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
+        self.index.device(app, client).await
+    }
+
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
+        self.index.remove_device(app, client).await
+    }
+
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
+        self.index.count_devices(app).await
+    }
+
+    async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
+        self.index.extent(app).await
+    }
+
+    async fn targets(
+        &self,
+        app: &AppKey,
+        clients: &[ClientId],
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        self.index.targets(app, clients).await
+    }
+
+    async fn scan(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        self.index.scan(app, range, targeting, registered_by, limit).await
+    }
+
+    async fn count_matching(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        self.index.count_matching(app, range, targeting, registered_by).await
+    }
+
+    async fn list_devices(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        self.index.list_devices(app, range, limit).await
+    }
+}
+
+#[async_trait]
+impl Ledger for SeparateLedger {
+    async fn begin(&self, entry: &NewEntry) -> Result<Entry, IndexError> {
+        self.ledger.begin(entry).await
+    }
+
+    async fn begin_all(&self, entries: &[NewEntry]) -> Vec<Result<bool, IndexError>> {
+        self.ledger.begin_all(entries).await
+    }
+
+    async fn advance_all(&self, steps: &[MessageStep]) -> Vec<Result<AdvanceOutcome, IndexError>> {
+        self.ledger.advance_all(steps).await
+    }
+
+    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
+        self.ledger.plan(message, plan).await
+    }
+
+    async fn partition(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        number: u32,
+    ) -> Result<Option<PartitionView>, IndexError> {
+        self.ledger.partition(app, message, number).await
+    }
+
+    async fn advance(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        step: &Advance,
+    ) -> Result<AdvanceOutcome, IndexError> {
+        self.ledger.advance(app, message, step).await
+    }
+
+    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+        self.ledger.entry(app, message).await
+    }
+
+    async fn recall(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        recall: &Recall,
+    ) -> Result<RecallOutcome, IndexError> {
+        self.ledger.recall(app, message, recall).await
+    }
+}
+
+#[async_trait]
+impl LedgerBounds for SeparateLedger {
+    async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError> {
+        self.ledger.keep_within(limit, now).await
+    }
+
+    async fn history(&self) -> Result<Option<History>, IndexError> {
+        self.ledger.history().await
+    }
+
+    async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+        self.ledger.evicted_until(message).await
+    }
+}
+
+#[async_trait]
+impl Pacing for SeparateLedger {
+    async fn acquire_pace(&self, app: &AppKey, request: &Acquire) -> Result<Grant, IndexError> {
+        self.index.acquire_pace(app, request).await
+    }
+}
+
+#[async_trait]
+impl Index for SeparateLedger {
+    async fn ping(&self) -> Result<(), IndexError> {
+        futures::future::try_join(self.index.ping(), self.ledger.ping()).await.map(drop)
+    }
+
+    async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
+        let mut findings = self.index.inspect().await?;
+        let of_ledger = self.ledger.inspect().await?.into_iter();
+        findings.extend(
+            of_ledger.map(|finding| Finding {
+                subject: format!("ledger: {}", finding.subject),
+                ..finding
+            }),
+        );
+        Ok(findings)
+    }
+}

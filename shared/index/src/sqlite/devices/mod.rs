@@ -1,0 +1,187 @@
+//! The devices of an app. A call is one transaction on the file; a registration is one for every
+//! [`PUT_DEVICES`] devices.
+//!
+//! - [`register`]: registering and removing devices
+//! - [`scan`]: reading devices by their slots
+//! - [`criteria`]: targeting by codes
+//! - [`dictionary`]: attribute values and their codes
+
+pub(super) mod criteria;
+mod dictionary;
+mod register;
+mod scan;
+
+use async_trait::async_trait;
+use push_model::{
+    app::AppKey,
+    device::{Device, NoTarget, Target},
+    ids::ClientId,
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+use push_sqlite::StoreError;
+use rusqlite::{Connection, OptionalExtension, params};
+use tracing::warn;
+
+use self::{
+    dictionary::Decoder,
+    scan::{COLUMNS, DeviceRow, Filter},
+};
+use super::{SqliteIndex, schema::app_row};
+use crate::{Devices, IndexError, Page, Put, PutRefused};
+
+/// The most devices that one transaction registers, because other writers of the file wait for it.
+const PUT_DEVICES: usize = 16_384;
+
+/// Finds one device and reads its row with `take`.
+fn find<T>(
+    sql: &Connection,
+    app: i64,
+    client: &ClientId,
+    take: impl FnOnce(&DeviceRow<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let find = format!("SELECT {COLUMNS} FROM device WHERE app = ?1 AND client = ?2");
+    let mut statement = sql.prepare_cached(&find)?;
+    let mut rows = statement.query(params![app, client.as_str()])?;
+    rows.next()?.map(|row| take(&DeviceRow(row))).transpose()
+}
+
+impl SqliteIndex {
+    /// Reads an app's rows with `read`; the default if the app has none.
+    async fn read_app<F, T>(&self, app: &AppKey, read: F) -> Result<T, IndexError>
+    where
+        F: FnOnce(&Connection, i64) -> Result<T, StoreError> + Send + 'static,
+        T: Default + Send + 'static,
+    {
+        let (namespace, app) = (self.namespace(), app.clone());
+        let read = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+            Some(app) => read(sql, app),
+            None => Ok(T::default()),
+        };
+        Ok(self.database.read(read).await?)
+    }
+}
+
+#[async_trait]
+impl Devices for SqliteIndex {
+    /// The first bytes of the id, because the table has an index by client id.
+    fn storage_order(&self, client: &ClientId) -> u64 {
+        let mut first = [0; 8];
+        first.iter_mut().zip(client.as_str().bytes()).for_each(|(to, from)| *to = from);
+        u64::from_be_bytes(first)
+    }
+
+    async fn put_devices(
+        &self,
+        app: &AppKey,
+        devices: &[Device],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let mut results = Vec::with_capacity(devices.len());
+        for devices in devices.chunks(PUT_DEVICES) {
+            let (namespace, app, devices) = (self.namespace(), app.clone(), devices.to_vec());
+            let most = self.most_slots;
+            let put =
+                move |sql: &Connection| register::put(sql, &namespace, &app, &devices, now, most);
+            results.extend(self.database.write(put).await?);
+        }
+        Ok(results)
+    }
+
+    async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
+        let client = client.clone();
+        let read = move |sql: &Connection, app| {
+            find(sql, app, &client, |found| found.device(&mut Decoder::new(sql, app)))
+        };
+        self.read_app(app, read).await
+    }
+
+    async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
+        let (namespace, app, client) = (self.namespace(), app.clone(), client.clone());
+        let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+            Some(app) => register::remove(sql, app, &client),
+            None => Ok(false),
+        };
+        Ok(self.database.write(remove).await?)
+    }
+
+    async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
+        let count = |sql: &Connection, app| {
+            let count: Option<i64> = sql
+                .prepare_cached("SELECT devices FROM app WHERE id = ?1")?
+                .query_row([app], |row| row.get(0))
+                .optional()?;
+            Ok(count.unwrap_or_default().unsigned_abs())
+        };
+        self.read_app(app, count).await
+    }
+
+    async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
+        self.read_app(app, |sql, app| Ok(scan::extent(sql, app)?.into_iter().collect())).await
+    }
+
+    async fn targets(
+        &self,
+        app: &AppKey,
+        clients: &[ClientId],
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let ids = clients.to_vec();
+        let read = move |sql: &Connection, app| {
+            let read = |found: &DeviceRow<'_>| found.target();
+            let target = |id| match find(sql, app, id, read) {
+                Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
+                Err(StoreError::Unreadable(what)) => {
+                    warn!(what, "a named device is left out");
+                    Ok(Err(NoTarget::Unreadable))
+                }
+                Err(error) => Err(error),
+            };
+            ids.iter().map(target).collect::<Result<_, _>>()
+        };
+        let mut targets: Vec<_> = self.read_app(app, read).await?;
+        // If the app has no row, `read` did not run.
+        targets.resize(clients.len(), Err(NoTarget::Unknown));
+        Ok(targets)
+    }
+
+    async fn scan(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Page<Target>, IndexError> {
+        let targeting = targeting.clone();
+        let read = move |sql: &Connection, app| {
+            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            scan::targets(sql, app, range, &filter, limit)
+        };
+        Ok(self.read_app(app, read).await?)
+    }
+
+    async fn count_matching(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        let targeting = targeting.clone();
+        let read = move |sql: &Connection, app| {
+            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            scan::count(sql, app, range, &filter)
+        };
+        self.read_app(app, read).await
+    }
+
+    async fn list_devices(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Page<Device>, IndexError> {
+        self.read_app(app, move |sql, app| scan::devices(sql, app, range, limit)).await
+    }
+}

@@ -1,0 +1,82 @@
+//! What entries take in the file.
+
+use super::*;
+
+/// Writes entries of finished pushes to one device, in one transaction.
+async fn fill(index: &SqliteIndex, ids: Vec<MessageId>) {
+    let ledger_id = index.ledger_id;
+    let write = move |sql: &Connection| {
+        for message in ids {
+            let rows = LedgerRows::new(sql, "test", ledger_id, message, UnixMillis::now());
+            let entry = rows.begin(&named_push(message))?;
+            rows.advance(&step(&entry, 0, PartitionState::ENDED))?;
+        }
+        Ok(())
+    };
+    index.database.write(write).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_ledger_says_it_takes_is_what_it_takes_in_the_file() {
+    const COUNT: u64 = 10_000;
+    let ids = |is_issued: bool| {
+        let one = move |number| if is_issued { issued() } else { derived(number) };
+        (0..COUNT as u32).map(one)
+    };
+    for (is_issued, most_each) in [(true, 42), (false, 85)] {
+        let dir = TempDir::new().unwrap();
+        let index = open(&dir).await;
+        fill(&index, ids(is_issued).collect()).await;
+        let said = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+        let pages = "SELECT sum(pgsize) FROM dbstat WHERE name IN
+            ('finished', 'finished_derived', 'sqlite_autoindex_finished_derived_2')";
+        let sql = Connection::open(file(&dir)).unwrap();
+        let taken = sql.query_row(pages, [], |row| row.get::<_, i64>(0)).unwrap() as u64;
+        assert!(taken < COUNT * most_each, "{} bytes a push", taken / COUNT);
+        assert!(said.abs_diff(taken) < taken / 10, "{said} said, {taken} taken");
+    }
+}
+
+#[tokio::test]
+async fn what_broadcasts_take_is_about_what_is_said() {
+    const COUNT: u64 = 500;
+    let dir = TempDir::new().unwrap();
+    let index = open(&dir).await;
+    let ledger_id = index.ledger_id;
+    let write = move |sql: &Connection| {
+        for _ in 0..COUNT {
+            let message = MessageId::issue(&app(), AudienceKind::Broadcast);
+            let rows = LedgerRows::new(sql, "test", ledger_id, message, UnixMillis::now());
+            let entry = rows.begin(&broadcast(message))?;
+            for partition in 0..8 {
+                rows.advance(&step(&entry, partition, PartitionState::ENDED))?;
+            }
+        }
+        Ok(())
+    };
+    index.database.write(write).await.unwrap();
+    let said = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+    let pages = "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%message%' OR name = 'partition'";
+    let sql = Connection::open(file(&dir)).unwrap();
+    let taken = sql.query_row(pages, [], |row| row.get::<_, i64>(0)).unwrap() as u64;
+    assert!(said.abs_diff(taken) < taken / 10, "{said} said, {taken} taken");
+}
+
+#[tokio::test]
+async fn freed_pages_are_used_again() {
+    let dir = TempDir::new().unwrap();
+    let index = open(&dir).await;
+    let pages = || -> i64 {
+        let sql = Connection::open(file(&dir)).unwrap();
+        sql.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap()
+    };
+    fill(&index, (0..5000).map(|_| issued()).collect()).await;
+    let limit = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+    let full = pages();
+    for _ in 0..4 {
+        fill(&index, (0..1000).map(|_| issued()).collect()).await;
+        let history = rounds(&index, limit, UnixMillis::now()).await;
+        assert!(history.bytes <= limit);
+    }
+    assert!(pages() < full + full / 4, "{full} pages grew to {}", pages());
+}

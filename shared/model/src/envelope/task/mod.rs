@@ -1,0 +1,247 @@
+//! Tasks, the envelopes of the task lane: a partition to be worked on, or the check that a ledger
+//! entry closes.
+//!
+//! A task carries all that is needed to go on if the index lost the message's entry: the job and
+//! the plan. The progress is in the ledger alone.
+
+mod v1;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    BadEnvelope, Job, check_version,
+    job::{JobOut, decode_job},
+};
+use crate::{
+    ledger::{Checkpoint, Counts, Leftover, PartitionState, Plan, PriorDeliveries},
+    slots::SlotRange,
+};
+
+/// The version that tasks are written as.
+const TASK_VERSION: u32 = 2;
+
+/// A message of the task lane.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The message.
+    pub job: Job,
+    /// How its audience is cut. A task of version 1 has only its own partition's ranges, and a
+    /// retry of version 1 has no plan.
+    pub plan: Option<Plan>,
+    /// What is to be done.
+    pub work: Work,
+}
+
+/// The work that a [`Task`] asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each task in work, and nearly all are large"
+)]
+pub enum Work {
+    /// Work on a partition.
+    Partition(PartitionTask),
+    /// Check whether the ledger entry is closed.
+    Closing(ClosingCheck),
+}
+
+/// A partition that is handed to the next worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionTask {
+    /// Which partition of the plan.
+    pub partition: u32,
+    /// The epoch that this task continues. One that continues an older epoch than the
+    /// ledger has is a stale copy.
+    pub parent: u64,
+    /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
+    /// publish.
+    pub nonce: u64,
+    /// Deliveries that handed the partition on to this message without knowing which of them had
+    /// claimed it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continues: Vec<PriorDeliveries>,
+    /// How often in a row the partition was put off without progress.
+    #[serde(default)]
+    pub attempt: u32,
+    /// What was sent and could not be saved before the partition was handed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<Unsaved>,
+    /// The closing check wrote this partition off: its message expired long ago, and the index lost
+    /// how it ended. What is left counts as [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
+    #[serde(rename = "forgotten", default, skip_serializing_if = "is_false")]
+    pub written_off: bool,
+}
+
+impl PartitionTask {
+    /// Partition numbers from here on are in no plan. They are for devices that version 1 put off
+    /// in a queue message of their own, and that it counted as targeted.
+    pub const BEYOND_PLAN: u32 = 1 << 31;
+
+    /// Whether the partition is in no plan.
+    pub fn is_beyond_plan(&self) -> bool {
+        self.partition >= Self::BEYOND_PLAN
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// The result of a batch that was sent and is not saved yet. The next worker saves it together with
+/// its claim, unless it is saved already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsaved {
+    /// The state that the step follows.
+    pub from: PartitionState,
+    /// The checkpoint behind the batch.
+    #[serde(with = "checkpoint_text")]
+    pub checkpoint: Checkpoint,
+    /// What the batch adds to the counts.
+    pub counts: Counts,
+    /// The leftovers after it; none leaves them as they are.
+    pub leftovers: Option<Vec<Leftover>>,
+}
+
+mod checkpoint_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::ledger::Checkpoint;
+
+    pub(super) fn serialize<S: Serializer>(at: &Checkpoint, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(at)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Checkpoint, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A check of the ledger entry of a broadcast, some time after it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClosingCheck {
+    /// The entry was closed at the last check. It is checked once more after that, because an index
+    /// that loses its last writes opens it again.
+    pub closed: bool,
+}
+
+impl Task {
+    /// The slot ranges of a partition; none for named devices.
+    pub fn ranges(&self, partition: u32) -> &[SlotRange] {
+        let index = usize::try_from(partition).unwrap_or(usize::MAX);
+        self.plan.as_ref().and_then(|plan| plan.partitions.get(index)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Writes the envelope of the task.
+    ///
+    /// # Errors
+    /// If the job's payload is not JSON, which a decoded job's always is.
+    pub fn encode(&self) -> Result<Bytes, serde_json::Error> {
+        #[derive(Serialize)]
+        struct TaskOut<'a> {
+            v: u32,
+            job: JobOut<'a>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            plan: Option<&'a Plan>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            partition: Option<&'a PartitionTask>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            closing: Option<ClosingCheck>,
+        }
+        let (partition, closing) = match &self.work {
+            Work::Partition(task) => (Some(task), None),
+            Work::Closing(check) => (None, Some(*check)),
+        };
+        let job = JobOut::of(&self.job)?;
+        let out = TaskOut { v: TASK_VERSION, job, plan: self.plan.as_ref(), partition, closing };
+        serde_json::to_vec(&out).map(Bytes::from)
+    }
+
+    /// Reads the envelope of a task.
+    ///
+    /// # Errors
+    /// If it is unreadable.
+    pub fn decode(envelope: &[u8]) -> Result<Self, BadEnvelope> {
+        #[derive(Deserialize)]
+        struct TaskIn<'a> {
+            #[serde(borrow)]
+            job: &'a RawValue,
+            #[serde(default)]
+            plan: Option<Plan>,
+            #[serde(default)]
+            partition: Option<PartitionTask>,
+            #[serde(default)]
+            closing: Option<ClosingCheck>,
+        }
+        if check_version(envelope, TASK_VERSION)? < 2 {
+            return v1::decode(envelope);
+        }
+        let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
+        let work = match (task.partition, task.closing) {
+            (Some(partition), None) => Work::Partition(partition),
+            (None, Some(check)) => Work::Closing(check),
+            _ => return Err(BadEnvelope::Work),
+        };
+        if task.plan.as_ref().is_some_and(|plan| !plan.is_sound()) {
+            return Err(BadEnvelope::Plan);
+        }
+        Ok(Self { job: decode_job(task.job)?, plan: task.plan, work })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::MOST_PARTITIONS;
+
+    const PARTITION: &[u8] = include_bytes!("../../../tests/golden/task-v2.json");
+    const CLOSING: &[u8] = include_bytes!("../../../tests/golden/closing-v2.json");
+
+    #[test]
+    fn a_task_of_version_2_is_readable_and_written_the_same() {
+        let task = Task::decode(PARTITION.trim_ascii()).unwrap();
+        assert_eq!(task.ranges(1), [SlotRange { shard: 7, from: 0, to: 12 }]);
+        assert!(task.ranges(2).is_empty());
+        let Work::Partition(partition) = &task.work else { panic!("{task:?}") };
+        assert_eq!((partition.partition, partition.parent, partition.nonce), (1, 4, 77));
+        assert_eq!(partition.continues, [PriorDeliveries { nonce: 66, delivery: 2 }]);
+        let unsaved = partition.unsaved.as_ref().unwrap();
+        assert_eq!(unsaved.from.claim.unwrap().epoch, 4);
+        assert_eq!(task.encode().unwrap(), PARTITION.trim_ascii());
+        let check = Task::decode(CLOSING.trim_ascii()).unwrap();
+        assert_eq!(check.work, Work::Closing(ClosingCheck { closed: true }));
+        assert_eq!(check.encode().unwrap(), CLOSING.trim_ascii());
+    }
+
+    #[test]
+    fn a_task_that_asks_for_nothing_or_for_two_things_is_unreadable() {
+        let whole = std::str::from_utf8(CLOSING).unwrap();
+        let none = whole.replace("closing", "else");
+        assert!(matches!(Task::decode(none.as_bytes()), Err(BadEnvelope::Work)));
+        assert!(matches!(Task::decode(b"{\"v\":3}"), Err(BadEnvelope::Version(3))));
+        assert!(matches!(Task::decode(b"{\"v\":4294967296}"), Err(BadEnvelope::Version(_))));
+        assert!(Task::decode(b"\xff").is_err());
+    }
+
+    #[test]
+    fn a_task_whose_plan_no_program_cuts_is_unreadable() {
+        let task = Task::decode(PARTITION.trim_ascii()).unwrap();
+        let backwards = vec![vec![SlotRange { shard: 1, from: 10, to: 5 }]];
+        let endless = vec![Vec::new(); MOST_PARTITIONS as usize + 1];
+        for partitions in [backwards, endless] {
+            let task = Task { plan: Some(Plan { partitions }), ..task.clone() };
+            let decoded = Task::decode(&task.encode().unwrap());
+            assert!(matches!(decoded, Err(BadEnvelope::Plan)), "{decoded:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_nothing_of_the_envelope() {
+        let written = std::str::from_utf8(PARTITION).unwrap();
+        let private = written.replace("\"audience\":", "\"audience\":\"what people write\",\"x\":");
+        assert_ne!(private, written);
+        let error = Task::decode(private.as_bytes()).unwrap_err();
+        assert!(!error.to_string().contains("people"), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! How long the ledger keeps entries: a time for each kind of message, and a limit in bytes for all
+//! of them. An entry goes when the first of the two is reached; for the limit only one that [may be
+//! evicted](may_be_evicted).
+
+use std::time::Duration;
+
+use super::{Entry, Plan};
+use crate::{
+    ids::{AppId, AudienceKind, MessageId, Origin},
+    report,
+    time::UnixMillis,
+};
+
+/// How long an entry is kept after its message was accepted. It may be kept longer: a worker that
+/// begins the message late counts from then, and the entries of one page expire together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// For a push to named devices. There are many, and each is small.
+    pub named: Duration,
+    /// For a broadcast.
+    pub broadcast: Duration,
+}
+
+impl Retention {
+    /// The same for both kinds.
+    pub const fn all(time: Duration) -> Self {
+        Self { named: time, broadcast: time }
+    }
+
+    /// For a message with this kind of audience.
+    pub fn of(&self, kind: AudienceKind) -> Duration {
+        match kind {
+            AudienceKind::Named => self.named,
+            AudienceKind::Broadcast => self.broadcast,
+        }
+    }
+
+    /// For the message with this id. An id derived from an `Idempotency-Key` does not tell the kind
+    /// of its audience, so the longer time applies.
+    pub fn of_id(&self, message: &MessageId) -> Duration {
+        message.audience_kind().map_or(self.named.max(self.broadcast), |kind| self.of(kind))
+    }
+}
+
+/// How far the clock that an id was issued by may be ahead.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
+
+/// Tells which messages without an entry may still wait for a worker. The entries of older messages
+/// may have been deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// How long entries are kept.
+    pub retention: Retention,
+    /// The latest time of acceptance among the entries that were evicted to stay within the limit;
+    /// none if none was.
+    pub evicted_until: Option<UnixMillis>,
+}
+
+impl Horizon {
+    /// When a message without an entry was accepted, if its id says that it still waits for a
+    /// worker. An id derived from an `Idempotency-Key` does not.
+    pub fn waits_since(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        now: UnixMillis,
+    ) -> Option<UnixMillis> {
+        let Origin::Issued(accepted_at) = message.origin(app) else { return None };
+        // The checksum of an id needs no secret, so its time may be made up and in the future.
+        let is_past = accepted_at <= now.plus(MAX_CLOCK_SKEW);
+        let kept = is_past && now < accepted_at.plus(self.retention.of_id(message));
+        let is_after = self.evicted_until.is_none_or(|until| accepted_at > until);
+        (kept && is_after).then_some(accepted_at)
+    }
+}
+
+/// What the ledger held after the last round of keeping it within its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct History {
+    /// When that was.
+    pub measured_at: UnixMillis,
+    /// How many bytes its entries take: an estimate from some of them.
+    pub bytes: u64,
+    /// How many bytes they may take.
+    pub limit: u64,
+    /// About when the oldest entry was begun; none if there is no entry.
+    pub oldest: Option<UnixMillis>,
+    /// How many entries were evicted so far to stay within the limit.
+    pub evicted: u64,
+}
+
+/// The result of one round of keeping the ledger within its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvictionRound {
+    /// What the ledger holds now.
+    pub history: History,
+    /// It is above its limit, and another round can help.
+    pub more: bool,
+}
+
+/// Whether an entry may be evicted to keep the ledger within its limit.
+///
+/// - A queue message can be delivered again after the entry was closed, because its acknowledgement
+///   was lost. Without the entry, a push to named devices then repeats what was in flight. A
+///   broadcast would begin anew, so its entry stays until the message has expired, after which
+///   nothing of it is sent.
+/// - No worker works on an entry that is [overdue](report::is_overdue) any more.
+/// - The entry of a message that was recalled before any worker began it is never closed, and a
+///   client of an app can make any number of them. It may be evicted
+///   [`OVERDUE_AFTER`](report::OVERDUE_AFTER) the recall.
+pub fn may_be_evicted(entry: &Entry, now: UnixMillis) -> bool {
+    let is_named = entry.plan.as_ref() == Some(&Plan::named());
+    let has_expired = entry.expires_at.is_some_and(|at| now > at);
+    let is_old_early_recall =
+        |at: UnixMillis| entry.dedup_nonce.is_none() && now > at.plus(report::OVERDUE_AFTER);
+    entry.is_closed() && (is_named || has_expired)
+        || report::is_overdue(entry, now)
+        || entry.recalled_at.is_some_and(is_old_early_recall)
+}

@@ -1,0 +1,141 @@
+//! Opens connections, and declares the topology on the first channel of each.
+//!
+//! Work that gets stuck: an attempt to connect to a server that accepts the connection and then
+//! sends nothing cannot be cancelled; the client library keeps a thread and a socket for it until
+//! the server answers or closes. So after one such attempt the host is tried again only once it has
+//! sent its server properties on a plain socket, which *can* be closed.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use lapin::{Channel, Connection, ConnectionProperties, types::Heartbeat};
+
+use super::{
+    hosts::{Host, Hosts},
+    server_properties,
+};
+use crate::amqp::{
+    error::{AmqpError, chain, within},
+    settings::AmqpSettings,
+    topology::{Names, declare},
+};
+
+/// Range of the random number that chooses the first host. It is divisible by every number up to
+/// 10, so that among so many hosts each is equally likely.
+const HOST_DRAWS: usize = 5040;
+
+/// What is needed to reach the server; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    hosts: Arc<Hosts>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) settings: Arc<AmqpSettings>,
+    namespace: Arc<str>,
+}
+
+/// An open connection and its first channel.
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    pub(crate) channel: Channel,
+}
+
+impl Dialer {
+    pub(crate) fn new(
+        url: &str,
+        namespace: &str,
+        settings: AmqpSettings,
+    ) -> Result<Self, AmqpError> {
+        let namespace = push_model::namespace::namespace(namespace)
+            .map_err(|problem| AmqpError::Settings(format!("the namespace {problem}")))?;
+        let mut hosts = Hosts::parse(url, rand::random_range(0..HOST_DRAWS))
+            .map_err(|problem| AmqpError::Settings(format!("the URL {problem}")))?;
+        // AMQP counts in whole seconds, and zero would turn heartbeats off.
+        let settings =
+            AmqpSettings { heartbeat: settings.heartbeat.max(Duration::from_secs(1)), ..settings };
+        let heartbeat = Heartbeat::try_from(settings.heartbeat.as_secs()).unwrap_or(Heartbeat::MAX);
+        for host in hosts.iter_mut() {
+            host.uri.query.heartbeat.get_or_insert(heartbeat);
+        }
+        Ok(Self {
+            hosts: Arc::new(hosts),
+            names: Arc::new(Names::new(namespace.clone())),
+            settings: Arc::new(settings),
+            namespace: namespace.into(),
+        })
+    }
+
+    /// Product and version of the first host that answers, for example `RabbitMQ 3.10.8`.
+    pub(crate) async fn describe(&self) -> Result<String, AmqpError> {
+        let mut properties = Err(AmqpError::NoHost);
+        for (_, host) in self.hosts.in_order() {
+            properties = server_properties::read(&host.uri, self.settings.connect_timeout).await;
+            if properties.is_ok() {
+                break;
+            }
+        }
+        Ok(server_properties::product_and_version(&properties?))
+    }
+
+    /// Connects to the first host that answers. `purpose` is part of the connection's name, which
+    /// the operator sees.
+    pub(crate) async fn connect(&self, purpose: &str) -> Result<Connection, AmqpError> {
+        let mut failure = AmqpError::NoHost;
+        for (index, host) in self.hosts.in_order() {
+            match self.connect_to(host, purpose).await {
+                Ok(connection) => {
+                    self.hosts.prefer(index);
+                    return Ok(connection);
+                }
+                Err(error) => {
+                    let address = &host.uri.authority.host;
+                    tracing::debug!(address, error = chain(&error), "a host does not answer");
+                    failure = error;
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect_to(&self, host: &Host, purpose: &str) -> Result<Connection, AmqpError> {
+        if host.timed_out.load(Ordering::Relaxed) {
+            server_properties::read(&host.uri, self.settings.connect_timeout).await?;
+        }
+        let name = format!("{} {purpose} ({})", self.settings.program, self.namespace);
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let connect = Connection::connect_uri(host.uri.clone(), properties);
+        let result = within(self.settings.connect_timeout, connect).await;
+        host.timed_out.store(matches!(result, Err(AmqpError::Late(_))), Ordering::Relaxed);
+        result
+    }
+
+    /// Opens a connection and declares everything on its first channel.
+    ///
+    /// A node that has lost the others of its cluster accepts connections but cannot declare; then
+    /// the next attempt begins with another host.
+    pub(crate) async fn open(&self, purpose: &str) -> Result<Link, AmqpError> {
+        let connection = self.connect(purpose).await?;
+        let opened = self.prepare(connection).await;
+        if opened.is_err() {
+            self.hosts.avoid_first();
+        }
+        opened
+    }
+
+    async fn prepare(&self, connection: Connection) -> Result<Link, AmqpError> {
+        let channel = within(self.settings.request_timeout, connection.create_channel()).await?;
+        declare(&channel, &self.names.topology(), self.settings.request_timeout).await?;
+        Ok(Link { connection, channel })
+    }
+}
+
+/// Leaves out the URL, because it contains the password.
+impl std::fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialer")
+            .field("hosts", &self.hosts)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}

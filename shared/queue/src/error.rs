@@ -1,0 +1,28 @@
+//! Why a queue operation failed.
+
+use std::sync::Arc;
+
+/// Why a queue operation failed, and whether the message may be stored all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// The server cannot be reached, or the session ended: a retry can help. A message that was
+    /// being published may be stored.
+    #[error("the queue is not available")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The server has announced that it takes no messages for now, with the reason (a memory alarm,
+    /// a disk alarm). A message that was being published at that moment may be stored.
+    #[error("the queue takes no messages for now: {0}")]
+    Blocked(Arc<str>),
+    /// The server answered that it did not store the message (a nack, a full queue).
+    #[error("the queue refused the message: {0}")]
+    Refused(String),
+    /// The message was routed to no queue: the topology is not declared.
+    #[error("the message reached no queue: is the topology declared?")]
+    Unroutable,
+    /// The server or the file has something else under this name, which only an operator can mend.
+    #[error("the queue's topology does not match")]
+    Topology(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The engine is shutting down.
+    #[error("the queue is closed")]
+    Closed,
+}

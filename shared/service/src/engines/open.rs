@@ -1,0 +1,79 @@
+//! Opens the engines that the settings name.
+
+use std::sync::Arc;
+
+use push_index::{
+    Index, IndexError, SeparateLedger,
+    redis::{RedisIndex, RedisSettings},
+    sqlite::{SqliteIndex, SqliteIndexSettings},
+};
+use push_queue::{
+    Queue, QueueError,
+    amqp::{AmqpQueue, AmqpSettings},
+    sqlite::{SqliteQueue, SqliteQueueSettings},
+};
+
+use super::{
+    settings::EngineSettings,
+    urls::{IndexUrl, QueueUrl},
+};
+
+/// Opens the configured queue. `program` names its connections in the server's list.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_queue(
+    engines: &EngineSettings,
+    program: &str,
+) -> Result<Arc<dyn Queue>, QueueError> {
+    let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
+    Ok(match &engines.queue {
+        QueueUrl::Amqp(url) => {
+            let settings = AmqpSettings {
+                program: program.to_owned(),
+                heartbeat: timeouts.heartbeat,
+                connect_timeout: timeouts.connect,
+                request_timeout: timeouts.queue,
+                publish_timeout: timeouts.queue,
+                ..AmqpSettings::default()
+            };
+            Arc::new(AmqpQueue::connect(url, namespace, settings).await?)
+        }
+        QueueUrl::Sqlite(path) => {
+            Arc::new(SqliteQueue::open(path, namespace, SqliteQueueSettings::default()).await?)
+        }
+    })
+}
+
+/// Opens the configured index, and the ledger's own store if one is configured.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, IndexError> {
+    let index = open_store(&engines.index, engines).await?;
+    match &engines.ledger {
+        Some(url) if *url != engines.index => {
+            Ok(Arc::new(SeparateLedger { index, ledger: open_store(url, engines).await? }))
+        }
+        _ => Ok(index),
+    }
+}
+
+async fn open_store(
+    url: &IndexUrl,
+    engines: &EngineSettings,
+) -> Result<Arc<dyn Index>, IndexError> {
+    let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
+    Ok(match url {
+        IndexUrl::Redis(url) => {
+            let settings = RedisSettings {
+                connect_timeout: timeouts.connect,
+                response_timeout: timeouts.index,
+            };
+            Arc::new(RedisIndex::connect(url, namespace, settings).await?)
+        }
+        IndexUrl::Sqlite(path) => {
+            Arc::new(SqliteIndex::open(path, namespace, SqliteIndexSettings::default()).await?)
+        }
+    })
+}

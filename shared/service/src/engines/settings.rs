@@ -1,0 +1,37 @@
+//! The checked settings of the engines.
+
+use std::time::Duration;
+
+use push_model::ledger::Retention;
+
+use super::urls::{IndexUrl, QueueUrl};
+
+/// The checked settings of both engines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// The queue.
+    pub queue: QueueUrl,
+    /// The index.
+    pub index: IndexUrl,
+    /// Prefix of every queue and key.
+    pub namespace: String,
+    /// How long the servers may take.
+    pub timeouts: EngineTimeouts,
+    /// Where the ledger is kept, if not in the index.
+    pub ledger: Option<IndexUrl>,
+    /// How long the ledger of a message is kept.
+    pub ledger_retention: Retention,
+}
+
+/// How long the servers of the engines may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineTimeouts {
+    /// To connect.
+    pub connect: Duration,
+    /// For the queue to confirm or answer.
+    pub queue: Duration,
+    /// For the index to answer.
+    pub index: Duration,
+    /// Between two heartbeats with RabbitMQ.
+    pub heartbeat: Duration,
+}

@@ -1,0 +1,109 @@
+//! A broadcast to the transport `discard` with ledger and checkpoints, and the memory of the
+//! programs under load.
+
+use anyhow::ensure;
+use futures::{StreamExt, TryStreamExt, stream};
+use push_index::Index;
+use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
+use push_tests::stack::APP;
+use tokio::time::Instant;
+
+use crate::{
+    load::{broadcasts, pushes::ordinary_push},
+    measure::{memory::peak_memory, stats::Rounds},
+    report::{Figure, Row, Target},
+    setup::{Environment, LoadedApp, environment::purge_jobs, population},
+};
+
+/// Pages that the raw reader reads concurrently, and the devices of a page: a worker's defaults.
+const CONCURRENT_PAGES: usize = 4;
+const PAGE: usize = 1000;
+/// Connections of the load on `ingest`.
+const CONNECTIONS: usize = 256;
+
+pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
+    let loaded = env.big_app().await?;
+    let worker = loaded.stack.worker(&[]).await;
+    let mut producer = loaded.producer().connect().await?;
+    let index = loaded.index().await?;
+    let mut rounds = Rounds::default();
+    for _ in 0..env.sizes.rounds {
+        let figure = broadcasts::send_one(&mut producer, loaded.size).await?;
+        let ceiling = raw_scan(&*index, loaded).await?;
+        rounds.add(figure, ceiling);
+    }
+    ensure!(worker.stop().await.success(), "the worker did not stop well");
+    let (figure, ceiling, ratio) = rounds.medians();
+    Ok(vec![Row {
+        what: format!("broadcast to discard, {} devices", loaded.size),
+        figure: Figure::new(figure, "devices/s"),
+        ceiling: Some(Figure::new(ceiling, "devices/s")),
+        ratio: Some(ratio),
+        target: Target::AtLeast(1_000_000.0),
+        how: format!(
+            "{} broadcasts, one worker, from the POST to the ledger's `done`, a checkpoint every \
+             {PAGE} devices. Ceiling, in turn: reading all devices from the same index, \
+             {CONCURRENT_PAGES} pages of {PAGE} at once, without sending or ledger",
+            env.sizes.rounds
+        ),
+    }])
+}
+
+/// Peak resident memory of both programs under load.
+pub(crate) async fn memory(env: &Environment) -> anyhow::Result<Vec<Row>> {
+    let loaded = env.big_app().await?;
+    let worker = loaded.stack.worker(&[]).await;
+    let mut producer = loaded.producer().connect().await?;
+    broadcasts::send_one(&mut producer, loaded.size).await?;
+    let of_worker = peak_memory(worker.id());
+    ensure!(worker.stop().await.success(), "the worker did not stop well");
+
+    let service = env.empty_app().await?;
+    let body = ordinary_push(&population::client_id(1));
+    service.producer().wrk(CONNECTIONS, env.sizes.load, &body).await?;
+    let of_ingest = peak_memory(service.stack.ingest().id());
+    purge_jobs(&env.amqp_url().await?, &service.stack).await?;
+
+    let row = |what: String, memory: Option<f64>, target| {
+        memory.map(|memory| Row {
+            what,
+            figure: Figure::new(memory, "MB"),
+            ceiling: None,
+            ratio: None,
+            target: Target::AtMost(target),
+            how: "the most the process ever had resident (VmHWM)".to_owned(),
+        })
+    };
+    let rows = [
+        row(format!("worker's memory, broadcast to {} devices", loaded.size), of_worker, 150.0),
+        row(format!("ingest's memory, {CONNECTIONS} connections"), of_ingest, 64.0),
+    ];
+    Ok(rows.into_iter().flatten().collect())
+}
+
+/// Reads all devices through the index engine; returns devices a second.
+async fn raw_scan(index: &dyn Index, loaded: &LoadedApp) -> anyhow::Result<f64> {
+    let app = AppKey::first(APP.parse()?);
+    let extent = index.extent(&app).await?;
+    let started = Instant::now();
+    let reads = extent.iter().map(|range| read(index, &app, *range));
+    let found: usize = stream::iter(reads)
+        .buffer_unordered(CONCURRENT_PAGES)
+        .try_fold(0, |sum, found| async move { Ok(sum + found) })
+        .await?;
+    ensure!(found == loaded.size, "{found} devices read in place of {}", loaded.size);
+    Ok(found as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn read(index: &dyn Index, app: &AppKey, mut range: SlotRange) -> anyhow::Result<usize> {
+    let (all_devices, now) = (Targeting::all_devices(), UnixMillis::now());
+    let mut found = 0;
+    loop {
+        let page = index.scan(app, range, &all_devices, now, PAGE).await?;
+        found += page.items.len();
+        match page.next {
+            Some(next) => range.from = next,
+            None => return Ok(found),
+        }
+    }
+}

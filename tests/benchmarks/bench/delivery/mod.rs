@@ -1,0 +1,16 @@
+//! Delivery by workers.
+//!
+//! - `settled`: pushes to one device each; `named`: to a thousand each
+//! - `fanout`: a broadcast to `discard`; `mqtt`: a broadcast over MQTT
+//! - `isolation`: other pushes while a broadcast runs
+//! - `growth`, `scaling`: more workers, on a Redis Cluster and with a slow provider
+//! - `arrivals`: how long pushes to an MQTT device take, for `settled` and `isolation`
+
+mod arrivals;
+pub(super) mod fanout;
+pub(super) mod growth;
+pub(super) mod isolation;
+pub(super) mod mqtt;
+pub(super) mod named;
+pub(super) mod scaling;
+pub(super) mod settled;

@@ -1,0 +1,18 @@
+//! Load generators, and the clients that they use.
+//!
+//! - `producer`: an app's credentials and connections of one request at a time; `pushes`: the
+//!   bodies
+//! - `wrk`: as many requests as many connections can send; `paced`: pushes at a given rate
+//! - `broadcasts`: one broadcast from the POST to its end
+//! - `mqtt_device`: MQTT devices that receive
+//! - `ledger_writer`: finished pushes, written directly through an index engine
+
+pub(crate) mod broadcasts;
+pub(crate) mod ledger_writer;
+pub(crate) mod mqtt_device;
+pub(crate) mod paced;
+pub(crate) mod producer;
+pub(crate) mod pushes;
+pub(crate) mod wrk;
+
+pub(crate) use self::producer::Producer;

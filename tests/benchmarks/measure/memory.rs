@@ -1,0 +1,21 @@
+//! Memory of Redis and of programs.
+
+use anyhow::Context as _;
+use push_tests::servers::Redis;
+
+/// Bytes that Redis has allocated for its data.
+pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
+    let client = redis::Client::open(redis.url())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let info: redis::InfoDict =
+        redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+    info.get("used_memory").context("Redis does not tell its memory")
+}
+
+/// The peak resident memory of a process, in megabytes; `None` where the system does not tell.
+pub(crate) fn peak_memory(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes / 1000.0 * 1.024)
+}

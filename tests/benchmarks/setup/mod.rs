@@ -1,0 +1,17 @@
+//! What a benchmark runs against.
+//!
+//! - `environment`: the servers of the run, and the apps loaded into them
+//! - `population`: the devices of those apps
+//! - `workers`: worker processes
+//! - `sizes`: how much of everything a full and a quick run use
+
+pub(crate) mod environment;
+pub(crate) mod population;
+pub(crate) mod sizes;
+pub(crate) mod workers;
+
+pub(crate) use self::{
+    environment::{Environment, LoadedApp},
+    sizes::Sizes,
+    workers::Workers,
+};

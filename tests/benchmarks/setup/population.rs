@@ -1,0 +1,153 @@
+//! The devices that benchmarks register, by number: 32-character ids and all six attributes, the
+//! same in every run.
+
+use std::{
+    fmt::Write as _,
+    io::{BufWriter, Write as _},
+    path::Path,
+};
+
+use push_model::attributes::Attribute;
+
+/// The values of each attribute, or how many there are: about as many as a large app has.
+const COUNTRIES: [&str; 20] = [
+    "CN", "SG", "DE", "US", "FR", "GB", "IN", "ID", "BR", "MX", "TR", "VN", "TH", "PL", "ES", "IT",
+    "JP", "KR", "RU", "EG",
+];
+const LANGUAGES: [&str; 10] =
+    ["zh-CN", "en-US", "en-GB", "de-DE", "fr-FR", "pt-BR", "es-ES", "tr-TR", "vi-VN", "zh-Hans-SG"];
+const BRANDS: [&str; 8] =
+    ["XIAOMI", "HUAWEI", "SAMSUNG", "OPPO", "VIVO", "HONOR", "ONEPLUS", "MOTOROLA"];
+const MODELS: u64 = 300;
+const OS_VERSIONS: u64 = 9;
+const APP_VERSIONS: u64 = 40;
+
+/// The three criteria of the targeting benchmark: two countries, three languages, two brands.
+pub(crate) const CRITERIA: [(Attribute, &[&str]); 3] = [
+    (Attribute::Country, &["CN", "SG"]),
+    (Attribute::Language, &["zh", "en-US", "de"]),
+    (Attribute::Brand, &["XIAOMI", "HUAWEI"]),
+];
+
+/// The same with two models in place of the brands. There are more models than one byte can number.
+pub(crate) const MODEL_CRITERIA: [(Attribute, &[&str]); 3] =
+    [CRITERIA[0], CRITERIA[1], (Attribute::Model, &["M1", "M299"])];
+
+/// A device of the population.
+#[derive(Debug, Clone, Copy)]
+struct SyntheticDevice {
+    number: u64,
+    random: u64,
+}
+
+impl SyntheticDevice {
+    fn new(number: usize) -> Self {
+        let number = number as u64;
+        Self { number, random: mix(number) }
+    }
+
+    /// A number below `count`, from ten bits that no other attribute uses.
+    fn pick(self, attribute: u32, count: u64) -> u64 {
+        (((self.random >> (attribute * 10)) & 0x3ff) * count) >> 10
+    }
+
+    fn pick_value<'a>(self, attribute: u32, values: &[&'a str]) -> &'a str {
+        let index = self.pick(attribute, values.len() as u64);
+        values.get(index as usize).copied().unwrap_or_default()
+    }
+
+    fn country(self) -> &'static str {
+        self.pick_value(0, &COUNTRIES)
+    }
+
+    fn language(self) -> &'static str {
+        self.pick_value(1, &LANGUAGES)
+    }
+
+    fn brand(self) -> &'static str {
+        self.pick_value(2, &BRANDS)
+    }
+
+    /// The number in the name of its model.
+    fn model(self) -> u64 {
+        self.pick(3, MODELS)
+    }
+
+    fn app_version(self) -> String {
+        format!("5.{}", self.pick(5, APP_VERSIONS))
+    }
+
+    /// Writes its attributes and transport as members of a JSON object.
+    fn describe(self, json: &mut String, app_version: &str, transport: &str) -> std::fmt::Result {
+        write!(
+            json,
+            r#""country":"{}","language":"{}","brand":"{}","model":"M{}","os_version":"{}","app_version":"{app_version}","transport":"{transport}""#,
+            self.country(),
+            self.language(),
+            self.brand(),
+            self.model(),
+            26 + self.pick(4, OS_VERSIONS),
+        )
+    }
+
+    /// Whether it matches [`CRITERIA`], and whether it matches [`MODEL_CRITERIA`]. Written without
+    /// the targeting code, so that the counts check it.
+    fn matches(self) -> [bool; 2] {
+        let both = ["CN", "SG"].contains(&self.country())
+            && ["zh-CN", "zh-Hans-SG", "en-US", "de-DE"].contains(&self.language());
+        let brand = ["XIAOMI", "HUAWEI"].contains(&self.brand());
+        [both && brand, both && [1, 299].contains(&self.model())]
+    }
+}
+
+/// How many of the first `size` devices match [`CRITERIA`], and how many [`MODEL_CRITERIA`].
+pub(crate) fn count_matching(size: usize) -> [u64; 2] {
+    (0..size).map(|number| SyntheticDevice::new(number).matches()).fold([0; 2], |count, matches| {
+        [count[0] + u64::from(matches[0]), count[1] + u64::from(matches[1])]
+    })
+}
+
+/// The id of a device.
+pub(crate) fn client_id(number: usize) -> String {
+    let SyntheticDevice { number, random } = SyntheticDevice::new(number);
+    format!("{random:016x}{number:016x}")
+}
+
+/// The body that registers a device with the attributes that [`write`] gives it, or with another
+/// app version.
+pub(crate) fn registration(number: usize, app_version: Option<&str>, transport: &str) -> String {
+    let device = SyntheticDevice::new(number);
+    let default = device.app_version();
+    let mut body = "{".to_owned();
+    let _ = device.describe(&mut body, app_version.unwrap_or(&default), transport);
+    body.push('}');
+    body
+}
+
+/// A pseudo-random index below `count` for each number.
+pub(crate) fn scatter(number: usize, count: usize) -> usize {
+    (mix(number as u64) % count as u64) as usize
+}
+
+/// Writes the first `size` devices as NDJSON.
+pub(crate) fn write(path: &Path, size: usize, transport: &str) -> std::io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+    let mut line = String::new();
+    for number in 0..size {
+        let device = SyntheticDevice::new(number);
+        line.clear();
+        let _ = write!(line, r#"{{"client_id":"{:016x}{:016x}","#, device.random, device.number);
+        let _ = device.describe(&mut line, &device.app_version(), transport);
+        line.push_str("}\n");
+        file.write_all(line.as_bytes())?;
+    }
+    file.flush()
+}
+
+/// Maps neighbouring numbers to unrelated ones (the finaliser of SplitMix64).
+fn mix(number: u64) -> u64 {
+    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,273 @@
+//! The schedule of faults: a pure function of the seed, so that a failure can be replayed.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+use push_tests::{mqtt_proxy::AckMode, servers::Refusal};
+use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::SliceRandom};
+
+/// The part of the system that a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// One of the two `ingest` processes.
+    Ingest(usize),
+    /// One of the two workers.
+    Worker(usize),
+    RabbitMq,
+    Redis,
+    Mosquitto,
+}
+
+/// What happens to that part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// SIGKILL; the part is started again afterwards.
+    Kill,
+    /// SIGSTOP, and SIGCONT afterwards.
+    Freeze,
+    /// SIGKILL; the process is started again with a clock that is ahead by this, until the next
+    /// fault of this kind.
+    Clock(Duration),
+    /// Redis answers reads and refuses writes.
+    Refuse(Refusal),
+    /// Redis is killed and comes back without the writes of this time before.
+    Forget(Duration),
+    /// RabbitMQ raises its memory alarm and blocks connections that publish.
+    Alarm,
+    /// The MQTT broker takes messages and acknowledges them late, or never.
+    Answer(AckMode),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) part: Part,
+    pub(crate) blow: Blow,
+    /// How long the part is affected.
+    pub(crate) away: Duration,
+}
+
+/// One or two faults, and the quiet time after them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) first: Fault,
+    /// A second fault, and how long after the first it begins; the two may overlap.
+    pub(crate) second: Option<(Duration, Fault)>,
+    /// The pause before the next round.
+    pub(crate) peace: Duration,
+}
+
+/// A range of times, in milliseconds.
+type Range = RangeInclusive<u64>;
+
+/// How long a freeze lasts. The longer ones outlast a worker's wait for MQTT acknowledgements; all
+/// are shorter than two heartbeats of RabbitMQ.
+const FROZEN: Range = 1_000..=6_000;
+/// How long a part stays down after a kill.
+const DEAD: Range = 0..=2_000;
+/// How long Redis refuses writes.
+const REFUSING: Range = 1_000..=8_000;
+/// How long RabbitMQ's memory alarm lasts.
+const ALARMED: Range = 2_000..=25_000;
+/// How long the MQTT broker acknowledges late, and how late.
+const SLOW: Range = 2_000..=8_000;
+const LATE: Range = 100..=900;
+/// How long it acknowledges nothing: less than workers wait for an acknowledgement, because after
+/// that each further try of a device would be an extra copy.
+const MUTE: Range = 1_000..=4_000;
+/// How much of its last writes Redis loses, as a time.
+const FORGOTTEN: Range = 1_000..=3_000;
+/// How far a clock is ahead. No clock is behind, so any two differ by less than the second of
+/// `--clock-allowance`.
+const AHEAD: Range = 0..=900;
+/// The time between the beginnings of two faults of one round.
+const APART: Range = 0..=3_000;
+/// The pause between two rounds.
+const PEACE: Range = 300..=3_000;
+/// One round in this many has two faults.
+const OVERLAPPING: u32 = 4;
+/// Roughly how long RabbitMQ takes to start; the other servers are quick.
+const RABBITMQ_START: Duration = Duration::from_secs(7);
+/// Roughly how long it takes until pushes flow again.
+const FLOWING: Duration = Duration::from_secs(2);
+/// How many kinds of faults there are.
+pub(crate) const KINDS: usize = 17;
+
+/// Rounds with this many faults altogether. Every [`KINDS`] faults in a row are of all kinds.
+pub(crate) fn schedule(seed: u64, faults: usize) -> Vec<Round> {
+    let random = &mut SmallRng::seed_from_u64(seed);
+    let mut deck: Vec<Fault> = Vec::new();
+    while deck.len() < faults {
+        let mut every_kind = Fault::every_kind(random);
+        every_kind.shuffle(random);
+        deck.extend(every_kind);
+    }
+    let mut faults = deck.into_iter().take(faults).peekable();
+    let mut rounds = Vec::new();
+    while let Some(first) = faults.next() {
+        let overlapping = random.random_ratio(1, OVERLAPPING);
+        let second = faults.next_if(|second| overlapping && second.part != first.part);
+        let second = second.map(|second| (millis(random, APART), second));
+        rounds.push(Round { first, second, peace: millis(random, PEACE) });
+    }
+    rounds
+}
+
+/// Roughly how long a schedule takes.
+pub(crate) fn length(rounds: &[Round]) -> Duration {
+    let length = |round: &Round| {
+        let second = round.second.map_or(Duration::ZERO, |(apart, fault)| apart + fault.length());
+        round.first.length().max(second) + FLOWING + round.peace
+    };
+    rounds.iter().map(length).sum()
+}
+
+fn millis(random: &mut SmallRng, range: Range) -> Duration {
+    Duration::from_millis(random.random_range(range))
+}
+
+impl Fault {
+    /// One of each of the [`KINDS`].
+    fn every_kind(random: &mut SmallRng) -> Vec<Self> {
+        let mut faults = Vec::new();
+        let mut add = |random: &mut SmallRng, part, blow, away| {
+            faults.push(Self { part, blow, away: millis(random, away) });
+        };
+        for (blow, away) in [(Blow::Kill, DEAD), (Blow::Freeze, FROZEN)] {
+            let ingest = Part::Ingest(random.random_range(0..2));
+            let worker = Part::Worker(random.random_range(0..2));
+            for part in [ingest, worker, Part::RabbitMq, Part::Redis, Part::Mosquitto] {
+                add(random, part, blow, away.clone());
+            }
+        }
+        let programs: [fn(usize) -> Part; 2] = [Part::Ingest, Part::Worker];
+        for part in programs {
+            let part = part(random.random_range(0..2));
+            let clock = Blow::Clock(millis(random, AHEAD));
+            add(random, part, clock, DEAD);
+        }
+        let refusal = Refusal::ALL[random.random_range(0..Refusal::ALL.len())];
+        add(random, Part::Redis, Blow::Refuse(refusal), REFUSING);
+        let forget = Blow::Forget(millis(random, FORGOTTEN));
+        add(random, Part::Redis, forget, DEAD);
+        add(random, Part::RabbitMq, Blow::Alarm, ALARMED);
+        let slow = Blow::Answer(AckMode::Slow(millis(random, LATE)));
+        add(random, Part::Mosquitto, slow, SLOW);
+        add(random, Part::Mosquitto, Blow::Answer(AckMode::Mute), MUTE);
+        faults
+    }
+
+    fn length(&self) -> Duration {
+        match (self.part, self.blow) {
+            (Part::RabbitMq, Blow::Kill) => self.away + RABBITMQ_START,
+            (_, Blow::Forget(what)) => what + self.away,
+            _ => self.away,
+        }
+    }
+
+    /// Whether this fault may cause an extra copy at a device: a process or a connection ended
+    /// while outcomes were not recorded yet, or the record was lost. A server that refuses or is
+    /// slow costs time only.
+    pub(crate) fn justifies_a_copy(&self) -> bool {
+        match self.blow {
+            Blow::Kill | Blow::Freeze | Blow::Clock(_) => !matches!(self.part, Part::Ingest(_)),
+            Blow::Forget(_) | Blow::Answer(AckMode::Mute) => true,
+            Blow::Refuse(_) | Blow::Alarm | Blow::Answer(AckMode::Slow(_) | AckMode::Prompt) => {
+                false
+            }
+        }
+    }
+
+    /// Whether the MQTT broker loses its sessions.
+    pub(crate) fn ends_sessions(&self) -> bool {
+        (self.part, self.blow) == (Part::Mosquitto, Blow::Kill)
+    }
+
+    /// Whether the index loses its last writes.
+    pub(crate) fn forgets(&self) -> bool {
+        matches!(self.blow, Blow::Forget(_))
+    }
+
+    /// The kind, for the table of figures.
+    pub(crate) fn kind(&self) -> String {
+        let blow = match self.blow {
+            Blow::Kill => "kill",
+            Blow::Freeze => "freeze",
+            Blow::Clock(_) => "wrong clock",
+            Blow::Refuse(_) => "refusing",
+            Blow::Forget(_) => "forgetful",
+            Blow::Alarm => "alarmed",
+            Blow::Answer(AckMode::Mute) => "mute",
+            Blow::Answer(AckMode::Slow(_) | AckMode::Prompt) => "slow",
+        };
+        let part = match self.part {
+            Part::Ingest(_) => "ingest",
+            Part::Worker(_) => "worker",
+            Part::RabbitMq => "rabbitmq",
+            Part::Redis => "redis",
+            Part::Mosquitto => "mosquitto",
+        };
+        format!("{blow} {part}")
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = match self.part {
+            Part::Ingest(n) | Part::Worker(n) => format!(" {n}"),
+            Part::RabbitMq | Part::Redis | Part::Mosquitto => String::new(),
+        };
+        write!(f, "{}{number}", self.kind())?;
+        match self.blow {
+            Blow::Clock(ahead) => write!(f, " ({ahead:?} ahead)")?,
+            Blow::Refuse(why) => write!(f, " ({why:?})")?,
+            Blow::Forget(what) => write!(f, " (the last {what:?})")?,
+            Blow::Answer(AckMode::Slow(late)) => write!(f, " ({late:?} late)")?,
+            _ => {}
+        }
+        write!(f, " for {:?}", self.away)
+    }
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        self.second.map_or(Ok(()), |(apart, second)| write!(f, ", after {apart:?} {second}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::SHORT;
+
+    fn kinds(rounds: &[Round]) -> Vec<String> {
+        let faults = rounds.iter().flat_map(|r| [Some(r.first), r.second.map(|(_, s)| s)]);
+        faults.flatten().map(|fault| fault.kind()).collect()
+    }
+
+    fn distinct(kinds: &[String]) -> usize {
+        kinds.iter().collect::<BTreeSet<_>>().len()
+    }
+
+    #[test]
+    fn one_seed_is_one_schedule_and_as_many_faults_as_there_are_kinds_are_of_every_kind() {
+        for seed in 0..10 {
+            let rounds = schedule(seed, 3 * KINDS);
+            assert_eq!(rounds, schedule(seed, 3 * KINDS));
+            assert_ne!(rounds, schedule(seed + 1, 3 * KINDS));
+            let kinds = kinds(&rounds);
+            assert_eq!(kinds.len(), 3 * KINDS);
+            for some in kinds.chunks(KINDS) {
+                assert_eq!(distinct(some), KINDS, "{some:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_short_form_kills_every_kind_of_process_and_has_every_fault_that_is_no_freeze() {
+        let kinds = kinds(&schedule(SHORT.seed, SHORT.faults));
+        let others = kinds.iter().filter(|kind| !kind.starts_with("freeze")).count();
+        assert_eq!((others, distinct(&kinds)), (KINDS - 5, SHORT.faults), "{kinds:?}");
+    }
+}

@@ -1,0 +1,9 @@
+//! What is run: random schedules of larger worlds, and every schedule of small ones.
+//!
+//! - `random`: one random schedule
+//! - `small`: worlds that are small enough to be walked completely
+//! - `exhaustive`: the walk
+
+pub(crate) mod exhaustive;
+pub(crate) mod random;
+pub(crate) mod small;

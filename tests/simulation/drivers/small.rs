@@ -1,0 +1,171 @@
+//! Worlds that are small enough to be walked completely.
+//!
+//! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
+//! broadcasts side by side, a message that expires in the middle, one that is accepted twice
+//! (to named devices, and as a broadcast), an audience of no device, and an index that searches
+//! slowly. Two devices are a batch.
+
+use std::{sync::Arc, time::Duration};
+
+use push_fanout_worker::{PlanLimits, WorkerSettings};
+use push_model::{
+    attributes::Attribute, ledger::RECALL_CHECK, message::Audience, targeting::Targeting,
+};
+
+use crate::{
+    fleet,
+    oracle::people::device,
+    posting::{accept, named, publish, push},
+    world::{World, lock},
+};
+
+/// How far clocks differ in a small world: by a few steps.
+const ALLOWANCE: Duration = Duration::from_millis(5);
+/// The time to live of messages that do not expire in the middle.
+const LIFE: Duration = Duration::from_mins(2);
+/// A time to live that ends when half of the devices are served.
+const HALF: Duration = Duration::from_millis(9);
+/// The duration of a slow search: afterwards what a worker knew about recalls is too old to be
+/// relied on.
+const SLOW_SEARCH: Duration = RECALL_CHECK.saturating_add(Duration::from_millis(100));
+const NONE: Duration = Duration::ZERO;
+/// Devices of a batch.
+const BATCH: usize = 2;
+
+/// A small world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Small {
+    /// Its name in a schedule that is replayed.
+    pub(crate) name: &'static str,
+    /// How many faults the walk of every test run places.
+    pub(crate) faults: usize,
+    devices: usize,
+    partitions: usize,
+    /// How long a search for devices takes, in addition to the time of a step.
+    pub(crate) search: Duration,
+    post: fn(&World),
+}
+
+/// Every small world.
+pub(crate) const ALL: [Small; 8] = [
+    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, search: NONE, post: envelope },
+    Small {
+        name: "broadcast",
+        faults: 1,
+        devices: 5,
+        partitions: 2,
+        search: NONE,
+        post: broadcast,
+    },
+    Small {
+        name: "two-broadcasts",
+        faults: 1,
+        devices: 3,
+        partitions: 1,
+        search: NONE,
+        post: two_broadcasts,
+    },
+    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, search: NONE, post: expiring },
+    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, search: NONE, post: repeated },
+    Small { name: "retried", faults: 1, devices: 3, partitions: 2, search: NONE, post: retried },
+    Small {
+        name: "no-device",
+        faults: 1,
+        devices: 0,
+        partitions: 1,
+        search: NONE,
+        post: broadcast,
+    },
+    Small {
+        name: "slow",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: SLOW_SEARCH,
+        post: broadcast,
+    },
+];
+
+impl Small {
+    /// The world with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|world| world.name == name)
+    }
+
+    /// The settings of its workers.
+    pub(crate) fn settings(&self) -> WorkerSettings {
+        let plan = PlanLimits { partitions: self.partitions, min_slots: 1 };
+        WorkerSettings { plan, ..fleet::settings(BATCH, ALLOWANCE) }
+    }
+
+    /// Registers its devices, starts its workers and posts its pushes.
+    pub(crate) fn begin(&self, world: &Arc<World>) {
+        let now = world.now();
+        for number in 0..self.devices {
+            let country = if number % 2 == 0 { "CN" } else { "SG" };
+            lock(&world.store).register(device(&format!("d{number}"), country), now, now);
+        }
+        // The device with the lowest slot, with which the first batch of a broadcast begins.
+        lock(&world.inbox).later_first.insert("d0".parse().expect("a client id"));
+        for _ in 0..2 {
+            fleet::start(world);
+        }
+        (self.post)(world);
+    }
+}
+
+fn post(world: &World, pushes: Vec<(u128, Audience, Duration)>) {
+    let mut jobs = Vec::new();
+    for (number, audience, time_to_live) in pushes {
+        let mut push = push(number, audience);
+        jobs.push(accept(world, &mut push, world.now(), time_to_live));
+        lock(&world.pushes).push(push);
+    }
+    publish(world, &jobs);
+}
+
+/// Three pushes to named devices in one envelope.
+fn envelope(world: &World) {
+    let pushes = vec![
+        (1, named(&["d0", "d1", "d2"]), LIFE),
+        (2, named(&["d1", "unknown"]), LIFE),
+        (3, named(&["d3"]), LIFE),
+    ];
+    post(world, pushes);
+}
+
+fn broadcast(world: &World) {
+    post(world, vec![(1, Audience::All, LIFE)]);
+}
+
+/// Two broadcasts of one partition each, in two envelopes.
+fn two_broadcasts(world: &World) {
+    let mut targeting = Targeting::all_devices();
+    targeting.set(Attribute::Country, vec!["CN".into()]);
+    post(world, vec![(1, Audience::All, LIFE)]);
+    post(world, vec![(2, Audience::Targeting(targeting), LIFE)]);
+}
+
+fn expiring(world: &World) {
+    post(world, vec![(1, Audience::All, HALF)]);
+}
+
+/// A broadcast that expires before any worker sees it, as does the producer's second try.
+fn retried(world: &World) {
+    let mut push = push(1, Audience::All);
+    let first = accept(world, &mut push, world.now(), Duration::from_millis(1));
+    let second = accept(world, &mut push, world.now(), HALF);
+    lock(&world.pushes).push(push);
+    publish(world, &[first]);
+    publish(world, &[second]);
+}
+
+/// A push that expires before any worker sees it, and the producer's second try.
+fn repeated(world: &World) {
+    let mut push = push(1, named(&["d0", "d1"]));
+    let first = accept(world, &mut push, world.now(), Duration::from_millis(1));
+    let second = accept(world, &mut push, world.now(), LIFE);
+    lock(&world.pushes).push(push);
+    publish(world, &[first]);
+    publish(world, &[second]);
+}

@@ -1,0 +1,117 @@
+//! What devices received and which outcomes transports gave, for all processes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
+};
+
+use push_fanout_worker::transport::Outcome;
+use push_model::{
+    ids::{ClientId, MessageId},
+    ledger::RetryReason,
+    time::UnixMillis,
+};
+
+/// How a transport answered for one device of one message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers {
+    /// How often the message was handed to a transport for this device.
+    pub(crate) tries: u32,
+    /// How many of these calls ended without an outcome.
+    pub(crate) without: u32,
+    /// One was refused. A superseded delivery may answer after the one that superseded it.
+    pub(crate) refused: bool,
+    /// It received the message.
+    pub(crate) received: bool,
+    /// The transport reported the device as gone.
+    pub(crate) gone: bool,
+}
+
+/// What devices received.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    answers: BTreeMap<(MessageId, ClientId), Answers>,
+    /// Messages on which a worker still worked after they had expired or were recalled.
+    over: BTreeSet<MessageId>,
+    /// The same, where that holds for every acceptance of the push.
+    quite_over: BTreeSet<MessageId>,
+    /// Devices whose first try is answered with: try later.
+    pub(crate) later_first: BTreeSet<ClientId>,
+    /// The times of hand-overs and their numbers of devices, whatever their outcomes.
+    batches: Vec<(UnixMillis, usize)>,
+    received: u64,
+}
+
+impl Inbox {
+    /// A batch is sent.
+    pub(crate) fn batch(&mut self, now: UnixMillis, devices: usize) {
+        self.batches.push((now, devices));
+    }
+
+    /// The times of hand-overs and their numbers of devices, in order.
+    pub(crate) fn batches(&self) -> &[(UnixMillis, usize)] {
+        &self.batches
+    }
+
+    /// The transport answers for a device.
+    pub(crate) fn answer(
+        &mut self,
+        message: MessageId,
+        client: &ClientId,
+        outcome: Outcome,
+        received: bool,
+    ) {
+        let answers = self.answers.entry((message, client.clone())).or_default();
+        self.received += u64::from(received);
+        answers.received |= received;
+        answers.refused |= matches!(outcome, Outcome::Failed(_) | Outcome::Gone);
+        answers.gone |= outcome == Outcome::Gone;
+        match outcome {
+            Outcome::Later(RetryReason::TransportAway, _) => return,
+            Outcome::Later(..) | Outcome::Undecided => answers.without += 1,
+            Outcome::Expired => {
+                self.over.insert(message);
+            }
+            _ => {}
+        }
+        answers.tries += 1;
+    }
+
+    /// How the transport answered for a device.
+    pub(crate) fn answers(&self, message: MessageId, client: &ClientId) -> Answers {
+        self.answers.get(&(message, client.clone())).copied().unwrap_or_default()
+    }
+
+    /// Whether a message reached or was refused by any device.
+    pub(crate) fn has_reached(&self, message: MessageId) -> bool {
+        let mut answers = self.answers.iter().filter(|((id, _), _)| *id == message);
+        answers.any(|(_, answers)| answers.received || answers.refused)
+    }
+
+    /// Notes that a worker works on a message that is over; `quite` if every acceptance of it is.
+    pub(crate) fn is_over(&mut self, message: MessageId, quite: bool) {
+        self.over.insert(message);
+        if quite {
+            self.quite_over.insert(message);
+        }
+    }
+
+    /// Whether a worker worked on a message after all of its acceptances were over.
+    pub(crate) fn was_quite_over(&self, message: &MessageId) -> bool {
+        self.quite_over.contains(message)
+    }
+
+    /// Whether a worker worked on a message after it was over, or a transport reported it as
+    /// expired.
+    pub(crate) fn was_over(&self, message: &MessageId) -> bool {
+        self.over.contains(message)
+    }
+
+    /// Adds what devices received to a fingerprint.
+    pub(crate) fn hash(&self, to: &mut impl Hasher) {
+        self.received.hash(to);
+        for answers in self.answers.values() {
+            (answers.tries, answers.without, answers.refused).hash(to);
+        }
+    }
+}

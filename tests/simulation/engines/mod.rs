@@ -1,0 +1,13 @@
+//! The engines that the worker runs against, each as its content and as one process's connection
+//! to it.
+//!
+//! - `store`, `index`: the index
+//! - `broker`, `queue`: the queue
+//! - `inbox`, `transport`: the devices, and the way to them
+
+pub(crate) mod broker;
+pub(crate) mod inbox;
+pub(crate) mod index;
+pub(crate) mod queue;
+pub(crate) mod store;
+pub(crate) mod transport;

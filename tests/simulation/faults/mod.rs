@@ -1,0 +1,9 @@
+//! What can go wrong, when, and what happens then.
+//!
+//! - `fault`: the list of faults, and the steps at which each is possible
+//! - `choices`: which of them strike: by a seed, or by a list
+//! - `strike`: faults that concern no process
+
+pub(crate) mod choices;
+pub(crate) mod fault;
+pub(crate) mod strike;

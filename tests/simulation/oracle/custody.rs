@@ -1,0 +1,221 @@
+//! Batches that were handed to a transport and are not saved yet. Only these may be sent again, and
+//! only because of a fault.
+//!
+//! A *hand-over* is one batch in one call of a transport. It is *saved* when the ledger takes the
+//! step that counts it. If it is never saved, its devices received a message without a lasting
+//! record. That is excused
+//! - if its process died before it was saved,
+//! - if the index lost the state of its partition before its worker read it again: that takes back
+//!   the record, or makes the save impossible,
+//! - for one hand-over of each queue message that the broker took from a living process, and
+//! - for one hand-over of each queue message but one that existed when the index lost the state of
+//!   their partition, because that state had shown the others to be stale.
+//!
+//! A device without an outcome is excused as well. Nothing else is.
+
+use std::collections::BTreeMap;
+
+use push_model::{
+    ids::{ClientId, MessageId},
+    ledger::{Advance, Counts, PartitionState},
+};
+
+/// What each handler read of a message last.
+type Looks = Vec<(Option<tokio::task::Id>, Look)>;
+
+/// A worker's task that handles one queue message.
+pub(crate) type Handler = (u64, Option<tokio::task::Id>);
+
+/// The step that saves a hand-over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Saves {
+    from: PartitionState,
+    counts: Counts,
+}
+
+/// One batch in one call of a transport.
+#[derive(Debug)]
+struct HandOver {
+    handler: Handler,
+    message: MessageId,
+    partition: u32,
+    /// The devices that received it, and whether the transport left them without an outcome.
+    received: Vec<(ClientId, bool)>,
+    saves: Option<Saves>,
+    saved: bool,
+    excused: bool,
+}
+
+/// The part of a message that a fault concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// One partition.
+    Partition(u32),
+    /// All of it.
+    Message,
+}
+
+/// All hand-overs.
+#[derive(Debug, Default)]
+pub(crate) struct Custody {
+    all: Vec<HandOver>,
+    /// The partition that each handler read last.
+    looks: BTreeMap<(u64, MessageId), Looks>,
+    /// How many hand-overs of each process and partition are excused, because the broker took the
+    /// queue message from the living process.
+    cut_off: BTreeMap<(u64, MessageId, u32), u32>,
+    /// How many queue messages of each partition can no longer be recognised as stale.
+    unknown_stale: BTreeMap<(MessageId, u32), u32>,
+}
+
+/// What a handler knows about a partition.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    partition: u32,
+    /// The index lost writes about the partition after the read.
+    outdated: bool,
+    /// The handler was told of a conflict after the read.
+    in_conflict: bool,
+}
+
+impl Custody {
+    /// A handler has read a partition from the ledger.
+    pub(crate) fn looked(&mut self, handler: Handler, message: MessageId, partition: u32) {
+        let look = Look { partition, outdated: false, in_conflict: false };
+        let looks = self.looks.entry((handler.0, message)).or_default();
+        match looks.iter_mut().find(|(task, _)| *task == handler.1) {
+            Some((_, known)) => *known = look,
+            None => looks.push((handler.1, look)),
+        }
+    }
+
+    fn look(&mut self, handler: Handler, message: MessageId) -> Option<&mut Look> {
+        let looks = self.looks.get_mut(&(handler.0, message))?;
+        looks.iter_mut().find(|(task, _)| *task == handler.1).map(|(_, look)| look)
+    }
+
+    /// A handler is told that its step conflicts with another one.
+    pub(crate) fn conflict(&mut self, handler: Handler, message: MessageId) {
+        if let Some(look) = self.look(handler, message) {
+            look.in_conflict = true;
+        }
+    }
+
+    /// Whether it was told so and has not read the partition again.
+    pub(crate) fn is_in_conflict(&mut self, handler: Handler, message: MessageId) -> bool {
+        self.look(handler, message).is_some_and(|look| look.in_conflict)
+    }
+
+    /// A batch was handed to a transport, and these devices received it.
+    pub(crate) fn hand_over(
+        &mut self,
+        handler: Handler,
+        message: MessageId,
+        received: Vec<(ClientId, bool)>,
+    ) {
+        let look = self.look(handler, message).copied();
+        self.all.push(HandOver {
+            handler,
+            message,
+            partition: look.map_or(0, |look| look.partition),
+            received,
+            saves: None,
+            saved: false,
+            excused: look.is_some_and(|look| look.outdated),
+        });
+    }
+
+    /// A handler tries to save a step: if the step counts devices, they are those of its last
+    /// hand-over.
+    pub(crate) fn tries(&mut self, handler: Handler, message: MessageId, step: &Advance) {
+        let last = self.all.iter_mut().rev().find(|h| (h.handler, h.message) == (handler, message));
+        if let Some(last) = last.filter(|h| h.saves.is_none())
+            && step.counts != Counts::default()
+        {
+            last.saves = Some(Saves { from: step.from, counts: step.counts.clone() });
+        }
+    }
+
+    /// The ledger took a step; returns the hand-over that it saved. If the index lost a claim, two
+    /// hand-overs can look alike; the later one is meant.
+    pub(crate) fn saved(&mut self, message: MessageId, step: &Advance) -> Option<usize> {
+        let is_it = |h: &HandOver| {
+            let saves = h.saves.as_ref();
+            h.message == message
+                && h.partition == step.partition
+                && saves.is_some_and(|s| s.from == step.from && s.counts == step.counts)
+        };
+        let number = self.all.iter().rposition(|h| !h.saved && is_it(h))?;
+        self.all[number].saved = true;
+        Some(number)
+    }
+
+    /// The index lost the step that saved this, and so its state is older than what is known.
+    pub(crate) fn forgotten(&mut self, saved: Option<usize>, message: MessageId, touched: Touched) {
+        if let Some(number) = saved {
+            self.all[number].saved = false;
+        }
+        let is_touched = |partition| match touched {
+            Touched::Partition(number) => number == partition,
+            Touched::Message => true,
+        };
+        for hand_over in &mut self.all {
+            if hand_over.message == message && is_touched(hand_over.partition) && !hand_over.saved {
+                hand_over.excused = true;
+            }
+        }
+        for ((_, _), looks) in self.looks.iter_mut().filter(|((_, id), _)| *id == message) {
+            for (_, look) in looks.iter_mut().filter(|(_, look)| is_touched(look.partition)) {
+                look.outdated = true;
+            }
+        }
+    }
+
+    /// A process died.
+    pub(crate) fn died(&mut self, process: u64) {
+        for hand_over in &mut self.all {
+            if hand_over.handler.0 == process && !hand_over.saved {
+                hand_over.excused = true;
+            }
+        }
+    }
+
+    /// The broker took a queue message that concerns these partitions from a living process.
+    pub(crate) fn cut_off(&mut self, process: u64, parts: impl Iterator<Item = (MessageId, u32)>) {
+        for (message, partition) in parts {
+            *self.cut_off.entry((process, message, partition)).or_default() += 1;
+        }
+    }
+
+    /// The index lost the state of a partition while this many queue messages concerned it.
+    pub(crate) fn copies_at_loss(&mut self, message: MessageId, partition: u32, messages: u32) {
+        let stale = self.unknown_stale.entry((message, partition)).or_default();
+        *stale = (*stale).max(messages.saturating_sub(1));
+    }
+
+    /// How often each device received a message, and how many of these copies are excused.
+    pub(crate) fn copies(&self, message: MessageId) -> BTreeMap<ClientId, (u32, u32)> {
+        let mut copies: BTreeMap<ClientId, (u32, u32)> = BTreeMap::new();
+        let (mut cut_off, mut stale) = (self.cut_off.clone(), self.unknown_stale.clone());
+        let use_up = |left: Option<&mut u32>| match left {
+            None | Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        };
+        for hand_over in self.all.iter().filter(|h| h.message == message) {
+            let part = (message, hand_over.partition);
+            let is_excused = !hand_over.saved
+                && (hand_over.excused
+                    || use_up(cut_off.get_mut(&(hand_over.handler.0, part.0, part.1)))
+                    || use_up(stale.get_mut(&part)));
+            for (client, undecided) in &hand_over.received {
+                let (received, excused) = copies.entry(client.clone()).or_default();
+                *received += 1;
+                *excused += u32::from(is_excused || *undecided);
+            }
+        }
+        copies
+    }
+}

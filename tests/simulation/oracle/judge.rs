@@ -1,0 +1,128 @@
+//! Checks the end of a run against the contract.
+
+use push_model::{
+    ledger::{Entry, FailReason, Outcomes},
+    report::{OVERDUE_AFTER, Report},
+};
+use push_queue::Lane;
+use push_tests::invariants::{Counts, Device, Meant, Message, Rule, Violation, at_the_end};
+
+use crate::{
+    faults::fault::Fault,
+    oracle::people::Push,
+    world::{World, lock},
+};
+
+/// The rules that a run broke, checked when nothing is left to do.
+pub(crate) fn judge(world: &World) -> Vec<Violation> {
+    let mut violations = world.violations();
+    for push in &*lock(&world.pushes) {
+        violations.extend(at_the_end(&seen(world, push)));
+        violations.extend(gone(world, push));
+    }
+    let broker = lock(&world.broker);
+    for (lane, reason) in broker.dead() {
+        violations.push(Violation::new(Rule::DeadLetter, format!("{}: {reason}", lane.name())));
+    }
+    if world.has_struck(Fault::Newer) && broker.newer() < Lane::ALL.len() {
+        violations.push(Violation::new(Rule::NewerLost, format!("{} left", broker.newer())));
+    }
+    violations
+}
+
+/// The fault may strike between the count of a device that is gone and its removal.
+const KEEPS_GONE: [Fault; 5] =
+    [Fault::CrashBefore, Fault::CrashAfter, Fault::CrashMidway, Fault::RefuseLong, Fault::Stop];
+
+/// A device that counts as gone is removed, unless its worker ended first or the index refused for
+/// longer than a message is held; then the next message finds it gone again.
+fn gone(world: &World, push: &Push) -> Option<Violation> {
+    if KEEPS_GONE.into_iter().any(|fault| world.has_struck(fault)) {
+        return None;
+    }
+    let (store, inbox) = (lock(&world.store), lock(&world.inbox));
+    let counted = store.entry(&push.id)?.outcomes.failed.get(&FailReason::Gone).copied()?;
+    let is_removed = |client| inbox.answers(push.id, client).gone;
+    let removed = store.people.iter().filter(|person| person.removed.is_some());
+    let removed = removed.filter(|person| is_removed(&person.device.client_id)).count() as u64;
+    let what = || format!("{counted} devices of {} count as gone, {removed} are", push.id);
+    (counted > removed).then(|| Violation::new(Rule::GoneKept, what()))
+}
+
+/// The end state of one message.
+fn seen(world: &World, push: &Push) -> Message {
+    let (store, inbox) = (lock(&world.store), lock(&world.inbox));
+    let forgotten = store.forgotten(&push.id);
+    // A push to named devices has no closing check, so its entry may stay open if the index lost
+    // writes; so may an entry about which writes were lost after the last check. Only a broadcast
+    // that matches no device may have no entry at all.
+    let allowance = world.settings.run.clock_allowance;
+    let is_to_nobody = store.people.iter().all(|p| push.means(p, allowance) != Meant::Yes);
+    let forgotten_late = if push.is_named() {
+        forgotten.something
+    } else {
+        forgotten.since_last_look && (is_to_nobody || store.was_looked_at(&push.id))
+    };
+    let entry = store.entry(&push.id);
+    let report = entry.map(|entry| reported(push, entry, forgotten_late));
+    // Acceptances that came later have seen what the index lost.
+    let superseded = match entry {
+        Some(entry) if !forgotten.something => {
+            entry.outcomes.sent > 0 || !entry.outcomes.failed.is_empty()
+        }
+        _ => inbox.has_reached(push.id),
+    };
+    let mut copies = lock(&world.custody).copies(push.id);
+    let devices = store.people.iter().map(|person| {
+        let client = &person.device.client_id;
+        let (received, excused) = copies.remove(client).unwrap_or_default();
+        let answers = inbox.answers(push.id, client);
+        Device {
+            name: client.to_string(),
+            meant: push.means(person, allowance),
+            received,
+            excused,
+            refused: answers.refused,
+            exhausted: answers.without >= world.settings.retry_limits.attempts,
+        }
+    });
+    Message {
+        name: push.id.to_string(),
+        devices: devices.filter(|d| d.meant != Meant::No || d.received > 0).collect(),
+        closed: report.as_ref().is_some_and(|(_, closed)| *closed),
+        counts: report.map(|(counts, _)| counts),
+        unseen: 0,
+        unknown: push.unknown(&store.people),
+        recalled: store.was_recalled(&push.id),
+        expired: inbox.was_over(&push.id),
+        accepted_again: push.copies.len() > 1 && !inbox.was_quite_over(&push.id) && !superseded,
+        lost_writes: forgotten.something,
+        lost_writes_late: forgotten_late,
+        lost_write_offs: forgotten.write_offs,
+    }
+}
+
+/// The counts of a message and whether it is closed: from its entry, or, if allowed, from the
+/// report that it would get long after its expiry.
+fn reported(push: &Push, entry: &Entry, may_stay_open: bool) -> (Counts, bool) {
+    if entry.is_closed() || !may_stay_open {
+        return (counts(entry.targeted, &entry.outcomes, entry.pending()), entry.is_closed());
+    }
+    let late = push.deadline().plus(OVERDUE_AFTER).plus_seconds(1);
+    let report = Report::of(entry, late);
+    let closed = report.state.name() != "sending" && report.state.name() != "accepted";
+    // An entry that holds only a recall has no expiry.
+    (counts(report.targeted, &report.outcomes, report.pending), closed)
+}
+
+/// The counts of an entry or a report.
+pub(crate) fn counts(targeted: u64, outcomes: &Outcomes, pending: u64) -> Counts {
+    Counts {
+        targeted,
+        sent: outcomes.sent,
+        failed: outcomes.failed.iter().map(|(r, n)| (r.name().to_owned(), *n)).collect(),
+        expired: outcomes.expired,
+        recalled: outcomes.recalled,
+        pending,
+    }
+}

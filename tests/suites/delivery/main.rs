@@ -1,0 +1,124 @@
+//! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
+//! writes, a broker that is slow, silent or blocked. A broker of the tests counts the copies that
+//! each device gets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+mod lost_writes;
+mod misbehaving_broker;
+mod refusals;
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use push_tests::{
+    RogueBroker, amqp_url, redis_url,
+    service::Program,
+    stack::{APP, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+/// Flags of a worker: small batches, and short pauses before another try.
+const QUICK: [&str; 16] = [
+    "--batch",
+    "100",
+    "--strand-min-slots",
+    "500",
+    "--strands",
+    "4",
+    "--turn",
+    "200ms",
+    "--retry-first",
+    "200ms",
+    "--retry-longest",
+    "1s",
+    "--mqtt-ack-timeout",
+    "2s",
+    "--index-pause-longest",
+    "500ms",
+];
+
+/// A stack that sends to a broker of the tests, which counts the copies of each device.
+struct World {
+    broker: RogueBroker,
+    stack: Stack,
+    devices: usize,
+}
+
+fn everyone(time_to_live: u32) -> Value {
+    json!({
+        "type": 2, "time_to_live": time_to_live, "data": {"k": "v"}, "condition": {"type": 0}
+    })
+}
+
+fn topic(device: usize) -> String {
+    format!("push/{APP}/device-{device}")
+}
+
+impl World {
+    async fn start(amqp: String, redis: String, devices: usize) -> Self {
+        let broker = RogueBroker::start().await;
+        let stack = Stack::start(Servers { amqp, redis, mqtt: broker.url() }).await;
+        let mut lines = String::new();
+        for n in 0..devices {
+            writeln!(lines, r#"{{"client_id":"device-{n}"}}"#).unwrap();
+        }
+        stack.import(&lines).await;
+        Self { broker, stack, devices }
+    }
+
+    async fn worker(&self, more: &[&str]) -> Program {
+        let flags: Vec<&str> = QUICK.iter().chain(more).copied().collect();
+        self.stack.worker(&flags).await
+    }
+
+    /// Pushes to every device and waits until some of them, but not all, have the message.
+    async fn begin(&self, time_to_live: u32) -> String {
+        let id = self.stack.push(&everyone(time_to_live)).await;
+        self.stack.under_way(&id).await;
+        id
+    }
+
+    /// How many copies each device got.
+    fn copies(&self, id: &str) -> BTreeMap<String, u32> {
+        self.broker.copies(id)
+    }
+
+    /// Every device got the message, and none more often than `most` times.
+    fn all_received(&self, id: &str, most: u32) {
+        let copies = self.copies(id);
+        assert_eq!(copies.len(), self.devices, "devices were left out");
+        let worst = copies.iter().max_by_key(|(_, copies)| **copies);
+        assert!(worst.is_some_and(|(_, &copies)| copies <= most), "{worst:?} of {most}");
+    }
+
+    async fn no_dead_letters(&self) {
+        assert_eq!(self.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_request_with_one_key_is_sent_if_the_first_expired_unsent() {
+    let world = World::start(amqp_url(), redis_url(), 3).await;
+    let path = format!("/v1/message/push/{APP}");
+    let key = [("idempotency-key", "order-4711")];
+    let push = async |time_to_live| {
+        let body = everyone(time_to_live);
+        let (status, answer) = world.stack.call_at(0, "POST", &path, &key, &body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["result"]["message_id"].as_str().unwrap().to_owned()
+    };
+    let first = push(1).await;
+    // No worker runs until its time to live is over.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let second = push(600).await;
+    assert_eq!(first, second);
+    let _worker = world.worker(&[]).await;
+    let ledger = world.stack.closed(&second).await;
+    assert_eq!(ledger["sent"], 3, "{ledger}");
+    world.all_received(&second, 1);
+}

@@ -1,0 +1,21 @@
+//! The documentation is true of the code: the README's walk-through runs, links and names lead
+//! somewhere, and one word stands for one thing.
+//!
+//! - `walk_through`: the commands of the README, run as they are written
+//! - `references`: links, paths and tests that a page names
+//! - `settings`: settings and commands that a page names
+//! - `words`: words that were given up
+//! - `pages`: the pages, and what of their text can be checked
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where something is wrong"
+)]
+
+mod pages;
+mod references;
+mod settings;
+mod walk_through;
+mod words;

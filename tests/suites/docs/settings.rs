@@ -1,0 +1,122 @@
+//! Settings and commands that the pages name are those of the programs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use push_tests::service::built;
+
+use crate::pages::{pages, root};
+
+/// Flags of cargo and Docker that the pages show.
+const OF_OTHERS: [&str; 8] =
+    ["--release", "--profile", "--path", "--detach", "--scale", "--volumes", "--build", "--format"];
+
+/// What each program and each command of `pushctl` says of itself.
+fn help() -> BTreeMap<String, String> {
+    let mut help = BTreeMap::new();
+    for program in ["ingest", "fanout-worker"] {
+        help.insert(program.to_owned(), help_of(program, &[]));
+    }
+    with_subcommands(&mut help, &[]);
+    for script in ["tests/run", "tests/bench"] {
+        let output = Command::new("bash").arg(root().join(script)).arg("--help").output();
+        let text = String::from_utf8(output.expect("the script").stdout).expect("text");
+        help.insert(script.to_owned(), text);
+    }
+    help
+}
+
+fn with_subcommands(help: &mut BTreeMap<String, String>, command: &[&str]) {
+    let text = help_of("pushctl", command);
+    for sub in subcommands(&text) {
+        let deeper: Vec<&str> = command.iter().copied().chain([sub.as_str()]).collect();
+        with_subcommands(help, &deeper);
+    }
+    let name: Vec<&str> = ["pushctl"].iter().chain(command).copied().collect();
+    help.insert(name.join(" "), text);
+}
+
+fn help_of(program: &str, command: &[&str]) -> String {
+    let output = Command::new(built(program)).args(command).arg("--help").output();
+    let output = output.expect("the program");
+    assert!(output.status.success(), "{program} {command:?} --help");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The commands that a help lists.
+fn subcommands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| line.starts_with("  "));
+    let names = listed.filter(|line| !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+/// Names in a text that begin like this: flags, variables.
+fn names<'a>(text: &'a str, begin: &str) -> BTreeSet<&'a str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')));
+    words.filter(|word| word.starts_with(begin) && word.len() > begin.len()).collect()
+}
+
+#[test]
+fn every_setting_that_a_page_names_is_one_of_a_program() {
+    let help = help().into_values().collect::<Vec<_>>().join("\n");
+    let (flags, variables) = (names(&help, "--"), names(&help, "PUSH_"));
+    let mut wrong = Vec::new();
+    // The changelog names what is gone, too.
+    for page in pages().into_iter().filter(|page| page.name != "CHANGELOG.md") {
+        let spans = page.code_spans().join("\n");
+        let unknown = names(&spans, "--").into_iter();
+        let unknown = unknown.filter(|flag| !flags.contains(flag) && !OF_OTHERS.contains(flag));
+        wrong.extend(unknown.map(|flag| format!("{}: {flag}", page.name)));
+        // The variables of the compose stack are its own, and docker refuses what is missing.
+        if page.name != "deploy/README.md" {
+            let unknown = names(&page.text, "PUSH_").into_iter();
+            let unknown = unknown.filter(|variable| !variables.contains(variable));
+            wrong.extend(unknown.map(|variable| format!("{}: {variable}", page.name)));
+        }
+    }
+    assert!(flags.len() > 60 && variables.len() > 60, "the help was not understood");
+    assert!(wrong.is_empty(), "no program has these settings: {wrong:#?}");
+}
+
+#[test]
+fn every_command_that_a_page_shows_exists() {
+    let help = help();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for page in pages() {
+        let spans = page.code_spans();
+        let shown = spans.iter().map(String::as_str).chain(page.commands());
+        for line in shown.filter(|line| line.starts_with("pushctl ")) {
+            seen += 1;
+            wrong.extend(unknown(&help, line).map(|command| format!("{}: {command}", page.name)));
+        }
+    }
+    assert!(seen > 20, "only {seen} commands were found");
+    assert!(wrong.is_empty(), "pushctl has no such commands: {wrong:#?}");
+}
+
+/// The command of a line that does not exist. `pushctl app create, list` shows two commands.
+fn unknown(help: &BTreeMap<String, String>, line: &str) -> Option<String> {
+    let mut command = "pushctl".to_owned();
+    for word in line.split_whitespace().skip(1) {
+        let (name, is_one_of_several) = match word.strip_suffix(',') {
+            Some(name) => (name, true),
+            None => (word, false),
+        };
+        if subcommands(&help[&command]).is_empty() {
+            break;
+        }
+        let deeper = format!("{command} {name}");
+        if !help.contains_key(&deeper) {
+            return Some(deeper);
+        }
+        if !is_one_of_several {
+            command = deeper;
+        }
+    }
+    None
+}

@@ -1,0 +1,64 @@
+//! The README's walk-through, run as it is written: only its addresses are replaced by free ones.
+
+use std::{process::Command, time::Duration};
+
+use push_tests::{
+    eventually, free_port,
+    process::{Output, Process},
+    service::built,
+};
+use tempfile::TempDir;
+
+use crate::pages::page;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The code block that follows the comment `<!-- run by tests/suites/docs: NAME -->`.
+fn block(name: &str) -> String {
+    let readme = page("README.md").text;
+    let comment = format!("<!-- run by tests/suites/docs: {name} -->\n```sh\n");
+    let (_, rest) = readme.split_once(&comment).expect("the block");
+    rest.split_once("```").expect("its end").0.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_walk_through_of_the_readme_works_as_it_is_written() {
+    let folder = TempDir::new().expect("a folder");
+    let [http, mqtt, ops] = [(); 3].map(|()| free_port().expect("a free port").address());
+    let programs = built("pushctl").parent().expect("a folder").to_owned();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").expect("PATH"));
+    let terminal = |name: &str| {
+        let script = block(name).replace("127.0.0.1:8080", &http);
+        let mut command = Command::new("bash");
+        command.args(["-euo", "pipefail", "-c", &script]).current_dir(folder.path());
+        command.env("PATH", &path).env("PUSH_LISTEN", &http).env("PUSH_OPS_LISTEN", &ops);
+        command.env("PUSH_MQTT_LISTEN", &mqtt).env("PUSH_MQTT_URL", format!("mqtt://{mqtt}"));
+        command.env("PUSH_SERVER", format!("http://{http}"));
+        Process::spawn(&command, Output::Log(&folder.path().join(name)), None).expect("bash")
+    };
+    let shows = async |name: &str, texts: &[&str]| {
+        eventually(&format!("{name} shows {texts:?}"), DEADLINE, async || {
+            let shown = std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+            if texts.iter().all(|text| shown.contains(text)) { Ok(shown) } else { Err(shown) }
+        })
+        .await
+    };
+
+    let _service = terminal("service");
+    shows("service", &["ready on http://"]).await;
+    let _device = terminal("device");
+    shows("device", &["\"status\":200", "phone-1 listens on"]).await;
+    let mut push = terminal("push");
+    let status = eventually("the pushes are sent", DEADLINE, async || {
+        push.ended().expect("a status").ok_or_else(|| "still running".to_owned())
+    })
+    .await;
+    let sent = shows("push", &["message_id", "accepted  "]).await;
+    assert!(status.success(), "{sent}");
+    let received = eventually("the device has both pushes", DEADLINE, async || {
+        let shown = std::fs::read_to_string(folder.path().join("device")).unwrap_or_default();
+        if shown.matches("A targeted push").count() == 2 { Ok(shown) } else { Err(shown) }
+    })
+    .await;
+    assert!(received.contains("你好"), "{received}");
+}

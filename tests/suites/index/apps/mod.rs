@@ -1,0 +1,9 @@
+//! Apps.
+//!
+//! - `records`: an app's record from its creation to its removal
+//! - `removal`: a removed app and the next app of its name share nothing
+//! - `pacing`: how many devices of a paced app may be sent to, and when
+
+pub(crate) mod pacing;
+pub(crate) mod records;
+pub(crate) mod removal;

@@ -1,0 +1,172 @@
+//! The limit of the ledger: which entries are evicted to keep it, and which never are.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use push_index::{Index, recall_everywhere};
+use push_model::{
+    ids::{AudienceKind, MessageId},
+    ledger::{
+        Advance, AdvanceOutcome, Checkpoint, Counts, EvictionRound, Leftover, NewEntry, Outcomes,
+        PartitionState, Plan, RecallOutcome, RetryReason,
+    },
+    time::UnixMillis,
+};
+
+use super::fill::{
+    APART, EACH, RETENTION, STEPS, beginning, entry, finish, kept, measure, new_entry, rounds,
+    rounds_at, write,
+};
+use crate::support::app;
+
+pub(crate) async fn within_its_limit_nothing_is_evicted(index: &dyn Index) {
+    let steps = write(index, beginning(), STEPS / 4).await;
+    let bytes = measure(index).await;
+    let round = rounds(index, bytes + bytes / 4).await;
+    assert_eq!((round.history.evicted, round.more), (0, false), "{round:?}");
+    assert_eq!(kept(index, &steps).await, [EACH; STEPS / 4]);
+    assert_eq!(index.evicted_until(&steps[0][0]).await.unwrap(), None);
+}
+
+pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(index: &dyn Index) {
+    let beginning = beginning();
+    // Older than all others, and on pages of their own.
+    let early = |hours: u64| UnixMillis(beginning.0 - hours * 3_600_000);
+    let open: Vec<_> = (1..4)
+        .map(|hours| MessageId::issue_at(&app(), AudienceKind::Named, early(hours)))
+        .collect();
+    let broadcast = MessageId::issue_at(&app(), AudienceKind::Broadcast, early(5));
+    for message in &open {
+        index.begin(&new_entry(*message)).await.unwrap();
+    }
+    let no_plan = NewEntry { plan: None, claim: None, ..new_entry(broadcast) };
+    index.begin(&no_plan).await.unwrap();
+
+    let steps = write(index, beginning, STEPS).await;
+    let bytes = measure(index).await;
+    let EvictionRound { history, .. } = rounds(index, bytes / 2).await;
+    assert!(history.bytes <= bytes / 2, "{history:?}");
+    let kept = kept(index, &steps).await;
+    let (oldest, newest) = (&kept[..STEPS / 4], &kept[STEPS * 3 / 4..]);
+    assert!(oldest.iter().all(|kept| *kept == 0), "{kept:?}");
+    assert!(newest.iter().all(|kept| *kept == EACH), "{kept:?}");
+    let gone = STEPS * EACH - kept.iter().sum::<usize>();
+    assert_eq!(history.evicted, gone as u64, "{kept:?}");
+
+    // Open entries stay even if the limit leaves room for none.
+    rounds(index, 0).await;
+    for message in open.iter().chain([&broadcast]) {
+        let entry = entry(index, message).await;
+        assert!(entry.is_some_and(|entry| !entry.is_closed()), "an open entry stays");
+    }
+}
+
+pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(index: &dyn Index) {
+    let message = MessageId::issue(&app(), AudienceKind::Broadcast);
+    let plan = Plan { partitions: vec![Vec::new(), Vec::new()] };
+    index.begin(&NewEntry { plan: None, claim: None, ..new_entry(message) }).await.unwrap();
+    assert_eq!(index.plan(&message, &plan).await.unwrap(), Some(plan));
+    for partition in 0..2 {
+        let outcomes = Outcomes { sent: 5, ..Outcomes::default() };
+        let step = Advance {
+            dedup_nonce: 0,
+            partition,
+            from: PartitionState::default(),
+            to: PartitionState::ENDED,
+            leftovers: None,
+            counts: Counts { targeted: 5, outcomes, ..Counts::default() },
+            keep_until: None,
+        };
+        // The entry is open until the last partition has ended.
+        rounds(index, 0).await;
+        assert!(!entry(index, &message).await.unwrap().is_closed());
+        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
+    }
+    // Kept until it expires: until then a task of it may be delivered again, which would begin the
+    // broadcast anew without its entry.
+    rounds(index, 0).await;
+    assert!(entry(index, &message).await.is_some_and(|entry| entry.is_closed()));
+    let expired = UnixMillis::now().plus(Duration::from_hours(2));
+    let round = rounds_at(index, 0, expired).await;
+    assert_eq!(entry(index, &message).await, None, "{round:?}");
+    assert_eq!((round.history.evicted, round.history.oldest), (1, None), "{round:?}");
+    assert!(index.evicted_until(&message).await.unwrap() >= message.time());
+}
+
+pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(index: &dyn Index) {
+    // Messages that were recalled and that no worker ever begins: more than a round looks at, each
+    // on a page of its own, and older than all others.
+    let before = |steps: u64| UnixMillis(beginning().0 - APART.as_millis() as u64 * steps);
+    let ahead: Vec<_> = (1..=700)
+        .map(|steps| MessageId::issue_at(&app(), AudienceKind::Named, before(steps)))
+        .collect();
+    join_all(ahead.iter().map(|message| async {
+        let outcome =
+            recall_everywhere(index, &app(), message, UnixMillis::now(), RETENTION).await.unwrap();
+        assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
+    }))
+    .await;
+    let of_recalls = measure(index).await;
+    write(index, beginning(), STEPS).await;
+    let all = measure(index).await;
+    let limit = of_recalls + (all - of_recalls) / 2;
+    let mut history = rounds(index, limit).await.history;
+    for _ in 0..10 {
+        history = rounds(index, limit).await.history;
+    }
+    assert!(history.bytes <= limit, "{history:?} of {all}");
+    assert!(entry(index, &ahead[0]).await.is_some(), "a recall of now is remembered");
+    // An hour later they are evicted too: otherwise recalls alone could fill the ledger.
+    let later = UnixMillis::now().plus(Duration::from_hours(1));
+    let mut history = rounds_at(index, 0, later).await.history;
+    for _ in 0..10 {
+        history = rounds_at(index, 0, later).await.history;
+    }
+    for message in &ahead {
+        assert_eq!(entry(index, message).await, None, "{history:?}");
+    }
+}
+
+pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(index: &dyn Index) {
+    const PUSHES: usize = 2000;
+    let once: Vec<_> = (0..PUSHES).map(|_| MessageId::issue_named(&app())).collect();
+    join_all(once.iter().map(|message| finish(index, message))).await;
+    let of_once = measure(index).await;
+    join_all((0..PUSHES).map(|_| finish_by_retry(index, MessageId::issue_named(&app())))).await;
+    let of_retried = measure(index).await - of_once;
+    let ratio = of_retried as f64 / of_once as f64;
+    assert!(ratio < 2.0, "{of_retried} bytes, and {of_once} of as many others");
+}
+
+/// Sends a message to one device, at the second try.
+async fn finish_by_retry(index: &dyn Index, message: MessageId) {
+    let entry = index.begin(&new_entry(message)).await.unwrap();
+    let begun = entry.partition(0).state;
+    let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
+    let due_at = UnixMillis::now();
+    let clients = vec!["one".parse().unwrap()];
+    let leftover = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+    let retried = [(RetryReason::Busy, 1)].into();
+    let first = Advance {
+        dedup_nonce: 0,
+        partition: 0,
+        from: begun,
+        to: waits,
+        leftovers: Some(vec![leftover]),
+        counts: Counts { targeted: 1, retried, ..Counts::default() },
+        keep_until: None,
+    };
+    let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
+    let second = Advance {
+        from: waits,
+        to: PartitionState::ENDED,
+        leftovers: Some(Vec::new()),
+        counts: Counts { outcomes, ..Counts::default() },
+        ..first.clone()
+    };
+    for step in [first, second] {
+        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
+    }
+}

@@ -1,0 +1,16 @@
+//! The ledger of messages.
+//!
+//! - `entries`: an entry from its beginning to its end
+//! - `recalls`: recalls, also of messages that no worker has begun
+//! - `model`: random steps, compared with the functions of [`Entry`](push_model::ledger::Entry)
+//! - `eviction`: which entries are evicted to keep the ledger within its limit
+//! - `history`: what is reported of evicted messages, and of the ledger as a whole
+//! - `steps`, `fill`: what these share
+
+pub(crate) mod entries;
+pub(crate) mod eviction;
+mod fill;
+pub(crate) mod history;
+pub(crate) mod model;
+pub(crate) mod recalls;
+mod steps;

@@ -1,0 +1,114 @@
+//! What every index engine promises, as one suite that runs against each of them: Redis, Redis
+//! Cluster and SQLite. What only the Redis engine can meet is tested against that one alone.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod apps;
+mod devices;
+mod engines;
+mod ledger;
+mod redis_only;
+mod support;
+mod targeting;
+
+/// Makes a test of every sentence for every engine: `redis::apps::records::apps_are_listed_by_id`.
+macro_rules! suite {
+    ($($folder:ident { $($module:ident: $($sentence:ident),*;)* })*) => {
+        suite!(@engine redis: $($folder { $($module: $($sentence),*;)* })*);
+        suite!(@engine redis_cluster: $($folder { $($module: $($sentence),*;)* })*);
+        suite!(@engine sqlite: $($folder { $($module: $($sentence),*;)* })*);
+    };
+    (@engine $engine:ident: $($folder:ident { $($module:ident: $($sentence:ident),*;)* })*) => {
+        mod $engine {
+            $(mod $folder {
+                $(mod $module {
+                    $(#[tokio::test]
+                    async fn $sentence() {
+                        let engine = crate::engines::$engine().await;
+                        crate::$folder::$module::$sentence(engine.index.as_ref()).await;
+                    })*
+                })*
+            })*
+        }
+    };
+}
+
+suite! {
+    apps {
+        records:
+            an_app_is_created_once_and_updated_only_if_it_exists,
+            apps_are_listed_by_id,
+            a_removed_app_leaves_no_device_and_can_come_back;
+        removal:
+            each_app_of_a_name_has_a_generation_and_a_record_of_its_own,
+            a_registration_for_a_removed_app_is_refused_and_never_seen_by_the_next_one,
+            nothing_is_read_or_removed_with_the_key_of_a_removed_app,
+            a_code_of_a_removed_app_never_means_a_value_of_the_next_one,
+            what_a_removed_app_still_sends_is_not_taken_off_the_next_ones_pace,
+            registrations_during_a_removal_leave_nothing;
+        pacing:
+            every_engine_grants_what_the_definition_grants,
+            workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,
+            the_pace_of_one_app_is_not_used_up_by_another;
+    }
+    devices {
+        by_id:
+            a_device_comes_back_as_it_was_registered,
+            two_clients_that_the_map_cannot_tell_apart_are_two_devices,
+            registering_again_replaces_the_device_and_keeps_its_time_of_registration,
+            of_two_entries_for_one_client_in_one_call_the_later_wins,
+            a_removed_device_is_gone_and_can_come_back,
+            many_devices_are_registered_and_found_by_their_ids,
+            long_ids_and_tokens_of_any_length_are_kept_exactly,
+            apps_do_not_see_each_others_devices,
+            a_full_dictionary_refuses_the_device_with_the_new_value_alone;
+        registrations:
+            registrations_that_come_together_are_answered_each_for_itself;
+    }
+    targeting {
+        scanning:
+            pages_cover_a_slot_range_once_and_in_order_whatever_their_size,
+            a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message,
+            an_update_moves_a_device_from_one_audience_to_another,
+            among_hundreds_of_values_each_reaches_its_own_devices_while_they_change,
+            a_device_that_changes_alone_moves_among_hundreds_of_values,
+            a_range_of_languages_reaches_values_that_came_later,
+            a_slot_range_that_reaches_past_the_devices_ends,
+            an_app_without_devices_has_nothing_to_scan,
+            devices_that_stay_are_seen_once_while_others_come_and_go;
+        model:
+            every_engine_answers_like_the_model;
+    }
+    ledger {
+        entries:
+            the_first_to_begin_an_entry_decides_what_it_says,
+            a_plan_known_from_the_start_needs_no_step_of_its_own,
+            the_first_plan_stays_in_force,
+            counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began,
+            of_two_workers_at_one_partition_one_saves_and_the_other_is_told,
+            a_claim_is_part_of_what_a_step_follows_on,
+            leftovers_stay_until_a_step_replaces_them,
+            an_entry_is_replaced_only_by_a_job_that_names_its_nonce,
+            an_entry_belongs_to_its_app,
+            a_step_for_a_message_without_entry_says_so_and_leaves_none;
+        recalls:
+            a_recall_is_told_to_every_batch_that_follows,
+            what_has_an_outcome_cannot_be_recalled,
+            a_message_that_expired_unsent_can_be_recalled_and_is_not_replaced_then,
+            a_message_can_be_recalled_before_it_begins,
+            an_early_recall_counts_in_its_own_app_only;
+        model:
+            every_engine_keeps_what_the_model_keeps;
+        eviction:
+            within_its_limit_nothing_is_evicted,
+            the_oldest_closed_entries_go_first_and_an_open_one_never,
+            a_broadcast_that_is_closed_is_evicted_with_its_partitions,
+            what_never_closes_keeps_no_other_entry_from_being_evicted,
+            a_push_that_was_tried_again_takes_no_more_than_others;
+        history:
+            an_evicted_message_is_not_taken_for_one_that_waits,
+            an_id_from_the_future_hides_no_message_that_waits,
+            a_recall_of_an_evicted_message_is_unknown,
+            history_says_how_far_back_it_reaches_and_what_it_takes;
+    }
+}

@@ -1,0 +1,15 @@
+//! What only the engine in Redis can meet.
+//!
+//! - `outages`: servers that were killed, are frozen, or lost their scripts
+//! - `refusals`: servers that refuse writes for a while
+//! - `sent_once`: writes whose connection breaks while their answer is awaited
+//! - `resharding`: hash slots of a cluster that move to another node
+//! - `corruption`: keys whose content no program of ours wrote
+//! - `layout`: keys that another version of the program wrote
+
+mod corruption;
+mod layout;
+mod outages;
+mod refusals;
+mod resharding;
+mod sent_once;

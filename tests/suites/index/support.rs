@@ -1,0 +1,108 @@
+//! What the modules of this suite share: devices and the ways to ask for them, and a connection to
+//! a Redis server for what the index itself does not do.
+
+use std::num::NonZeroU32;
+
+use push_index::Index;
+use push_model::{
+    app::AppKey,
+    attributes::Attribute,
+    device::{Device, DeviceDraft},
+    ids::{AppId, ClientId},
+    pace::{Acquire, TrafficClass},
+    targeting::Targeting,
+    time::UnixMillis,
+};
+use redis::aio::MultiplexedConnection;
+
+pub(crate) const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
+
+pub(crate) fn app() -> AppId {
+    "app".parse().unwrap()
+}
+
+pub(crate) fn key() -> AppKey {
+    AppKey::first(app())
+}
+
+pub(crate) fn client(id: &str) -> ClientId {
+    id.parse().unwrap()
+}
+
+/// A device with these fields, checked as a registration is.
+pub(crate) fn device(id: &str, fields: &[(&str, &str)]) -> Device {
+    let json: serde_json::Map<_, _> =
+        fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+    let json = serde_json::to_string(&json).unwrap();
+    let draft: DeviceDraft<'_> = serde_json::from_str(&json).unwrap();
+    draft.check(client(id)).unwrap()
+}
+
+/// The client ids of the devices that a broadcast would reach, sorted; read in pages of `limit`.
+pub(crate) async fn scan_all(
+    index: &dyn Index,
+    app: &AppKey,
+    targeting: &Targeting,
+    registered_by: UnixMillis,
+    limit: usize,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for mut range in index.extent(app).await.unwrap() {
+        loop {
+            let page = index.scan(app, range, targeting, registered_by, limit).await.unwrap();
+            assert!(page.items.len() <= limit, "{} of {limit}", page.items.len());
+            found.extend(page.items.iter().map(|target| target.client_id.to_string()));
+            let Some(next) = page.next else { break };
+            assert!(range.from < next && next < range.to, "{range:?} goes on at {next}");
+            range.from = next;
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Devices that have one of these values.
+pub(crate) fn wanted(attribute: Attribute, values: &[&str]) -> Targeting {
+    let mut targeting = Targeting::all_devices();
+    let values = values.iter().map(|value| attribute.normalise_wanted(value).unwrap());
+    targeting.set(attribute, values.collect());
+    targeting
+}
+
+/// Devices that an engine counts as meant, over all shards.
+pub(crate) async fn count_all(
+    index: &dyn Index,
+    targeting: &Targeting,
+    registered_by: UnixMillis,
+) -> u64 {
+    let mut count = 0;
+    for range in index.extent(&key()).await.unwrap() {
+        count += index.count_matching(&key(), range, targeting, registered_by).await.unwrap();
+    }
+    count
+}
+
+/// A connection for commands of its own.
+pub(crate) async fn admin(url: &str) -> MultiplexedConnection {
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// Runs a command, and gives its answer as text; empty if the answer is no text.
+pub(crate) async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> String {
+    let mut cmd = redis::cmd(words[0]);
+    let answer: redis::Value = cmd.arg(&words[1..]).query_async(admin).await.unwrap();
+    redis::from_redis_value(answer).unwrap_or_default()
+}
+
+/// How many changes the server has counted.
+pub(crate) async fn changes(admin: &mut MultiplexedConnection) -> u64 {
+    let info = ask(admin, &["INFO", "persistence"]).await;
+    let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    line.unwrap().parse().unwrap()
+}
+
+/// One device of a broadcast, at a pace of 10 devices a second.
+pub(crate) fn one_device() -> Acquire {
+    let pace = NonZeroU32::new(10).unwrap();
+    Acquire { devices: 1, pace, class: TrafficClass::Broadcast, now: NOW }
+}

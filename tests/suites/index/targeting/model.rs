@@ -1,0 +1,239 @@
+//! Random registrations, updates, removals and targetings: an engine gives the same answers as a
+//! map in memory that targets by [`Targeting::matches`].
+//!
+//! There are few clients, values and times, so that updates, reused slots, equal values and
+//! registrations on both sides of a message's acceptance are frequent.
+
+use std::collections::{BTreeMap, HashSet};
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{Config, TestRunner},
+};
+use push_index::{Index, Put};
+use push_model::{
+    app::AppKey,
+    attributes::{Attribute, Attributes},
+    device::{Device, TransportKind},
+    ids::ClientId,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use crate::support::{NOW, device, scan_all};
+
+/// Random sequences for each engine, each in an app of its own.
+const SEQUENCES: usize = 12;
+/// Actions of a sequence.
+const ACTIONS: usize = 60;
+
+#[derive(Debug, Clone)]
+enum Action {
+    Put(Vec<Device>, UnixMillis),
+    Remove(ClientId),
+    Ask(Targeting, UnixMillis, usize),
+    Find(Vec<ClientId>),
+}
+
+/// The devices that are registered, with their times of registration.
+#[derive(Debug, Default)]
+struct Model {
+    devices: BTreeMap<ClientId, (Device, UnixMillis)>,
+}
+
+impl Model {
+    fn put(&mut self, device: &Device, now: UnixMillis) -> Put {
+        match self.devices.get_mut(&device.client_id) {
+            Some((old, _)) => {
+                old.clone_from(device);
+                Put::Updated
+            }
+            None => {
+                self.devices.insert(device.client_id.clone(), (device.clone(), now));
+                Put::Created
+            }
+        }
+    }
+
+    fn meant(&self, targeting: &Targeting, registered_by: UnixMillis) -> Vec<String> {
+        let meant = self.devices.values().filter(|(device, born)| {
+            *born <= registered_by && targeting.matches(&device.attributes)
+        });
+        meant.map(|(device, _)| device.client_id.to_string()).collect()
+    }
+}
+
+fn values(attribute: Attribute) -> &'static [&'static str] {
+    match attribute {
+        Attribute::Country => &["CN", "SG", "US"],
+        Attribute::Language => &["zh", "zh-CN", "zh-Hans-CN", "zha", "en", "en-US"],
+        Attribute::Brand => &["A", "B"],
+        Attribute::Model => &["M1", "M2", "M3", "M4"],
+        Attribute::OsVersion => &["33", "34"],
+        Attribute::AppVersion => &["1.0", "1.0.0", "2"],
+    }
+}
+
+fn a_client() -> impl Strategy<Value = ClientId> {
+    (0..40_u32).prop_map(|i| format!("client-{i}").parse().unwrap())
+}
+
+fn a_time() -> impl Strategy<Value = UnixMillis> {
+    (0..6_u64).prop_map(|i| UnixMillis(NOW.0 + i))
+}
+
+fn a_device() -> impl Strategy<Value = Device> {
+    let attributes = Attribute::ALL
+        .map(|attribute| prop::option::weighted(0.8, prop::sample::select(values(attribute))));
+    let transport = prop::sample::select(&TransportKind::ALL[..]);
+    let token = prop::option::of("[a-z]{1,200}");
+    (a_client(), attributes, transport, token).prop_map(|(client_id, values, transport, token)| {
+        let mut attributes = Attributes::default();
+        for (attribute, value) in Attribute::ALL.into_iter().zip(values) {
+            if let Some(value) = value {
+                attributes.set(attribute, value).unwrap();
+            }
+        }
+        Device { client_id, attributes, transport, token: token.map(Into::into) }
+    })
+}
+
+fn a_targeting() -> impl Strategy<Value = Targeting> {
+    Attribute::ALL
+        .map(|attribute| {
+            let several = prop::sample::subsequence(values(attribute), 1..=2);
+            prop::option::weighted(0.3, several)
+        })
+        .prop_map(|lists| {
+            let mut targeting = Targeting::all_devices();
+            for (attribute, list) in Attribute::ALL.into_iter().zip(lists) {
+                let wanted = |value| attribute.normalise_wanted(value).unwrap();
+                targeting.set(attribute, list.into_iter().flatten().map(wanted).collect());
+            }
+            targeting
+        })
+}
+
+fn an_action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (prop::collection::vec(a_device(), 1..12), a_time())
+            .prop_map(|(devices, now)| Action::Put(devices, now)),
+        3 => a_client().prop_map(Action::Remove),
+        4 => (a_targeting(), a_time(), 1..20_usize)
+            .prop_map(|(targeting, by, limit)| Action::Ask(targeting, by, limit)),
+        1 => prop::collection::vec(a_client(), 0..20).prop_map(Action::Find),
+    ]
+}
+
+/// proptest makes the sequences from a fixed seed, so that a failure comes again. They are run
+/// here, because proptest itself cannot await.
+pub(crate) async fn every_engine_answers_like_the_model(index: &dyn Index) {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        proptest::test_runner::TestRng::deterministic_rng(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+        ),
+    );
+    let sequence = prop::collection::vec(an_action(), ACTIONS);
+    for number in 0..SEQUENCES {
+        let actions = sequence.new_tree(&mut runner).unwrap().current();
+        let app = AppKey::first(format!("app{number}").parse().unwrap());
+        let mut model = Model::default();
+        if number % 2 == 1 {
+            crowd_dictionaries(index, &app).await;
+        }
+        for (step, action) in actions.iter().enumerate() {
+            let at = format!("sequence {number}, step {step}: {action:?}");
+            run(index, &app, &mut model, action, &at).await;
+        }
+        compare_all(index, &app, &model).await;
+    }
+}
+
+/// Fills the dictionaries so that the values of the actions have codes around 256: in the Redis
+/// engine codes have two bytes from there on.
+async fn crowd_dictionaries(index: &dyn Index, app: &AppKey) {
+    let number = |n: usize| {
+        let (text, level) = (format!("other{n}"), (1000 + n).to_string());
+        let fields = [
+            ("brand", &*text),
+            ("model", &*text),
+            ("app_version", &*text),
+            ("os_version", &*level),
+        ];
+        device("other", &fields)
+    };
+    let others: Vec<_> = (0..253).map(number).collect();
+    for put in index.put_devices(app, &others, UnixMillis(0)).await.unwrap() {
+        put.unwrap();
+    }
+    assert!(index.remove_device(app, &others[0].client_id).await.unwrap());
+}
+
+async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action, at: &str) {
+    match action {
+        Action::Put(devices, now) => {
+            let expected: Vec<_> =
+                devices.iter().map(|device| Ok(model.put(device, *now))).collect();
+            assert_eq!(index.put_devices(app, devices, *now).await.unwrap(), expected, "{at}");
+        }
+        Action::Remove(client) => {
+            let expected = model.devices.remove(client).is_some();
+            assert_eq!(index.remove_device(app, client).await.unwrap(), expected, "{at}");
+        }
+        Action::Ask(targeting, by, limit) => {
+            let expected = model.meant(targeting, *by);
+            assert_eq!(
+                scan_all(index, app, targeting, *by, *limit).await,
+                sorted(&expected),
+                "{at}"
+            );
+            let mut count = 0;
+            for range in index.extent(app).await.unwrap() {
+                count += index.count_matching(app, range, targeting, *by).await.unwrap();
+            }
+            assert_eq!(count, expected.len() as u64, "{at}");
+        }
+        Action::Find(clients) => {
+            let targets = index.targets(app, clients).await.unwrap();
+            assert_eq!(targets.len(), clients.len(), "{at}");
+            for (client, target) in clients.iter().zip(targets) {
+                let expected =
+                    model.devices.get(client).map(|(d, _)| (&d.client_id, d.transport, &d.token));
+                let found = target.as_ref().ok().map(|t| (&t.client_id, t.transport, &t.token));
+                assert_eq!(found, expected, "{at}");
+            }
+        }
+    }
+}
+
+/// Compares all devices with the model, by every way of reading them.
+async fn compare_all(index: &dyn Index, app: &AppKey, model: &Model) {
+    assert_eq!(index.count_devices(app).await.unwrap(), model.devices.len() as u64);
+    let mut slots = HashSet::new();
+    let mut listed = BTreeMap::new();
+    for mut range in index.extent(app).await.unwrap() {
+        assert!(slots.insert(range.shard));
+        loop {
+            let page = index.list_devices(app, range, 7).await.unwrap();
+            for device in page.items {
+                assert!(listed.insert(device.client_id.clone(), device).is_none());
+            }
+            let Some(next) = page.next else { break };
+            range.from = next;
+        }
+    }
+    let expected: BTreeMap<_, _> =
+        model.devices.iter().map(|(id, (device, _))| (id.clone(), device.clone())).collect();
+    assert_eq!(listed, expected);
+    for (client, device) in &expected {
+        assert_eq!(index.device(app, client).await.unwrap().as_ref(), Some(device));
+    }
+}
+
+fn sorted(ids: &[String]) -> Vec<String> {
+    let mut ids = ids.to_vec();
+    ids.sort();
+    ids
+}

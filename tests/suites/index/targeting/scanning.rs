@@ -1,0 +1,261 @@
+//! Scans and counts: the devices that match, page by page.
+
+use std::collections::BTreeMap;
+
+use push_index::{Index, Put};
+use push_model::{attributes::Attribute, slots::SlotRange, targeting::Targeting, time::UnixMillis};
+
+use crate::support::{NOW, client, count_all, device, key, scan_all, wanted};
+
+pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_size(
+    index: &dyn Index,
+) {
+    let devices: Vec<_> = (0..2500)
+        .map(|i| device(&format!("c{i}"), &[("country", if i % 3 == 0 { "CN" } else { "SG" })]))
+        .collect();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
+    let third = wanted(Attribute::Country, &["cn"]);
+    let mut expected: Vec<_> =
+        devices.iter().step_by(3).map(|device| device.client_id.to_string()).collect();
+    expected.sort();
+    for limit in [1, 7, 100, 100_000] {
+        assert_eq!(scan_all(index, &key(), &third, NOW, limit).await, expected, "{limit}");
+    }
+    assert_eq!(count_all(index, &third, NOW).await, expected.len() as u64);
+    assert_eq!(count_all(index, &Targeting::all_devices(), NOW).await, 2500);
+
+    let mut listed = Vec::new();
+    for mut range in index.extent(&key()).await.unwrap() {
+        while let Ok(page) = index.list_devices(&key(), range, 13).await {
+            listed.extend(page.items);
+            let Some(next) = page.next else { break };
+            range.from = next;
+        }
+    }
+    let by_id = |devices: &[push_model::device::Device]| -> BTreeMap<_, _> {
+        devices.iter().map(|device| (device.client_id.clone(), device.clone())).collect()
+    };
+    assert_eq!(listed.len(), devices.len());
+    assert_eq!(by_id(&listed), by_id(&devices));
+
+    // Slot ranges that are cut anywhere cover the same devices, each once.
+    let mut cut = Vec::new();
+    for SlotRange { shard, from, to } in index.extent(&key()).await.unwrap() {
+        let middle = from + (to - from) / 3;
+        for (from, to) in [(from, middle), (middle, to)] {
+            let range = SlotRange { shard, from, to };
+            let page = index.scan(&key(), range, &third, NOW, 5000).await.unwrap();
+            assert_eq!(page.next, None);
+            cut.extend(page.items.iter().map(|target| target.client_id.to_string()));
+        }
+    }
+    cut.sort();
+    assert_eq!(cut, expected);
+}
+
+pub(crate) async fn a_device_in_a_reused_slot_is_not_reached_by_an_earlier_message(
+    index: &dyn Index,
+) {
+    let cn = |id: &str| device(id, &[("country", "CN")]);
+    let early: Vec<_> = (0..300).map(|i| cn(&format!("early{i}"))).collect();
+    index.put_devices(&key(), &early, NOW).await.unwrap();
+    let slots =
+        |extent: &[SlotRange]| extent.iter().map(|range| range.to - range.from).sum::<u32>();
+    let before = slots(&index.extent(&key()).await.unwrap());
+    for device in &early[..200] {
+        assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
+    }
+    let accepted = UnixMillis(NOW.0 + 5);
+    let late: Vec<_> = (0..100).map(|i| cn(&format!("late{i}"))).collect();
+    index.put_devices(&key(), &late, UnixMillis(accepted.0 + 1)).await.unwrap();
+    let after = slots(&index.extent(&key()).await.unwrap());
+    assert!(after < before + 100, "freed slots are used again: {before} before, {after} after");
+
+    let mut expected: Vec<_> = early[200..].iter().map(|d| d.client_id.to_string()).collect();
+    expected.sort();
+    for targeting in [Targeting::all_devices(), wanted(Attribute::Country, &["CN"])] {
+        assert_eq!(scan_all(index, &key(), &targeting, accepted, 50).await, expected);
+        assert_eq!(count_all(index, &targeting, accepted).await, 100);
+        assert_eq!(count_all(index, &targeting, UnixMillis(accepted.0 + 1)).await, 200);
+    }
+}
+
+pub(crate) async fn an_update_moves_a_device_from_one_audience_to_another(index: &dyn Index) {
+    let at = |country| device("c", &[("country", country), ("brand", "B")]);
+    let (cn, sg) = (wanted(Attribute::Country, &["CN"]), wanted(Attribute::Country, &["SG"]));
+    index.put_devices(&key(), &[at("CN")], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (1, 0));
+    index.put_devices(&key(), &[at("SG")], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 1));
+    index.put_devices(&key(), &[device("c", &[])], NOW).await.unwrap();
+    assert_eq!((count_all(index, &cn, NOW).await, count_all(index, &sg, NOW).await), (0, 0));
+    assert_eq!(scan_all(index, &key(), &wanted(Attribute::Brand, &["b"]), NOW, 9).await.len(), 0);
+}
+
+/// Beyond 255 values a code has two bytes, and must be read and changed as a whole: one byte of it
+/// belongs to other values too.
+pub(crate) async fn among_hundreds_of_values_each_reaches_its_own_devices_while_they_change(
+    index: &dyn Index,
+) {
+    let of = |id: usize, model: usize| {
+        device(&format!("c{id}"), &[("model", &format!("m{model}")), ("country", "CN")])
+    };
+    let devices: Vec<_> = (0..600).map(|n| of(n, n)).collect();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
+    let models = |models: &[usize]| {
+        let names: Vec<_> = models.iter().map(|n| format!("m{n}")).collect();
+        let mut targeting =
+            wanted(Attribute::Model, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        targeting.set(Attribute::Country, vec!["CN".into()]);
+        targeting
+    };
+    for model in [0, 1, 254, 255, 256, 511, 512, 599] {
+        let targeting = models(&[model]);
+        let own = [format!("c{model}")];
+        assert_eq!(scan_all(index, &key(), &targeting, NOW, 9).await, own);
+        assert_eq!(count_all(index, &targeting, NOW).await, 1);
+    }
+
+    // All devices change between two values whose codes have no byte in common.
+    let (low, high) = (4, 300);
+    let both = models(&[low, high]);
+    let all_with = |model| (0..600).map(|n| of(n, model)).collect::<Vec<_>>();
+    index.put_devices(&key(), &all_with(low), NOW).await.unwrap();
+    assert_eq!(count_all(index, &models(&[high]), NOW).await, 0);
+    let changes = async {
+        for round in 0_usize.. {
+            let model = if round % 2 == 0 { high } else { low };
+            index.put_devices(&key(), &all_with(model), NOW).await.unwrap();
+        }
+    };
+    let looks = async {
+        for _ in 0..20 {
+            assert_eq!(count_all(index, &both, NOW).await, 600);
+            assert_eq!(scan_all(index, &key(), &both, NOW, 50).await.len(), 600);
+        }
+    };
+    tokio::select! {
+        () = changes => {}
+        () = looks => {}
+    }
+
+    // A device that takes the slot of a removed one has none of its values.
+    index.put_devices(&key(), &all_with(high), NOW).await.unwrap();
+    for device in &devices {
+        assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
+    }
+    let new: Vec<_> = (600..900).map(|n| of(n, low)).collect();
+    index.put_devices(&key(), &new, NOW).await.unwrap();
+    let counts = [(low, 300), (high, 0), (high - low, 0)];
+    for (model, count) in counts {
+        assert_eq!(count_all(index, &models(&[model]), NOW).await, count, "m{model}");
+    }
+}
+
+/// Codes have one byte or two, and one attribute can change from either to either without the
+/// others.
+pub(crate) async fn a_device_that_changes_alone_moves_among_hundreds_of_values(index: &dyn Index) {
+    let of = |id: &str, model: usize| {
+        device(id, &[("model", &format!("m{model}")), ("country", "CN"), ("brand", "b")])
+    };
+    let values: Vec<_> = (0..600).map(|n| of(&format!("c{n}"), n)).collect();
+    index.put_devices(&key(), &values, NOW).await.unwrap();
+    for (from, to) in [(0, 300), (300, 301), (301, 45), (45, 599), (599, 255), (255, 256), (256, 0)]
+    {
+        for id in ["c0", "new"] {
+            let put = index.put_devices(&key(), &[of(id, to)], NOW).await.unwrap();
+            let expected = if id == "new" && from == 0 { Put::Created } else { Put::Updated };
+            assert_eq!(put, [Ok(expected)]);
+        }
+        // Counting also the device that has the value from the start.
+        let (left, come) = (u64::from(from != 0), 2 + u64::from(to != 0));
+        for (model, count) in [(from, left), (to, come)] {
+            let targeting = wanted(Attribute::Model, &[&format!("m{model}")]);
+            assert_eq!(count_all(index, &targeting, NOW).await, count, "{from} to {to}: {model}");
+            let found = scan_all(index, &key(), &targeting, NOW, 9).await;
+            assert_eq!(found.len() as u64, count, "{from} to {to}: {model}: {found:?}");
+        }
+        let others = wanted(Attribute::Brand, &["b"]);
+        assert_eq!(count_all(index, &others, NOW).await, 601, "{from} to {to}");
+    }
+}
+
+pub(crate) async fn a_range_of_languages_reaches_values_that_came_later(index: &dyn Index) {
+    let zh = wanted(Attribute::Language, &["zh"]);
+    for (i, tag) in ["zh", "zh-CN", "zha", "zh-Hans-CN", "en"].into_iter().enumerate() {
+        let device = device(&format!("c{i}"), &[("language", tag)]);
+        index.put_devices(&key(), &[device], NOW).await.unwrap();
+        let expected: &[&str] = match i {
+            0 => &["c0"],
+            1 | 2 => &["c0", "c1"],
+            _ => &["c0", "c1", "c3"],
+        };
+        assert_eq!(scan_all(index, &key(), &zh, NOW, 10).await, expected);
+    }
+    assert_eq!(count_all(index, &wanted(Attribute::Language, &["*"]), NOW).await, 5);
+    assert_eq!(count_all(index, &wanted(Attribute::Language, &["fr"]), NOW).await, 0);
+}
+
+pub(crate) async fn a_slot_range_that_reaches_past_the_devices_ends(index: &dyn Index) {
+    index.put_devices(&key(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
+    let range = SlotRange { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
+    for targeting in [Targeting::all_devices(), wanted(Attribute::Country, &["CN"])] {
+        let page = index.scan(&key(), range, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((page.items.len(), page.next), (1, None));
+        assert_eq!(index.count_matching(&key(), range, &targeting, NOW).await.unwrap(), 1);
+        let past = SlotRange { from: range.from + 1_000_000, ..range };
+        let page = index.scan(&key(), past, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((page.items.len(), page.next), (0, None));
+    }
+}
+
+pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index) {
+    assert_eq!(index.extent(&key()).await.unwrap(), []);
+    assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
+    let range = SlotRange { shard: 0, from: 0, to: 100 };
+    let page = index.scan(&key(), range, &Targeting::all_devices(), NOW, 10).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (0, None));
+    let devices = index.list_devices(&key(), range, 10).await.unwrap();
+    assert_eq!((devices.items.len(), devices.next), (0, None));
+}
+
+/// Half of the devices stay and match. As long as the scans go on, others are registered, changed
+/// to another value, and removed.
+pub(crate) async fn devices_that_stay_are_seen_once_while_others_come_and_go(index: &dyn Index) {
+    let cn = wanted(Attribute::Country, &["CN"]);
+    let stay = |i: usize| device(&format!("stay{i}"), &[("country", "CN")]);
+    let come = |i: usize, country| device(&format!("come{i}"), &[("country", country)]);
+    let devices: Vec<_> = (0..1000).flat_map(|i| [stay(i), come(i, "CN")]).collect();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
+    let accepted = UnixMillis(NOW.0 + 1);
+    let mut expected: Vec<_> = (0..1000).map(|i| format!("stay{i}")).collect();
+    expected.sort();
+
+    let unrest = async {
+        for round in 0_usize.. {
+            let i = round * 7 % 1000;
+            index.put_devices(&key(), &[come(i, "SG")], NOW).await.unwrap();
+            index.remove_device(&key(), &client(&format!("come{i}"))).await.unwrap();
+            let late = UnixMillis(accepted.0 + 1);
+            let new = device(&format!("late{round}"), &[("country", "CN")]);
+            index.put_devices(&key(), &[new], late).await.unwrap();
+            let moved = device(
+                &format!("stay{i}"),
+                &[("country", "CN"), ("app_version", &round.to_string())],
+            );
+            index.put_devices(&key(), &[moved], late).await.unwrap();
+        }
+    };
+    let scans = async {
+        for targeting in [Targeting::all_devices(), cn.clone(), cn] {
+            let mut seen = scan_all(index, &key(), &targeting, accepted, 60).await;
+            assert!(!seen.iter().any(|id| id.starts_with("late")), "{seen:?}");
+            seen.retain(|id| id.starts_with("stay"));
+            assert_eq!(seen, expected);
+        }
+    };
+    tokio::select! {
+        () = unrest => {}
+        () = scans => {}
+    }
+}

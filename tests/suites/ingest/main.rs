@@ -1,0 +1,16 @@
+//! The HTTP contract of `ingest`, over real sockets, with RabbitMQ and Redis behind it. Most tests
+//! write their requests byte by byte, to send what a well-behaved client would never send.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+mod answers;
+mod batch;
+mod devices;
+mod fields;
+mod http2;
+mod limits;
+mod outages;
+mod random;
+mod stopping;
+mod support;
+mod wire;

@@ -1,0 +1,245 @@
+//! A client that sends exactly the bytes it is told, and reads answers strictly.
+
+use std::{io, net::SocketAddr};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::support::service::{APP, DEADLINE, Service};
+
+/// An answer in the documented shape; anything else fails the test.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) http: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Value,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    /// Checks the shape: one envelope, with `result` on success only.
+    pub(crate) fn new(http: u16, headers: Vec<(String, String)>, text: String) -> Self {
+        let body: Value =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {http} {text:?}"));
+        let names: Vec<&String> = body.as_object().unwrap().keys().collect();
+        if http == 200 {
+            assert_eq!(names, ["message", "result", "status"], "{text}");
+            assert_eq!((&body["status"], &body["message"]), (&json!(200), &json!("OK")));
+        } else {
+            assert_eq!(names, ["message", "status"], "{text}");
+            assert!(body["status"].is_u64() && body["message"].is_string(), "{text}");
+        }
+        let answer = Self { http, headers, body, text };
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        answer
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(|(name, _)| name.as_str())
+    }
+
+    pub(crate) fn status(&self) -> u64 {
+        self.body["status"].as_u64().unwrap()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap()
+    }
+
+    pub(crate) fn message_id(&self) -> &str {
+        self.body["result"]["message_id"].as_str().unwrap_or_else(|| panic!("{}", self.text))
+    }
+
+    /// Fails unless the answer has these statuses and its message begins so.
+    #[track_caller]
+    pub(crate) fn expect(&self, http: u16, status: u64, message: &str) {
+        assert_eq!((self.http, self.status()), (http, status), "{}", self.text);
+        assert!(self.message().starts_with(message), "{} is not {message}…", self.text);
+    }
+}
+
+/// An answer whose body may be anything.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawAnswer {
+    pub(crate) http: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) text: String,
+}
+
+/// A connection that may be used for several requests.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// Sends bytes; that the service has ended the connection is not the sender's mistake.
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = timeout(DEADLINE, self.0.write_all(bytes.as_ref())).await.expect("in time");
+    }
+
+    /// Says that nothing more is sent.
+    pub(crate) async fn end(&mut self) {
+        let _ = self.0.shutdown().await;
+    }
+
+    /// The next answer; none if the connection ended in good order instead.
+    pub(crate) async fn try_answer(&mut self) -> io::Result<Option<Answer>> {
+        timeout(DEADLINE, self.read_answer()).await.expect("an answer or the end, in time")
+    }
+
+    pub(crate) async fn answer(&mut self) -> Answer {
+        self.try_answer().await.unwrap().expect("an answer")
+    }
+
+    pub(crate) async fn is_ended(&mut self) -> bool {
+        self.try_answer().await.unwrap().is_none()
+    }
+
+    async fn read_answer(&mut self) -> io::Result<Option<Answer>> {
+        let raw = self.read_raw().await?;
+        Ok(raw.map(|raw| Answer::new(raw.http, raw.headers, raw.text)))
+    }
+
+    /// The next answer, whatever its body is.
+    pub(crate) async fn raw_answer(&mut self) -> RawAnswer {
+        let raw = timeout(DEADLINE, self.read_raw()).await.expect("an answer, in time");
+        raw.unwrap().expect("an answer")
+    }
+
+    async fn read_raw(&mut self) -> io::Result<Option<RawAnswer>> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.0.read_line(&mut line).await? == 0 {
+                return Ok(None);
+            }
+            // An interim answer has a head only.
+            if !line.contains(" 100 ") {
+                break;
+            }
+            self.0.read_line(&mut line).await?;
+        }
+        let http = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let http = http.unwrap_or_else(|| panic!("no status line: {line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            line.clear();
+            self.0.read_line(&mut line).await?;
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        let length = length.map_or(0, |(_, value)| value.parse().expect("a length"));
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).await?;
+        Ok(Some(RawAnswer { http, headers, text: String::from_utf8(body).expect("UTF-8") }))
+    }
+}
+
+/// Sends one request over a connection of its own and reads its answer.
+pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
+    let mut connection = Connection::open(address).await;
+    connection.send(request).await;
+    connection.answer().await
+}
+
+/// A request that can be spoiled.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    method: String,
+    path: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn new(method: &str, path: &str, body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref().to_vec();
+        let length = body.len().to_string();
+        Self { method: method.into(), path: path.into(), headers: Vec::new(), body }
+            .header("Host", "push")
+            .header("Content-Length", length)
+    }
+
+    /// A push of the service's app.
+    pub(crate) fn push(service: &Service, body: impl AsRef<[u8]>) -> Self {
+        Self::new("POST", &format!("/v1/message/push/{APP}"), body)
+            .header("Content-Type", "application/json")
+            .header("Authorization", &service.secret)
+    }
+
+    pub(crate) fn method(mut self, method: &str) -> Self {
+        self.method = method.into();
+        self
+    }
+
+    pub(crate) fn path(mut self, path: &str) -> Self {
+        self.path = path.into();
+        self
+    }
+
+    /// Sets a header in place of the one of this name.
+    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self = self.without(name);
+        self.headers.push((name.into(), value.as_ref().to_vec()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// The body in chunks of this size, without saying how long it is.
+    pub(crate) fn chunked(mut self, size: usize) -> Self {
+        let mut chunked = Vec::new();
+        for chunk in self.body.chunks(size) {
+            chunked.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+            chunked.extend_from_slice(chunk);
+            chunked.extend_from_slice(b"\r\n");
+        }
+        chunked.extend_from_slice(b"0\r\n\r\n");
+        self.body = chunked;
+        self.without("Content-Length").header("Transfer-Encoding", "chunked")
+    }
+
+    pub(crate) fn head(&self) -> Vec<u8> {
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
+        for (name, value) in &self.headers {
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [self.head(), self.body.clone()].concat()
+    }
+
+    pub(crate) async fn send(&self, service: &Service) -> Answer {
+        ask(service.address, self.bytes()).await
+    }
+}
+
+/// The smallest valid push: to everyone.
+pub(crate) const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
+
+/// A request, answered 404, that the fast path does not take: hyper serves its connection from then
+/// on.
+pub(crate) const LEFT_TO_HYPER: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n";

@@ -1,0 +1,4 @@
+//! What the tests of this suite share: a service of their own, and a client that sends any bytes.
+
+pub(crate) mod client;
+pub(crate) mod service;

@@ -1,0 +1,146 @@
+//! A whole ingest in the test's own process, with one app, on queues and keys of its own.
+
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
+
+use clap::Parser;
+use push_index::{
+    Index,
+    redis::{RedisIndex, RedisSettings},
+};
+use push_ingest::{IngestArgs, RunError, Settings};
+use push_model::{
+    app::App,
+    envelope::{Job, decode_batch},
+    ledger::Retention,
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_queue::{
+    Lane, Queue,
+    amqp::{AmqpQueue, AmqpSettings},
+};
+use push_service::settings::ConfigErrors;
+use push_tests::{amqp_url, eventually, namespace, redis_url};
+use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+/// What must happen has this long.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+/// The app of every service.
+pub(crate) const APP: &str = "app";
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    ingest: IngestArgs,
+}
+
+pub(crate) struct Service {
+    pub(crate) address: SocketAddr,
+    pub(crate) secret: String,
+    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) shutdown: CancellationToken,
+    running: JoinHandle<Result<(), RunError>>,
+}
+
+impl Service {
+    /// Starts ingest with these flags, on the servers of the run.
+    pub(crate) async fn start(flags: &[&str]) -> Self {
+        Self::start_on(&amqp_url(), &redis_url(), flags).await
+    }
+
+    /// Runs a test twice: on a service with the fast path, and on one where hyper serves every
+    /// request.
+    #[allow(clippy::print_stderr, reason = "a test that fails shows which of the two did")]
+    pub(crate) async fn on_both_paths(flags: &[&str], test: impl AsyncFn(Self)) {
+        for fast_path in ["--fast-path=on", "--fast-path=off"] {
+            eprintln!("{fast_path}");
+            test(Self::start(&[flags, &[fast_path]].concat()).await).await;
+        }
+    }
+
+    /// Starts ingest with these flags, on these servers.
+    pub(crate) async fn start_on(amqp: &str, redis: &str, flags: &[&str]) -> Self {
+        let namespace = namespace();
+        let amqp_settings = AmqpSettings {
+            first_pause: Duration::from_millis(50),
+            longest_pause: Duration::from_millis(500),
+            ..AmqpSettings::default()
+        };
+        let queue = AmqpQueue::connect(amqp, &namespace, amqp_settings).await.unwrap();
+        let index = RedisIndex::connect(redis, &namespace, RedisSettings::default()).await.unwrap();
+        let (queue, index): (Arc<dyn Queue>, Arc<dyn Index>) = (Arc::new(queue), Arc::new(index));
+        let secret = Secret::generate();
+        let app = App::new(APP.parse().unwrap(), &secret, UnixMillis::now());
+        assert!(index.create_app(&app).await.unwrap());
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(push_ingest::run(
+            settings(flags),
+            listener,
+            queue.clone(),
+            index.clone(),
+            shutdown.clone(),
+        ));
+        Self { address, secret: secret.expose().to_owned(), queue, index, shutdown, running }
+    }
+
+    /// Changes the app's record.
+    pub(crate) async fn change_app(&self, change: impl FnOnce(&mut App)) {
+        let mut app = self.index.app(&APP.parse().unwrap()).await.unwrap().unwrap();
+        change(&mut app);
+        assert!(self.index.update_app(&app).await.unwrap());
+    }
+
+    /// Gives the app a rate limit, in pushes per second.
+    pub(crate) async fn limit_app(&self, limit: u32) {
+        self.change_app(|app| app.rate_limit = NonZeroU32::new(limit)).await;
+    }
+
+    /// Everything that was published, once `n` jobs are there.
+    pub(crate) async fn jobs(&self, n: usize) -> Vec<Job> {
+        let mut consumer = self.queue.consume(Lane::Jobs, 1000).await.unwrap();
+        let mut jobs = Vec::new();
+        while jobs.len() < n {
+            let delivery = timeout(DEADLINE, consumer.next()).await.expect("in time").unwrap();
+            let batch = decode_batch(&delivery.payload).unwrap();
+            jobs.extend(batch.into_iter().map(|job| job.expect("a readable job")));
+            delivery.ack().await.unwrap();
+        }
+        jobs
+    }
+
+    /// Waits until the broker says that so many messages are there.
+    pub(crate) async fn wait_for_depth(&self, depth: u64) {
+        eventually("the broker has the messages", DEADLINE, async || {
+            match self.queue.depth(Lane::Jobs).await {
+                Ok(seen) if seen == depth => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Tells the service to stop and waits until it has.
+    pub(crate) async fn stop(self) -> Result<(), RunError> {
+        self.shutdown.cancel();
+        self.stopped().await
+    }
+
+    /// Waits until a service that was told to stop has.
+    pub(crate) async fn stopped(self) -> Result<(), RunError> {
+        let stopped = timeout(DEADLINE, self.running).await.expect("it stops").unwrap();
+        self.queue.close().await;
+        stopped
+    }
+}
+
+fn settings(flags: &[&str]) -> Settings {
+    let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
+    let mut errors = ConfigErrors::default();
+    let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut errors);
+    errors.finish(settings).unwrap()
+}

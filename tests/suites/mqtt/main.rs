@@ -1,0 +1,294 @@
+//! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
+//! `rogue_broker` has what only a broker that misbehaves shows.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod rogue_broker;
+
+use std::{process::Stdio, time::Duration};
+
+use bytes::Bytes;
+use push_fanout_worker::transport::{
+    Lifetime, Outcome, Outgoing, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
+};
+use push_model::{
+    device::{Target, TransportKind},
+    ids::{AppId, ClientId, MessageId},
+    ledger::FailReason,
+    time::UnixMillis,
+};
+use push_mqtt::MqttUrl;
+use push_tests::{devices::Devices, eventually, mqtt_url, namespace, servers::Mosquitto};
+use pushctl::{
+    device::subscriber::Subscriber,
+    standalone::broker::{Broker, BrokerError, BrokerSettings},
+};
+
+/// How long any wait here may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A time to live that no test outlasts.
+const LONG: Duration = Duration::from_secs(600);
+
+/// By then a broker has dropped a message with one second to live: brokers count whole seconds, and
+/// may be off by one.
+const EXPIRED: Duration = Duration::from_millis(2500);
+
+/// How long a message with time to live 0 may be tried: longer than a try takes here.
+const NOW_WINDOW: Duration = Duration::from_secs(30);
+
+macro_rules! on_every_broker {
+    ($($behaviour:ident)*) => {
+        mod mosquitto {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&super::mqtt_url().parse().unwrap()).await;
+            })*
+        }
+
+        mod embedded {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                let broker = super::embedded_broker().await;
+                super::$behaviour(&super::url(&broker)).await;
+            })*
+        }
+    };
+}
+
+on_every_broker! {
+    a_connected_device_receives_the_payload_as_it_was_made
+    a_device_of_mqtt_3_1_1_receives_too
+    every_device_of_a_batch_has_its_own_answer
+    a_device_that_was_offline_receives_when_it_is_back
+    what_expired_while_a_device_was_offline_is_not_delivered
+    now_or_never_reaches_a_connected_device_and_is_not_kept_for_one_that_is_offline
+}
+
+async fn a_connected_device_receives_the_payload_as_it_was_made(broker: &MqttUrl) {
+    let app = namespace();
+    let devices = Devices::listen(&broker.to_string(), &app, &["d:1".to_owned()]).await;
+    let payload = r#"{"message_id":"x","data":{"ключ":"значение 值"}}"#;
+    let outcomes = send(broker, &message(&app, payload, LONG), &["d:1"]).await;
+    assert_eq!(outcomes, [Outcome::Sent]);
+    devices.all[0].wait_for("message_id").await;
+    assert_eq!(devices.all[0].received(), [payload]);
+}
+
+async fn a_device_of_mqtt_3_1_1_receives_too(broker: &MqttUrl) {
+    let app = namespace();
+    let address = broker.to_string();
+    let (host, port) = address.trim_start_matches("mqtt://").rsplit_once(':').unwrap();
+    let device = tokio::process::Command::new("mosquitto_sub")
+        .args(["-V", "mqttv311", "-q", "1", "-h", host, "-p", port, "-C", "1"])
+        .args(["-t", &format!("push/{app}/old")])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    eventually("the device has subscribed", DEADLINE, async || {
+        match send(broker, &message(&app, "hello", LONG), &["old"]).await[..] {
+            [Outcome::Sent] => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.stdout, b"hello\n");
+}
+
+async fn every_device_of_a_batch_has_its_own_answer(broker: &MqttUrl) {
+    let app = namespace();
+    let names: Vec<String> = (0..300).map(|n| format!("device-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let _seventh = device(broker, &app, names[7]).await;
+    let _last = device(broker, &app, names[299]).await;
+    let outcomes = send(broker, &message(&app, "x", LONG), &names).await;
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        let listens = n == 7 || n == 299;
+        let expected =
+            if listens { Outcome::Sent } else { Outcome::Failed(FailReason::NoSubscriber) };
+        assert_eq!(outcome, expected, "device {n}");
+    }
+}
+
+async fn a_device_that_was_offline_receives_when_it_is_back(broker: &MqttUrl) {
+    let app = namespace();
+    device(broker, &app, "d").await.close().await;
+    let outcomes = send(broker, &message(&app, "while you were offline", LONG), &["d"]).await;
+    assert_eq!(outcomes, [Outcome::Sent]);
+    let mut back = device(broker, &app, "d").await;
+    assert!(back.resumed());
+    assert_eq!(next(&mut back).await, "while you were offline");
+}
+
+async fn what_expired_while_a_device_was_offline_is_not_delivered(broker: &MqttUrl) {
+    let app = namespace();
+    device(broker, &app, "d").await.close().await;
+    send(broker, &message(&app, "short", Duration::from_secs(1)), &["d"]).await;
+    send(broker, &message(&app, "long", LONG), &["d"]).await;
+    tokio::time::sleep(EXPIRED).await;
+    assert_eq!(next(&mut device(broker, &app, "d").await).await, "long");
+}
+
+async fn now_or_never_reaches_a_connected_device_and_is_not_kept_for_one_that_is_offline(
+    broker: &MqttUrl,
+) {
+    let app = namespace();
+    let mut here = device(broker, &app, "here").await;
+    device(broker, &app, "offline").await.close().await;
+    send(broker, &message(&app, "now", Duration::ZERO), &["here", "offline"]).await;
+    send(broker, &message(&app, "later", LONG), &["offline"]).await;
+    assert_eq!(next(&mut here).await, "now");
+    tokio::time::sleep(EXPIRED).await;
+    assert_eq!(next(&mut device(broker, &app, "offline").await).await, "later");
+}
+
+#[tokio::test]
+async fn a_frozen_broker_is_unavailable_in_bounded_time_and_served_again_when_it_thaws() {
+    let broker = Mosquitto::start().await.unwrap();
+    let app = namespace();
+    let url: MqttUrl = broker.url().parse().unwrap();
+    let _device = device(&url, &app, "d").await;
+    let settings = MqttSettings {
+        ack_timeout: Duration::from_millis(500),
+        offline_timeout: Duration::from_millis(500),
+        ..MqttSettings::default()
+    };
+    let transport = MqttTransport::start(url, settings);
+    let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
+    assert_eq!(transport.deliver(&push, &targets, now()).await, [Outcome::Sent]);
+    broker.freeze().unwrap();
+    let answer = tokio::time::timeout(DEADLINE, transport.deliver(&push, &targets, now())).await;
+    assert_eq!(answer.unwrap(), [Outcome::Undecided]);
+    broker.thaw().unwrap();
+    eventually("the thawed broker is served", DEADLINE, async || {
+        match transport.deliver(&push, &targets, now()).await[..] {
+            [Outcome::Sent] => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delivery_waits_for_the_restart_of_its_broker() {
+    let mut broker = Mosquitto::start().await.unwrap();
+    let app = namespace();
+    let settings = MqttSettings { offline_timeout: DEADLINE, ..MqttSettings::default() };
+    let transport = MqttTransport::start(broker.url().parse().unwrap(), settings);
+    is_ready(&transport, true).await;
+    broker.kill();
+    // Until the transport notices the end of its sessions, messages are sent and never answered.
+    is_ready(&transport, false).await;
+    let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
+    let (answer, restarted) =
+        tokio::join!(transport.deliver(&push, &targets, now()), broker.restart());
+    restarted.unwrap();
+    // The broker lost its sessions, so no device listens. What counts is that it answered.
+    assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_that_names_it() {
+    let first = embedded_broker().await;
+    let error = Broker::start(first.address(), BrokerSettings::default()).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Listen { address, .. } if address == first.address()));
+    assert!(error.to_string().contains(&first.address().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_stopped_embedded_broker_lets_its_devices_go_and_its_port_be_used_again() {
+    let broker = embedded_broker().await;
+    let address = broker.address();
+    let mut listening = device(&url(&broker), "a", "d").await;
+    drop(broker);
+    assert!(tokio::time::timeout(DEADLINE, listening.next()).await.unwrap().is_err());
+    let again = eventually("the port is free", DEADLINE, async || {
+        let again = Broker::start(address, BrokerSettings::default()).await;
+        again.map_err(|error| error.to_string())
+    })
+    .await;
+    device(&url(&again), "a", "d").await.close().await;
+}
+
+#[tokio::test]
+async fn the_embedded_broker_keeps_the_newest_messages_for_an_offline_device() {
+    let settings = BrokerSettings { offline_messages: 10, ..BrokerSettings::default() };
+    let broker = Broker::start("127.0.0.1:0".parse().unwrap(), settings).await.unwrap();
+    let (url, app) = (url(&broker), namespace());
+    device(&url, &app, "d").await.close().await;
+    for n in 0..15 {
+        send(&url, &message(&app, &n.to_string(), LONG), &["d"]).await;
+    }
+    let mut back = device(&url, &app, "d").await;
+    for n in 5..15 {
+        assert_eq!(next(&mut back).await, n.to_string());
+    }
+}
+
+async fn embedded_broker() -> Broker {
+    let any_port = "127.0.0.1:0".parse().unwrap();
+    Broker::start(any_port, BrokerSettings::default()).await.unwrap()
+}
+
+fn url(broker: &Broker) -> MqttUrl {
+    format!("mqtt://{}", broker.address()).parse().unwrap()
+}
+
+fn now() -> UnixMillis {
+    UnixMillis::now()
+}
+
+fn message(app: &str, payload: &str, lifetime: Duration) -> Outgoing {
+    Outgoing {
+        app_id: app.parse().unwrap(),
+        message_id: MessageId::issue_named(&app.parse().unwrap()),
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+        lifetime: if lifetime.is_zero() {
+            Lifetime::NowOrNever { until: now().plus(NOW_WINDOW) }
+        } else {
+            Lifetime::Until(now().plus(lifetime))
+        },
+    }
+}
+
+fn targets(names: &[&str]) -> Vec<Target> {
+    let target = |name: &&str| Target {
+        client_id: name.parse().unwrap(),
+        transport: TransportKind::Mqtt,
+        token: None,
+    };
+    names.iter().map(target).collect()
+}
+
+/// Sends over a new transport, once that is ready.
+async fn send(broker: &MqttUrl, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
+    let transport = MqttTransport::start(broker.clone(), MqttSettings::default());
+    is_ready(&transport, true).await;
+    let outcomes = transport.deliver(message, &targets(names), now()).await;
+    transport.close().await;
+    outcomes
+}
+
+/// Waits until the transport is ready, or is not.
+async fn is_ready(transport: &MqttTransport, wanted: bool) {
+    eventually("the transport has noticed its broker", DEADLINE, async || {
+        match transport.ready().await {
+            ready if ready == wanted => Ok(()),
+            ready => Err(format!("ready: {ready}")),
+        }
+    })
+    .await;
+}
+
+async fn device(broker: &MqttUrl, app: &str, name: &str) -> Subscriber {
+    let (app, name): (AppId, ClientId) = (app.parse().unwrap(), name.parse().unwrap());
+    Subscriber::connect(broker, &app, &name, LONG).await.unwrap()
+}
+
+async fn next(device: &mut Subscriber) -> String {
+    let payload = tokio::time::timeout(DEADLINE, device.next()).await.unwrap().unwrap();
+    String::from_utf8(payload.to_vec()).unwrap()
+}

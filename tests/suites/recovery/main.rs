@@ -1,0 +1,146 @@
+//! A program or a server dies in the middle of a broadcast and comes back: nothing that was
+//! answered 200 is lost, nothing is counted twice, and a fresh push arrives. Each test starts the
+//! servers that it kills.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends where something is wrong, and says what it counted"
+)]
+
+mod producers;
+mod rabbitmq;
+mod workers;
+
+use std::time::Duration;
+
+use push_queue::amqp::queue_names;
+use push_tests::{
+    broadcast::{BATCH, STEPS, everyone},
+    devices::Devices,
+    eventually,
+    servers::{Mosquitto, RabbitMq, Redis},
+    stack::{APP, DEADLINE, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+/// Devices of the transport `discard`.
+const CROWD: usize = 40_000;
+/// Devices that listen by MQTT.
+const LISTENERS: usize = 20;
+
+/// Servers that a test may kill, the stack on them, and devices that listen.
+struct World {
+    amqp: RabbitMq,
+    redis: Redis,
+    mqtt: Mosquitto,
+    stack: Stack,
+    devices: Devices,
+}
+
+impl World {
+    async fn start() -> Self {
+        let (amqp, redis, mqtt) =
+            tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
+        let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
+        let stack = Stack::start(servers).await;
+        // RabbitMQ before 3.13 loses a queue whose name has not reached the disk.
+        for queue in queue_names(&stack.namespace).unwrap() {
+            amqp.wait_until_known_on_disk(&queue).await;
+        }
+        let ids = stack.import_crowd(CROWD, LISTENERS).await;
+        let devices = Devices::listen(&mqtt.url(), APP, &ids).await;
+        Self { amqp, redis, mqtt, stack, devices }
+    }
+
+    /// Recalls a message through `ingest`; gives the report at that instant.
+    async fn recall(&self, id: &str) -> Value {
+        let path = format!("/v1/message/{APP}/{id}");
+        let (status, answer) = self.stack.call_at(0, "DELETE", &path, &[], &Value::Null).await;
+        assert_eq!((status, &answer["result"]["state"]), (200, &json!("recalled")), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// Waits until every device is counted as sent or recalled.
+    async fn accounted_for(&self, id: &str) -> Value {
+        eventually("every device is accounted for", DEADLINE, async || {
+            let ledger = self.stack.ledger(id).await;
+            let count = |name: &str| ledger[name].as_u64().unwrap_or_default();
+            let all = (CROWD + LISTENERS) as u64;
+            let closed = count("sent") + count("recalled") == all && count("pending") == 0;
+            if closed { Ok(ledger) } else { Err(ledger.to_string()) }
+        })
+        .await
+    }
+
+    /// The oracle: the entry closes with every device sent to, every listener has the message,
+    /// repeats stay within `repeats` batches, and a fresh push arrives.
+    async fn judge(&self, id: &str, repeats: usize) -> Value {
+        let ledger = self.stack.closed(id).await;
+        let everyone_count = (CROWD + LISTENERS) as u64;
+        assert_eq!(ledger["targeted"], everyone_count, "{ledger}");
+        assert_eq!(ledger["sent"], everyone_count, "{ledger}");
+        assert_eq!(ledger["pending"], 0, "{ledger}");
+        let fresh = self.stack.push(&everyone()).await;
+        let mut again = 0;
+        for device in &self.devices.all {
+            device.wait_for(&fresh).await;
+            let times = device.received().iter().filter(|payload| payload.contains(id)).count();
+            assert!(times > 0, "{} did not receive the message", device.client_id);
+            again += times - 1;
+        }
+        assert!(again <= repeats * BATCH, "{again} repeats");
+        assert_eq!(self.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
+        ledger
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_device() {
+    let world = World::start().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let id = world.stack.begin_broadcast().await;
+    // A fail-over does this with what the replica did not have yet.
+    let client = redis::Client::open(world.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(format!("*{id}*")).query_async(&mut connection).await.unwrap();
+    let gone: usize = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await.unwrap();
+    assert_eq!(gone, 1, "{keys:?}");
+    for device in &world.devices.all {
+        device.wait_for(&id).await;
+    }
+    let fresh = world.stack.push(&everyone()).await;
+    world.stack.closed(&fresh).await;
+    assert_eq!(world.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_redis_pauses_a_broadcast_and_no_program_has_to_be_restarted() {
+    let mut world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.stack.begin_broadcast().await;
+    world.redis.kill();
+    // Known apps are served from memory meanwhile; what is accepted waits in the queue.
+    let (status, answer) = world.stack.try_push(&everyone()).await;
+    assert_eq!(status, 200, "{answer}");
+    let meanwhile = answer["result"]["message_id"].as_str().unwrap().to_owned();
+    world.redis.restart().await.unwrap();
+    worker.wait_ready().await;
+    world.judge(&id, 6).await;
+    world.stack.closed(&meanwhile).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_mqtt_broker_puts_devices_off_until_it_thaws() {
+    let world = World::start().await;
+    let _worker = world.stack.worker(&STEPS).await;
+    let id = world.stack.begin_broadcast().await;
+    world.mqtt.freeze().unwrap();
+    // The length of the fault, not a wait for anything.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.mqtt.thaw().unwrap();
+    world.judge(&id, 6).await;
+}

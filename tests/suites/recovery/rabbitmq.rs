@@ -1,0 +1,107 @@
+//! A RabbitMQ that is killed, closes connections, or raises an alarm.
+
+use std::time::{Duration, Instant};
+
+use push_tests::{
+    broadcast::{STEPS, everyone},
+    eventually,
+    service::{Program, pushctl_output},
+    stack::{DEADLINE, Stack},
+};
+use serde_json::{Value, json};
+
+use crate::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_rabbitmq_loses_no_broadcast_and_no_program_has_to_be_restarted() {
+    let mut world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.stack.begin_broadcast().await;
+    world.amqp.kill();
+    let (status, answer) = world.stack.try_push(&everyone()).await;
+    assert_eq!(status, 503, "{answer}");
+    world.amqp.restart().await.unwrap();
+    world.stack.push_until_accepted(&everyone()).await;
+    worker.wait_ready().await;
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_on() {
+    let world = World::start().await;
+    let mut worker = world.stack.worker(&STEPS).await;
+    let id = world.stack.begin_broadcast().await;
+    world.amqp.control(&["close_all_connections", "maintenance"]).await.unwrap();
+    world.stack.push_until_accepted(&everyone()).await;
+    worker.wait_ready().await;
+    world.judge(&id, 6).await;
+}
+
+/// Waits until `/readyz` of a program is not 200, with this reason.
+async fn is_not_ready_for(reason: &str, program: &Program) {
+    eventually("it is not ready and says why", DEADLINE, async || match program.is_ready().await {
+        Err(seen) if seen.contains(reason) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+/// What `doctor` says about publishing: level and detail.
+async fn diagnosis(stack: &Stack) -> (Value, String) {
+    let mut flags = stack.engines();
+    flags.extend(["doctor", "--json"].map(str::to_owned));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    // Where it finds an error it exits with a failure, and prints its findings all the same.
+    let output = pushctl_output(&flags).await;
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let found = findings.iter().find(|finding| finding["subject"] == "publishing").unwrap();
+    (found["level"].clone(), found["detail"].as_str().unwrap().to_owned())
+}
+
+/// Raises an alarm at RabbitMQ in the middle of a broadcast, and lifts it again.
+async fn alarm(raise: &[&str], reason: &str, lift: &[&str]) {
+    const BLOCKED: &str = "push_ingest_queue_blocked";
+    let world = World::start().await;
+    // So slow that the broadcast is not over when the alarm is raised.
+    let slow = [&STEPS[..], &["--discard-latency", "20ms"]].concat();
+    let mut worker = world.stack.worker(&slow).await;
+    let id = world.stack.begin_broadcast().await;
+    world.amqp.control(raise).await.unwrap();
+    // Ingest learns of the alarm by the first push.
+    for push in ["the first", "the second"] {
+        let begun = Instant::now();
+        let (status, answer) = world.stack.try_push(&everyone()).await;
+        let took = begun.elapsed();
+        assert_eq!((status, &answer["status"]), (503, &json!(503)), "{push}: {answer}");
+        assert!(answer["message"].as_str().unwrap().ends_with(reason), "{push}: {answer}");
+        assert!(took < Duration::from_secs(1), "{push} took {took:?}");
+    }
+    is_not_ready_for(reason, world.stack.ingest()).await;
+    is_not_ready_for(reason, &worker).await;
+    assert_eq!(world.stack.ingest().metric(BLOCKED).await, 1.0);
+    let (level, detail) = diagnosis(&world.stack).await;
+    assert!(level == "error" && detail.ends_with(reason), "{level} {detail}");
+
+    world.amqp.control(lift).await.unwrap();
+    // It becomes ready without a push.
+    eventually("ingest is ready again", DEADLINE, || world.stack.ingest().is_ready()).await;
+    worker.wait_ready().await;
+    assert_eq!(world.stack.ingest().metric(BLOCKED).await, 0.0);
+    let named = json!({"type": 2, "client_ids": ["crowd-1"]});
+    let body = json!({"type": 2, "time_to_live": 60, "data": {"k": "v"}, "condition": named});
+    world.stack.push(&body).await;
+    assert_eq!(diagnosis(&world.stack).await.0, "ok");
+    world.judge(&id, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_is_short_of_memory_pushes_are_refused_and_then_everything_flows() {
+    let watermark = "set_vm_memory_high_watermark";
+    alarm(&[watermark, "0"], "low on memory", &[watermark, "0.9"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_rabbitmq_is_short_of_disk_pushes_are_refused_and_then_everything_flows() {
+    let limit = "set_disk_free_limit";
+    alarm(&[limit, "1000000GB"], "low on disk", &[limit, "50MB"]).await;
+}
