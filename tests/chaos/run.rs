@@ -31,7 +31,7 @@ use crate::{
 /// How soon after a fault pushes must flow again. Generous, because the machine may be slow.
 const FLOW_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a probe's answer is awaited, and then its arrival, before the next probe is sent.
-const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often arrivals are read while a probe is awaited.
 const LOOK: Duration = Duration::from_millis(25);
 /// How often arrivals are read otherwise.
@@ -135,7 +135,7 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     for (number, round) in (0..).zip(rounds) {
         // A broadcast for the fault to strike. After the fault before, its answer may take long.
         let opening = post(run, &run.client, run.pushes.opening(number));
-        let _ = timeout(PROBE_PATIENCE, opening).await;
+        let _ = timeout(PROBE_TIMEOUT, opening).await;
         strike(run, world, round, &mut figures).await?;
     }
     peace.store(true, Ordering::Relaxed);
@@ -198,9 +198,9 @@ async fn flow(run: &Run) -> Result<Duration, String> {
         let number = run.book.new_number();
         probes.push(number);
         // A probe that hangs in a frozen connection may arrive later.
-        let _ = timeout(PROBE_PATIENCE, post(run, &run.client, number)).await;
+        let _ = timeout(PROBE_TIMEOUT, post(run, &run.client, number)).await;
         let posted = Instant::now();
-        while posted.elapsed() < PROBE_PATIENCE {
+        while posted.elapsed() < PROBE_TIMEOUT {
             if probes.iter().any(|&number| run.has_reached_everyone(number)) {
                 return Ok(since.elapsed());
             }

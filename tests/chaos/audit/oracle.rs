@@ -63,7 +63,7 @@ pub(crate) async fn judge(run: &Arc<Run>, figures: &mut Figures) -> Result<(), S
         .map(async |number| {
             let record = run.book.get(number);
             let finding = match record.id {
-                Some(id) => Some(last_verdict(run, &history, number, &record, id).await),
+                Some(id) => Some(last_finding(run, &history, number, &record, id).await),
                 None => None,
             };
             (number, record, finding)
@@ -102,7 +102,7 @@ pub(crate) struct Found {
 }
 
 /// Reads the push until it breaks no rule, or until the deadline.
-async fn last_verdict(
+async fn last_finding(
     run: &Run,
     history: &History,
     number: u32,

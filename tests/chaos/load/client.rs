@@ -11,8 +11,8 @@ use crate::{load::audience::Population, load::pushes::Push};
 /// How many idle connections are kept.
 const KEPT: usize = 32;
 /// How long an answer may take: longer than `ingest` waits for RabbitMQ.
-const PUSH_PATIENCE: Duration = Duration::from_secs(20);
-const LEDGER_PATIENCE: Duration = Duration::from_secs(5);
+const PUSH_TIMEOUT: Duration = Duration::from_secs(20);
+const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a push was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Client {
             .agent
             .post(url)
             .config()
-            .timeout_global(Some(PUSH_PATIENCE))
+            .timeout_global(Some(PUSH_TIMEOUT))
             .build()
             .header("authorization", &self.secret)
             .header("content-type", "application/json");
@@ -84,7 +84,7 @@ impl Client {
     /// Asks one of the `ingest`s for the ledger of a message.
     pub(crate) async fn ledger(&self, ingest: usize, id: Uuid) -> Look {
         let url = format!("{}/v1/message/{APP}/{id}", self.ingests[ingest]);
-        let request = self.agent.get(url).config().timeout_global(Some(LEDGER_PATIENCE)).build();
+        let request = self.agent.get(url).config().timeout_global(Some(LEDGER_TIMEOUT)).build();
         let request = request.header("authorization", &self.secret);
         match answer(move || request.call()).await {
             Ok((200, mut answer)) => Look::Entry(answer["result"].take()),

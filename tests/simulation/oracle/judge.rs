@@ -57,11 +57,11 @@ fn seen(world: &World, push: &Push) -> Message {
     // writes; so may an entry about which writes were lost after the last check. Only a broadcast
     // that matches no device may have no entry at all.
     let allowance = world.settings.run.clock_allowance;
-    let is_to_nobody = store.people.iter().all(|p| push.means(p, allowance) != Meant::Yes);
+    let has_no_audience = store.people.iter().all(|p| push.means(p, allowance) != Meant::Yes);
     let forgotten_late = if push.is_named() {
         forgotten.something
     } else {
-        forgotten.since_last_look && (is_to_nobody || store.was_looked_at(&push.id))
+        forgotten.since_last_look && (has_no_audience || store.was_looked_at(&push.id))
     };
     let entry = store.entry(&push.id);
     let report = entry.map(|entry| reported(push, entry, forgotten_late));

@@ -14,7 +14,7 @@ pub(super) fn line(entry: &Entry, progress: Option<Progress>, rate: &RateEstimat
         // Rounded down: 100% only at the end of the audience.
         parts.push(format!("{}%", (progress.share() * 100.0).floor()));
     }
-    parts.push(format!("settled {} of {} targeted", outcomes.total(), entry.targeted));
+    parts.push(format!("done {} of {} targeted", outcomes.total(), entry.targeted));
     let failed = outcomes.failed.values().sum();
     let counts =
         [("failed", failed), ("expired", outcomes.expired), ("recalled", outcomes.recalled)];
@@ -83,7 +83,7 @@ mod tests {
         let progress = Progress::of(&entry);
         assert_eq!(
             line(&entry, progress, &rate),
-            "sending  59%  settled 599 of 599 targeted  failed 1  1000/s  0 seconds left"
+            "sending  59%  done 599 of 599 targeted  failed 1  1000/s  0 seconds left"
         );
         let update = update(&entry, progress, &rate);
         assert_eq!((&update["progress"], &update["sent"]), (&json!(0.599), &json!(598)));
