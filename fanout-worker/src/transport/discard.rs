@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use push_model::{device::Target, time::UnixMillis};
 
-use super::{Outcome, Outgoing, Transport};
+use super::contract::{Outcome, Outgoing, Transport};
 
 /// The transport of load tests.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,7 +10,7 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::{Outcome, Outgoing, Transport};
+use super::contract::{Outcome, Outgoing, Transport};
 
 /// The transports that a worker was configured with.
 #[derive(Clone, Default)]

@@ -9,121 +9,18 @@
 //! - [`Outcome::Undecided`] for a device whose message left the worker without an answer. Another
 //!   try may send it twice, so the caller makes it later and in small batches.
 //!
+//! - `contract`: the trait, a message and the outcomes
 //! - `dispatch`: splits a batch by the transport of its devices
 //! - `mqtt`: publishes to an MQTT 5 broker
 //! - `discard`: sends nothing, for load tests
 
+mod contract;
 mod discard;
 mod dispatch;
 pub mod mqtt;
 
-use std::{fmt, time::Duration};
-
-use async_trait::async_trait;
-use bytes::Bytes;
-use push_model::{
-    device::Target,
-    ids::{AppId, MessageId},
-    ledger::{FailReason, RetryReason},
-    time::UnixMillis,
+pub use self::{
+    contract::{Lifetime, Outcome, Outgoing, Transport},
+    discard::Discard,
+    dispatch::Transports,
 };
-
-pub use self::{discard::Discard, dispatch::Transports};
-
-/// A message as transports take it: built once for all its devices.
-#[derive(Debug, Clone)]
-pub struct Outgoing {
-    /// Its app.
-    pub app_id: AppId,
-    /// The message, for logs and for providers that want an id.
-    pub message_id: MessageId,
-    /// What the device receives.
-    pub payload: Bytes,
-    /// How long it may be sent.
-    pub lifetime: Lifetime,
-}
-
-/// How long a message may be sent. The instants are inclusive: they are the last ones at which a
-/// device may still be tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifetime {
-    /// Time to live 0: for devices that can take it now. Each device is tried once, and neither
-    /// the transport nor its provider keeps the message for later.
-    NowOrNever {
-        /// The end of what still counts as "now".
-        until: UnixMillis,
-    },
-    /// Until this instant. The provider is told how much time is left, and may keep the message
-    /// that long for devices that are offline.
-    Until(UnixMillis),
-}
-
-impl Lifetime {
-    /// The last instant at which a device may be tried.
-    pub fn end(self) -> UnixMillis {
-        match self {
-            Self::NowOrNever { until } | Self::Until(until) => until,
-        }
-    }
-
-    /// Whether the lifetime has ended at `now`.
-    pub fn is_over(self, now: UnixMillis) -> bool {
-        now > self.end()
-    }
-}
-
-/// The outcome of one device of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The transport acknowledged it.
-    Sent,
-    /// The provider says that the device is gone: remove it.
-    Gone,
-    /// The message's lifetime was over before it was this device's turn.
-    Expired,
-    /// The message was not accepted for this device, which may be tried again, after this time if
-    /// the provider named one. [`RetryReason::TransportAway`] means that it was not even handed
-    /// over.
-    Later(RetryReason, Option<Duration>),
-    /// The message was not accepted for this device, and never will be.
-    Failed(FailReason),
-    /// The message was handed over for this device and never answered: it may have been sent.
-    Undecided,
-}
-
-/// A way to reach devices.
-#[async_trait]
-pub trait Transport: Send + Sync + fmt::Debug {
-    /// Sends to every target. Returns exactly one outcome for each target, in the order of the
-    /// targets, within a time that the transport documents, whatever the provider does.
-    ///
-    /// `now` is the wall clock at the call. A device whose turn comes when the message's
-    /// lifetime is over is [`Outcome::Expired`], also if it was over at the call.
-    async fn deliver(
-        &self,
-        message: &Outgoing,
-        targets: &[Target],
-        now: UnixMillis,
-    ) -> Vec<Outcome>;
-
-    /// Whether it could send now.
-    async fn ready(&self) -> bool;
-
-    /// Closes its connections. Deliveries under way end at once: what was handed over and not
-    /// answered is [`Outcome::Undecided`], the rest is [`Outcome::Later`].
-    async fn close(&self);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_instant_of_a_lifetime_is_part_of_it() {
-        let end = UnixMillis(5);
-        for lifetime in [Lifetime::Until(end), Lifetime::NowOrNever { until: end }] {
-            assert!(!lifetime.is_over(end));
-            assert!(lifetime.is_over(UnixMillis(6)));
-        }
-    }
-}

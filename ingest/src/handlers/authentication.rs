@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use push_model::{ids::AppId, time::UnixMillis};
 
-use super::Handlers;
+use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};
 
 impl Handlers {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Handlers;
+use super::context::Handlers;
 use crate::{
     body::{BodyError, RequestBody},
     rejection::Rejection,

@@ -8,7 +8,7 @@ use push_index::PutRefused;
 use push_model::{app::AppKey, device::DeviceDraft, ids::ClientId, time::UnixMillis};
 use serde::Serialize;
 
-use super::{Handlers, body_memory::unread_body, media_type::JSON};
+use super::{body_memory::unread_body, context::Handlers, media_type::JSON};
 use crate::{
     body::RequestBody,
     head::Head,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use push_index::IndexError;
 
-use super::Handlers;
+use super::context::Handlers;
 use crate::rejection::Rejection;
 
 impl Handlers {

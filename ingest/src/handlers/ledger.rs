@@ -12,7 +12,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::Handlers;
+use super::context::Handlers;
 use crate::{
     head::Head,
     rejection::Rejection,

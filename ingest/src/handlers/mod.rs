@@ -16,6 +16,7 @@
 
 mod authentication;
 mod body_memory;
+mod context;
 mod device;
 mod idempotency;
 mod index_request;
@@ -24,67 +25,20 @@ mod media_type;
 mod push;
 mod push_batch;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use hyper::body::Body;
-use push_index::Index;
-use push_model::secret::{Secret, SecretHash};
-use tokio::sync::Semaphore;
 
-use self::push::CheckedPush;
+pub(crate) use self::context::Handlers;
+use self::push::Handled;
 use crate::{
-    apps::AppCache,
     body::RequestBody,
     head::Head,
-    metrics::Metrics,
-    publisher::Publisher,
     rejection::Rejection,
     reply::{self, Reply},
     route::Route,
-    settings::Settings,
 };
 
-/// Everything that the handlers need.
-#[derive(Debug)]
-pub(crate) struct Handlers {
-    settings: Settings,
-    index: Arc<dyn Index>,
-    apps: AppCache,
-    publisher: Publisher,
-    metrics: Arc<Metrics>,
-    /// The memory for bodies, one permit a byte.
-    memory: Arc<Semaphore>,
-    /// The secret of no app. A given secret is verified against it if the app does not exist, so
-    /// that the answer takes as long as with a wrong secret.
-    decoy_secret: SecretHash,
-}
-
-/// What a handler returns.
-enum Handled {
-    Reply(Reply),
-    /// The push is still to be published; its answer comes with the confirm.
-    Publish(CheckedPush),
-}
-
 impl Handlers {
-    pub(crate) fn new(
-        settings: Settings,
-        index: Arc<dyn Index>,
-        publisher: Publisher,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            apps: AppCache::new(index.clone(), settings.apps.clone()),
-            memory: Arc::new(Semaphore::new(settings.http.max_buffered)),
-            decoy_secret: SecretHash::of(&Secret::generate()),
-            settings,
-            index,
-            publisher,
-            metrics,
-        }
-    }
-
     /// Answers one request. A body that the answer does not need is read as well, so that the
     /// connection can take the next request, unless the answer ends the connection.
     pub(crate) async fn answer(

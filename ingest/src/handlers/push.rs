@@ -6,8 +6,8 @@ use push_model::{envelope::encode_job, ids::MessageId, time::UnixMillis};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
-    Handled, Handlers,
     body_memory::{Buffered, unread_message},
+    context::Handlers,
     idempotency::{header_key, identify},
     media_type::JSON,
 };
@@ -20,6 +20,13 @@ use crate::{
     rejection::Rejection,
     reply::{self, Reply},
 };
+
+/// What a handler returns.
+pub(super) enum Handled {
+    Reply(Reply),
+    /// The push is still to be published; its answer comes with the confirm.
+    Publish(CheckedPush),
+}
 
 /// A push that passed all checks and is to be published.
 pub(super) struct CheckedPush {

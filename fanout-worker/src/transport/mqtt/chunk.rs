@@ -6,7 +6,7 @@ use push_model::{device::Target, ids::AppId};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::expiry::Expiry;
-use crate::transport::Outcome;
+use crate::transport::contract::Outcome;
 
 /// One answer for each device of a chunk, in order; `None` for a device that was certainly not
 /// handed over to the broker.

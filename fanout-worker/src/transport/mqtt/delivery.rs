@@ -14,7 +14,7 @@ use super::{
     pool::Pool,
     settings::MqttSettings,
 };
-use crate::transport::{Outcome, Outgoing};
+use crate::transport::contract::{Outcome, Outgoing};
 
 pub(super) struct BatchDelivery<'a> {
     pool: &'a Pool,

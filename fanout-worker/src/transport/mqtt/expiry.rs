@@ -3,7 +3,7 @@
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
-use crate::transport::Lifetime;
+use crate::transport::contract::Lifetime;
 
 /// How long a message may be handed over, and kept by the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

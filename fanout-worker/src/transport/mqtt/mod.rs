@@ -55,7 +55,7 @@ use push_mqtt::MqttUrl;
 
 pub use self::settings::MqttSettings;
 use self::{delivery::BatchDelivery, pool::Pool};
-use super::{Outcome, Outgoing, Transport};
+use super::contract::{Outcome, Outgoing, Transport};
 
 /// The MQTT transport. Its connections work in the background from the start.
 pub struct MqttTransport {

@@ -23,7 +23,7 @@ use push_model::time::UnixMillis;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
-use super::{Handlers, body_memory::Buffered, media_type::NDJSON, push::unpublished};
+use super::{body_memory::Buffered, context::Handlers, media_type::NDJSON, push::unpublished};
 use crate::{
     apps::Quota,
     body::RequestBody,

@@ -21,7 +21,7 @@ use super::{
     window::{InFlight, Window},
 };
 use crate::transport::{
-    Outcome,
+    contract::Outcome,
     mqtt::chunk::{Chunk, ChunkProgress},
 };
 

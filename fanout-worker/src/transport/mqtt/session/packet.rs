@@ -10,7 +10,7 @@ use rmqtt_codec::{
     v5::{Packet, PublishAckReason, PublishProperties},
 };
 
-use crate::transport::Outcome;
+use crate::transport::contract::Outcome;
 
 /// A PUBLISH with QoS 1.
 pub(super) fn publish(
