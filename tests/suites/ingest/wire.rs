@@ -323,7 +323,7 @@ async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another(
         };
         let mut received = Vec::new();
         let reading = async {
-            // Longer than the service waits for a client.
+            // The client's pause, longer than the service waits for it: the behaviour under test.
             tokio::time::sleep(Duration::from_millis(1500)).await;
             let _ = reader.read_to_end(&mut received).await;
         };
@@ -333,17 +333,17 @@ async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another(
         }
         let text = String::from_utf8_lossy(&received);
         let mut rest = &*text;
-        let mut answers = 0;
+        let mut begun = 0;
         while let Some((head, body)) = rest.split_once("\r\n\r\n") {
             assert!(head.starts_with("HTTP/1.1 "), "{head}");
             let length = head.split("content-length: ").nth(1).expect("a length");
             let length: usize = length.lines().next().unwrap().parse().unwrap();
             let body_read = &body[..length.min(body.len())];
             assert!(!body_read.contains("HTTP/1.1"), "an answer within another: {body_read}");
-            answers += usize::from(body_read.len() == length);
+            begun += 1;
             rest = &body[body_read.len()..];
         }
-        println!("{answers} whole answers");
+        assert!(begun > 0, "no answer came: {text}");
         service.stop().await.unwrap();
     })
     .await;
