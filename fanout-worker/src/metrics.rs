@@ -57,7 +57,7 @@ struct Families {
     ledger_bytes: Gauge,
     ledger_limit: Gauge,
     ledger_reach: Gauge,
-    ledger_forgotten: Gauge,
+    ledger_evicted: Gauge,
 }
 
 impl Default for Families {
@@ -73,7 +73,7 @@ impl Default for Families {
             ledger_bytes: Gauge::default(),
             ledger_limit: Gauge::default(),
             ledger_reach: Gauge::default(),
-            ledger_forgotten: Gauge::default(),
+            ledger_evicted: Gauge::default(),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Metrics {
         );
         let help = "Closing checks of broadcasts, by how they found the ledger entry";
         registry.register("closing_checks", help, self.0.closing_checks.clone());
-        let Families { ledger_bytes, ledger_limit, ledger_reach, ledger_forgotten, .. } = &*self.0;
+        let Families { ledger_bytes, ledger_limit, ledger_reach, ledger_evicted, .. } = &*self.0;
         let mut bytes = |name, help, gauge: &Gauge| {
             registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         };
@@ -103,8 +103,8 @@ impl Metrics {
         bytes("ledger_limit", "What the ledger may take", ledger_limit);
         let help = "How far back the ledger reaches";
         registry.register_with_unit("ledger_reach", help, Unit::Seconds, ledger_reach.clone());
-        let help = "Entries that were forgotten to keep the ledger within its limit";
-        registry.register("ledger_forgotten", help, ledger_forgotten.clone());
+        let help = "Entries that were evicted to keep the ledger within its limit";
+        registry.register("ledger_forgotten", help, ledger_evicted.clone());
     }
 
     /// Sets the gauges of the ledger.
@@ -114,7 +114,7 @@ impl Metrics {
         self.0.ledger_bytes.set(shown(history.bytes));
         self.0.ledger_limit.set(shown(history.limit));
         self.0.ledger_reach.set(shown(reach));
-        self.0.ledger_forgotten.set(shown(history.evicted));
+        self.0.ledger_evicted.set(shown(history.evicted));
     }
 
     /// Counts devices whose outcomes the ledger has saved.

@@ -198,18 +198,21 @@ impl WorkerArgs {
         ledger_retention: Option<Retention>,
         errors: &mut ConfigErrors,
     ) -> Option<WorkerSettings> {
-        let m = errors;
-        let job_prefetch = m.take("--job-prefetch", &self.job_prefetch, count(1, 1000));
-        let task_prefetch = m.take("--task-prefetch", &self.task_prefetch, count(1, 1000));
-        let bulk_requests = m.take("--bulk-requests", &self.bulk_requests, count(1, 1000));
-        let batch = m.take("--batch", &self.batch, count(1, 100_000));
-        let partitions = m.take("--strands", &self.partitions, count(1, MOST_PARTITIONS as usize));
-        let min_slots =
-            m.take("--strand-min-slots", &self.partition_min_slots, count(1, u64::from(u32::MAX)));
-        let retry_attempts = m.take("--retry-attempts", &self.retry_attempts, count(1, 1000));
-        let backlog = m.take("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
-        let ledger_limit = m.take("--ledger-limit", &self.ledger_limit, size);
-        let mut time = |flag, text| m.take(flag, text, duration);
+        let job_prefetch = errors.read("--job-prefetch", &self.job_prefetch, count(1, 1000));
+        let task_prefetch = errors.read("--task-prefetch", &self.task_prefetch, count(1, 1000));
+        let bulk_requests = errors.read("--bulk-requests", &self.bulk_requests, count(1, 1000));
+        let batch = errors.read("--batch", &self.batch, count(1, 100_000));
+        let partitions =
+            errors.read("--strands", &self.partitions, count(1, MOST_PARTITIONS as usize));
+        let min_slots = errors.read(
+            "--strand-min-slots",
+            &self.partition_min_slots,
+            count(1, u64::from(u32::MAX)),
+        );
+        let retry_attempts = errors.read("--retry-attempts", &self.retry_attempts, count(1, 1000));
+        let backlog = errors.read("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
+        let ledger_limit = errors.read("--ledger-limit", &self.ledger_limit, size);
+        let mut time = |flag, text| errors.read(flag, text, duration);
         let ledger_check = time("--ledger-check", &self.ledger_check);
         let hold = time("--hold", &self.hold);
         let clock_allowance = time("--clock-allowance", &self.clock_allowance);
@@ -224,19 +227,20 @@ impl WorkerArgs {
         let index_longest = time("--index-pause-longest", &self.index_pause_longest);
         let (retry_first, retry_longest) = (retry_first?, retry_longest?);
         if retry_first > retry_longest || retry_first.is_zero() {
-            m.note("--retry-first must be more than zero and at most --retry-longest");
+            errors.note("--retry-first must be more than zero and at most --retry-longest");
         }
         let closing = ClosingLimits { every: closing_check?, write_off_after: closing_rest? };
         if closing.every.is_zero() || closing.every > MAX_DELAY {
-            m.note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
+            errors
+                .note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
         }
         let ledger = LedgerLimits { bytes: ledger_limit? as u64, every: ledger_check? };
         if ledger.every.is_zero() {
-            m.note("--ledger-check must be more than zero");
+            errors.note("--ledger-check must be more than zero");
         }
         let hold = hold?;
         if hold >= CONSUMER_TIMEOUT {
-            m.note(format!("--hold must be less than {CONSUMER_TIMEOUT:?}"));
+            errors.note(format!("--hold must be less than {CONSUMER_TIMEOUT:?}"));
         }
         Some(WorkerSettings {
             job_prefetch: job_prefetch?,
@@ -265,7 +269,7 @@ impl MqttArgs {
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<Option<(MqttUrl, MqttSettings)>> {
         let tuning = self.tuning.check(errors);
         let Some(url) = &self.mqtt_url else { return tuning.map(|_| None) };
-        let url = errors.take_secret("--mqtt-url", url, |url| {
+        let url = errors.read_secret("--mqtt-url", url, |url| {
             url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
         });
         Some(Some((url?, tuning?)))
@@ -275,13 +279,13 @@ impl MqttArgs {
 impl MqttTuningArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
-        let connections = errors.take(
+        let connections = errors.read(
             "--mqtt-connections",
             &self.mqtt_connections,
             count(1, MqttSettings::MAX_CONNECTIONS),
         );
-        let window = errors.take("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
-        let mut time = |flag, text| errors.take(flag, text, duration);
+        let window = errors.read("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
+        let mut time = |flag, text| errors.read(flag, text, duration);
         let connect_timeout = time("--mqtt-connect-timeout", &self.mqtt_connect_timeout);
         let ack_timeout = time("--mqtt-ack-timeout", &self.mqtt_ack_timeout);
         let offline_timeout = time("--mqtt-patience", &self.mqtt_offline_timeout);
@@ -299,8 +303,8 @@ impl MqttTuningArgs {
 impl ProcessArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<ProcessSettings> {
-        let ops_listen = errors.take("--ops-listen", &self.ops_listen, address);
-        let mut time = |flag, text| errors.take(flag, text, duration);
+        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
+        let mut time = |flag, text| errors.read(flag, text, duration);
         let drain_deadline = time("--drain-deadline", &self.drain_deadline);
         let discard_latency = time("--discard-latency", &self.discard_latency);
         Some(ProcessSettings {

@@ -34,7 +34,7 @@ pub(crate) enum Rejection {
     /// 21004: the secret is wrong, or there is no such app. The caller does not learn which.
     SecretIllegal,
     /// 21007
-    SdkDisabled,
+    AppDisabled,
     /// 22001
     TooFrequent(Quota),
     /// 21005: the body of a push has another media type.
@@ -81,7 +81,7 @@ impl Rejection {
             | Self::TooManyClients { .. }
             | Self::Illegal(_) => StatusCode::BAD_REQUEST,
             Self::SecretMissing | Self::SecretIllegal => StatusCode::UNAUTHORIZED,
-            Self::SdkDisabled => StatusCode::FORBIDDEN,
+            Self::AppDisabled => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -103,7 +103,7 @@ impl Rejection {
             Self::AppIdIllegal(_) => Some(PushCode::AppIdIllegal),
             Self::SecretMissing => Some(PushCode::AppSecretMissing),
             Self::SecretIllegal => Some(PushCode::AppSecretIllegal),
-            Self::SdkDisabled => Some(PushCode::SdkDisabled),
+            Self::AppDisabled => Some(PushCode::AppDisabled),
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
             | Self::MessageTooLarge(_)
@@ -152,7 +152,7 @@ impl Rejection {
             Self::SecretIllegal => "it is not a secret of this app (the Authorization header is \
                                     the bare secret, without a scheme word)"
                 .into(),
-            Self::SdkDisabled => "this app may not push now".into(),
+            Self::AppDisabled => "this app may not push now".into(),
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
             }
@@ -195,7 +195,7 @@ mod tests {
             (Rejection::TooManyLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),
             (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
-            (Rejection::SdkDisabled, 403, 21007),
+            (Rejection::AppDisabled, 403, 21007),
             (Rejection::TooFrequent(quota), 429, 22001),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 /// A queue message in work.
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
-    is_held: &'a (dyn Fn() -> bool + Sync),
+    is_ours: &'a (dyn Fn() -> bool + Sync),
     deadline: Instant,
     stopping: &'a CancellationToken,
 }
@@ -22,16 +22,16 @@ pub(crate) struct Hold<'a> {
 impl<'a> Hold<'a> {
     /// Begins to hold a message, for `longest` at most.
     pub(crate) fn new(
-        is_held: &'a (dyn Fn() -> bool + Sync),
+        is_ours: &'a (dyn Fn() -> bool + Sync),
         longest: Duration,
         stopping: &'a CancellationToken,
     ) -> Self {
-        Self { is_held, deadline: Instant::now() + longest, stopping }
+        Self { is_ours, deadline: Instant::now() + longest, stopping }
     }
 
     /// Whether the message still belongs to this worker: its consumer has not lost the connection.
-    pub(crate) fn is_held(&self) -> bool {
-        (self.is_held)()
+    pub(crate) fn is_ours(&self) -> bool {
+        (self.is_ours)()
     }
 
     /// Whether the message was held for as long as it may be.

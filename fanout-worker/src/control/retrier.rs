@@ -53,10 +53,10 @@ impl Retrier {
     /// Begins to hold a queue message.
     pub(crate) fn hold<'a>(
         &self,
-        is_held: &'a (dyn Fn() -> bool + Sync),
+        is_ours: &'a (dyn Fn() -> bool + Sync),
         stopping: &'a CancellationToken,
     ) -> Hold<'a> {
-        Hold::new(is_held, self.hold, stopping)
+        Hold::new(is_ours, self.hold, stopping)
     }
 
     /// Makes a request until the index answers it. The first try is made even if the worker stops

@@ -90,16 +90,17 @@ impl DeviceSource<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((part, _)) = plan::rest(self.ranges, checkpoint) else {
+        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
             let (targets, failed) = (Vec::new(), BTreeMap::new());
             return Ok(Batch { targets, failed, next: Checkpoint::End });
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let page = self.context.index.scan(&self.job.app(), part, targeting, by, most).await?;
-        let next = plan::advance(self.ranges, checkpoint, page.next);
-        let failed = (page.unreadable > 0).then_some((FailReason::Unreadable, page.unreadable));
-        Ok(Batch { targets: page.items, failed: failed.into_iter().collect(), next })
+        let scanned = self.context.index.scan(&self.job.app(), range, targeting, by, most).await?;
+        let next = plan::advance(self.ranges, checkpoint, scanned.next);
+        let failed =
+            (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
+        Ok(Batch { targets: scanned.items, failed: failed.into_iter().collect(), next })
     }
 
     /// How these devices are reached, and how many of them cannot be, by reason.
@@ -125,12 +126,13 @@ impl DeviceSource<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((part, _)) = plan::rest(self.ranges, checkpoint) else {
+        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
             return Ok((0, Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let count = self.context.index.count_matching(&self.job.app(), part, targeting, by).await?;
+        let count =
+            self.context.index.count_matching(&self.job.app(), range, targeting, by).await?;
         Ok((count, plan::advance(self.ranges, checkpoint, None)))
     }
 }

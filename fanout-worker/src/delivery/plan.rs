@@ -69,8 +69,8 @@ pub fn rest(ranges: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, 
 
 /// How many slots of a partition are left after this checkpoint.
 pub fn slots_left(ranges: &[SlotRange], checkpoint: Checkpoint) -> u64 {
-    rest(ranges, checkpoint).map_or(0, |(part, others)| {
-        std::iter::once(&part).chain(others).map(|range| u64::from(slots(range))).sum()
+    rest(ranges, checkpoint).map_or(0, |(range, others)| {
+        std::iter::once(&range).chain(others).map(|range| u64::from(slots(range))).sum()
     })
 }
 
@@ -95,16 +95,16 @@ mod tests {
         SlotRange { shard, from, to }
     }
 
-    /// Walks a partition as a worker does, `page` slots at a time.
-    fn walk(ranges: &[SlotRange], page: u32) -> Vec<(u32, u32)> {
+    /// Walks a partition as a worker does, `most_slots` slots at a time.
+    fn walk(ranges: &[SlotRange], most_slots: u32) -> Vec<(u32, u32)> {
         let covered: u64 = ranges.iter().map(|range| u64::from(slots(range))).sum();
         let mut seen = Vec::new();
         let mut checkpoint = Checkpoint::START;
-        while let Some((part, _)) = rest(ranges, checkpoint) {
-            let end = part.to.min(part.from.saturating_add(page));
+        while let Some((range, _)) = rest(ranges, checkpoint) {
+            let end = range.to.min(range.from.saturating_add(most_slots));
             assert_eq!(slots_left(ranges, checkpoint), covered - seen.len() as u64);
-            seen.extend((part.from..end).map(|slot| (part.shard, slot)));
-            checkpoint = advance(ranges, checkpoint, (end < part.to).then_some(end));
+            seen.extend((range.from..end).map(|slot| (range.shard, slot)));
+            checkpoint = advance(ranges, checkpoint, (end < range.to).then_some(end));
         }
         seen
     }
@@ -119,9 +119,10 @@ mod tests {
                 let plan = cut(&extent, most, min_slots);
                 assert!(plan.partitions.len() <= most);
                 assert_eq!(total_slots(&plan), 1158);
-                for page in [1, 7, 4096] {
-                    let seen: Vec<_> = plan.partitions.iter().flat_map(|s| walk(s, page)).collect();
-                    assert_eq!(seen, all, "{most} {min_slots} {page}");
+                for most_slots in [1, 7, 4096] {
+                    let seen: Vec<_> =
+                        plan.partitions.iter().flat_map(|s| walk(s, most_slots)).collect();
+                    assert_eq!(seen, all, "{most} {min_slots} {most_slots}");
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::control::retrier::RetryError;
 pub(crate) enum RunEnd {
     /// The partition has ended.
     Finished,
-    /// Another queue message continues the partition: this one is a stale copy.
+    /// Another queue message continues the partition: this one is stale.
     Stale,
     /// The queue has delivered this message to another consumer, which goes on.
     Superseded,

@@ -100,7 +100,7 @@ pub(super) async fn settle(
 ) {
     let settled = match result {
         Ok(()) => delivery.ack().await,
-        Err(Requeue::Unfinished) if delivery.deliveries >= RENEWED_FROM && delivery.is_held() => {
+        Err(Requeue::Unfinished) if delivery.deliveries >= RENEWED_FROM && delivery.is_ours() => {
             match context.queue.publish(lane, renewed(context, lane, &delivery)).await {
                 Ok(()) => delivery.ack().await,
                 Err(_) => delivery.requeue().await,

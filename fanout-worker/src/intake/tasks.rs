@@ -18,8 +18,8 @@ use crate::{
 
 /// Processes one task and settles its message.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
-    let is_held = || delivery.is_held();
-    let hold = context.retrier.hold(&is_held, stopping);
+    let is_ours = || delivery.is_ours();
+    let hold = context.retrier.hold(&is_ours, stopping);
     let result = match put_aside_by_count(context, Lane::Tasks, &delivery, &hold).await {
         Some(result) => result,
         None => process(context, &delivery, &hold).await,

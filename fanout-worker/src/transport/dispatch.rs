@@ -43,16 +43,16 @@ impl Transports {
         // message was known not to be recalled.
         let deliver = |kind| async move {
             let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
-            let (indices, part): (Vec<_>, Vec<_>) =
+            let (indices, group): (Vec<_>, Vec<_>) =
                 targets.iter().enumerate().filter(of_kind).map(|(i, t)| (i, t.clone())).unzip();
-            let sent = match part.as_slice() {
+            let sent = match group.as_slice() {
                 [] => Vec::new(),
-                part => self.deliver_by(kind, message, part, now).await,
+                group => self.deliver_by(kind, message, group, now).await,
             };
             indices.into_iter().zip(sent)
         };
-        let parts = TransportKind::ALL.into_iter().map(deliver);
-        for (index, outcome) in future::join_all(parts).await.into_iter().flatten() {
+        let groups = TransportKind::ALL.into_iter().map(deliver);
+        for (index, outcome) in future::join_all(groups).await.into_iter().flatten() {
             outcomes[index] = outcome;
         }
         outcomes

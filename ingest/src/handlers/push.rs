@@ -48,7 +48,7 @@ impl Handlers {
         let now = UnixMillis::now();
         let (app, cached) = self.authenticate(app, head, now).await?;
         if cached.app.disabled {
-            return Err(Rejection::SdkDisabled);
+            return Err(Rejection::AppDisabled);
         }
         let quota = match &cached.limiter {
             Some(limiter) => Some(limiter.acquire(Instant::now()).map_err(Rejection::TooFrequent)?),

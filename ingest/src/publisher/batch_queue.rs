@@ -79,20 +79,20 @@ impl BatchQueue {
         Ok(())
     }
 
-    /// Appends the chunks of one request, in their order and with no other push between them.
-    /// Chunks that do not fit are answered at once. Chunks may fill half of the queue, so that
+    /// Appends the groups of one request, in their order and with no other push between them.
+    /// Groups that do not fit are answered at once. Groups may fill half of the queue, so that
     /// single pushes are accepted however many pushes come in batch requests.
-    pub(super) fn enqueue_chunks(&self, chunks: Vec<PendingPublish>) {
+    pub(super) fn enqueue_groups(&self, groups: Vec<PendingPublish>) {
         let mut refused = Vec::new();
         let mut state = self.state();
-        for chunk in chunks {
-            if let Err(one) = state.append(chunk, self.settings.max_waiting_in_chunks()) {
+        for group in groups {
+            if let Err(one) = state.append(group, self.settings.max_waiting_in_groups()) {
                 refused.push(one);
             }
         }
         self.notify_if_enough(state);
-        for (chunk, why) in refused {
-            chunk.answer(Err(why));
+        for (group, why) in refused {
+            group.answer(Err(why));
         }
     }
 

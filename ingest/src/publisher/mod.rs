@@ -9,7 +9,7 @@
 //! that is waited for. (Measured on two cores: 22 pushes an envelope at 64 connections and 87 at
 //! 256. If a batch goes as soon as fewer than four wait for a confirm, it is 10 and 36.)
 //!
-//! A batch request hands its pushes over in chunks. Each chunk goes into one envelope and is
+//! A batch request hands its pushes over in groups. Each group goes into one envelope and is
 //! otherwise treated as one push.
 //!
 //! Work that gets stuck: a push that does not fit into the batch queue is refused at once, one that
@@ -21,13 +21,13 @@
 //!
 //! - `pending_publish`: what waits, and why it may fail;
 //! - `batch_queue`: where it waits for its envelope;
-//! - `chunk`: the pushes of a batch request, joined;
+//! - `push_group`: the pushes of a batch request, joined;
 //! - `group_commit`: the loop that sends the batches.
 
 mod batch_queue;
-mod chunk;
 mod group_commit;
 mod pending_publish;
+mod push_group;
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ use tokio::{
 
 use self::{batch_queue::BatchQueue, group_commit::GroupCommit, pending_publish::PendingPublish};
 pub(crate) use self::{
-    chunk::{Chunk, ChunkBuilder},
     pending_publish::NotPublished,
+    push_group::{PushGroup, PushGroupBuilder},
 };
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
@@ -94,24 +94,24 @@ impl Publisher {
     }
 
     /// For at most `pushes` pushes of one request, whose jobs have about `bytes` bytes together.
-    pub(crate) fn chunks(&self, pushes: usize, bytes: usize) -> ChunkBuilder {
-        ChunkBuilder::new(pushes, bytes, self.queue.settings())
+    pub(crate) fn push_groups(&self, pushes: usize, bytes: usize) -> PushGroupBuilder {
+        PushGroupBuilder::new(pushes, bytes, self.queue.settings())
     }
 
-    /// Publishes the chunks of one request, and returns the result of each. They are enqueued
+    /// Publishes the groups of one request, and returns the result of each. They are enqueued
     /// together, and once they are they are published even if this future is dropped. Each holds
     /// its share of the memory until it is answered.
-    pub(crate) async fn publish_chunks(
+    pub(crate) async fn publish_groups(
         &self,
-        chunks: Vec<(Chunk, Option<OwnedSemaphorePermit>)>,
+        groups: Vec<(PushGroup, Option<OwnedSemaphorePermit>)>,
     ) -> Vec<Result<(), NotPublished>> {
         if let Some(reason) = &*self.blocked.borrow() {
-            return vec![Err(NotPublished::Blocked(Arc::clone(reason))); chunks.len()];
+            return vec![Err(NotPublished::Blocked(Arc::clone(reason))); groups.len()];
         }
         let enqueued_at = Instant::now();
-        let with_answer = |(index, (chunk, memory))| {
+        let with_answer = |(index, (group, memory))| {
             let (answer, answered) = oneshot::channel();
-            let Chunk { jobs, pushes } = chunk;
+            let PushGroup { jobs, pushes } = group;
             let is_continuation = index > 0;
             let pending = PendingPublish {
                 jobs,
@@ -123,9 +123,9 @@ impl Publisher {
             };
             (pending, answered)
         };
-        let chunks = chunks.into_iter().enumerate();
-        let (pending, answers): (Vec<_>, Vec<_>) = chunks.map(with_answer).unzip();
-        self.queue.enqueue_chunks(pending);
+        let groups = groups.into_iter().enumerate();
+        let (pending, answers): (Vec<_>, Vec<_>) = groups.map(with_answer).unzip();
+        self.queue.enqueue_groups(pending);
         let mut results = Vec::with_capacity(answers.len());
         for answered in answers {
             results.push(answered.await.unwrap_or(Err(NotPublished::Stopping)));

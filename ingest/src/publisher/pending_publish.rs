@@ -27,13 +27,13 @@ pub(crate) enum NotPublished {
     Stopping,
 }
 
-/// A push, or a chunk of a batch request, that waits for its envelope and then for the confirm.
+/// A push, or a group of a batch request, that waits for its envelope and then for the confirm.
 pub(super) struct PendingPublish {
-    /// The job of a push, or the joined jobs of a chunk.
+    /// The job of a push, or the joined jobs of a group.
     pub(super) jobs: Vec<u8>,
     pub(super) pushes: usize,
-    /// Whether this is a chunk that is not the first of its request. When it is at the front of the
-    /// queue, the chunks before it are sent. More pushes would delay the request, so it does not
+    /// Whether this is a group that is not the first of its request. When it is at the front of the
+    /// queue, the groups before it are sent. More pushes would delay the request, so it does not
     /// wait for them.
     pub(super) is_continuation: bool,
     pub(super) enqueued_at: Instant,

@@ -19,12 +19,12 @@ impl IngestArgs {
         ledger_retention: Option<Retention>,
         errors: &mut ConfigErrors,
     ) -> Option<Settings> {
-        let listen = errors.take("--listen", &self.listen, address);
-        let ops_listen = errors.take("--ops-listen", &self.ops_listen, address);
-        let drain_deadline = errors.take("--drain-deadline", &self.drain_deadline, duration);
+        let listen = errors.read("--listen", &self.listen, address);
+        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
+        let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
         let http = self.check_http(errors);
         let rules = errors
-            .take("--max-client-ids", &self.max_client_ids, count(1, 100_000))
+            .read("--max-client-ids", &self.max_client_ids, count(1, 100_000))
             .map(|max_client_ids| Rules { max_client_ids });
         let apps = self.check_apps(errors);
         let publisher = self.check_publisher(errors);
@@ -41,25 +41,25 @@ impl IngestArgs {
     }
 
     fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
-        let fast_path = errors.take("--fast-path", &self.fast_path, on_or_off);
+        let fast_path = errors.read("--fast-path", &self.fast_path, on_or_off);
         let max_connections =
-            errors.take("--max-connections", &self.max_connections, count(1, 1_000_000));
-        let header_timeout = errors.take("--header-timeout", &self.header_timeout, some_time);
-        let body_timeout = errors.take("--body-timeout", &self.body_timeout, some_time);
-        let idle_timeout = errors.take("--idle-timeout", &self.idle_timeout, some_time);
+            errors.read("--max-connections", &self.max_connections, count(1, 1_000_000));
+        let header_timeout = errors.read("--header-timeout", &self.header_timeout, some_time);
+        let body_timeout = errors.read("--body-timeout", &self.body_timeout, some_time);
+        let idle_timeout = errors.read("--idle-timeout", &self.idle_timeout, some_time);
         let max_header =
-            errors.take("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
+            errors.read("--max-header", &self.max_header, size_between(1024, 1024 * 1024));
         let max_body =
-            errors.take("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
-        let max_batch_body = errors.take(
+            errors.read("--max-body", &self.max_body, size_between(1024, 64 * 1024 * 1024));
+        let max_batch_body = errors.read(
             "--max-batch-body",
             &self.max_batch_body,
             size_between(1024, 64 * 1024 * 1024),
         );
         let max_batch_lines =
-            errors.take("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
-        let h2_streams = errors.take("--h2-streams", &self.h2_streams, count(1, 10_000));
-        let max_buffered = errors.take(
+            errors.read("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
+        let h2_streams = errors.read("--h2-streams", &self.h2_streams, count(1, 10_000));
+        let max_buffered = errors.read(
             "--max-buffered",
             &self.max_buffered,
             // The bytes are permits of a semaphore, which can count far more than the upper bound.
@@ -95,10 +95,10 @@ impl IngestArgs {
     }
 
     fn check_apps(&self, errors: &mut ConfigErrors) -> Option<AppSettings> {
-        let fresh = errors.take("--app-fresh", &self.app_fresh, duration);
-        let stale = errors.take("--app-stale", &self.app_stale, duration);
-        let max_apps = errors.take("--max-apps", &self.max_apps, count(1, 100_000_000));
-        let index_timeout = errors.take("--index-timeout", &self.index_timeout, some_time);
+        let fresh = errors.read("--app-fresh", &self.app_fresh, duration);
+        let stale = errors.read("--app-stale", &self.app_stale, duration);
+        let max_apps = errors.read("--max-apps", &self.max_apps, count(1, 100_000_000));
+        let index_timeout = errors.read("--index-timeout", &self.index_timeout, some_time);
         if let (Some(fresh), Some(stale)) = (fresh, stale)
             && fresh > stale
         {
@@ -118,12 +118,12 @@ impl IngestArgs {
     }
 
     fn check_publisher(&self, errors: &mut ConfigErrors) -> Option<PublisherSettings> {
-        let batch_jobs = errors.take("--batch-jobs", &self.batch_jobs, count(1, 65_536));
+        let batch_jobs = errors.read("--batch-jobs", &self.batch_jobs, count(1, 65_536));
         let batch_bytes =
-            errors.take("--batch-bytes", &self.batch_bytes, size_between(1024, 64 * 1024 * 1024));
-        let window = errors.take("--publish-window", &self.publish_window, count(1, 1024));
-        let waiting = errors.take("--publish-waiting", &self.publish_waiting, count(1, 1_000_000));
-        let timeout = errors.take("--publish-timeout", &self.publish_timeout, some_time);
+            errors.read("--batch-bytes", &self.batch_bytes, size_between(1024, 64 * 1024 * 1024));
+        let window = errors.read("--publish-window", &self.publish_window, count(1, 1024));
+        let waiting = errors.read("--publish-waiting", &self.publish_waiting, count(1, 1_000_000));
+        let timeout = errors.read("--publish-timeout", &self.publish_timeout, some_time);
         Some(PublisherSettings {
             batch_jobs: batch_jobs?,
             batch_bytes: batch_bytes?,

@@ -109,7 +109,7 @@ pub struct PublisherSettings {
 impl PublisherSettings {
     /// How many pushes may wait when those of a request with many pushes come: half of all, so that
     /// the other half stays free for single pushes.
-    pub(crate) fn max_waiting_in_chunks(&self) -> usize {
+    pub(crate) fn max_waiting_in_groups(&self) -> usize {
         self.waiting.div_ceil(2)
     }
 }

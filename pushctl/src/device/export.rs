@@ -20,13 +20,13 @@ pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result
     let mut lines = BufWriter::new(io::stdout());
     for mut range in index.extent(app).await? {
         loop {
-            let page = index.list_devices(app, range, PAGE).await?;
-            for device in &page.items {
+            let scanned = index.list_devices(app, range, PAGE).await?;
+            for device in &scanned.items {
                 serde_json::to_writer(&mut lines, device)?;
                 lines.write_all(b"\n")?;
             }
-            bar.inc(page.items.len() as u64);
-            match page.next {
+            bar.inc(scanned.items.len() as u64);
+            match scanned.next {
                 Some(next) => range.from = next,
                 None => break,
             }

@@ -9,7 +9,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::finding;
+use super::finding::finding;
 
 /// A shorter history is no base for a forecast.
 const FORECAST_FROM: Duration = Duration::from_mins(10);
@@ -45,7 +45,7 @@ pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMil
     }
     if evicted > 0 {
         detail.push_str(&format!(
-            "; {evicted} entries were forgotten for its limit: raise --ledger-limit, or keep less \
+            "; {evicted} entries were evicted for its limit: raise --ledger-limit, or keep less \
              with --ledger-retention-named and --ledger-retention"
         ));
         return finding(Level::Warning, SUBJECT, detail);
@@ -105,7 +105,7 @@ mod tests {
         let (level, detail) = judged((1 << 30) - 1, DAY, 77);
         assert_eq!(level, Level::Warning);
         assert!(
-            detail.contains("77 entries were forgotten") && detail.contains("--ledger-limit"),
+            detail.contains("77 entries were evicted") && detail.contains("--ledger-limit"),
             "{detail}"
         );
     }

@@ -2,6 +2,7 @@
 //!
 //! `history` judges how far back the ledger reaches; every other check is in this file.
 
+mod finding;
 mod history;
 
 use anyhow::bail;
@@ -9,6 +10,7 @@ use push_index::{Finding, Index, Level};
 use push_model::{ledger::Retention, time::UnixMillis};
 use push_queue::{Lane, Queue};
 
+use self::finding::finding;
 use crate::output::{Output, Table};
 
 /// More dead letters than this are reported as "or more", because each one is read to be counted.
@@ -91,10 +93,6 @@ async fn dead_letters(queue: &dyn Queue) -> Finding {
         }
         Err(error) => finding(Level::Error, "dead letters", with_causes(&error)),
     }
-}
-
-fn finding(level: Level, subject: impl Into<String>, detail: impl Into<String>) -> Finding {
-    Finding { level, subject: subject.into(), detail: detail.into() }
 }
 
 /// An error's text and those of its causes, as `anyhow` prints them in one line.

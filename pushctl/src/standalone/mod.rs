@@ -74,7 +74,7 @@ impl StandaloneArgs {
         engines: Option<EngineSettings>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
-        let mqtt_listen = errors.take("--mqtt-listen", &self.mqtt_listen, address);
+        let mqtt_listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
         let default_log = if self.demo { DEMO_LOG } else { telemetry::DEFAULT_FILTER };
         let retention = engines.as_ref().map(|engines| engines.ledger_retention);
         let ingest = self.ingest.check(retention, &mut errors);

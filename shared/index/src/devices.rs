@@ -47,16 +47,16 @@ pub enum Put {
 
 /// Some devices of a slot range, in the order of their slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<T> {
+pub struct Scanned<T> {
     /// The devices; may be empty although the range goes on.
     pub items: Vec<T>,
     /// The number of devices whose records cannot be read. The other devices are read all the same.
     pub unreadable: u64,
-    /// Where the next page begins; none at the end of the range.
+    /// Where the next scan begins; none at the end of the range.
     pub next: Option<u32>,
 }
 
-impl<T> Default for Page<T> {
+impl<T> Default for Scanned<T> {
     /// A slot range without devices.
     fn default() -> Self {
         Self { items: Vec::new(), unreadable: 0, next: None }
@@ -132,7 +132,7 @@ pub trait Devices: Send + Sync {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError>;
+    ) -> Result<Scanned<Target>, IndexError>;
 
     /// How many devices of `range` match and were registered no later than `registered_by`, or
     /// have a record that cannot be read.
@@ -156,5 +156,5 @@ pub trait Devices: Send + Sync {
         app: &AppKey,
         range: SlotRange,
         limit: usize,
-    ) -> Result<Page<Device>, IndexError>;
+    ) -> Result<Scanned<Device>, IndexError>;
 }

@@ -35,7 +35,7 @@ use async_trait::async_trait;
 
 pub use self::{
     apps::{Apps, Pacing},
-    devices::{Devices, MAX_DISTINCT_VALUES, Page, Put, PutRefused, REMOVED_APP_REFUSES},
+    devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
     error::{IndexError, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},

@@ -22,8 +22,8 @@ use push_model::{
 };
 
 use crate::{
-    AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put,
-    PutRefused,
+    AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put,
+    PutRefused, Scanned,
 };
 
 /// One index over two stores.
@@ -104,7 +104,7 @@ impl Devices for SeparateLedger {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError> {
+    ) -> Result<Scanned<Target>, IndexError> {
         self.index.scan(app, range, targeting, registered_by, limit).await
     }
 
@@ -123,7 +123,7 @@ impl Devices for SeparateLedger {
         app: &AppKey,
         range: SlotRange,
         limit: usize,
-    ) -> Result<Page<Device>, IndexError> {
+    ) -> Result<Scanned<Device>, IndexError> {
         self.index.list_devices(app, range, limit).await
     }
 }

@@ -18,7 +18,7 @@ pub enum PushCode {
     /// 21006
     ClientIdTooMuch,
     /// 21007
-    SdkDisabled,
+    AppDisabled,
     /// 22001
     TooFrequent,
 }
@@ -32,7 +32,7 @@ impl PushCode {
         Self::AppSecretIllegal,
         Self::MessageIllegal,
         Self::ClientIdTooMuch,
-        Self::SdkDisabled,
+        Self::AppDisabled,
         Self::TooFrequent,
     ];
 
@@ -45,7 +45,7 @@ impl PushCode {
             Self::AppSecretIllegal => 21004,
             Self::MessageIllegal => 21005,
             Self::ClientIdTooMuch => 21006,
-            Self::SdkDisabled => 21007,
+            Self::AppDisabled => 21007,
             Self::TooFrequent => 22001,
         }
     }
@@ -59,7 +59,7 @@ impl PushCode {
             Self::AppSecretIllegal => "App Secret illegal",
             Self::MessageIllegal => "Message illegal",
             Self::ClientIdTooMuch => "Client ID too much",
-            Self::SdkDisabled => "App push SDK disabled",
+            Self::AppDisabled => "App push SDK disabled",
             Self::TooFrequent => "Too frequent",
         }
     }

@@ -1,10 +1,10 @@
 //! An app's pace: how many devices a second all workers together send to. Pure arithmetic.
 //!
 //! An operator sets a pace so that a broadcast does not make a million phones open the app at once.
-//! It is held with the generic cell rate algorithm (GCRA). The index keeps one number for each app,
-//! the [`TheoreticalArrival`]: the time at which the devices granted so far would all have been
-//! sent at exactly the pace. Before a batch is sent, its devices are acquired in one atomic step
-//! (`push_index::Pacing`):
+//! It is enforced with the generic cell rate algorithm (GCRA). The index keeps one number for each
+//! app, the [`TheoreticalArrival`]: the time at which the devices granted so far would all have
+//! been sent at exactly the pace. Before a batch is sent, its devices are acquired in one atomic
+//! step (`push_index::Pacing`):
 //! - A batch is granted whole or not at all. It is granted while the theoretical arrival is not in
 //!   the future, and moves it by the batch's cost, possibly past now. So a batch is at most
 //!   [`max_batch`], half a second's worth.

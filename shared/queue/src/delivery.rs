@@ -52,8 +52,8 @@ pub trait Settle: Send + Sync {
     /// As [`Delivery::requeue`].
     async fn requeue(self: Box<Self>) -> Result<(), QueueError>;
 
-    /// See [`Delivery::is_held`].
-    fn is_held(&self) -> bool;
+    /// See [`Delivery::is_ours`].
+    fn is_ours(&self) -> bool;
 }
 
 impl Delivery {
@@ -66,8 +66,8 @@ impl Delivery {
     /// server: the session that delivered it, or its lease, has not ended, so that the queue has
     /// not delivered it to another consumer. True is no promise: a session that dies in silence is
     /// noticed only after a while (RabbitMQ: two heartbeats).
-    pub fn is_held(&self) -> bool {
-        self.settle.is_held()
+    pub fn is_ours(&self) -> bool {
+        self.settle.is_ours()
     }
 
     /// Acknowledges the message, which removes it from the queue.

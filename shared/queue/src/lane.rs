@@ -3,7 +3,7 @@
 /// One queue of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// Accepted pushes, in group-commit batches.
+    /// Accepted pushes, up to 512 in one envelope.
     Jobs,
     /// Partitions that are not finished with their job: those of broadcasts, and the rest of a push
     /// to named devices.

@@ -31,7 +31,7 @@ impl RuntimeArgs {
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<NonZeroUsize> {
         match &self.threads {
             Some(threads) => {
-                errors.take("--threads", threads, count(1, MAX_THREADS)).and_then(NonZeroUsize::new)
+                errors.read("--threads", threads, count(1, MAX_THREADS)).and_then(NonZeroUsize::new)
             }
             None => Some(default_threads()),
         }

@@ -19,20 +19,20 @@ pub struct ConfigErrors(Vec<String>);
 impl ConfigErrors {
     /// Reads one value. If `read` fails, notes the problem under the setting's flag and environment
     /// variable, and returns `None`.
-    pub fn take<T>(
+    pub fn read<T>(
         &mut self,
         flag: &str,
         text: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        self.take_secret(flag, text, |text| {
+        self.read_secret(flag, text, |text| {
             read(text).map_err(|problem| format!("{problem}, not {text:?}"))
         })
     }
 
-    /// As [`ConfigErrors::take`] for a value that must not be shown: the message does not repeat
+    /// As [`ConfigErrors::read`] for a value that must not be shown: the message does not repeat
     /// it.
-    pub fn take_secret<T>(
+    pub fn read_secret<T>(
         &mut self,
         flag: &str,
         text: &str,
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn all_errors_are_reported_together_with_both_names_of_each_setting() {
         let mut errors = ConfigErrors::default();
-        assert_eq!(errors.take(NAME, "nowhere", address), None);
-        assert_eq!(errors.take(NAME, "5", duration), None);
-        assert_eq!(errors.take(NAME, "5s", duration), Some(Duration::from_secs(5)));
+        assert_eq!(errors.read(NAME, "nowhere", address), None);
+        assert_eq!(errors.read(NAME, "5", duration), None);
+        assert_eq!(errors.read(NAME, "5s", duration), Some(Duration::from_secs(5)));
         let text = errors.finish(Some(())).unwrap_err().to_string();
         assert!(text.contains("--x (PUSH_X): must be an IP address"), "{text}");
         assert!(text.contains("must be a time with its unit"), "{text}");
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_secret_value_is_not_repeated_in_the_error() {
         let mut errors = ConfigErrors::default();
-        errors.take_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
+        errors.read_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
         assert!(!errors.to_string().contains("hunter2"));
     }
 

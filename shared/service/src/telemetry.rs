@@ -52,10 +52,10 @@ impl LogArgs {
     /// Checks the flags; problems are added to `errors`. `default` is the filter if none is set.
     pub fn check(&self, default: &str, errors: &mut ConfigErrors) -> LogSettings {
         let filter = self.filter.as_deref().unwrap_or(default);
-        let filter = errors.take("--log", filter, |text| {
+        let filter = errors.read("--log", filter, |text| {
             EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
         });
-        let format = errors.take("--log-format", &self.format, |text| match text {
+        let format = errors.read("--log-format", &self.format, |text| match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
             _ => Err("must be text or json".to_owned()),

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Figures {
     began: Instant,
     posted: Duration,
-    settled: Duration,
+    drained: Duration,
     faults: Vec<Struck>,
     tried: u64,
     accepted: u64,
@@ -40,7 +40,7 @@ impl Figures {
         Self {
             began: Instant::now(),
             posted: Duration::ZERO,
-            settled: Duration::ZERO,
+            drained: Duration::ZERO,
             faults: Vec::new(),
             tried: 0,
             accepted: 0,
@@ -64,7 +64,7 @@ impl Figures {
 
     /// Notes that the last push is closed.
     pub(crate) fn settled(&mut self) {
-        self.settled = self.began.elapsed();
+        self.drained = self.began.elapsed();
     }
 
     pub(crate) fn struck(&mut self, history: &History) {
@@ -128,7 +128,7 @@ impl fmt::Display for Figures {
         line("  bound over all devices", self.bound().to_string())?;
         line("slowest to flow again", format!("{:.1?}", self.slowest_flow))?;
         line("posting, then settling", {
-            format!("{:.1?}, {:.1?}", self.posted, self.settled - self.posted)
+            format!("{:.1?}, {:.1?}", self.posted, self.drained - self.posted)
         })
     }
 }

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use push_index::{
-    Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Page, Put, PutRefused,
+    Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put, PutRefused,
+    Scanned,
 };
 use push_model::{
     app::{App, AppKey},
@@ -191,14 +192,14 @@ impl Devices for SimIndex {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError> {
+    ) -> Result<Scanned<Target>, IndexError> {
         let answer = self
             .read(|store| {
                 let mut found = store.matching(range, targeting, registered_by);
                 let next = found.get(limit).map(|(slot, _)| *slot);
                 found.truncate(limit);
                 let items = found.into_iter().map(|(_, target)| target).collect();
-                Page { items, unreadable: 0, next }
+                Scanned { items, unreadable: 0, next }
             })
             .await;
         let slowly = lock(&self.0.world().choices).search_takes();
@@ -221,8 +222,8 @@ impl Devices for SimIndex {
         _: &AppKey,
         _: SlotRange,
         _: usize,
-    ) -> Result<Page<Device>, IndexError> {
-        Ok(Page::default())
+    ) -> Result<Scanned<Device>, IndexError> {
+        Ok(Scanned::default())
     }
 }
 

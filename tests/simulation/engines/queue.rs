@@ -261,7 +261,7 @@ impl Settle for SimSettle {
         if given { Ok(()) } else { Err(lost()) }
     }
 
-    fn is_held(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.life.knows(self.session)
     }
 }

@@ -42,7 +42,7 @@ const QUICK: [&str; 16] = [
     "500ms",
 ];
 
-/// A stack that sends to a broker of the tests, which counts the copies of each device.
+/// A stack that sends to a broker of the tests, which counts the messages of each device.
 struct World {
     broker: RogueBroker,
     stack: Stack,
@@ -113,7 +113,7 @@ async fn a_second_request_with_one_key_is_sent_if_the_first_expired_unsent() {
         answer["result"]["message_id"].as_str().unwrap().to_owned()
     };
     let first = push(1).await;
-    // No worker runs until its time to live is over.
+    // No worker runs until its time to live of 1 s is over. Only time ends it, so it is waited for.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let second = push(600).await;
     assert_eq!(first, second);

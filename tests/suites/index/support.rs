@@ -49,10 +49,10 @@ pub(crate) async fn scan_all(
     let mut found = Vec::new();
     for mut range in index.extent(app).await.unwrap() {
         loop {
-            let page = index.scan(app, range, targeting, registered_by, limit).await.unwrap();
-            assert!(page.items.len() <= limit, "{} of {limit}", page.items.len());
-            found.extend(page.items.iter().map(|target| target.client_id.to_string()));
-            let Some(next) = page.next else { break };
+            let scanned = index.scan(app, range, targeting, registered_by, limit).await.unwrap();
+            assert!(scanned.items.len() <= limit, "{} of {limit}", scanned.items.len());
+            found.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
+            let Some(next) = scanned.next else { break };
             assert!(range.from < next && next < range.to, "{range:?} goes on at {next}");
             range.from = next;
         }

@@ -69,7 +69,7 @@ contract! {
     messages_come_in_the_order_in_which_they_were_published
     what_is_dropped_undecided_comes_back_and_says_how_often
     what_is_requeued_comes_back_and_says_how_often
-    a_delivery_is_held_while_no_other_consumer_can_have_it
+    a_delivery_is_ours_while_no_other_consumer_can_have_it
     prefetch_bounds_the_undecided_deliveries
     dropping_deliveries_does_not_use_up_the_prefetch
     a_delayed_message_comes_after_its_delay_and_soon_after

@@ -97,7 +97,7 @@ async fn after_a_restart_everything_goes_on_prefetch_holds_and_nothing_confirmed
         if confirmed > at_the_kill + 200 { Ok(()) } else { Err(format!("{confirmed} confirmed")) }
     })
     .await;
-    assert!(!before.is_held());
+    assert!(!before.is_ours());
     let error = before.ack().await.unwrap_err();
     assert!(matches!(error, QueueError::Unavailable(_)), "its session is over: {error:?}");
     assert_prefetch_holds(&mut consumer).await;
@@ -149,7 +149,7 @@ async fn a_channel_that_the_server_closes_is_replaced_and_its_messages_come_agai
     let slow = next(&mut consumer).await;
     let again = timeout(RECOVERY, consumer.next()).await.unwrap().unwrap();
     assert_eq!((text(&again).as_str(), again.deliveries), ("slow", 2));
-    assert!(again.is_held() && !slow.is_held());
+    assert!(again.is_ours() && !slow.is_ours());
     let error = slow.ack().await.unwrap_err();
     assert!(matches!(error, QueueError::Unavailable(_)), "its channel is gone: {error:?}");
     again.ack().await.unwrap();

@@ -47,10 +47,10 @@ impl ClaimRequest {
         Self { partition, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
     }
 
-    /// Notes that this delivery tries to replace the ledger's claim `held`.
-    pub(super) fn begin_attempt(&mut self, held: Option<Claim>) {
+    /// Notes that this delivery tries to replace the ledger's claim `current`.
+    pub(super) fn begin_attempt(&mut self, current: Option<Claim>) {
         self.tried = true;
-        self.continues.retain(|earlier| held.is_some_and(|held| earlier.covers(&held)));
+        self.continues.retain(|earlier| current.is_some_and(|current| earlier.covers(&current)));
     }
 
     /// Notes that this delivery has claimed.
@@ -84,7 +84,7 @@ pub(crate) fn add_continued(continues: &mut Vec<PriorDeliveries>, earlier: Prior
 pub(crate) enum ClaimDecision {
     /// Nothing is left to do on the partition.
     Ended,
-    /// Nothing: another message continues the partition, this one is a stale copy.
+    /// Nothing: another message continues the partition, this one is stale.
     Stale,
     /// Nothing: a later delivery of the same message owns the partition.
     Superseded,
@@ -107,20 +107,22 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
         ClaimDecision::Claim { claim: Claim { epoch, nonce, delivery, owner }, takeover }
     };
     match state.claim {
-        Some(held) if held.owner == request.owner => ClaimDecision::Owned,
-        Some(held) if held.nonce == request.nonce => match held.delivery.cmp(&request.delivery) {
-            Ordering::Greater => ClaimDecision::Superseded,
-            Ordering::Equal if request.claimed == 0 => ClaimDecision::Duplicate,
-            Ordering::Equal | Ordering::Less => claim(held.epoch, true),
-        },
-        Some(held) if request.continues.iter().any(|earlier| earlier.covers(&held)) => {
-            claim(held.epoch, false)
+        Some(current) if current.owner == request.owner => ClaimDecision::Owned,
+        Some(current) if current.nonce == request.nonce => {
+            match current.delivery.cmp(&request.delivery) {
+                Ordering::Greater => ClaimDecision::Superseded,
+                Ordering::Equal if request.claimed == 0 => ClaimDecision::Duplicate,
+                Ordering::Equal | Ordering::Less => claim(current.epoch, true),
+            }
+        }
+        Some(current) if request.continues.iter().any(|earlier| earlier.covers(&current)) => {
+            claim(current.epoch, false)
         }
         // A claim that is older than this delivery's own means that the index lost the latter.
-        Some(held) if held.epoch > request.parent && held.epoch >= request.claimed => {
+        Some(current) if current.epoch > request.parent && current.epoch >= request.claimed => {
             ClaimDecision::Stale
         }
-        held => claim(held.map_or(0, |held| held.epoch), false),
+        current => claim(current.map_or(0, |current| current.epoch), false),
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
         }
     }
 
-    fn held(epoch: u64, nonce: u64, owner: u64) -> PartitionState {
+    fn current(epoch: u64, nonce: u64, owner: u64) -> PartitionState {
         let claim = Some(Claim { epoch, nonce, delivery: 1, owner });
         PartitionState { claim, ..PartitionState::default() }
     }
@@ -156,17 +158,17 @@ mod tests {
     fn the_message_that_continues_the_last_claim_may_claim_and_older_ones_are_stale() {
         let fresh = PartitionState::default();
         assert_eq!(decide(&fresh, &request(0, 5, 1)), claims(1, 5, 1, false));
-        assert_eq!(decide(&held(3, 5, 1), &request(3, 6, 2)), claims(4, 6, 2, false));
-        assert_eq!(decide(&held(3, 5, 1), &request(2, 6, 2)), ClaimDecision::Stale);
+        assert_eq!(decide(&current(3, 5, 1), &request(3, 6, 2)), claims(4, 6, 2, false));
+        assert_eq!(decide(&current(3, 5, 1), &request(2, 6, 2)), ClaimDecision::Stale);
         assert_eq!(decide(&PartitionState::ENDED, &request(3, 6, 2)), ClaimDecision::Ended);
     }
 
     #[test]
     fn a_message_that_is_delivered_again_takes_over_from_its_first_delivery() {
-        assert_eq!(decide(&held(3, 5, 1), &request(2, 5, 2)), claims(4, 5, 2, true));
-        assert_eq!(decide(&held(3, 5, 1), &request(2, 5, 1)), ClaimDecision::Owned);
+        assert_eq!(decide(&current(3, 5, 1), &request(2, 5, 2)), claims(4, 5, 2, true));
+        assert_eq!(decide(&current(3, 5, 1), &request(2, 5, 1)), ClaimDecision::Owned);
         let first = ClaimRequest { delivery: 1, ..request(2, 5, 1) };
-        let mut by_second = held(4, 5, 2);
+        let mut by_second = current(4, 5, 2);
         by_second.claim = by_second.claim.map(|claim| Claim { delivery: 2, ..claim });
         assert_eq!(decide(&by_second, &first), ClaimDecision::Superseded);
     }
@@ -175,16 +177,16 @@ mod tests {
     fn a_claim_that_the_index_lost_is_made_again_with_a_later_epoch() {
         let mut request = request(2, 5, 7);
         request.record_claim(&Claim { epoch: 3, nonce: 5, delivery: 2, owner: 7 });
-        assert_eq!(decide(&held(2, 4, 1), &request), claims(4, 5, 7, false));
-        assert_eq!(decide(&held(3, 5, 1), &request), claims(4, 5, 7, true));
+        assert_eq!(decide(&current(2, 4, 1), &request), claims(4, 5, 7, false));
+        assert_eq!(decide(&current(3, 5, 1), &request), claims(4, 5, 7, true));
         request.record_claim(&Claim { epoch: 4, nonce: 5, delivery: 2, owner: 7 });
         assert_eq!(
-            decide(&held(3, 4, 1), &request),
+            decide(&current(3, 4, 1), &request),
             claims(5, 5, 7, false),
             "the index lost its own claim"
         );
         assert_eq!(
-            decide(&held(4, 4, 1), &request),
+            decide(&current(4, 4, 1), &request),
             ClaimDecision::Stale,
             "another one claims as well"
         );
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn the_second_of_two_messages_with_one_nonce_waits_and_then_continues_the_first() {
         let mut second = ClaimRequest { delivery: 1, ..request(2, 5, 2) };
-        assert_eq!(decide(&held(3, 5, 1), &second), ClaimDecision::Duplicate);
+        assert_eq!(decide(&current(3, 5, 1), &second), ClaimDecision::Duplicate);
         second.tried = true;
         assert_eq!(second.into_continued(), [PriorDeliveries { nonce: 5, delivery: 1 }]);
     }
@@ -205,23 +207,24 @@ mod tests {
         let continues = before.into_continued();
         assert_eq!(continues, [PriorDeliveries { nonce: 5, delivery: 2 }]);
         let mut after = ClaimRequest { continues, ..request(2, 6, 8) };
-        assert_eq!(decide(&held(3, 5, 7), &after), claims(4, 6, 8, false));
-        assert_eq!(decide(&held(3, 4, 7), &after), ClaimDecision::Stale, "another message");
-        let mut by_third = held(3, 5, 9);
+        assert_eq!(decide(&current(3, 5, 7), &after), claims(4, 6, 8, false));
+        assert_eq!(decide(&current(3, 4, 7), &after), ClaimDecision::Stale, "another message");
+        let mut by_third = current(3, 5, 9);
         by_third.claim = by_third.claim.map(|claim| Claim { delivery: 3, ..claim });
         assert_eq!(
             decide(&by_third, &after),
             ClaimDecision::Stale,
             "the message was delivered again"
         );
-        after.begin_attempt(held(3, 5, 7).claim);
+        after.begin_attempt(current(3, 5, 7).claim);
         assert_eq!(after.into_continued().len(), 2);
         assert!(ClaimRequest { delivery: 1, ..request(2, 5, 7) }.into_continued().is_empty());
     }
 
     #[test]
     fn of_two_copies_of_a_message_the_first_to_claim_makes_the_other_stale() {
-        let ClaimDecision::Claim { claim, .. } = decide(&held(3, 5, 1), &request(3, 6, 2)) else {
+        let ClaimDecision::Claim { claim, .. } = decide(&current(3, 5, 1), &request(3, 6, 2))
+        else {
             panic!()
         };
         let after = PartitionState { claim: Some(claim), ..PartitionState::default() };
@@ -230,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_ahead_of_the_ledger_claims_behind_itself() {
-        assert_eq!(decide(&held(3, 5, 1), &request(9, 6, 2)), claims(10, 6, 2, false));
+        assert_eq!(decide(&current(3, 5, 1), &request(9, 6, 2)), claims(10, 6, 2, false));
         assert_eq!(decide(&PartitionState::default(), &request(9, 6, 2)), claims(10, 6, 2, false));
     }
 }

@@ -13,11 +13,11 @@
 //!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)).
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
-//! - Every other message continues an older epoch: it is a stale copy.
+//! - Every other message continues an older epoch: it is stale.
 //!
 //! A worker keeps its message until the partition has ended, or until the message that continues
 //! its claim is confirmed. So the claim in the ledger always has a message in the queue, and a
-//! stale copy can be acknowledged without asking what the owner does.
+//! stale message can be acknowledged without asking what the owner does.
 //!
 //! - `decision`: the rule (pure)
 //! - here: reading the partition, and the compare-and-set
@@ -94,7 +94,7 @@ impl Claimant<'_> {
                     return Err(RunEnd::Contended);
                 }
                 // The queue has delivered the message to another consumer, which claims with it.
-                ClaimDecision::Claim { takeover: true, .. } if !self.hold.is_held() => {
+                ClaimDecision::Claim { takeover: true, .. } if !self.hold.is_ours() => {
                     return Err(RunEnd::Superseded);
                 }
                 ClaimDecision::Owned => {

@@ -34,8 +34,8 @@ use crate::{context::Context, control::hold::Hold};
 /// Processes one envelope and settles it.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
     let _interactive = context.priority.interactive();
-    let is_held = || delivery.is_held();
-    let hold = context.retrier.hold(&is_held, stopping);
+    let is_ours = || delivery.is_ours();
+    let hold = context.retrier.hold(&is_ours, stopping);
     let result = match put_aside_by_count(context, Lane::Jobs, &delivery, &hold).await {
         Some(result) => result,
         None => process(context, &delivery, &hold).await,

@@ -1,7 +1,7 @@
 //! One connection to the broker, re-established whenever it is lost.
 //!
-//! While it is down, chunks are given back at once instead of kept: another connection may be up,
-//! and only the delivery knows how long it can wait.
+//! While it is down, sub-batches are given back at once instead of kept: another connection may be
+//! up, and only the delivery knows how long it can wait.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    chunk::Chunk,
     session::{self, SessionEnd, SessionLimits},
     settings::MqttSettings,
+    sub_batch::SubBatch,
 };
 
-/// The most chunks that wait for a session to take them.
+/// The most sub-batches that wait for a session to take them.
 pub(super) const QUEUE: usize = 64;
 
 /// Which connections are up: one bit each.
@@ -39,13 +39,13 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Keeps a session open until stopped.
-    pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
+    pub(super) async fn run(self, mut sub_batches: mpsc::Receiver<SubBatch>) {
         let mut failures = 0u32;
         while !self.stop.is_cancelled() {
-            match self.connect(&mut chunks).await {
+            match self.connect(&mut sub_batches).await {
                 Some(Ok((stream, terms))) => {
                     let since = Instant::now();
-                    let lost = self.serve(stream, terms, &mut chunks).await;
+                    let lost = self.serve(stream, terms, &mut sub_batches).await;
                     if matches!(lost, SessionEnd::Stopped) {
                         break;
                     }
@@ -67,59 +67,59 @@ impl Connection {
                 }
                 None => break,
             }
-            self.pause(failures, &mut chunks).await;
+            self.pause(failures, &mut sub_batches).await;
             failures = failures.saturating_add(1);
         }
-        chunks.close();
-        while let Some(chunk) = chunks.recv().await {
-            chunk.give_back();
+        sub_batches.close();
+        while let Some(sub_batch) = sub_batches.recv().await {
+            sub_batch.give_back();
         }
     }
 
     async fn connect(
         &self,
-        chunks: &mut mpsc::Receiver<Chunk>,
+        sub_batches: &mut mpsc::Receiver<SubBatch>,
     ) -> Option<Result<(Box<dyn Stream>, SessionParams), ConnectError>> {
         // Each connection has a client id of its own: the broker ends an older session of the same
         // id.
         let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
         let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client_id);
         let connected = handshake::connect(&self.url, self.settings.connect_timeout, wanted);
-        self.giving_back(chunks, connected).await
+        self.giving_back(sub_batches, connected).await
     }
 
     async fn serve(
         &self,
         stream: Box<dyn Stream>,
         terms: SessionParams,
-        chunks: &mut mpsc::Receiver<Chunk>,
+        sub_batches: &mut mpsc::Receiver<SubBatch>,
     ) -> SessionEnd {
         let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
         let window = wanted.min(terms.receive_max);
         info!(broker = %self.url, connection = self.number, window, "session with the broker");
         let _up = UpGuard::set(&self.up, self.number);
         let limits = SessionLimits { window, ack_timeout: self.settings.ack_timeout };
-        session::run(stream, terms, limits, chunks, &self.stop).await
+        session::run(stream, terms, limits, sub_batches, &self.stop).await
     }
 
-    async fn pause(&self, failures: u32, chunks: &mut mpsc::Receiver<Chunk>) {
+    async fn pause(&self, failures: u32, sub_batches: &mut mpsc::Receiver<SubBatch>) {
         let doubled = self.settings.reconnect_first.saturating_mul(2u32.saturating_pow(failures));
         let longest = doubled.min(self.settings.reconnect_longest);
         let pause: Duration = longest.mul_f64(0.5 + 0.5 * rand::random::<f64>());
-        self.giving_back(chunks, tokio::time::sleep(pause)).await;
+        self.giving_back(sub_batches, tokio::time::sleep(pause)).await;
     }
 
-    /// Waits for `what` and meanwhile gives chunks back. `None` when stopped.
+    /// Waits for `what` and meanwhile gives sub-batches back. `None` when stopped.
     async fn giving_back<T>(
         &self,
-        chunks: &mut mpsc::Receiver<Chunk>,
+        sub_batches: &mut mpsc::Receiver<SubBatch>,
         what: impl Future<Output = T>,
     ) -> Option<T> {
         tokio::pin!(what);
         loop {
             tokio::select! {
                 done = &mut what => return Some(done),
-                chunk = chunks.recv() => chunk?.give_back(),
+                sub_batch = sub_batches.recv() => sub_batch?.give_back(),
                 () = self.stop.cancelled() => return None,
             }
         }

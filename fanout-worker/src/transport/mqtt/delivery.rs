@@ -1,18 +1,18 @@
 //! The delivery of one message to a batch of devices.
 //!
-//! The batch is cut into chunks, one for each connection. From then on the chunks are independent:
-//! when a connection breaks, the devices of its chunk that were not handed over go over another
-//! connection at once, while the other chunks go on. A device that was handed over is not sent to
-//! again by this delivery, whatever its outcome is.
+//! The batch is cut into sub-batches, one for each connection. From then on the sub-batches are
+//! independent: when a connection breaks, the devices of its sub-batch that were not handed over go
+//! over another connection at once, while the other sub-batches go on. A device that was handed
+//! over is not sent to again by this delivery, whatever its outcome is.
 
 use push_model::{device::Target, ledger::RetryReason, time::UnixMillis};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    chunk::{Answers, Chunk, topic},
     expiry::Expiry,
     pool::Pool,
     settings::MqttSettings,
+    sub_batch::{Answers, SubBatch, topic},
 };
 use crate::transport::contract::{Outcome, Outgoing};
 
@@ -51,11 +51,11 @@ impl<'a> BatchDelivery<'a> {
             return vec![self.outcome_of_rest(); targets.len()];
         }
         let size = targets.len().div_ceil(connections.len());
-        let mut chunks = Vec::with_capacity(connections.len());
-        for (chunk, connection) in targets.chunks(size).zip(connections) {
-            chunks.push(self.carry(chunk, connection));
+        let mut sub_batches = Vec::with_capacity(connections.len());
+        for (sub_batch, connection) in targets.chunks(size).zip(connections) {
+            sub_batches.push(self.carry(sub_batch, connection));
         }
-        futures::future::join_all(chunks).await.concat()
+        futures::future::join_all(sub_batches).await.concat()
     }
 
     /// Sends to some of the devices, over this connection first, over others if it breaks.
@@ -89,7 +89,7 @@ impl<'a> BatchDelivery<'a> {
     async fn hand_over(&self, targets: &[Target], open: &[usize], connection: usize) -> Answers {
         let (reply, answer) = oneshot::channel();
         let topics = open.iter().map(|&device| topic(&self.message.app_id, &targets[device]));
-        let chunk = Chunk {
+        let sub_batch = SubBatch {
             topics: topics.collect(),
             payload: self.message.payload.clone(),
             expiry: self.expiry,
@@ -97,7 +97,7 @@ impl<'a> BatchDelivery<'a> {
             answer_until: self.answer_until,
             reply,
         };
-        if !self.pool.send(connection, chunk, self.last()).await {
+        if !self.pool.send(connection, sub_batch, self.last()).await {
             return vec![None; open.len()];
         }
         // Every connection answers or gives back what it takes. One that does neither has panicked,

@@ -31,19 +31,20 @@
 //! set), and a broker that leaves Nagle's algorithm on holds the last acknowledgements of a lone
 //! delivery back for 40 ms (Mosquitto needs `set_tcp_nodelay true`).
 //!
-//! - `delivery`: a batch: cut into chunks, and sent again over other connections where one broke
-//! - `chunk`: the part of a batch that one connection sends
+//! - `delivery`: a batch: cut into sub-batches, and sent again over other connections where one
+//!   broke
+//! - `sub_batch`: the part of a batch that one connection sends
 //! - `pool`, `connection`: the connections to the broker, re-established in the background
 //! - `session`: one MQTT session after its handshake
 //! - `expiry`: a message's lifetime as MQTT counts it
 
-mod chunk;
 mod connection;
 mod delivery;
 mod expiry;
 mod pool;
 mod session;
 mod settings;
+mod sub_batch;
 #[cfg(test)]
 mod tests;
 

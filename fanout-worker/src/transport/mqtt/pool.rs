@@ -13,23 +13,23 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    chunk::Chunk,
     connection::{self, Connection},
     settings::MqttSettings,
+    sub_batch::SubBatch,
 };
 
 /// Deliveries to at most this many devices use the express connection, which broadcasts do not use.
 const SMALL_DELIVERY: usize = 16;
 
-/// The fewest devices of a chunk: splitting a delivery further costs more than it gains.
-const MIN_CHUNK: usize = 64;
+/// The fewest devices of a sub-batch: splitting a delivery further costs more than it gains.
+const MIN_SUB_BATCH: usize = 64;
 
 /// Connections that work in the background until the pool is closed or dropped.
 pub(super) struct Pool {
     /// The connections for broadcasts, then the express connection for small deliveries.
-    connections: Vec<mpsc::Sender<Chunk>>,
+    connections: Vec<mpsc::Sender<SubBatch>>,
     up: watch::Receiver<u64>,
-    /// Rotates which connection gets the first chunk of a delivery.
+    /// Rotates which connection gets the first sub-batch of a delivery.
     next: AtomicUsize,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -43,7 +43,7 @@ impl Pool {
         let bulk = settings.connections.clamp(1, MqttSettings::MAX_CONNECTIONS);
         let connections = (0..=bulk)
             .map(|number| {
-                let (chunks, taken) = mpsc::channel(connection::QUEUE);
+                let (sub_batches, taken) = mpsc::channel(connection::QUEUE);
                 let connection = Connection {
                     number,
                     url: url.clone(),
@@ -52,7 +52,7 @@ impl Pool {
                     stop: stop.clone(),
                 };
                 tasks.spawn(connection.run(taken));
-                chunks
+                sub_batches
             })
             .collect();
         tasks.close();
@@ -66,7 +66,7 @@ impl Pool {
 
     /// The connections that a delivery to this many devices is split over, as soon as any is up.
     /// Empty if none is up by `until`, or if the pool is closed. A connection may go down just
-    /// after it was chosen; then it gives its chunk back.
+    /// after it was chosen; then it gives its sub-batch back.
     pub(super) async fn choose(&self, devices: usize, until: Instant) -> Vec<usize> {
         let mut seen = self.up.clone();
         let any = async { seen.wait_for(|up| *up != 0).await.map(|up| *up) };
@@ -90,14 +90,19 @@ impl Pool {
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed) % chosen.len();
         chosen.rotate_left(first);
-        chosen.truncate(devices.div_ceil(MIN_CHUNK).max(1));
+        chosen.truncate(devices.div_ceil(MIN_SUB_BATCH).max(1));
         chosen
     }
 
-    /// Hands a chunk to a connection. `false` if it is closed, or has no room by `until`.
-    pub(super) async fn send(&self, connection: usize, chunk: Chunk, until: Instant) -> bool {
-        let Some(chunks) = self.connections.get(connection) else { return false };
-        matches!(timeout_at(until, chunks.send(chunk)).await, Ok(Ok(())))
+    /// Hands a sub-batch to a connection. `false` if it is closed, or has no room by `until`.
+    pub(super) async fn send(
+        &self,
+        connection: usize,
+        sub_batch: SubBatch,
+        until: Instant,
+    ) -> bool {
+        let Some(sub_batches) = self.connections.get(connection) else { return false };
+        matches!(timeout_at(until, sub_batches.send(sub_batch)).await, Ok(Ok(())))
     }
 
     /// Ends all sessions and waits until they have ended.

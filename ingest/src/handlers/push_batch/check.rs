@@ -12,7 +12,7 @@ use crate::{
         idempotency::{checked_key, identify},
     },
     message::Push,
-    publisher::Chunk,
+    publisher::PushGroup,
     rejection::Rejection,
 };
 
@@ -28,15 +28,15 @@ const JOB_OVERHEAD: usize = 192;
 pub(super) enum CheckedLine {
     /// It is valid and not to be sent.
     DryRun(MessageId),
-    /// Its job is in the chunk with this index, and it is accepted if that chunk is.
-    InChunk(MessageId, usize),
+    /// Its job is in the group with this index, and it is accepted if that group is.
+    InGroup(MessageId, usize),
     Rejected(Rejection),
 }
 
-/// The lines of a request after their checks, and the chunks of their jobs.
+/// The lines of a request after their checks, and the groups of their jobs.
 pub(super) struct CheckedLines {
     pub(super) lines: Vec<CheckedLine>,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) groups: Vec<PushGroup>,
 }
 
 impl Handlers {
@@ -49,9 +49,9 @@ impl Handlers {
         allowed: usize,
     ) -> CheckedLines {
         let now = UnixMillis::now();
-        let mut chunks = self.publisher.chunks(allowed, body.len() + allowed * JOB_OVERHEAD);
+        let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
-        // Each job is written into this buffer, and then appended to its chunk.
+        // Each job is written into this buffer, and then appended to its group.
         let mut job = Vec::new();
         let mut portion = 0;
         for line in lines(body).take(allowed) {
@@ -63,12 +63,12 @@ impl Handlers {
             job.clear();
             let line = match self.check_line(app, generation, line, now, &mut job) {
                 Ok((id, true)) => CheckedLine::DryRun(id),
-                Ok((id, false)) => CheckedLine::InChunk(id, chunks.add(&job)),
+                Ok((id, false)) => CheckedLine::InGroup(id, groups.add(&job)),
                 Err(rejection) => CheckedLine::Rejected(rejection),
             };
             checked.push(line);
         }
-        CheckedLines { lines: checked, chunks: chunks.finish() }
+        CheckedLines { lines: checked, groups: groups.finish() }
     }
 
     /// Checks a line. Returns its id and whether it is a dry run; if not, its job is written.

@@ -28,7 +28,7 @@ use crate::{
     apps::Quota,
     body::RequestBody,
     head::Head,
-    publisher::{Chunk, NotPublished},
+    publisher::{NotPublished, PushGroup},
     rejection::Rejection,
     reply::{Lines, Reply},
     settings::LINE_MEMORY,
@@ -44,7 +44,7 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         let (app, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
         if cached.app.disabled {
-            return Err(Rejection::SdkDisabled);
+            return Err(Rejection::AppDisabled);
         }
         if let Some(limiter) = &cached.limiter {
             limiter.check(Instant::now()).map_err(Rejection::TooFrequent)?;
@@ -75,20 +75,20 @@ impl Handlers {
         self.publish_lines(checked, memory, quota).await
     }
 
-    /// Publishes the chunks, and answers every line.
+    /// Publishes the groups, and answers every line.
     async fn publish_lines(
         &self,
         checked: CheckedLines,
         mut memory: OwnedSemaphorePermit,
         quota: Option<Quota>,
     ) -> Result<Reply, Rejection> {
-        let CheckedLines { lines, chunks } = checked;
-        let with_memory = |chunk: Chunk| {
-            let share = memory.split(chunk.memory().min(memory.num_permits()));
-            (chunk, share)
+        let CheckedLines { lines, groups } = checked;
+        let with_memory = |group: PushGroup| {
+            let share = memory.split(group.memory().min(memory.num_permits()));
+            (group, share)
         };
-        let chunks = chunks.into_iter().map(with_memory).collect();
-        let results = self.publisher.publish_chunks(chunks).await;
+        let groups = groups.into_iter().map(with_memory).collect();
+        let results = self.publisher.publish_groups(groups).await;
         if let Some(why) = nothing_taken(&results) {
             return Err(unpublished(why));
         }
@@ -105,7 +105,7 @@ impl Handlers {
                     accepted += 1;
                     answers.accepted(*id);
                 }
-                CheckedLine::InChunk(id, chunk) => match results.get(*chunk) {
+                CheckedLine::InGroup(id, group) => match results.get(*group) {
                     Some(Ok(())) => {
                         accepted += 1;
                         answers.accepted(*id);
@@ -128,7 +128,7 @@ impl Handlers {
     }
 }
 
-/// Why the queue took no chunk. None if it took one, or there was none.
+/// Why the queue took no group. None if it took one, or there was none.
 fn nothing_taken(results: &[Result<(), NotPublished>]) -> Option<NotPublished> {
     let mut whys = results.iter().map(|result| result.as_ref().err());
     let first = whys.next()??;

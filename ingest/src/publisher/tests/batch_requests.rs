@@ -1,4 +1,4 @@
-//! The chunks of batch requests.
+//! The groups of batch requests.
 
 use super::*;
 
@@ -6,9 +6,9 @@ use super::*;
 async fn the_pushes_of_one_request_are_in_few_envelopes_and_go_at_once() {
     let queue = ScriptedQueue::new(0, false);
     let (publisher, running) = start(&queue, PublisherSettings { window: 4, ..SETTINGS });
-    let (request, chunks) = push_batch(&publisher, 7);
+    let (request, groups) = push_batch(&publisher, 7);
     until_idle().await;
-    assert_eq!(chunks, 2);
+    assert_eq!(groups, 2);
     assert_eq!(queue.batches(), [4, 3], "the second waits for no confirm of the first");
     assert!(!request.is_finished(), "nothing is answered before its confirm");
     queue.confirms.add_permits(1);
@@ -47,9 +47,9 @@ async fn batch_requests_take_half_of_the_queue_and_the_rest_is_for_single_pushes
     let (publisher, running) = start(&queue, PublisherSettings { waiting: 8, ..SETTINGS });
     let first = push(&publisher, 1);
     until_idle().await;
-    let (request, chunks) = push_batch(&publisher, 5);
+    let (request, groups) = push_batch(&publisher, 5);
     until_idle().await;
-    assert_eq!((chunks, queue.batches()), (2, vec![1]));
+    assert_eq!((groups, queue.batches()), (2, vec![1]));
     let singles: Vec<_> = (0..5).map(|_| push(&publisher, 1)).collect();
     until_idle().await;
     let one_too_many = push(&publisher, 1);
@@ -66,7 +66,7 @@ async fn batch_requests_take_half_of_the_queue_and_the_rest_is_for_single_pushes
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_chunk_of_a_request_is_answered_whatever_becomes_of_the_queue() {
+async fn every_group_of_a_request_is_answered_whatever_becomes_of_the_queue() {
     let queue = ScriptedQueue::new(10, true);
     let (publisher, running) = start(&queue, SETTINGS);
     let refused = vec![Err(NotPublished::Refused); 2];

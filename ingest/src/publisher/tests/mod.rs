@@ -60,18 +60,18 @@ fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPu
     tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
 }
 
-/// Starts a batch request with so many pushes. Also returns how many chunks they are.
+/// Starts a batch request with so many pushes. Also returns how many groups they are.
 fn push_batch(
     publisher: &Arc<Publisher>,
     pushes: usize,
 ) -> (JoinHandle<Vec<Result<(), NotPublished>>>, usize) {
-    let mut builder = publisher.chunks(pushes, 0);
+    let mut builder = publisher.push_groups(pushes, 0);
     for _ in 0..pushes {
         builder.add(&job(1));
     }
-    let chunks: Vec<_> = builder.finish().into_iter().map(|chunk| (chunk, None)).collect();
-    let (publisher, count) = (Arc::clone(publisher), chunks.len());
-    (tokio::spawn(async move { publisher.publish_chunks(chunks).await }), count)
+    let groups: Vec<_> = builder.finish().into_iter().map(|group| (group, None)).collect();
+    let (publisher, count) = (Arc::clone(publisher), groups.len());
+    (tokio::spawn(async move { publisher.publish_groups(groups).await }), count)
 }
 
 /// Lets every Tokio task go on until all of them wait.

@@ -5,8 +5,8 @@
 //! connection that stays open. A general server pays with each request for all that HTTP allows
 //! besides. Measured side by side over 256 connections on two cores, against `--fast-path off`: a
 //! push takes 8.0 µs of processor time in place of 10.0, and the service accepts 27 % more pushes a
-//! second where no broker shares its cores, 7 % more beside RabbitMQ. (An earlier machine gave 25 to
-//! 40 %.)
+//! second where no broker shares its cores, 7 % more beside RabbitMQ. (An earlier machine gave 25
+//! to 40 %.)
 //!
 //! Only a request that is certainly in this form is read here ([`request`] decides). At the first
 //! other one the connection, with what was received, goes to hyper for good.

@@ -75,8 +75,8 @@ pub(in crate::server) async fn serve_http1(connection: Connection) -> (TcpStream
     // A head can have come together with the request before it, which no time limit noticed.
     let head_begun = parts.read_buf.len() > empty_lines(&parts.read_buf);
     let end = match end {
-        // hyper still holds a part of an answer, which the client does not read. Whatever is sent now
-        // would reach the client as a part of that answer.
+        // hyper still holds a part of an answer, which the client does not read. Whatever is sent
+        // now would reach the client as a part of that answer.
         End::AfterReply(_) | End::Silent if !exchange.is_between() => End::Silent,
         End::AfterReply(_) if !head_begun && !hyper_answered => End::Graceful,
         End::Silent if head_begun => End::AfterReply(Rejection::HeadTimeout),

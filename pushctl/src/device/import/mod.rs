@@ -1,15 +1,16 @@
 //! `pushctl device import`: NDJSON in, devices into the index.
 //!
 //! ```text
-//! file ──▶ reader thread: lines, packed ──▶ a sort buffer ──▶ parts, concurrently ──▶ index
+//! file ──▶ reader thread: lines, packed ──▶ a sort buffer ──▶ segments, concurrently ──▶ index
 //!                    ▲                                                  │
 //!                    └──────────────── an empty buffer ◀────────────────┘
 //! ```
 //!
 //! There are two buffers: one is filled while the other is stored. A full buffer is sorted into the
-//! order in which the index stores devices at the least cost. Its parts are stored concurrently, so
-//! that the index has work while devices are unpacked for it. No two parts have the same device,
-//! and a buffer is stored whole before the next one, so of two lines for one device the later wins.
+//! order in which the index stores devices at the least cost. Its segments are stored concurrently,
+//! so that the index has work while devices are unpacked for it. No two segments have the same
+//! device, and a buffer is stored whole before the next one, so of two lines for one device the
+//! later wins.
 //!
 //! - `reader`: fills the buffers
 //! - `sort_buffer`, `interned_values`: the devices in memory

@@ -58,17 +58,18 @@ mod tests {
         let line = |n: usize| format!("{{\"client_id\":\"{}\",\"token\":\"{n}\"}}\n", n % 10);
         let buffers = read_all((0..100).map(line).collect());
         let [buffer] = &buffers[..] else { panic!("{} buffers", buffers.len()) };
-        let parts: Vec<_> = buffer.parts(4).map(|part| buffer.unpack(part).unwrap()).collect();
-        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [30, 30, 30, 10]);
+        let segments: Vec<_> =
+            buffer.segments(4).map(|segment| buffer.unpack(segment).unwrap()).collect();
+        assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [30, 30, 30, 10]);
         for client in (0..10).map(|id| id.to_string()) {
             let is_clients = |device: &&Device| device.client_id.as_str() == client;
-            let tokens = |part: &Vec<Device>| -> Vec<usize> {
-                let devices = part.iter().filter(is_clients);
+            let tokens = |segment: &Vec<Device>| -> Vec<usize> {
+                let devices = segment.iter().filter(is_clients);
                 devices.map(|device| device.token.as_ref().unwrap().parse().unwrap()).collect()
             };
-            let mut tokens: Vec<_> = parts.iter().map(tokens).collect();
+            let mut tokens: Vec<_> = segments.iter().map(tokens).collect();
             tokens.retain(|tokens| !tokens.is_empty());
-            assert_eq!(tokens.len(), 1, "{client} is in one part");
+            assert_eq!(tokens.len(), 1, "{client} is in one segment");
             assert!(tokens[0].len() == 10 && tokens[0].is_sorted(), "{tokens:?}");
         }
     }
@@ -77,9 +78,9 @@ mod tests {
     fn devices_with_one_storage_order_are_sorted_by_their_ids() {
         let line = |n: usize| format!("{{\"client_id\":\"user-{}\"}}\n", 7 * n % 100);
         let buffers = read_all((0..100).map(line).collect());
-        let parts: Vec<_> = buffers[0].parts(4).collect();
-        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [25; 4]);
-        let devices = parts.into_iter().flat_map(|part| buffers[0].unpack(part).unwrap());
+        let segments: Vec<_> = buffers[0].segments(4).collect();
+        assert_eq!(segments.iter().map(|segment| segment.len()).collect::<Vec<_>>(), [25; 4]);
+        let devices = segments.into_iter().flat_map(|segment| buffers[0].unpack(segment).unwrap());
         assert!(devices.is_sorted_by(|a, b| a.client_id < b.client_id));
     }
 
@@ -100,8 +101,8 @@ mod tests {
             })
             .collect();
         let buffers = read_all(lines.join("\n"));
-        let part = buffers[0].parts(1).next().unwrap();
-        assert_eq!(buffers[0].unpack(part).unwrap(), expected);
+        let segment = buffers[0].segments(1).next().unwrap();
+        assert_eq!(buffers[0].unpack(segment).unwrap(), expected);
     }
 
     #[test]
@@ -112,11 +113,11 @@ mod tests {
              {{\"client_id\":\"b\",\"country\":\"China\"}}\n{{\"client_id\":\"c\"}}"
         ));
         let buffer = &buffers[0];
-        let part = buffer.parts(1).next().unwrap();
-        let devices = buffer.unpack(part).unwrap();
+        let segment = buffer.segments(1).next().unwrap();
+        let devices = buffer.unpack(segment).unwrap();
         let ids: Vec<_> = devices.iter().map(|device| device.client_id.as_str()).collect();
         assert_eq!(ids, ["a", "c"]);
-        let lines: Vec<_> = part.iter().map(|device| buffer.line_of(device)).collect();
+        let lines: Vec<_> = segment.iter().map(|device| buffer.line_of(device)).collect();
         assert_eq!(lines, [1, 7]);
         let rejected: Vec<_> =
             buffer.rejected.reported.iter().map(|rejected| rejected.line).collect();

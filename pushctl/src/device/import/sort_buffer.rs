@@ -177,20 +177,20 @@ impl SortBuffer {
         self.devices.len()
     }
 
-    /// The devices in storage order, cut into at most `count` parts of about the same size. All
-    /// lines of a device are in one part.
-    pub(super) fn parts(&self, count: usize) -> impl Iterator<Item = &[PackedDevice]> {
+    /// The devices in storage order, cut into at most `count` segments of about the same size. All
+    /// lines of a device are in one segment.
+    pub(super) fn segments(&self, count: usize) -> impl Iterator<Item = &[PackedDevice]> {
         let length = self.devices.len().div_ceil(count);
         let mut rest = self.devices.as_slice();
         std::iter::from_fn(move || {
-            let (part, behind) = rest.split_at(length.min(rest.len()));
-            let last = part.last()?;
+            let (segment, behind) = rest.split_at(length.min(rest.len()));
+            let last = segment.last()?;
             let texts = self.texts.as_bytes();
             let is_same = |device: &&PackedDevice| device.client_id(texts) == last.client_id(texts);
             let same = behind.iter().take_while(is_same).count();
-            let (part, behind) = rest.split_at(part.len() + same);
+            let (segment, behind) = rest.split_at(segment.len() + same);
             rest = behind;
-            Some(part)
+            Some(segment)
         })
     }
 

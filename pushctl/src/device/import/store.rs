@@ -11,7 +11,7 @@ use super::sort_buffer::{PackedDevice, SortBuffer};
 use crate::input::RejectedLines;
 
 /// Parts of a buffer that are stored concurrently.
-const PARTS: usize = 8;
+const SEGMENTS: usize = 8;
 /// Devices of one request to the index: a few megabytes, unpacked.
 const REQUEST_DEVICES: usize = 8192;
 
@@ -48,8 +48,9 @@ pub(super) struct Importer<'a> {
 impl Importer<'_> {
     pub(super) async fn store(&mut self, buffer: &SortBuffer) -> anyhow::Result<()> {
         let stored = Cell::new(0);
-        let parts = buffer.parts(PARTS).map(|part| self.store_part(buffer, part, &stored));
-        for counts in future::try_join_all(parts).await? {
+        let segments =
+            buffer.segments(SEGMENTS).map(|segment| self.store_segment(buffer, segment, &stored));
+        for counts in future::try_join_all(segments).await? {
             self.counts.add(counts);
         }
         self.counts.rejected.append(buffer.rejected.clone());
@@ -58,14 +59,14 @@ impl Importer<'_> {
         Ok(())
     }
 
-    async fn store_part(
+    async fn store_segment(
         &self,
         buffer: &SortBuffer,
-        part: &[PackedDevice],
+        segment: &[PackedDevice],
         stored: &Cell<u64>,
     ) -> anyhow::Result<ImportCounts> {
         let mut counts = ImportCounts::default();
-        for packed in part.chunks(REQUEST_DEVICES) {
+        for packed in segment.chunks(REQUEST_DEVICES) {
             let devices = buffer.unpack(packed)?;
             let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
             for (result, device) in results.into_iter().zip(packed) {

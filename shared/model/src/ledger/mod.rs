@@ -9,7 +9,7 @@
 //!
 //! - **Ownership.** A worker claims the next epoch of a partition before it sends to the
 //!   first device. A queue message says which epoch it continues; one that continues an older
-//!   one than the ledger has is a stale copy and is acknowledged without sending.
+//!   one than the ledger has is stale and is acknowledged without sending.
 //! - **Counts.** At every instant `targeted = sent + failed + expired + recalled + pending`,
 //!   because `targeted` grows in the same step as the outcomes.
 //! - **Lost writes.** The ledger is the only record of what was done, and queue messages carry all

@@ -97,7 +97,7 @@ impl FromStr for Checkpoint {
 /// Which delivery of a queue message owns a partition.
 ///
 /// Each time a partition is handed on it gets a new epoch. A worker claims the next one before it
-/// sends to the first device; a queue message that continues an older one is a stale copy.
+/// sends to the first device; a queue message that continues an older one is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     /// Which claim of this partition it is, from 1.

@@ -208,7 +208,7 @@ impl Settle for SqliteSettle {
         Ok(())
     }
 
-    fn is_held(&self) -> bool {
+    fn is_ours(&self) -> bool {
         let covered = self.shared.lease.covers(self.claim.number, Instant::now());
         covered && !self.shared.closing.is_cancelled()
     }

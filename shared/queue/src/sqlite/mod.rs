@@ -48,7 +48,7 @@ use self::{
 use super::{Consumer, DeadLetter, Lane, MAX_DELAY, Queue, QueueError};
 
 /// How many dead letters are moved or deleted in one transaction.
-const DEAD_PAGE: usize = 256;
+const DEAD_GROUP: usize = 256;
 
 impl From<StoreError> for QueueError {
     fn from(error: StoreError) -> Self {
@@ -104,7 +104,7 @@ impl SqliteQueue {
         Ok(())
     }
 
-    /// Applies `work` to dead letters page by page: to those named, or to all that exist now.
+    /// Applies `work` to groups of dead letters: to those named, or to all that exist now.
     async fn for_dead_letters(
         &self,
         only: Option<&[String]>,
@@ -116,21 +116,21 @@ impl SqliteQueue {
         if let Some(names) = only {
             // An id that is no number is that of no dead letter.
             let ids: Vec<i64> = names.iter().filter_map(|name| name.parse().ok()).collect();
-            for page in ids.chunks(DEAD_PAGE) {
-                let page = page.to_vec();
-                count += database.write(move |sql| work(sql, &lanes, &page)).await?;
+            for group in ids.chunks(DEAD_GROUP) {
+                let group = group.to_vec();
+                count += database.write(move |sql| work(sql, &lanes, &group)).await?;
             }
             return Ok(count);
         }
         let newest = database.read(dead_letters::newest).await?;
         let mut after = 0;
         loop {
-            let page = database
-                .read(move |sql| dead_letters::ids(sql, &lanes, after, newest, DEAD_PAGE))
+            let group = database
+                .read(move |sql| dead_letters::ids(sql, &lanes, after, newest, DEAD_GROUP))
                 .await?;
-            let Some(last) = page.last() else { return Ok(count) };
+            let Some(last) = group.last() else { return Ok(count) };
             after = *last;
-            count += database.write(move |sql| work(sql, &lanes, &page)).await?;
+            count += database.write(move |sql| work(sql, &lanes, &group)).await?;
         }
     }
 }

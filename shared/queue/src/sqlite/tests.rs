@@ -88,7 +88,7 @@ async fn a_process_that_lives_keeps_its_deliveries_for_longer_than_a_lease() {
     let mut waiting = other.consume(Lane::Jobs, 1).await.unwrap();
     let lease_and_more = Duration::from_millis(900);
     assert!(timeout(lease_and_more, waiting.next()).await.is_err());
-    assert!(held.is_held());
+    assert!(held.is_ours());
     held.ack().await.unwrap();
     assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 0);
 }
@@ -100,14 +100,14 @@ async fn a_holder_whose_lease_expired_cannot_settle_what_others_got() {
     stalled.publish(Lane::Jobs, "a".into()).await.unwrap();
     let mut consumer = stalled.consume(Lane::Jobs, 1).await.unwrap();
     let late = next(&mut consumer).await;
-    assert!(late.is_held());
+    assert!(late.is_ours());
     stalled.maintenance.lock().await.take().unwrap().abort();
     let mut others = other.consume(Lane::Jobs, 1).await.unwrap();
     let again = next(&mut others).await;
-    assert!(again.is_held() && !late.is_held());
+    assert!(again.is_ours() && !late.is_ours());
     // It goes on, with a heartbeat that the others see.
     stalled.shared.beat().await.unwrap();
-    assert!(!late.is_held(), "what was taken back stays so");
+    assert!(!late.is_ours(), "what was taken back stays so");
     assert!(matches!(late.ack().await, Err(QueueError::Unavailable(_))));
     assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 1);
     again.ack().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_clean_close_gives_everything_back_at_once() {
     let held = next(&mut consumer).await;
     leaving.close().await;
     assert!(matches!(consumer.next().await, Err(QueueError::Closed)));
-    assert!(!held.is_held());
+    assert!(!held.is_ours());
     assert!(matches!(held.ack().await, Err(QueueError::Closed)));
     let no_lease = Duration::from_secs(3600);
     let settings = SqliteQueueSettings { lease: no_lease, ..SqliteQueueSettings::default() };
@@ -263,12 +263,12 @@ async fn all_dead_letters_of_a_namespace_are_replayed_or_dropped_and_no_others()
     let queue = open(&dir).await;
     let settings = SqliteQueueSettings::default();
     let other = SqliteQueue::open(&file(&dir), "other", settings).await.unwrap();
-    for i in 0..DEAD_PAGE + 10 {
+    for i in 0..DEAD_GROUP + 10 {
         queue.publish_dead(Lane::Jobs, format!("{i}").into(), "test").await.unwrap();
     }
     other.publish_dead(Lane::Jobs, "kept".into(), "test").await.unwrap();
-    assert_eq!(queue.replay_dead(None).await.unwrap(), DEAD_PAGE as u64 + 10);
-    assert_eq!(queue.depth(Lane::Jobs).await.unwrap(), DEAD_PAGE as u64 + 10);
+    assert_eq!(queue.replay_dead(None).await.unwrap(), DEAD_GROUP as u64 + 10);
+    assert_eq!(queue.depth(Lane::Jobs).await.unwrap(), DEAD_GROUP as u64 + 10);
     assert_eq!(queue.drop_dead(None).await.unwrap(), 0);
     assert_eq!(other.dead(10).await.unwrap().len(), 1);
     assert_eq!(other.depth(Lane::Jobs).await.unwrap(), 0);

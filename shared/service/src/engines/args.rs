@@ -141,8 +141,8 @@ impl EngineArgs {
             Some(url) => index_url(LEDGER, url, errors).map(Some),
             None => Some(None),
         };
-        let namespace = errors.take(NAMESPACE, &self.namespace, namespace);
-        let mut time = |flag, text| errors.take(flag, text, duration);
+        let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
+        let mut time = |flag, text| errors.read(flag, text, duration);
         let connect = time("--connect-timeout", &self.connect_timeout);
         let for_queue = time("--queue-timeout", &self.queue_timeout);
         let for_index = time("--index-response-timeout", &self.index_response_timeout);
@@ -168,11 +168,11 @@ impl EngineArgs {
 }
 
 fn queue_url(url: &str, errors: &mut ConfigErrors) -> Option<QueueUrl> {
-    errors.take_secret(QUEUE, url, QueueUrl::parse)
+    errors.read_secret(QUEUE, url, QueueUrl::parse)
 }
 
 fn index_url(flag: &str, url: &str, errors: &mut ConfigErrors) -> Option<IndexUrl> {
-    errors.take_secret(flag, url, IndexUrl::parse)
+    errors.read_secret(flag, url, IndexUrl::parse)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which devices a broadcast reaches.
 //!
-//! - `scanning`: reading and counting the devices that match, page by page
+//! - `scanning`: reading and counting the devices that match, one call after the other
 //! - `model`: random registrations and targetings, compared with a map in memory
 
 pub(crate) mod model;

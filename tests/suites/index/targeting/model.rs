@@ -216,11 +216,11 @@ async fn compare_all(index: &dyn Index, app: &AppKey, model: &Model) {
     for mut range in index.extent(app).await.unwrap() {
         assert!(slots.insert(range.shard));
         loop {
-            let page = index.list_devices(app, range, 7).await.unwrap();
-            for device in page.items {
+            let scanned = index.list_devices(app, range, 7).await.unwrap();
+            for device in scanned.items {
                 assert!(listed.insert(device.client_id.clone(), device).is_none());
             }
-            let Some(next) = page.next else { break };
+            let Some(next) = scanned.next else { break };
             range.from = next;
         }
     }

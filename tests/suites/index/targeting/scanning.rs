@@ -1,4 +1,4 @@
-//! Scans and counts: the devices that match, page by page.
+//! Scans and counts: the devices that match, one call after the other.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,9 @@ pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_si
 
     let mut listed = Vec::new();
     for mut range in index.extent(&key()).await.unwrap() {
-        while let Ok(page) = index.list_devices(&key(), range, 13).await {
-            listed.extend(page.items);
-            let Some(next) = page.next else { break };
+        while let Ok(scanned) = index.list_devices(&key(), range, 13).await {
+            listed.extend(scanned.items);
+            let Some(next) = scanned.next else { break };
             range.from = next;
         }
     }
@@ -44,9 +44,9 @@ pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_si
         let middle = from + (to - from) / 3;
         for (from, to) in [(from, middle), (middle, to)] {
             let range = SlotRange { shard, from, to };
-            let page = index.scan(&key(), range, &third, NOW, 5000).await.unwrap();
-            assert_eq!(page.next, None);
-            cut.extend(page.items.iter().map(|target| target.client_id.to_string()));
+            let scanned = index.scan(&key(), range, &third, NOW, 5000).await.unwrap();
+            assert_eq!(scanned.next, None);
+            cut.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
         }
     }
     cut.sort();
@@ -200,12 +200,12 @@ pub(crate) async fn a_slot_range_that_reaches_past_the_devices_ends(index: &dyn 
     index.put_devices(&key(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
     let range = SlotRange { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
     for targeting in [Targeting::all_devices(), wanted(Attribute::Country, &["CN"])] {
-        let page = index.scan(&key(), range, &targeting, NOW, 100).await.unwrap();
-        assert_eq!((page.items.len(), page.next), (1, None));
+        let scanned = index.scan(&key(), range, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((scanned.items.len(), scanned.next), (1, None));
         assert_eq!(index.count_matching(&key(), range, &targeting, NOW).await.unwrap(), 1);
         let past = SlotRange { from: range.from + 1_000_000, ..range };
-        let page = index.scan(&key(), past, &targeting, NOW, 100).await.unwrap();
-        assert_eq!((page.items.len(), page.next), (0, None));
+        let scanned = index.scan(&key(), past, &targeting, NOW, 100).await.unwrap();
+        assert_eq!((scanned.items.len(), scanned.next), (0, None));
     }
 }
 
@@ -213,8 +213,8 @@ pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index
     assert_eq!(index.extent(&key()).await.unwrap(), []);
     assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     let range = SlotRange { shard: 0, from: 0, to: 100 };
-    let page = index.scan(&key(), range, &Targeting::all_devices(), NOW, 10).await.unwrap();
-    assert_eq!((page.items.len(), page.next), (0, None));
+    let scanned = index.scan(&key(), range, &Targeting::all_devices(), NOW, 10).await.unwrap();
+    assert_eq!((scanned.items.len(), scanned.next), (0, None));
     let devices = index.list_devices(&key(), range, 10).await.unwrap();
     assert_eq!((devices.items.len(), devices.next), (0, None));
 }

@@ -59,15 +59,15 @@ pub(crate) async fn what_is_requeued_comes_back_and_says_how_often(queue: Engine
     next(&mut consumer).await.ack().await.unwrap();
 }
 
-pub(crate) async fn a_delivery_is_held_while_no_other_consumer_can_have_it(queue: Engine) {
+pub(crate) async fn a_delivery_is_ours_while_no_other_consumer_can_have_it(queue: Engine) {
     queue.publish(Lane::Jobs, payload("a")).await.unwrap();
     let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
     let delivery = next(&mut consumer).await;
-    assert!(delivery.is_held());
+    assert!(delivery.is_ours());
     drop(consumer);
     let mut other = queue.consume(Lane::Jobs, 1).await.unwrap();
     assert_quiet(&mut other).await;
-    assert!(delivery.is_held(), "it outlives its consumer");
+    assert!(delivery.is_ours(), "it outlives its consumer");
     delivery.ack().await.unwrap();
 }
 

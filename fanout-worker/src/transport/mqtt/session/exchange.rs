@@ -1,10 +1,10 @@
-//! What a session has under way: chunks that share its window in turns, and the acknowledgements
-//! that it waits for. It neither reads nor writes, and times are passed in.
+//! What a session has under way: sub-batches that share its window in turns, and the
+//! acknowledgements that it waits for. It neither reads nor writes, and times are passed in.
 //!
-//! A session carries the chunks of several deliveries, and none of them may delay another:
-//! - Each chunk encodes [`QUANTUM`] messages before it is the next chunk's turn.
+//! A session carries the sub-batches of several deliveries, and none of them may delay another:
+//! - Each sub-batch encodes [`QUANTUM`] messages before it is the next sub-batch's turn.
 //! - A message that the broker lost is given up by itself ([`SKIPPED_LIMIT`]).
-//! - A chunk is given up when its delivery has no time left.
+//! - A sub-batch is given up when its delivery has no time left.
 
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
 
@@ -22,13 +22,13 @@ use super::{
 };
 use crate::transport::{
     contract::Outcome,
-    mqtt::chunk::{Chunk, ChunkProgress},
+    mqtt::sub_batch::{SubBatch, SubBatchProgress},
 };
 
-/// The most chunks that a session works on at a time; more wait in its channel.
-const MAX_CHUNKS: usize = 64;
+/// The most sub-batches that a session works on at a time; more wait in its channel.
+const MAX_SUB_BATCHES: usize = 64;
 
-/// Messages of one chunk before it is the next chunk's turn.
+/// Messages of one sub-batch before it is the next sub-batch's turn.
 const QUANTUM: usize = 32;
 
 /// How long a message is waited for after a later one was acknowledged, in acknowledgement
@@ -41,8 +41,8 @@ pub(super) struct Exchange {
     pub(super) output: Output,
     window: Window,
     ack_timeout: Duration,
-    chunks: Slab<ChunkProgress>,
-    /// The keys of the chunks with devices left to encode; the first is next.
+    sub_batches: Slab<SubBatchProgress>,
+    /// The keys of the sub-batches with devices left to encode; the first is next.
     rotation: VecDeque<usize>,
 }
 
@@ -57,14 +57,14 @@ impl Exchange {
             output,
             window: Window::new(window, now),
             ack_timeout,
-            chunks: Slab::new(),
+            sub_batches: Slab::new(),
             rotation: VecDeque::new(),
         }
     }
 
-    /// Whether another chunk may be begun.
+    /// Whether another sub-batch may be begun.
     pub(super) fn has_room(&self) -> bool {
-        self.chunks.len() < MAX_CHUNKS
+        self.sub_batches.len() < MAX_SUB_BATCHES
     }
 
     /// When the broker last acknowledged something, or was last sent to while nothing was in
@@ -73,16 +73,16 @@ impl Exchange {
         self.window.moved()
     }
 
-    pub(super) fn begin(&mut self, chunk: Chunk) {
-        let progress = ChunkProgress::new(chunk);
+    pub(super) fn begin(&mut self, sub_batch: SubBatch) {
+        let progress = SubBatchProgress::new(sub_batch);
         if progress.is_complete() {
             progress.answer();
         } else {
-            self.rotation.push_back(self.chunks.insert(progress));
+            self.rotation.push_back(self.sub_batches.insert(progress));
         }
     }
 
-    /// Encodes as much as window and buffer take, a quantum of each chunk in turn.
+    /// Encodes as much as window and buffer take, a quantum of each sub-batch in turn.
     pub(super) fn encode(&mut self, now: Instant) {
         while !self.output.is_full() && self.window.next_id().is_some() {
             let Some(key) = self.rotation.pop_front() else { break };
@@ -91,15 +91,15 @@ impl Exchange {
     }
 
     fn encode_quantum(&mut self, key: usize, now: Instant) {
-        let Some(progress) = self.chunks.get_mut(key) else { return };
+        let Some(progress) = self.sub_batches.get_mut(key) else { return };
         if let Some(seconds) = may_go_on(progress, now) {
             for _ in 0..QUANTUM {
                 let Some(id) = self.window.next_id() else { break };
                 let Some((device, topic)) = progress.take_next() else { break };
-                let payload = progress.chunk.payload.clone();
+                let payload = progress.sub_batch.payload.clone();
                 let packet = packet::publish(id, topic, payload, seconds);
                 match self.output.add(packet, now) {
-                    Ok(end) => self.window.add(InFlight { chunk: key, device, end }, now),
+                    Ok(end) => self.window.add(InFlight { sub_batch: key, device, end }, now),
                     Err(error) => {
                         debug!(%error, "message is larger than the broker takes");
                         progress.decide(device, Outcome::Failed(FailReason::Refused));
@@ -120,15 +120,15 @@ impl Exchange {
     }
 
     fn decide(&mut self, message: InFlight, outcome: Outcome) {
-        if let Some(progress) = self.chunks.get_mut(message.chunk) {
+        if let Some(progress) = self.sub_batches.get_mut(message.sub_batch) {
             progress.decide(message.device, outcome);
-            self.answer_if_complete(message.chunk);
+            self.answer_if_complete(message.sub_batch);
         }
     }
 
     fn answer_if_complete(&mut self, key: usize) {
-        if self.chunks.get(key).is_some_and(ChunkProgress::is_complete) {
-            self.chunks.remove(key).answer();
+        if self.sub_batches.get(key).is_some_and(SubBatchProgress::is_complete) {
+            self.sub_batches.remove(key).answer();
         }
     }
 
@@ -140,15 +140,19 @@ impl Exchange {
         for lost in self.window.give_up_skipped(self.ack_timeout * SKIPPED_LIMIT, now) {
             self.decide(lost, Outcome::Undecided);
         }
-        // `encode` does not get to chunks that wait for the window.
-        let chunks = &mut self.chunks;
+        // `encode` does not get to sub-batches that wait for the window.
+        let sub_batches = &mut self.sub_batches;
         self.rotation.retain(|&key| {
-            chunks.get_mut(key).is_some_and(|progress| may_go_on(progress, now).is_some())
+            sub_batches.get_mut(key).is_some_and(|progress| may_go_on(progress, now).is_some())
         });
-        let keys: Vec<usize> = self.chunks.iter().map(|(key, _)| key).collect();
+        let keys: Vec<usize> = self.sub_batches.iter().map(|(key, _)| key).collect();
         for key in keys {
-            if self.chunks.get(key).is_some_and(|progress| now >= progress.chunk.answer_until) {
-                for late in self.window.give_up_chunk(key) {
+            if self
+                .sub_batches
+                .get(key)
+                .is_some_and(|progress| now >= progress.sub_batch.answer_until)
+            {
+                for late in self.window.give_up_sub_batch(key) {
                     self.decide(late, Outcome::Undecided);
                 }
             }
@@ -163,27 +167,27 @@ impl Exchange {
         Ok(())
     }
 
-    /// Answers all chunks when the session has ended: what was handed over is undecided, the rest
-    /// is given back.
+    /// Answers all sub-batches when the session has ended: what was handed over is undecided, the
+    /// rest is given back.
     pub(super) fn end(&mut self) {
         let written = self.output.written();
         for message in self.window.in_flight().filter(|message| message.end <= written) {
-            if let Some(progress) = self.chunks.get_mut(message.chunk) {
+            if let Some(progress) = self.sub_batches.get_mut(message.sub_batch) {
                 progress.decide(message.device, Outcome::Undecided);
             }
         }
         self.rotation.clear();
-        self.chunks.drain().for_each(ChunkProgress::answer);
+        self.sub_batches.drain().for_each(SubBatchProgress::answer);
     }
 }
 
-/// The message expiry interval for the next devices of a chunk. `None` if no more of it is to be
-/// encoded; then this call has given every device that was not encoded its outcome.
-fn may_go_on(progress: &mut ChunkProgress, now: Instant) -> Option<u32> {
-    let chunk = &progress.chunk;
-    let rest = match chunk.expiry.interval(now) {
+/// The message expiry interval for the next devices of a sub-batch. `None` if no more of it is to
+/// be encoded; then this call has given every device that was not encoded its outcome.
+fn may_go_on(progress: &mut SubBatchProgress, now: Instant) -> Option<u32> {
+    let sub_batch = &progress.sub_batch;
+    let rest = match sub_batch.expiry.interval(now) {
         None => Outcome::Expired,
-        Some(_) if now >= chunk.hand_over_until => Outcome::Later(RetryReason::Busy, None),
+        Some(_) if now >= sub_batch.hand_over_until => Outcome::Later(RetryReason::Busy, None),
         // Nothing reads these outcomes.
         Some(_) if progress.is_abandoned() => Outcome::Later(RetryReason::Error, None),
         Some(seconds) => return Some(seconds),

@@ -9,8 +9,9 @@
 //! Reading never waits for writing. Otherwise a broker that stops reading until its own output is
 //! read would stop both sides for good.
 //!
-//! - here: the loop over reading, writing, new chunks and timers
-//! - `exchange`: the chunks and acknowledgements that are under way (no input or output, no clock)
+//! - here: the loop over reading, writing, new sub-batches and timers
+//! - `exchange`: the sub-batches and acknowledgements that are under way (no input or output, no
+//!   clock)
 //! - `window`: packet identifiers, and the message in flight under each
 //! - `output`: encoded packets, and how much of them was written
 //! - `packet`: the PUBLISH, and what its acknowledgement means
@@ -37,10 +38,10 @@ use tracing::debug;
 
 pub(super) use self::end::SessionEnd;
 use self::{exchange::Exchange, output::Output};
-use super::chunk::Chunk;
+use super::sub_batch::SubBatch;
 
 /// How much is read at once.
-const READ_CHUNK: usize = 16 * 1024;
+const READ_SIZE: usize = 16 * 1024;
 
 /// How often per acknowledgement time-out the session checks for what waits too long.
 const CHECKS: u32 = 8;
@@ -61,12 +62,12 @@ struct Session {
     pinged: Option<Instant>,
 }
 
-/// Runs the session to its end. Chunks that are open then are answered with what is known.
+/// Runs the session to its end. Sub-batches that are open then are answered with what is known.
 pub(super) async fn run<S>(
     stream: S,
     terms: SessionParams,
     limits: SessionLimits,
-    chunks: &mut mpsc::Receiver<Chunk>,
+    sub_batches: &mut mpsc::Receiver<SubBatch>,
     stop: &CancellationToken,
 ) -> SessionEnd
 where
@@ -82,7 +83,7 @@ where
         ping_after: terms.ping_after,
         pinged: None,
     };
-    let end = session.work(stream, chunks, stop).await;
+    let end = session.work(stream, sub_batches, stop).await;
     session.exchange.end();
     end
 }
@@ -91,7 +92,7 @@ impl Session {
     async fn work<S>(
         &mut self,
         stream: S,
-        chunks: &mut mpsc::Receiver<Chunk>,
+        sub_batches: &mut mpsc::Receiver<SubBatch>,
         stop: &CancellationToken,
     ) -> SessionEnd
     where
@@ -109,7 +110,7 @@ impl Session {
         }
         loop {
             self.exchange.encode(Instant::now());
-            self.input.reserve(READ_CHUNK);
+            self.input.reserve(READ_SIZE);
             let unwritten = self.exchange.output.is_unwritten();
             let done = tokio::select! {
                 read = reader.read_buf(&mut self.input) => match read {
@@ -120,9 +121,9 @@ impl Session {
                 put = self.exchange.output.put(&mut writer), if unwritten => {
                     put.map_err(SessionEnd::from)
                 }
-                chunk = chunks.recv(), if self.exchange.has_room() => match chunk {
-                    Some(chunk) => {
-                        self.exchange.begin(chunk);
+                sub_batch = sub_batches.recv(), if self.exchange.has_room() => match sub_batch {
+                    Some(sub_batch) => {
+                        self.exchange.begin(sub_batch);
                         Ok(())
                     }
                     None => Err(SessionEnd::Stopped),

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 /// A message in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlight {
-    /// The key of its chunk.
-    pub(super) chunk: usize,
-    /// Which device of the chunk.
+    /// The key of its sub-batch.
+    pub(super) sub_batch: usize,
+    /// Which device of the sub-batch.
     pub(super) device: usize,
     /// The bytes that the session had encoded when the message was complete: the order in which
     /// messages are sent, and how much must be written until this one is handed over.
@@ -123,9 +123,9 @@ impl Window {
         })
     }
 
-    /// Gives up the messages of this chunk.
-    pub(super) fn give_up_chunk(&mut self, chunk: usize) -> Vec<InFlight> {
-        self.give_up(|message, _| message.chunk == chunk)
+    /// Gives up the messages of this sub-batch.
+    pub(super) fn give_up_sub_batch(&mut self, sub_batch: usize) -> Vec<InFlight> {
+        self.give_up(|message, _| message.sub_batch == sub_batch)
     }
 
     fn give_up(
@@ -172,12 +172,12 @@ mod tests {
     /// Sends the message with this number; messages are sent in the order of their numbers.
     fn send(window: &mut Window, number: usize, now: Instant) -> Option<NonZeroU16> {
         let id = window.next_id()?;
-        window.add(InFlight { chunk: number, device: 0, end: number as u64 }, now);
+        window.add(InFlight { sub_batch: number, device: 0, end: number as u64 }, now);
         Some(id)
     }
 
     fn numbers(messages: &[InFlight]) -> Vec<usize> {
-        messages.iter().map(|message| message.chunk).collect()
+        messages.iter().map(|message| message.sub_batch).collect()
     }
 
     #[tokio::test]
@@ -187,7 +187,7 @@ mod tests {
         let second = send(&mut window, 2, now).unwrap();
         assert_ne!(first, second);
         assert_eq!(send(&mut window, 3, now), None);
-        assert_eq!(window.acknowledge(first, now).unwrap().chunk, 1);
+        assert_eq!(window.acknowledge(first, now).unwrap().sub_batch, 1);
         assert_eq!(window.acknowledge(first, now), None, "a repeated acknowledgement");
         assert_eq!(send(&mut window, 3, now), Some(first));
     }
@@ -231,7 +231,7 @@ mod tests {
     async fn the_identifier_of_a_lost_message_rests_until_its_answer_comes_after_all() {
         let (mut window, now) = (window(4), Instant::now());
         let lost = send(&mut window, 1, now).unwrap();
-        assert_eq!(numbers(&window.give_up_chunk(1)), [1]);
+        assert_eq!(numbers(&window.give_up_sub_batch(1)), [1]);
         for number in 2..=4 {
             assert_ne!(send(&mut window, number, now).unwrap(), lost);
         }
@@ -246,12 +246,12 @@ mod tests {
         for number in 1..=3 {
             send(&mut window, number, now);
         }
-        window.give_up_chunk(1);
+        window.give_up_sub_batch(1);
         assert!(window.next_id().is_some() && !window.should_be_renewed());
-        window.give_up_chunk(2);
+        window.give_up_sub_batch(2);
         assert_eq!(window.next_id(), None);
         assert!(!window.should_be_renewed(), "one is in flight");
-        window.give_up_chunk(3);
+        window.give_up_sub_batch(3);
         assert!(window.should_be_renewed());
     }
 }

@@ -19,9 +19,9 @@ use super::{DEADLINE, NOW};
 use crate::transport::{
     Lifetime, Outcome,
     mqtt::{
-        chunk::{Answers, Chunk},
         expiry::Expiry,
         session::{self, SessionEnd, SessionLimits},
+        sub_batch::{Answers, SubBatch},
     },
 };
 
@@ -34,7 +34,7 @@ const CHECK: Duration = Duration::from_secs(1);
 /// A session, and the broker's end of its connection.
 struct Wire {
     broker: Framed<DuplexStream, Codec>,
-    chunks: mpsc::Sender<Chunk>,
+    sub_batches: mpsc::Sender<SubBatch>,
     stop: CancellationToken,
     session: JoinHandle<SessionEnd>,
 }
@@ -56,14 +56,14 @@ impl Wire {
             ping_after: T,
         };
         let limits = SessionLimits { window, ack_timeout: T };
-        let (chunks, mut taken) = mpsc::channel(64);
+        let (sub_batches, mut taken) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let session =
             tokio::spawn(
                 async move { session::run(near, terms, limits, &mut taken, &stopping).await },
             );
-        Self { broker: Framed::new(far, Codec::default()), chunks, stop, session }
+        Self { broker: Framed::new(far, Codec::default()), sub_batches, stop, session }
     }
 
     /// Hands these devices to the session.
@@ -78,7 +78,7 @@ impl Wire {
     ) -> oneshot::Receiver<Answers> {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
-        let chunk = Chunk {
+        let sub_batch = SubBatch {
             topics: devices.map(|device| device.to_string().into()).collect(),
             payload: b"{}".to_vec().into(),
             expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
@@ -86,7 +86,7 @@ impl Wire {
             answer_until: now + delivery_timeout,
             reply,
         };
-        self.chunks.send(chunk).await.unwrap();
+        self.sub_batches.send(sub_batch).await.unwrap();
         answer
     }
 
@@ -111,9 +111,9 @@ impl Wire {
 
     /// Waits until the session ends by itself.
     async fn end(self) -> SessionEnd {
-        let Self { broker, chunks, session, .. } = self;
+        let Self { broker, sub_batches, session, .. } = self;
         let end = timeout(DEADLINE, session).await.unwrap().unwrap();
-        drop((broker, chunks));
+        drop((broker, sub_batches));
         end
     }
 }

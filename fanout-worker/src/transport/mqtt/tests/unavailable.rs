@@ -69,6 +69,7 @@ async fn a_delivery_goes_on_when_the_broker_comes_back() {
     let transport = MqttTransport::start(url.clone(), settings);
     let (push, all) = (message("a", DEADLINE), targets(0..100));
     let broker = async {
+        // The length of the outage.
         tokio::time::sleep(Duration::from_millis(100)).await;
         ScriptedBroker::start_at(&url, BrokerConfig::default(), |_, _| SUCCESS).await
     };

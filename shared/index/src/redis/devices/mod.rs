@@ -36,7 +36,7 @@ use super::{
     connection::reply,
     layout::{ClientHash, SHARDS},
 };
-use crate::{Devices, IndexError, Page, Put, PutRefused};
+use crate::{Devices, IndexError, Put, PutRefused, Scanned};
 
 impl RedisIndex {
     /// A device from its record: the codes are replaced by the values of the dictionary.
@@ -123,7 +123,7 @@ impl Devices for RedisIndex {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError> {
+    ) -> Result<Scanned<Target>, IndexError> {
         self.scan_page(app, range, targeting, registered_by, limit).await
     }
 
@@ -142,7 +142,7 @@ impl Devices for RedisIndex {
         app: &AppKey,
         range: SlotRange,
         limit: usize,
-    ) -> Result<Page<Device>, IndexError> {
+    ) -> Result<Scanned<Device>, IndexError> {
         self.list_page(app, range, limit).await
     }
 }

@@ -1,6 +1,6 @@
 //! Targeting by codes.
 //!
-//! For each page, a criterion becomes the set of codes whose values match it. Values are looked up
+//! For each scan, a criterion becomes the set of codes whose values match it. Values are looked up
 //! in ranges of the dictionary's index that contain all matches, and [`Attribute::matches`] decides
 //! about each of them, so the result cannot differ from [`Targeting::matches`].
 

@@ -29,7 +29,7 @@ use self::{
     scan::{COLUMNS, DeviceRow, Filter},
 };
 use super::{SqliteIndex, schema::app_row};
-use crate::{Devices, IndexError, Page, Put, PutRefused};
+use crate::{Devices, IndexError, Put, PutRefused, Scanned};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
@@ -152,7 +152,7 @@ impl Devices for SqliteIndex {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError> {
+    ) -> Result<Scanned<Target>, IndexError> {
         let targeting = targeting.clone();
         let read = move |sql: &Connection, app| {
             let filter = Filter::read(sql, app, &targeting, registered_by)?;
@@ -181,7 +181,7 @@ impl Devices for SqliteIndex {
         app: &AppKey,
         range: SlotRange,
         limit: usize,
-    ) -> Result<Page<Device>, IndexError> {
+    ) -> Result<Scanned<Device>, IndexError> {
         self.read_app(app, move |sql, app| scan::devices(sql, app, range, limit)).await
     }
 }

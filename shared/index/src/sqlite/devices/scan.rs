@@ -15,12 +15,12 @@ use super::{
     criteria::{Criteria, FIRST_CODE},
     dictionary::{Codes, Decoder},
 };
-use crate::Page;
+use crate::Scanned;
 
 /// The only shard.
 pub(super) const SHARD: u32 = 0;
 
-/// The most devices that a page reads, so that rare matches do not keep a reader for long.
+/// The most devices that one call reads, so that rare matches do not keep a reader for long.
 const MAX_READ: usize = 65_536;
 
 /// The columns of a device, in the order that [`DeviceRow`] reads.
@@ -109,11 +109,11 @@ pub(super) fn targets(
     range: SlotRange,
     filter: &Filter,
     limit: usize,
-) -> Result<Page<Target>, StoreError> {
+) -> Result<Scanned<Target>, StoreError> {
     if filter.criteria.matches_nothing() {
-        return Ok(Page::default());
+        return Ok(Scanned::default());
     }
-    page(sql, app, range, limit, |found| {
+    scan_slots(sql, app, range, limit, |found| {
         if filter.accepts(found)? { found.target().map(Some) } else { Ok(None) }
     })
 }
@@ -124,9 +124,9 @@ pub(super) fn devices(
     app: i64,
     range: SlotRange,
     limit: usize,
-) -> Result<Page<Device>, StoreError> {
+) -> Result<Scanned<Device>, StoreError> {
     let mut dictionary = Decoder::new(sql, app);
-    page(sql, app, range, limit, |found| found.device(&mut dictionary).map(Some))
+    scan_slots(sql, app, range, limit, |found| found.device(&mut dictionary).map(Some))
 }
 
 /// How many devices the filter accepts.
@@ -140,7 +140,8 @@ pub(super) fn count(
     let mut next = if filter.criteria.matches_nothing() { None } else { Some(range.from) };
     while let Some(from) = next {
         let rest = SlotRange { from, ..range };
-        let met = page(sql, app, rest, MAX_READ, |found| Ok(filter.accepts(found)?.then_some(())))?;
+        let met =
+            scan_slots(sql, app, rest, MAX_READ, |found| Ok(filter.accepts(found)?.then_some(())))?;
         count += met.items.len() as u64 + met.unreadable;
         next = met.next;
     }
@@ -148,16 +149,16 @@ pub(super) fn count(
 }
 
 /// Reads a slot range until `take` returned `limit` devices, or [`MAX_READ`] devices were read.
-fn page<T>(
+fn scan_slots<T>(
     sql: &Connection,
     app: i64,
     range: SlotRange,
     limit: usize,
     mut take: impl FnMut(&DeviceRow<'_>) -> Result<Option<T>, StoreError>,
-) -> Result<Page<T>, StoreError> {
-    let mut page = Page::default();
+) -> Result<Scanned<T>, StoreError> {
+    let mut scanned = Scanned::default();
     if range.shard != SHARD {
-        return Ok(page);
+        return Ok(scanned);
     }
     let scan = format!(
         "SELECT {COLUMNS} FROM device WHERE app = ?1 AND slot >= ?2 AND slot < ?3 ORDER BY slot"
@@ -167,19 +168,19 @@ fn page<T>(
     let mut read = 0;
     while let Some(row) = rows.next()? {
         let found = DeviceRow(row);
-        if read == MAX_READ || page.items.len() == limit.max(1) {
-            page.next = Some(found.slot()?);
+        if read == MAX_READ || scanned.items.len() == limit.max(1) {
+            scanned.next = Some(found.slot()?);
             break;
         }
         match take(&found) {
-            Ok(taken) => page.items.extend(taken),
+            Ok(taken) => scanned.items.extend(taken),
             Err(StoreError::Unreadable(what)) => {
                 warn!(what, "a device whose record cannot be read");
-                page.unreadable += 1;
+                scanned.unreadable += 1;
             }
             Err(error) => return Err(error),
         }
         read += 1;
     }
-    Ok(page)
+    Ok(scanned)
 }

@@ -53,7 +53,7 @@ pub struct PartitionTask {
     /// Which partition of the plan.
     pub partition: u32,
     /// The epoch that this task continues. One that continues an older epoch than the
-    /// ledger has is a stale copy.
+    /// ledger has is stale.
     pub parent: u64,
     /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
     /// publish.

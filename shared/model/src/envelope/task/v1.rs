@@ -53,7 +53,8 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
     let work = PartitionTask {
         partition,
         parent: 0,
-        // Version 1 did not tell copies of a task apart, so the nonce is the same for all of them.
+        // Version 1 did not tell the queue messages of a task apart, so the nonce is the same for
+        // all of them.
         nonce: job.dedup_nonce,
         continues: Vec::new(),
         attempt: task.attempt,

@@ -63,8 +63,8 @@ impl UnsettledDelivery {
         Self { payload: data.into(), deliveries, settle }
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.settle.is_held()
+    pub(super) fn is_ours(&self) -> bool {
+        self.settle.is_ours()
     }
 
     pub(super) fn into_delivery(self) -> Delivery {
@@ -123,7 +123,7 @@ impl Settle for AmqpSettle {
         self.sent(self.acker.nack(REQUEUE)).await
     }
 
-    fn is_held(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.acker.usable() && self.channel.status().connected()
     }
 }

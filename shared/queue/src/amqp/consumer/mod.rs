@@ -70,7 +70,7 @@ impl Consumer for AmqpConsumer {
         loop {
             let delivery = self.deliveries.recv().await.ok_or(QueueError::Closed)??;
             // A delivery whose session ended while it waited here will be delivered again.
-            if delivery.is_held() {
+            if delivery.is_ours() {
                 return Ok(delivery.into_delivery());
             }
         }

@@ -7,9 +7,9 @@
 //! are back, and the next one of the same program sees them all. A quorum queue counts a message
 //! that is given back as delivered.
 //!
-//! It consumes a page at a time, by a consumer with exactly that prefetch, which is cancelled when
-//! the page is complete: with `basic.get` each message would cost a round trip, and one consumer
-//! for all of them would need unbounded memory.
+//! It consumes a set of messages at a time, by a consumer with exactly that prefetch, which is
+//! cancelled when the set is complete: with `basic.get` each message would cost a round trip, and
+//! one consumer for all of them would need unbounded memory.
 //!
 //! A quorum queue puts returned messages behind those that returned earlier, and before all others.
 //! So the order stays as it was if the browse goes through the whole queue and gives the pages back
@@ -52,11 +52,11 @@ pub(super) struct Browse<'a> {
     queue: String,
     /// How many of the messages that were there at the beginning were not consumed yet.
     left: u64,
-    /// Messages of this page that the caller has not got yet.
-    page: VecDeque<LapinDelivery>,
-    /// Messages of this page that are not settled.
+    /// Messages of this set that the caller has not got yet.
+    fetched: VecDeque<LapinDelivery>,
+    /// Messages of this set that are not settled.
     unsettled: Vec<DeliveryTag>,
-    /// The last unsettled message of each earlier page.
+    /// The last unsettled message of each earlier set.
     kept: Vec<DeliveryTag>,
     /// How many messages the queue has when all are back.
     returning: u64,
@@ -75,7 +75,7 @@ impl<'a> Browse<'a> {
             channel,
             queue,
             left: ready,
-            page: VecDeque::new(),
+            fetched: VecDeque::new(),
             unsettled: Vec::new(),
             kept: Vec::new(),
             returning: ready,
@@ -84,10 +84,10 @@ impl<'a> Browse<'a> {
 
     /// The next message. It stays unsettled until it is deleted or the browse is finished.
     pub(super) async fn next(&mut self) -> Result<Option<LapinDelivery>, AmqpError> {
-        if self.page.is_empty() && self.left > 0 {
+        if self.fetched.is_empty() && self.left > 0 {
             self.next_page().await?;
         }
-        Ok(self.page.pop_front())
+        Ok(self.fetched.pop_front())
     }
 
     async fn next_page(&mut self) -> Result<(), AmqpError> {
@@ -95,9 +95,9 @@ impl<'a> Browse<'a> {
         self.unsettled.clear();
         let size = u16::try_from(self.left).unwrap_or(PAGE).min(PAGE);
         let fetched = self.fetch(size).await;
-        self.unsettled.extend(self.page.iter().map(|message| message.delivery_tag));
+        self.unsettled.extend(self.fetched.iter().map(|message| message.delivery_tag));
         fetched?;
-        let missing = u64::from(size).saturating_sub(self.page.len() as u64);
+        let missing = u64::from(size).saturating_sub(self.fetched.len() as u64);
         // Another program consumed the missing messages, and may have consumed all others.
         self.left = if missing > 0 { 0 } else { self.left - u64::from(size) };
         self.returning = self.returning.saturating_sub(missing);
@@ -110,15 +110,15 @@ impl<'a> Browse<'a> {
         within(bound, self.channel.basic_qos(size, BasicQosOptions { global: false })).await?;
         let consume = self.channel.basic_consume(
             self.queue.as_str().into(),
-            // RabbitMQ returns messages in the order of their consumer tags, so tags sort by page.
-            format!("page-{:08}", self.kept.len()).into(),
+            // RabbitMQ returns messages in the order of their consumer tags, so tags sort by set.
+            format!("set-{:08}", self.kept.len()).into(),
             BasicConsumeOptions::default(),
             FieldTable::default(),
         );
         let mut messages = within(bound, consume).await?;
-        while self.page.len() < usize::from(size) {
+        while self.fetched.len() < usize::from(size) {
             match timeout(PAGE_TIMEOUT, messages.next()).await {
-                Ok(message) => self.page.push_back(message.ok_or(AmqpError::Cancelled)??),
+                Ok(message) => self.fetched.push_back(message.ok_or(AmqpError::Cancelled)??),
                 Err(_) => break,
             }
         }
@@ -126,12 +126,12 @@ impl<'a> Browse<'a> {
         within(bound, cancel).await?;
         // Messages that were on their way when the consumer was cancelled; then the stream ends.
         while let Some(message) = messages.next().await {
-            self.page.push_back(message?);
+            self.fetched.push_back(message?);
         }
         Ok(())
     }
 
-    /// Deletes a message of this page.
+    /// Deletes a message of this set.
     pub(super) async fn delete(&mut self, message: DeliveryTag) -> Result<(), AmqpError> {
         let ack = self.channel.basic_ack(message, BasicAckOptions::default());
         within(self.control.dialer().settings.request_timeout, ack).await?;

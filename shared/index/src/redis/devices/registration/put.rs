@@ -55,7 +55,7 @@ pub(super) async fn put_in_shard(
 ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
     let mut answers = Vec::with_capacity(devices.len());
     while let Some((first, _)) = devices[answers.len()..].split_first() {
-        let batch = RegisterBatch::of(&devices[answers.len()..])?;
+        let batch = RegisterRequest::of(&devices[answers.len()..])?;
         answers.extend(batch.put(context, &keys.shard(app, first.hash.shard)).await?);
     }
     Ok(answers)
@@ -63,7 +63,7 @@ pub(super) async fn put_in_shard(
 
 /// Devices of one shard, encoded as arguments of the script.
 #[derive(Default)]
-struct RegisterBatch {
+struct RegisterRequest {
     tags: Vec<u8>,
     records: Vec<u8>,
     /// The low bytes of the codes by attribute, then the high bytes.
@@ -74,7 +74,7 @@ struct RegisterBatch {
     newest: UnixMillis,
 }
 
-impl RegisterBatch {
+impl RegisterRequest {
     /// The first devices, as many as one call takes.
     fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
         let mut batch = Self::default();

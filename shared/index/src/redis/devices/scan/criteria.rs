@@ -29,7 +29,7 @@ pub(super) struct Criteria {
 }
 
 /// One criterion: for each code in the dictionary, whether a device with it matches. Made for every
-/// page, so no larger than needed; but it covers at least the codes of one byte.
+/// scan, so no larger than needed; but it covers at least the codes of one byte.
 #[derive(Debug)]
 struct Table {
     attribute: Attribute,

@@ -7,9 +7,9 @@
 //! that is returned matches and registered in time. No device is missed either: one that matches
 //! all the time is a candidate whether the columns are read before or after an update of it.
 //!
-//! The caller passes only a slot from one page to the next, so each page starts with a window of
+//! The caller passes only a slot from one scan to the next, so each scan starts with a window of
 //! slots that suits dense matches, and doubles it while it finds too little. The height of a shard
-//! is only read when nothing was found: a page that fills needs no other request.
+//! is only read when nothing was found: a scan that fills needs no other request.
 //!
 //! - [`columns`] and [`criteria`]: from columns to candidates. [`chunks`]: their records.
 //! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
@@ -38,20 +38,20 @@ use self::{
 };
 use super::record::Record;
 use crate::{
-    IndexError, Page,
+    IndexError, Scanned,
     redis::{RedisIndex, keys::ShardKeys, layout::SEGMENT_SLOTS},
 };
 
-/// The most devices of one page, whatever the caller asks for.
+/// The most devices of one scan, whatever the caller asks for.
 const MAX_PAGE: usize = 4096;
 
-/// The first window of a page, in slots for each device that the page has room for.
+/// The first window of a scan, in slots for each device that the scan has room for.
 const FIRST_WINDOW: u32 = 4;
 
 /// The largest window, in slots: 128 KiB of each column that restricts.
 const MAX_WINDOW: u32 = 4 * SEGMENT_SLOTS;
 
-/// The most windows of one page. The page then ends with what they found, even if that is nothing.
+/// The most windows of one scan. The scan then ends with what they found, even if that is nothing.
 const MAX_WINDOWS: usize = 32;
 
 /// The candidates of a window of slots, in order.
@@ -70,9 +70,9 @@ impl RedisIndex {
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
-    ) -> Result<Page<Target>, IndexError> {
+    ) -> Result<Scanned<Target>, IndexError> {
         let take = |record: &Record<'_>| record.target();
-        self.page(Scope { app, targeting, registered_by }, range, limit, take).await
+        self.scan_slots(Scope { app, targeting, registered_by }, range, limit, take).await
     }
 
     /// The next devices of a range, whole.
@@ -81,43 +81,44 @@ impl RedisIndex {
         app: &AppKey,
         range: SlotRange,
         limit: usize,
-    ) -> Result<Page<Device>, IndexError> {
+    ) -> Result<Scanned<Device>, IndexError> {
         let all = Targeting::all_devices();
         let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
         let take = |record: &Record<'_>| Ok((record.target()?, record.codes));
-        let page = self.page(scope, range, limit, take).await?;
-        let mut items = Vec::with_capacity(page.items.len());
-        let Page { items: found, unreadable, next } = page;
+        let scanned = self.scan_slots(scope, range, limit, take).await?;
+        let mut items = Vec::with_capacity(scanned.items.len());
+        let Scanned { items: found, unreadable, next } = scanned;
         for (target, codes) in found {
             items.push(self.device_of(app, target, &codes).await?);
         }
-        Ok(Page { items, unreadable, next })
+        Ok(Scanned { items, unreadable, next })
     }
 
     /// The next devices of a range that match, each as `take` makes it from its record.
-    async fn page<T: Send>(
+    async fn scan_slots<T: Send>(
         &self,
         scope: Scope<'_>,
         range: SlotRange,
         limit: usize,
         take: impl Fn(&Record<'_>) -> Result<T, IndexError> + Sync,
-    ) -> Result<Page<T>, IndexError> {
+    ) -> Result<Scanned<T>, IndexError> {
         let keys = self.keys.shard(scope.app, range.shard);
         let criteria = self.criteria(scope).await?;
         let limit = limit.clamp(1, MAX_PAGE);
         let (mut to, mut height_read) = (range.to, false);
-        let mut page = Page { next: Some(range.from), ..Page::default() };
+        let mut scanned = Scanned { next: Some(range.from), ..Scanned::default() };
         let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
         for _ in 0..MAX_WINDOWS {
-            let Some(from) = page.next.filter(|from| *from < to && page.items.len() < limit) else {
+            let Some(from) = scanned.next.filter(|from| *from < to && scanned.items.len() < limit)
+            else {
                 break;
             };
-            let room = limit - page.items.len();
+            let room = limit - scanned.items.len();
             let end = to.min(from.saturating_add(width));
             let window = self.window(scope, &keys, &criteria, from, end, room).await?;
             let chunks = self.read_chunks(&keys, &window.slots).await?;
             if !height_read && chunks.iter().all(|(_, chunk)| chunk.is_empty()) {
-                // The app may have been removed: then the height is 0 and the page ends.
+                // The app may have been removed: then the height is 0 and the scan ends.
                 to = to.min(self.shard_size(&keys).await?.height);
                 height_read = true;
             }
@@ -135,13 +136,13 @@ impl RedisIndex {
             if unreadable > 0 {
                 warn!(app_id = %scope.app.id, unreadable, "devices whose records cannot be read");
             }
-            page.items.extend(found);
-            page.unreadable += unreadable;
-            page.next = Some(window.next);
+            scanned.items.extend(found);
+            scanned.unreadable += unreadable;
+            scanned.next = Some(window.next);
             width = width.saturating_mul(2).min(MAX_WINDOW);
         }
-        page.next = page.next.filter(|next| *next < to);
-        Ok(page)
+        scanned.next = scanned.next.filter(|next| *next < to);
+        Ok(scanned)
     }
 
     /// The first `room` candidates of the slots from `from` to before `to`.

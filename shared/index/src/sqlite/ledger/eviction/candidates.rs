@@ -4,7 +4,7 @@ use push_model::{ids::MessageId, ledger::Plan, report, time::UnixMillis};
 use push_sqlite::StoreError;
 use rusqlite::params;
 
-use super::{CHUNK, Eviction, MESSAGES};
+use super::{Eviction, LOOKED_AT, MESSAGES};
 use crate::sqlite::ledger::{
     bits,
     message_rows::json,
@@ -33,9 +33,9 @@ impl CandidateSource {
     ];
 
     /// How many entries are read at once.
-    pub(super) fn chunk(self) -> usize {
+    pub(super) fn most(self) -> usize {
         match self {
-            Self::Records(_) => CHUNK,
+            Self::Records(_) => LOOKED_AT,
             Self::Closed | Self::Overdue | Self::EarlyRecalls => MESSAGES,
         }
     }

@@ -48,7 +48,7 @@ const ROWS: u64 = 1000;
 const DERIVED_ROWS: u64 = 8;
 
 /// How many expired or old records are read at once: few enough that reading too many costs little.
-const CHUNK: usize = 200;
+const LOOKED_AT: usize = 200;
 
 /// The same for messages with rows of their own, each of which may have thousands of partitions.
 const MESSAGES: usize = 20;
@@ -134,7 +134,7 @@ impl<'a> Eviction<'a> {
         for table in [RecordTable::Finished, RecordTable::FinishedDerived] {
             let mut goes_on = true;
             while goes_on && tally.rows > 0 {
-                let mut rows = self.records.oldest(table, CHUNK)?;
+                let mut rows = self.records.oldest(table, LOOKED_AT)?;
                 rows.retain(|row| row.kept_until <= self.now);
                 goes_on = !rows.is_empty();
                 for row in rows {
@@ -181,7 +181,7 @@ impl<'a> Eviction<'a> {
         let others = heads.iter().filter(|(other, _)| other != source);
         let next = others.map(|(_, head)| *head).min().unwrap_or(UnixMillis(u64::MAX));
         let mut freed = 0;
-        for candidate in self.first(*source, source.chunk())? {
+        for candidate in self.first(*source, source.most())? {
             let Candidate { key, accepted_at, cost } = candidate;
             // The first candidate is the oldest of all, so it is evicted in any case.
             if freed > 0 && (accepted_at > next || freed >= excess || tally.rows == 0) {

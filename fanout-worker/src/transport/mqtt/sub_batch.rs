@@ -1,4 +1,4 @@
-//! A chunk: the part of a batch that one connection sends, and how far it has come.
+//! A sub-batch: the part of a batch that one connection sends, and how far it has come.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -8,13 +8,13 @@ use tokio::{sync::oneshot, time::Instant};
 use super::expiry::Expiry;
 use crate::transport::contract::Outcome;
 
-/// One answer for each device of a chunk, in order; `None` for a device that was certainly not
+/// One answer for each device of a sub-batch, in order; `None` for a device that was certainly not
 /// handed over to the broker.
 pub(super) type Answers = Vec<Option<Outcome>>;
 
 /// A message to some of a batch's devices.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct SubBatch {
     pub(super) topics: Vec<ByteString>,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
@@ -22,12 +22,13 @@ pub(super) struct Chunk {
     pub(super) hand_over_until: Instant,
     /// No acknowledgement is waited for after this instant.
     pub(super) answer_until: Instant,
-    /// Takes the answers. If it is dropped without them, nothing is known of the chunk's devices.
+    /// Takes the answers. If it is dropped without them, nothing is known of the sub-batch's
+    /// devices.
     pub(super) reply: oneshot::Sender<Answers>,
 }
 
-impl Chunk {
-    /// Returns the chunk unsent: the answers say that no device was handed over.
+impl SubBatch {
+    /// Returns the sub-batch unsent: the answers say that no device was handed over.
     pub(super) fn give_back(self) {
         let answers = vec![None; self.topics.len()];
         // If nothing waits for the answers the delivery was abandoned.
@@ -46,10 +47,10 @@ pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
     topic.into()
 }
 
-/// A chunk that a session works on.
+/// A sub-batch that a session works on.
 #[derive(Debug)]
-pub(super) struct ChunkProgress {
-    pub(super) chunk: Chunk,
+pub(super) struct SubBatchProgress {
+    pub(super) sub_batch: SubBatch,
     answers: Answers,
     /// The first device that was neither encoded nor answered.
     next: usize,
@@ -57,10 +58,10 @@ pub(super) struct ChunkProgress {
     missing: usize,
 }
 
-impl ChunkProgress {
-    pub(super) fn new(chunk: Chunk) -> Self {
-        let missing = chunk.topics.len();
-        Self { answers: vec![None; missing], chunk, next: 0, missing }
+impl SubBatchProgress {
+    pub(super) fn new(sub_batch: SubBatch) -> Self {
+        let missing = sub_batch.topics.len();
+        Self { answers: vec![None; missing], sub_batch, next: 0, missing }
     }
 
     /// Whether every device has its answer.
@@ -75,13 +76,13 @@ impl ChunkProgress {
 
     /// Whether nothing waits for the answers any more.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.chunk.reply.is_closed()
+        self.sub_batch.reply.is_closed()
     }
 
     /// The next device and its topic, which can be taken once.
     pub(super) fn take_next(&mut self) -> Option<(usize, ByteString)> {
         let device = self.next;
-        let topic = std::mem::take(self.chunk.topics.get_mut(device)?);
+        let topic = std::mem::take(self.sub_batch.topics.get_mut(device)?);
         self.next += 1;
         Some((device, topic))
     }
@@ -104,7 +105,7 @@ impl ChunkProgress {
 
     pub(super) fn answer(self) {
         // If nothing waits for the answers the delivery was abandoned.
-        let _ = self.chunk.reply.send(self.answers);
+        let _ = self.sub_batch.reply.send(self.answers);
     }
 }
 

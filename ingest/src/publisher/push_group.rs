@@ -1,7 +1,7 @@
-//! The pushes of a batch request: their jobs, joined into as few chunks as the bounds of an
+//! The pushes of a batch request: their jobs, joined into as few groups as the bounds of an
 //! envelope allow.
 //!
-//! A chunk waits in the batch queue, and is answered, as one push does. So a push of a batch
+//! A group waits in the batch queue, and is answered, as one push does. So a push of a batch
 //! request costs no queue entry, no channel and no allocation of its own.
 
 use push_model::envelope::join_job;
@@ -10,54 +10,54 @@ use crate::settings::PublisherSettings;
 
 /// Pushes of one request that go into the same envelope. Never empty.
 #[derive(Debug, Default)]
-pub(crate) struct Chunk {
+pub(crate) struct PushGroup {
     pub(super) jobs: Vec<u8>,
     pub(super) pushes: usize,
 }
 
-impl Chunk {
+impl PushGroup {
     /// The memory that it occupies, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.jobs.capacity()
     }
 }
 
-/// Fills chunks, one after the other.
+/// Fills groups, one after the other.
 #[derive(Debug)]
-pub(crate) struct ChunkBuilder {
-    full: Vec<Chunk>,
-    filling: Chunk,
-    /// The most pushes of a chunk.
+pub(crate) struct PushGroupBuilder {
+    full: Vec<PushGroup>,
+    filling: PushGroup,
+    /// The most pushes of a group.
     max_pushes: usize,
-    /// The most bytes of a chunk, unless a single job has more.
+    /// The most bytes of a group, unless a single job has more.
     max_bytes: usize,
     /// About how many bytes the jobs to come have.
     bytes_to_come: usize,
 }
 
-impl ChunkBuilder {
+impl PushGroupBuilder {
     /// For at most `pushes` pushes, whose jobs have about `bytes` bytes together.
     pub(super) fn new(pushes: usize, bytes: usize, settings: &PublisherSettings) -> Self {
-        let max_pushes = settings.batch_jobs.min(settings.max_waiting_in_chunks()).max(1);
-        // Chunks of equal size: a small last chunk would cost an envelope as well.
+        let max_pushes = settings.batch_jobs.min(settings.max_waiting_in_groups()).max(1);
+        // Groups of equal size: a small last group would cost an envelope as well.
         let count = pushes.div_ceil(max_pushes).max(1);
         Self {
             full: Vec::new(),
-            filling: Chunk::default(),
+            filling: PushGroup::default(),
             max_pushes: pushes.div_ceil(count).max(1),
             max_bytes: settings.batch_bytes,
             bytes_to_come: bytes,
         }
     }
 
-    /// Appends a job, and returns the index of its chunk.
+    /// Appends a job, and returns the index of its group.
     pub(crate) fn add(&mut self, job: &[u8]) -> usize {
-        let Chunk { jobs, pushes } = &self.filling;
+        let PushGroup { jobs, pushes } = &self.filling;
         let fits = *pushes < self.max_pushes && jobs.len() + 1 + job.len() <= self.max_bytes;
         if *pushes > 0 && !fits {
             self.full.push(std::mem::take(&mut self.filling));
         }
-        let Chunk { jobs, pushes } = &mut self.filling;
+        let PushGroup { jobs, pushes } = &mut self.filling;
         if *pushes == 0 {
             jobs.reserve_exact(self.bytes_to_come.min(self.max_bytes).max(job.len()));
         }
@@ -67,8 +67,8 @@ impl ChunkBuilder {
         self.full.len()
     }
 
-    /// All chunks, in the order of their indexes.
-    pub(crate) fn finish(mut self) -> Vec<Chunk> {
+    /// All groups, in the order of their indexes.
+    pub(crate) fn finish(mut self) -> Vec<PushGroup> {
         if self.filling.pushes > 0 {
             self.full.push(self.filling);
         }
@@ -90,19 +90,19 @@ mod tests {
         timeout: Duration::from_secs(1),
     };
 
-    /// How many pushes and bytes the chunks of these jobs have.
+    /// How many pushes and bytes the groups of these jobs have.
     fn sizes(jobs: &[usize], settings: &PublisherSettings) -> Vec<(usize, usize)> {
-        let mut builder = ChunkBuilder::new(jobs.len(), 200, settings);
+        let mut builder = PushGroupBuilder::new(jobs.len(), 200, settings);
         let indexes: Vec<usize> =
             jobs.iter().map(|&bytes| builder.add(&vec![b'x'; bytes])).collect();
         assert!(indexes.is_sorted(), "{indexes:?}");
-        let chunks = builder.finish();
-        assert_eq!(indexes.last().map_or(0, |last| last + 1), chunks.len());
-        chunks.iter().map(|chunk| (chunk.pushes, chunk.jobs.len())).collect()
+        let groups = builder.finish();
+        assert_eq!(indexes.last().map_or(0, |last| last + 1), groups.len());
+        groups.iter().map(|group| (group.pushes, group.jobs.len())).collect()
     }
 
     #[test]
-    fn chunks_are_as_few_as_their_number_of_pushes_allows_and_of_about_the_same_size() {
+    fn groups_are_as_few_as_their_number_of_pushes_allows_and_of_about_the_same_size() {
         assert_eq!(sizes(&[], &SETTINGS), []);
         assert_eq!(sizes(&[1; 4], &SETTINGS), [(4, 7)]);
         assert_eq!(sizes(&[1; 5], &SETTINGS), [(3, 5), (2, 3)]);
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_bounded_by_its_bytes_and_a_larger_job_is_alone() {
+    fn a_group_is_bounded_by_its_bytes_and_a_larger_job_is_alone() {
         assert_eq!(sizes(&[49, 50], &SETTINGS), [(2, 100)]);
         assert_eq!(sizes(&[50, 50], &SETTINGS), [(1, 50), (1, 50)]);
         assert_eq!(sizes(&[1, 300, 1], &SETTINGS), [(1, 1), (1, 300), (1, 1)]);
     }
 
     #[test]
-    fn a_chunk_is_no_larger_than_what_may_wait() {
+    fn a_group_is_no_larger_than_what_may_wait() {
         let settings = PublisherSettings { waiting: 4, ..SETTINGS };
         assert_eq!(sizes(&[1; 5], &settings), [(2, 3), (2, 3), (1, 1)]);
         let settings = PublisherSettings { waiting: 1, ..SETTINGS };
