@@ -3,7 +3,7 @@
 //!
 //! The life of a push: `server` reads a request within bounds of size and time, `head` is the part
 //! of its head that matters, `route` finds the handler, `handlers` checks the request in the order
-//! of the contract, `message` reads the body, and `publisher` puts the push into a group commit.
+//! of the contract, `message` reads the body, and `publisher` puts the push into an envelope.
 //! Every answer that is not a success is a `Rejection`, whose HTTP status and code are decided in
 //! one place.
 //!

@@ -142,7 +142,7 @@ async fn under_way(run: &Arc<Run>, world: &World, rounds: &[Round]) -> Result<Fi
     producers.join_all().await;
     figures.posted();
     settle(run).await?;
-    figures.settled();
+    figures.drained();
     if let Some((program, status)) = world.ended().await.first() {
         return Err(format!("{program} ended with {status} although no fault killed it"));
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use push_model::{
-    envelope::{encode_batch, encode_job},
+    envelope::{encode_job, encode_job_envelope},
     ids::{ClientId, MessageId},
     message::{Audience, Payload},
     time::UnixMillis,
@@ -43,7 +43,7 @@ pub(crate) fn accept(
 
 /// Puts these jobs into the job lane as one envelope.
 pub(crate) fn publish(world: &World, jobs: &[Vec<u8>]) {
-    lock(&world.broker).push(Lane::Jobs, encode_batch(jobs));
+    lock(&world.broker).push(Lane::Jobs, encode_job_envelope(jobs));
     world.changed.notify_waiters();
 }
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use push_model::{
-    envelope::{Job, Task, Work, decode_batch, encode_jobs},
+    envelope::{Job, Task, Work, decode_job_envelope, encode_jobs},
     ledger::PriorDeliveries,
 };
 use push_queue::{Delivery, Lane};
@@ -19,7 +19,7 @@ pub(super) fn renew_job(context: &Context, job: &mut Job, delivery: u32) {
 pub(super) fn renewed(context: &Context, lane: Lane, delivery: &Delivery) -> Bytes {
     let (payload, deliveries) = (&delivery.payload, delivery.deliveries);
     let renewed = match lane {
-        Lane::Jobs => decode_batch(payload).ok().and_then(|jobs| {
+        Lane::Jobs => decode_job_envelope(payload).ok().and_then(|jobs| {
             let mut jobs: Vec<Job> = jobs.into_iter().collect::<Result<_, _>>().ok()?;
             jobs.iter_mut().for_each(|job| renew_job(context, job, deliveries));
             encode_jobs(&jobs).ok()

@@ -37,14 +37,14 @@ impl Handlers {
     }
 
     /// Reads the body of a batch request.
-    pub(super) async fn read_batch_body(
+    pub(super) async fn read_batch_request(
         &self,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Buffered, Rejection> {
         let http = &self.settings.http;
         let limit = http.max_batch_body;
         let size = body.announced(limit).map_err(|no_body| unread_message(no_body, limit))?;
-        let memory = self.reserve_batch_memory(size)?;
+        let memory = self.reserve_batch_request_memory(size)?;
         let read = body.read(limit, http.body_timeout).await;
         let bytes = read.map_err(|no_body| unread_message(no_body, limit))?;
         Ok(Buffered { bytes, memory })
@@ -52,7 +52,7 @@ impl Handlers {
 
     /// Reserves memory for a batch request, in bytes, if half of the memory is free after that.
     /// The other half is for single pushes.
-    pub(super) fn reserve_batch_memory(
+    pub(super) fn reserve_batch_request_memory(
         &self,
         bytes: usize,
     ) -> Result<OwnedSemaphorePermit, Rejection> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use push_model::envelope::{compress, encode_batch};
+use push_model::envelope::{compress, encode_job_envelope};
 use push_queue::{Lane, Queue, QueueError, until_blocked};
 use tokio::{sync::watch, time::Instant};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
 /// The state of the loop.
-pub(super) struct GroupCommit {
+pub(super) struct PublishLoop {
     queue: Arc<dyn Queue>,
     batch_queue: Arc<BatchQueue>,
     blocked: watch::Receiver<Option<Arc<str>>>,
@@ -25,7 +25,7 @@ pub(super) struct GroupCommit {
     pushes_in_flight: usize,
 }
 
-impl GroupCommit {
+impl PublishLoop {
     pub(super) fn new(
         queue: Arc<dyn Queue>,
         batch_queue: Arc<BatchQueue>,
@@ -81,7 +81,7 @@ impl GroupCommit {
     }
 }
 
-impl Drop for GroupCommit {
+impl Drop for PublishLoop {
     /// Also after a panic: without the loop, a push that waits would never be answered.
     fn drop(&mut self) {
         self.batch_queue.fail_all();
@@ -104,7 +104,7 @@ async fn publish(
     let begun = Instant::now();
     let pushes = pushes_of(&batch);
     let jobs: Vec<&[u8]> = batch.iter().map(|pending| pending.jobs.as_slice()).collect();
-    let envelope = compress(encode_batch(&jobs));
+    let envelope = compress(encode_job_envelope(&jobs));
     let bytes = envelope.len();
     let published = tokio::select! {
         biased;

@@ -38,14 +38,14 @@ use tokio::{
     time::Instant,
 };
 
-use self::{batch_queue::BatchQueue, group_commit::GroupCommit, pending_publish::PendingPublish};
+use self::{batch_queue::BatchQueue, group_commit::PublishLoop, pending_publish::PendingPublish};
 pub(crate) use self::{
     pending_publish::NotPublished,
     push_group::{PushGroup, PushGroupBuilder},
 };
 use crate::{metrics::Metrics, settings::PublisherSettings};
 
-/// Hands pushes to the group commit and waits for their answers.
+/// Hands pushes to the loop and waits for their answers.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     queue: Arc<BatchQueue>,
@@ -53,7 +53,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the group commit.
+    /// Starts the loop.
     pub(crate) fn start(
         queue: Arc<dyn Queue>,
         settings: PublisherSettings,
@@ -61,10 +61,10 @@ impl Publisher {
     ) -> (Self, PublisherJoinHandle) {
         let batch_queue = Arc::new(BatchQueue::new(settings.clone()));
         let blocked = queue.blocked();
-        let group_commit =
-            GroupCommit::new(queue, Arc::clone(&batch_queue), blocked.clone(), settings, metrics);
+        let publish_loop =
+            PublishLoop::new(queue, Arc::clone(&batch_queue), blocked.clone(), settings, metrics);
         let join = PublisherJoinHandle {
-            group_commit: Some(tokio::spawn(group_commit.run())),
+            publish_loop: Some(tokio::spawn(publish_loop.run())),
             queue: Arc::clone(&batch_queue),
         };
         (Self { queue: batch_queue, blocked }, join)
@@ -134,21 +134,21 @@ impl Publisher {
     }
 }
 
-/// The running group commit, to be finished when no more pushes come.
+/// The running loop, to be finished when no more pushes come.
 #[derive(Debug)]
 pub(crate) struct PublisherJoinHandle {
     /// None once it has ended by itself.
-    group_commit: Option<JoinHandle<()>>,
+    publish_loop: Option<JoinHandle<()>>,
     queue: Arc<BatchQueue>,
 }
 
 impl PublisherJoinHandle {
-    /// Waits until the group commit ends by itself, which only a fault of this program makes it
+    /// Waits until the loop ends by itself, which only a fault of this program makes it
     /// do. Nothing is published then, and every push is refused.
     pub(crate) async fn failed(&mut self) {
-        if let Some(group_commit) = &mut self.group_commit {
-            let ended = group_commit.await;
-            self.group_commit = None;
+        if let Some(publish_loop) = &mut self.publish_loop {
+            let ended = publish_loop.await;
+            self.publish_loop = None;
             tracing::error!(
                 error = ended.err().map(tracing::field::display),
                 "the publisher ended"
@@ -157,12 +157,12 @@ impl PublisherJoinHandle {
     }
 
     /// Publishes what waits and ends, by `deadline`. Pushes that come later are refused, and what
-    /// is left at the deadline is dropped: it was not answered 200. False if the group commit had
+    /// is left at the deadline is dropped: it was not answered 200. False if the loop had
     /// failed.
     pub(crate) async fn finish(mut self, deadline: Instant) -> bool {
         self.queue.close();
-        let Some(group_commit) = &mut self.group_commit else { return false };
-        match tokio::time::timeout_at(deadline, &mut *group_commit).await {
+        let Some(publish_loop) = &mut self.publish_loop else { return false };
+        match tokio::time::timeout_at(deadline, &mut *publish_loop).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 tracing::error!(%error, "the publisher ended");
@@ -170,7 +170,7 @@ impl PublisherJoinHandle {
             }
             Err(_) => {
                 tracing::warn!("pushes without an answer were dropped at the drain deadline");
-                group_commit.abort();
+                publish_loop.abort();
                 true
             }
         }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_must_fit_into_half_of_the_memory_for_bodies() {
+    fn a_batch_request_must_fit_into_half_of_the_memory_for_bodies() {
         let with = |buffered: &str| {
             check(&["--max-batch-body=1MiB", "--max-batch-lines=1024", "--max-body=1KiB", buffered])
         };

@@ -13,8 +13,8 @@ use push_model::ledger::Retention;
 
 pub use self::args::IngestArgs;
 
-/// How many bytes a line of a batch may hold besides its own: its job is longer than the line by
-/// what is the same in all jobs, or its answer says what is wrong with it.
+/// How many bytes a line of a batch request may hold besides its own: its job is longer than the
+/// line by what is the same in all jobs, or its answer says what is wrong with it.
 pub(crate) const LINE_MEMORY: usize = 1024;
 
 /// All settings of ingest.

@@ -8,7 +8,7 @@ use push_model::app::AppKey;
 use crate::output::Output;
 
 /// Devices of one request to the index.
-const PAGE: usize = 4096;
+const REQUEST_DEVICES: usize = 4096;
 
 /// Prints all devices, with and without `--json` in the same form.
 ///
@@ -20,7 +20,7 @@ pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result
     let mut lines = BufWriter::new(io::stdout());
     for mut range in index.extent(app).await? {
         loop {
-            let scanned = index.list_devices(app, range, PAGE).await?;
+            let scanned = index.list_devices(app, range, REQUEST_DEVICES).await?;
             for device in &scanned.items {
                 serde_json::to_writer(&mut lines, device)?;
                 lines.write_all(b"\n")?;

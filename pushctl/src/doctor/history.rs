@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_forgets_for_its_limit_is_a_warning_and_says_what_to_set() {
+    fn one_that_evicts_for_its_limit_is_a_warning_and_says_what_to_set() {
         let (level, detail) = judged((1 << 30) - 1, DAY, 77);
         assert_eq!(level, Level::Warning);
         assert!(

@@ -14,7 +14,7 @@ use push_model::ids::AppId;
 use push_service::settings::{count, size};
 use serde_json::Value;
 
-use self::batch::{BatchOptions, Limits};
+use self::batch::{BatchRequestOptions, Limits};
 pub(crate) use self::endpoint::Endpoint;
 use crate::{app::read_secret, input, output::Output};
 
@@ -42,7 +42,7 @@ pub struct PushArgs {
     /// Send many pushes: FILE is NDJSON, a request body a line, which may have an idempotency_key
     #[arg(long)]
     batch: bool,
-    /// Pushes in one request of a batch, at most: no more than ingest takes
+    /// Pushes in one batch request, at most: no more than ingest takes
     #[arg(
         long,
         env = "PUSH_MAX_BATCH_LINES",
@@ -51,7 +51,7 @@ pub struct PushArgs {
         value_parser = lines
     )]
     max_batch_lines: usize,
-    /// The largest request of a batch: no larger than ingest takes
+    /// The largest batch request: no larger than ingest takes
     #[arg(
         long,
         env = "PUSH_MAX_BATCH_BODY",
@@ -60,7 +60,7 @@ pub struct PushArgs {
         value_parser = body
     )]
     max_batch_body: usize,
-    /// Where to write what became of each line of a batch, as NDJSON
+    /// Where to write what became of each push, as NDJSON
     #[arg(long, value_name = "FILE", requires = "batch")]
     answers: Option<PathBuf>,
     /// The request body as JSON, or - for standard input
@@ -87,7 +87,7 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let endpoint = Endpoint::new(&args.server, &args.app_id, &secret);
     if args.batch {
         let limits = Limits { lines: args.max_batch_lines, body: args.max_batch_body };
-        let options = BatchOptions { file: args.file, limits, answers: args.answers };
+        let options = BatchRequestOptions { file: args.file, limits, answers: args.answers };
         return batch::run(options, endpoint, out).await;
     }
     let body = read_body(&args.file)?;

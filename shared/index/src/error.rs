@@ -35,7 +35,7 @@ impl IndexError {
         }
     }
 
-    /// The same error for another call of the same batch.
+    /// The same error for another call of the same group.
     pub(crate) fn duplicate(&self) -> Self {
         let text = |source: &Source| source.to_string().into();
         match self {

@@ -9,7 +9,7 @@
 //! - Devices live in slots. Slots are cut into [slot ranges](push_model::slots::SlotRange) before a
 //!   broadcast starts, so the ranges of a broadcast never overlap whatever happens to the devices
 //!   in between.
-//! - No call reads or writes an unbounded amount: callers page.
+//! - No call reads or writes an unbounded amount: callers give a limit and ask again.
 //!
 //! The traits:
 //! - `apps`: [`Apps`] and [`Pacing`]

@@ -80,7 +80,7 @@ async fn look(run: &Run, ingest: usize, number: u32, id: Uuid) -> bool {
 }
 
 fn is_left_open(run: &Run, number: u32) -> bool {
-    let forgotten = run.history().last_forgotten(&run.book.get(number));
+    let writes_lost_at = run.history().last_lost_writes(&run.book.get(number));
     let push = run.pushes.get(number, &run.people);
-    push.is_named() && forgotten.is_some_and(|ended| Instant::now() > ended + LEFT_OPEN)
+    push.is_named() && writes_lost_at.is_some_and(|ended| Instant::now() > ended + LEFT_OPEN)
 }

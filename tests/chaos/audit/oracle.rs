@@ -4,9 +4,9 @@
 //! into the terms of the contract, whose rules are the harness's (`invariants`), the same as in
 //! the simulation. This suite adds which deviation each fault excuses:
 //!
-//! - One extra copy for each fault between the post and the end that justifies one
-//!   ([`Fault::justifies_a_copy`]). A device is in one batch of a message, so this is the published
-//!   bound (one batch for each task in flight) as it applies to a single device.
+//! - One repeat for each fault between the post and the end that justifies one
+//!   ([`Fault::justifies_a_repeat`]). A device is in one batch of a message, so this is the
+//!   published bound (one batch for each task in flight) as it applies to a single device.
 //! - A listener without the message, if the ledger says why: expired, or no subscriber because
 //!   Mosquitto was killed and lost its sessions. One exemption is the MQTT broker's and not the
 //!   service's: Mosquitto keeps its sessions in memory, so messages that it acknowledged and had
@@ -18,7 +18,7 @@
 //!   queue message may be settled, so nothing would close the entry; the report that it would get
 //!   half an hour after its expiry is judged in its place. Every device must still be counted.
 //!
-//! [`Fault::justifies_a_copy`]: crate::schedule::plan::Fault::justifies_a_copy
+//! [`Fault::justifies_a_repeat`]: crate::schedule::plan::Fault::justifies_a_repeat
 
 use std::{
     sync::Arc,
@@ -52,7 +52,7 @@ const AT_ONCE: usize = 16;
 /// was not accepted was not waited for, and a broadcast whose closing the index lost is closed
 /// only after it expired.
 const DEADLINE: Duration = Duration::from_secs(30);
-const DEADLINE_IF_FORGOTTEN: Duration = Duration::from_secs(150);
+const DEADLINE_AFTER_LOST_WRITES: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Checks every push; violations go into the book.
@@ -92,11 +92,11 @@ struct Finding {
 pub(crate) struct Found {
     pub(crate) counts: Counts,
     /// The index lost its closing for good, or all of its counts.
-    pub(crate) forgotten: bool,
+    pub(crate) left_open: bool,
     pub(crate) uncounted: bool,
     /// Listeners that did not get it because Mosquitto was killed.
     pub(crate) lost_with_mosquitto: u64,
-    /// Extra copies, over all listeners and the most at one listener.
+    /// Repeats, over all listeners and the most at one listener.
     pub(crate) repeats: u64,
     pub(crate) most_repeats: u64,
 }
@@ -110,8 +110,8 @@ async fn last_finding(
     id: Uuid,
 ) -> Finding {
     let began = Instant::now();
-    let forgotten = history.last_forgotten(record).is_some();
-    let deadline = if forgotten { DEADLINE_IF_FORGOTTEN } else { DEADLINE };
+    let lost_writes = history.last_lost_writes(record).is_some();
+    let deadline = if lost_writes { DEADLINE_AFTER_LOST_WRITES } else { DEADLINE };
     for attempt in 0.. {
         let look = run.client.ledger(attempt % 2, id).await;
         let finding = finding(run, history, number, record, &look);
@@ -126,7 +126,7 @@ async fn last_finding(
 fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Look) -> Finding {
     let push = run.pushes.get(number, &run.people);
     let expected = run.people.expected(&push.audience);
-    let forgotten = history.last_forgotten(record).is_some();
+    let lost_writes = history.last_lost_writes(record).is_some();
     let (counts, closed) = match look {
         // A message that waits in the queue and one whose entry was lost are both reported so.
         Look::Entry(entry) if entry["state"] == "accepted" => (None, false),
@@ -137,8 +137,8 @@ fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Lo
             return Finding { broken, found: Found::default() };
         }
     };
-    let end_forgotten = forgotten && push.is_named() && !closed;
-    let counts = if end_forgotten { counts.map(reported) } else { counts };
+    let end_unrecorded = lost_writes && push.is_named() && !closed;
+    let counts = if end_unrecorded { counts.map(reported) } else { counts };
 
     // An entry that was given up as open and is closed now did not end when that was noted.
     let noted = if record.left_open && closed { None } else { record.closed };
@@ -149,24 +149,24 @@ fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Lo
     let repeats = devices.iter().map(|device| u64::from(device.received.saturating_sub(1)));
     let found = Found {
         counts: counts.clone().unwrap_or_default(),
-        forgotten: end_forgotten,
-        uncounted: end_forgotten && counts.is_none(),
+        left_open: end_unrecorded,
+        uncounted: end_unrecorded && counts.is_none(),
         lost_with_mosquitto,
         repeats: repeats.clone().sum(),
         most_repeats: repeats.max().unwrap_or_default(),
     };
     let failed = counts.as_ref();
-    let failed = failed.and_then(|c| seen.without_reason(c, expected.unknown, end_forgotten));
+    let failed = failed.and_then(|c| seen.without_reason(c, expected.unknown, end_unrecorded));
     let message = Message {
         name: format!("{:?}, of {push:?}, which met {met:?}", record.id),
-        closed: closed || end_forgotten,
+        closed: closed || end_unrecorded,
         unseen: expected.targeted - expected.unknown - meant,
         unknown: expected.unknown,
-        expired: seen.may_have_expired(forgotten),
-        lost_writes: forgotten,
-        lost_writes_late: end_forgotten,
+        expired: seen.may_have_expired(lost_writes),
+        lost_writes,
+        lost_writes_late: end_unrecorded,
         // A message with a short time to live may have been written off, and that write lost.
-        lost_write_offs: if end_forgotten && push.is_brief() { meant } else { 0 },
+        lost_write_offs: if end_unrecorded && push.is_brief() { meant } else { 0 },
         devices,
         counts,
         ..Message::default()
@@ -199,7 +199,7 @@ impl Seen<'_> {
     fn listeners(&self) -> (Vec<Device>, u64) {
         let meant = self.run.people.expected(&self.push.audience).listeners;
         let arrived = self.run.seen().of(self.push.number);
-        let justified = self.met.iter().filter(|struck| struck.fault.justifies_a_copy()).count();
+        let justified = self.met.iter().filter(|struck| struck.fault.justifies_a_repeat()).count();
         let unseen = if self.push.is_brief() { u64::MAX } else { 0 };
         let expired = self.counts.map_or(unseen, |counts| counts.expired);
         let (mut deaf, mut written_off, mut lost) = (self.deaf(), expired, 0);
@@ -237,9 +237,9 @@ impl Seen<'_> {
             return 0;
         }
         // The counts may be lost.
-        let forgot = self.met.iter().any(|struck| struck.fault.forgets());
+        let lost_writes = self.met.iter().any(|struck| struck.fault.loses_writes());
         let counted = self.counts.map_or(0, |counts| counts.failed("no_subscriber"));
-        if forgot { LISTENERS as u64 } else { counted }
+        if lost_writes { LISTENERS as u64 } else { counted }
     }
 
     /// Whether it was in work when Mosquitto was killed.
@@ -253,10 +253,10 @@ impl Seen<'_> {
     }
 
     /// Whether it expired before its end.
-    fn may_have_expired(&self, forgotten: bool) -> bool {
+    fn may_have_expired(&self, lost_writes: bool) -> bool {
         let lived = match (self.record.posted, self.record.closed) {
             // It did not end when it was seen closed.
-            (Some(posted), _) if forgotten => posted.elapsed(),
+            (Some(posted), _) if lost_writes => posted.elapsed(),
             (Some(posted), Some(closed)) => closed - posted,
             _ => return true,
         };
@@ -264,11 +264,16 @@ impl Seen<'_> {
     }
 
     /// Devices that are counted as failed without an explanation.
-    fn without_reason(&self, counts: &Counts, unknown: u64, end_forgotten: bool) -> Option<String> {
+    fn without_reason(
+        &self,
+        counts: &Counts,
+        unknown: u64,
+        end_unrecorded: bool,
+    ) -> Option<String> {
         const KNOWN: [&str; 3] = ["unknown_client", "no_subscriber", "unrecorded"];
         let [failed, unheard, _] = KNOWN.map(|reason| counts.failed(reason));
         let ended = self.met.iter().any(|struck| struck.fault.ends_sessions());
-        let fewer_unknown = failed < unknown && counts.expired == 0 && !end_forgotten;
+        let fewer_unknown = failed < unknown && counts.expired == 0 && !end_unrecorded;
         let wrong = [
             (!counts.failed.keys().all(|reason| KNOWN.contains(&&**reason)), "for no known reason"),
             (failed > unknown || fewer_unknown, "as unknown clients"),

@@ -26,7 +26,7 @@ pub(crate) struct Figures {
     sent: u64,
     failed: u64,
     unrecorded: u64,
-    forgotten: u64,
+    left_open: u64,
     uncounted: u64,
     expired: u64,
     slowest_flow: Duration,
@@ -47,7 +47,7 @@ impl Figures {
             sent: 0,
             failed: 0,
             unrecorded: 0,
-            forgotten: 0,
+            left_open: 0,
             uncounted: 0,
             expired: 0,
             slowest_flow: Duration::ZERO,
@@ -63,7 +63,7 @@ impl Figures {
     }
 
     /// Notes that the last push is closed.
-    pub(crate) fn settled(&mut self) {
+    pub(crate) fn drained(&mut self) {
         self.drained = self.began.elapsed();
     }
 
@@ -81,14 +81,14 @@ impl Figures {
     }
 
     pub(crate) fn found(&mut self, found: &Found) {
-        let Found { counts, forgotten, uncounted, lost_with_mosquitto, repeats, most_repeats } =
+        let Found { counts, left_open, uncounted, lost_with_mosquitto, repeats, most_repeats } =
             found;
         let unrecorded = counts.failed("unrecorded");
         self.sent += counts.sent;
         self.unrecorded += unrecorded;
         self.failed += counts.failed.values().sum::<u64>() - unrecorded;
         self.expired += counts.expired;
-        self.forgotten += u64::from(*forgotten);
+        self.left_open += u64::from(*left_open);
         self.uncounted += u64::from(*uncounted);
         self.lost_with_mosquitto += lost_with_mosquitto;
         self.repeats += repeats;
@@ -98,7 +98,7 @@ impl Figures {
     /// The published bound: one batch for each task in flight at each fault.
     fn bound(&self) -> u64 {
         let workers = |struck: &Struck| match struck.fault.part {
-            _ if !struck.fault.justifies_a_copy() => 0,
+            _ if !struck.fault.justifies_a_repeat() => 0,
             Part::Ingest(_) | Part::Worker(_) => 1,
             Part::RabbitMq | Part::Redis | Part::Mosquitto => 2,
         };
@@ -120,14 +120,14 @@ impl fmt::Display for Figures {
         line("devices served", self.sent.to_string())?;
         line("devices not reached", format!("{} failed, {} expired", self.failed, self.expired))?;
         line("devices unrecorded", self.unrecorded.to_string())?;
-        let forgotten = format!("{}, {} without counts", self.forgotten, self.uncounted);
-        line("pushes left open", forgotten)?;
+        let left_open = format!("{}, {} without counts", self.left_open, self.uncounted);
+        line("pushes left open", left_open)?;
         line("lost inside Mosquitto", self.lost_with_mosquitto.to_string())?;
         line("repeats at listeners", self.repeats.to_string())?;
         line("  of one push, one device", self.most_repeats.to_string())?;
         line("  bound over all devices", self.bound().to_string())?;
         line("slowest to flow again", format!("{:.1?}", self.slowest_flow))?;
-        line("posting, then settling", {
+        line("posting, then draining", {
             format!("{:.1?}, {:.1?}", self.posted, self.drained - self.posted)
         })
     }

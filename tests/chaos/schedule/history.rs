@@ -35,8 +35,8 @@ impl History {
     /// whose closing the index lost did not end when it was seen closed.
     pub(crate) fn met_by(&self, record: &Record) -> Vec<Struck> {
         let Some(posted) = record.posted else { return Vec::new() };
-        let forgotten = self.last_forgotten(record).map(|ended| ended + AFTERMATH);
-        let end = record.closed.map(|closed| forgotten.map_or(closed, |end| end.max(closed)));
+        let after_loss = self.last_lost_writes(record).map(|ended| ended + AFTERMATH);
+        let end = record.closed.map(|closed| after_loss.map_or(closed, |end| end.max(closed)));
         let met = |struck: &&Struck| {
             posted < struck.ended + AFTERMATH && end.is_none_or(|end| struck.began < end)
         };
@@ -44,13 +44,13 @@ impl History {
     }
 
     /// When the index last came back without writes that may have been about a push.
-    pub(crate) fn last_forgotten(&self, record: &Record) -> Option<Instant> {
+    pub(crate) fn last_lost_writes(&self, record: &Record) -> Option<Instant> {
         let posted = record.posted?;
-        let forgot = |struck: &&Struck| {
-            struck.fault.forgets()
+        let lost_writes = |struck: &&Struck| {
+            struck.fault.loses_writes()
                 && posted < struck.ended
                 && record.closed.is_none_or(|closed| struck.began < closed)
         };
-        self.all.iter().filter(forgot).map(|struck| struck.ended).max()
+        self.all.iter().filter(lost_writes).map(|struck| struck.ended).max()
     }
 }

@@ -71,10 +71,10 @@ const ALARMED: Range = 2_000..=25_000;
 const SLOW: Range = 2_000..=8_000;
 const LATE: Range = 100..=900;
 /// How long it acknowledges nothing: less than workers wait for an acknowledgement, because after
-/// that each further try of a device would be an extra copy.
+/// that each further try of a device would be a repeat.
 const MUTE: Range = 1_000..=4_000;
 /// How much of its last writes Redis loses, as a time.
-const FORGOTTEN: Range = 1_000..=3_000;
+const LOST: Range = 1_000..=3_000;
 /// How far a clock is ahead. No clock is behind, so any two differ by less than the second of
 /// `--clock-allowance`.
 const AHEAD: Range = 0..=900;
@@ -146,7 +146,7 @@ impl Fault {
         }
         let refusal = Refusal::ALL[random.random_range(0..Refusal::ALL.len())];
         add(random, Part::Redis, Blow::Refuse(refusal), REFUSING);
-        let forget = Blow::Forget(millis(random, FORGOTTEN));
+        let forget = Blow::Forget(millis(random, LOST));
         add(random, Part::Redis, forget, DEAD);
         add(random, Part::RabbitMq, Blow::Alarm, ALARMED);
         let slow = Blow::Answer(AckMode::Slow(millis(random, LATE)));
@@ -163,10 +163,10 @@ impl Fault {
         }
     }
 
-    /// Whether this fault may cause an extra copy at a device: a process or a connection ended
+    /// Whether this fault may cause a repeat at a device: a process or a connection ended
     /// while outcomes were not recorded yet, or the record was lost. A server that refuses or is
     /// slow costs time only.
-    pub(crate) fn justifies_a_copy(&self) -> bool {
+    pub(crate) fn justifies_a_repeat(&self) -> bool {
         match self.blow {
             Blow::Kill | Blow::Freeze | Blow::Clock(_) => !matches!(self.part, Part::Ingest(_)),
             Blow::Forget(_) | Blow::Answer(AckMode::Mute) => true,
@@ -182,7 +182,7 @@ impl Fault {
     }
 
     /// Whether the index loses its last writes.
-    pub(crate) fn forgets(&self) -> bool {
+    pub(crate) fn loses_writes(&self) -> bool {
         matches!(self.blow, Blow::Forget(_))
     }
 

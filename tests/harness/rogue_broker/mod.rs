@@ -81,8 +81,8 @@ impl RogueBroker {
 
     /// How often each topic was sent the message with this `message_id` in its JSON payload,
     /// acknowledged or not. Payloads without one count as the message with an empty id.
-    pub fn copies(&self, message_id: &str) -> BTreeMap<String, u32> {
-        self.shared.record().copies(message_id)
+    pub fn received_by_topic(&self, message_id: &str) -> BTreeMap<String, u32> {
+        self.shared.record().received_by_topic(message_id)
     }
 
     /// The ids of all messages that it was sent.

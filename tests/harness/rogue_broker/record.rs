@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Record {
     /// How often each topic was sent each message, by message id and topic.
-    copies: BTreeMap<String, BTreeMap<String, u32>>,
+    by_message: BTreeMap<String, BTreeMap<String, u32>>,
     pub(super) received: u64,
     pub(super) acknowledged: u64,
     pub(super) most_in_flight: usize,
@@ -17,23 +17,23 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn count(&mut self, message_id: &str, topic: &str) {
         self.received += 1;
-        if !self.copies.contains_key(message_id) {
-            self.copies.insert(message_id.to_owned(), BTreeMap::new());
+        if !self.by_message.contains_key(message_id) {
+            self.by_message.insert(message_id.to_owned(), BTreeMap::new());
         }
-        let Some(topics) = self.copies.get_mut(message_id) else { return };
+        let Some(topics) = self.by_message.get_mut(message_id) else { return };
         match topics.get_mut(topic) {
-            Some(copies) => *copies += 1,
+            Some(received) => *received += 1,
             None => {
                 topics.insert(topic.to_owned(), 1);
             }
         }
     }
 
-    pub(super) fn copies(&self, message_id: &str) -> BTreeMap<String, u32> {
-        self.copies.get(message_id).cloned().unwrap_or_default()
+    pub(super) fn received_by_topic(&self, message_id: &str) -> BTreeMap<String, u32> {
+        self.by_message.get(message_id).cloned().unwrap_or_default()
     }
 
     pub(super) fn messages(&self) -> Vec<String> {
-        self.copies.keys().cloned().collect()
+        self.by_message.keys().cloned().collect()
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use push_model::{
-    envelope::{Task, Work, decode_batch},
+    envelope::{Task, Work, decode_job_envelope},
     ids::MessageId,
 };
 use push_queue::Lane;
@@ -242,7 +242,7 @@ fn newer_print() -> u64 {
 pub(crate) fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
     match lane {
         Lane::Jobs => {
-            let jobs = decode_batch(payload).unwrap_or_default();
+            let jobs = decode_job_envelope(payload).unwrap_or_default();
             jobs.into_iter().flatten().map(|job| (job.head.message_id, 0)).collect()
         }
         Lane::Tasks => match Task::decode(payload) {

@@ -61,7 +61,7 @@ struct Undo {
 
 /// What the index lost of one message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Forgotten {
+pub(crate) struct LostWrites {
     pub(crate) something: bool,
     /// Whether that was after the last closing check.
     pub(crate) since_last_look: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Store {
     pub(crate) people: Vec<Person>,
     ledger: BTreeMap<MessageId, Entry>,
     journal: Vec<Undo>,
-    forgotten: BTreeMap<MessageId, Forgotten>,
+    lost_writes: BTreeMap<MessageId, LostWrites>,
     /// Messages whose whole entry was read by a closing check.
     looked_at: BTreeSet<MessageId>,
     /// When each recall took effect; none if the index lost it.
@@ -157,8 +157,8 @@ impl Store {
     /// A worker reads a whole entry, to check whether it is closed.
     pub(crate) fn look(&mut self, message: &MessageId) -> Option<Entry> {
         self.looked_at.insert(*message);
-        if let Some(forgotten) = self.forgotten.get_mut(message) {
-            forgotten.since_last_look = false;
+        if let Some(lost) = self.lost_writes.get_mut(message) {
+            lost.since_last_look = false;
         }
         self.ledger.get(message).cloned()
     }
@@ -302,17 +302,17 @@ impl Store {
         writes: usize,
         custody: &mut Custody,
     ) -> Vec<(MessageId, Touched)> {
-        let mut forgotten = Vec::new();
+        let mut touched_messages = Vec::new();
         for _ in 0..writes {
             let Some(undo) = self.journal.pop() else { break };
             match &undo.before {
                 Some(entry) => self.ledger.insert(undo.message, entry.clone()),
                 None => self.ledger.remove(&undo.message),
             };
-            forgotten.extend(undo.touched.map(|touched| (undo.message, touched)));
-            self.forgot(undo, custody);
+            touched_messages.extend(undo.touched.map(|touched| (undo.message, touched)));
+            self.lose(undo, custody);
         }
-        forgotten
+        touched_messages
     }
 
     /// The index loses the entry of a message.
@@ -323,11 +323,11 @@ impl Store {
         self.ledger.remove(&message);
         let lost: Vec<Undo> = lost;
         for undo in lost {
-            self.forgot(undo, custody);
+            self.lose(undo, custody);
         }
     }
 
-    fn forgot(&mut self, undo: Undo, custody: &mut Custody) {
+    fn lose(&mut self, undo: Undo, custody: &mut Custody) {
         let Undo { message, touched, saved, written_off, .. } = undo;
         if self.ledger.get(&message).is_none_or(|entry| entry.recalled_at.is_none())
             && let Some(recalled) = self.recalled.get_mut(&message)
@@ -335,16 +335,16 @@ impl Store {
             *recalled = None;
         }
         let Some(touched) = touched else { return };
-        let forgotten = self.forgotten.entry(message).or_default();
-        forgotten.something = true;
-        forgotten.since_last_look = true;
-        forgotten.write_offs += written_off;
-        custody.forgotten(saved, message, touched);
+        let lost = self.lost_writes.entry(message).or_default();
+        lost.something = true;
+        lost.since_last_look = true;
+        lost.write_offs += written_off;
+        custody.lost_write(saved, message, touched);
     }
 
     /// What the index lost of a message.
-    pub(crate) fn forgotten(&self, message: &MessageId) -> Forgotten {
-        self.forgotten.get(message).copied().unwrap_or_default()
+    pub(crate) fn lost_writes(&self, message: &MessageId) -> LostWrites {
+        self.lost_writes.get(message).copied().unwrap_or_default()
     }
 
     /// Adds the store's content to a fingerprint, claims without their random numbers.

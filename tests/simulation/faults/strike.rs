@@ -32,7 +32,7 @@ pub(crate) fn world(world: &Arc<World>, fault: Fault) {
             if let Some(message) = store.last_written() {
                 store.forget_entry(message, &mut lock(&world.custody));
                 drop(store);
-                count_copies(world, message, Touched::Message, MOST_PARTITIONS);
+                count_queue_messages(world, message, Touched::Message, MOST_PARTITIONS);
             }
         }
         Fault::Recall => recall(world),
@@ -51,21 +51,21 @@ pub(crate) fn world(world: &Arc<World>, fault: Fault) {
 }
 
 fn forget(world: &World, writes: usize) {
-    let forgotten = lock(&world.store).forget(writes, &mut lock(&world.custody));
-    for (message, touched) in forgotten {
-        count_copies(world, message, touched, MOST_PARTITIONS);
+    let touched_messages = lock(&world.store).forget(writes, &mut lock(&world.custody));
+    for (message, touched) in touched_messages {
+        count_queue_messages(world, message, touched, MOST_PARTITIONS);
     }
 }
 
 /// Notes how many queue messages concern the partitions whose state the index lost.
-fn count_copies(world: &World, message: MessageId, touched: Touched, partitions: u32) {
+fn count_queue_messages(world: &World, message: MessageId, touched: Touched, partitions: u32) {
     let (broker, mut custody) = (lock(&world.broker), lock(&world.custody));
     let partitions = match touched {
         Touched::Partition(number) => number..number + 1,
         Touched::Message => 0..partitions,
     };
     for partition in partitions {
-        custody.copies_at_loss(message, partition, broker.about(message, partition));
+        custody.messages_at_loss(message, partition, broker.about(message, partition));
     }
 }
 

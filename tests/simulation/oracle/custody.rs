@@ -151,7 +151,12 @@ impl Custody {
     }
 
     /// The index lost the step that saved this, and so its state is older than what is known.
-    pub(crate) fn forgotten(&mut self, saved: Option<usize>, message: MessageId, touched: Touched) {
+    pub(crate) fn lost_write(
+        &mut self,
+        saved: Option<usize>,
+        message: MessageId,
+        touched: Touched,
+    ) {
         if let Some(number) = saved {
             self.all[number].saved = false;
         }
@@ -188,14 +193,14 @@ impl Custody {
     }
 
     /// The index lost the state of a partition while this many queue messages concerned it.
-    pub(crate) fn copies_at_loss(&mut self, message: MessageId, partition: u32, messages: u32) {
+    pub(crate) fn messages_at_loss(&mut self, message: MessageId, partition: u32, messages: u32) {
         let stale = self.unknown_stale.entry((message, partition)).or_default();
         *stale = (*stale).max(messages.saturating_sub(1));
     }
 
-    /// How often each device received a message, and how many of these copies are excused.
-    pub(crate) fn copies(&self, message: MessageId) -> BTreeMap<ClientId, (u32, u32)> {
-        let mut copies: BTreeMap<ClientId, (u32, u32)> = BTreeMap::new();
+    /// How often each device received a message, and how many of these receipts are excused.
+    pub(crate) fn receipts(&self, message: MessageId) -> BTreeMap<ClientId, (u32, u32)> {
+        let mut receipts: BTreeMap<ClientId, (u32, u32)> = BTreeMap::new();
         let (mut cut_off, mut stale) = (self.cut_off.clone(), self.unknown_stale.clone());
         let use_up = |left: Option<&mut u32>| match left {
             None | Some(0) => false,
@@ -211,11 +216,11 @@ impl Custody {
                     || use_up(cut_off.get_mut(&(hand_over.handler.0, part.0, part.1)))
                     || use_up(stale.get_mut(&part)));
             for (client, undecided) in &hand_over.received {
-                let (received, excused) = copies.entry(client.clone()).or_default();
+                let (received, excused) = receipts.entry(client.clone()).or_default();
                 *received += 1;
                 *excused += u32::from(is_excused || *undecided);
             }
         }
-        copies
+        receipts
     }
 }

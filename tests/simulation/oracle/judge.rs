@@ -52,30 +52,30 @@ fn gone(world: &World, push: &Push) -> Option<Violation> {
 /// The end state of one message.
 fn seen(world: &World, push: &Push) -> Message {
     let (store, inbox) = (lock(&world.store), lock(&world.inbox));
-    let forgotten = store.forgotten(&push.id);
+    let lost = store.lost_writes(&push.id);
     // A push to named devices has no closing check, so its entry may stay open if the index lost
     // writes; so may an entry about which writes were lost after the last check. Only a broadcast
     // that matches no device may have no entry at all.
     let allowance = world.settings.run.clock_allowance;
     let has_no_audience = store.people.iter().all(|p| push.means(p, allowance) != Meant::Yes);
-    let forgotten_late = if push.is_named() {
-        forgotten.something
+    let end_unrecorded = if push.is_named() {
+        lost.something
     } else {
-        forgotten.since_last_look && (has_no_audience || store.was_looked_at(&push.id))
+        lost.since_last_look && (has_no_audience || store.was_looked_at(&push.id))
     };
     let entry = store.entry(&push.id);
-    let report = entry.map(|entry| reported(push, entry, forgotten_late));
+    let report = entry.map(|entry| reported(push, entry, end_unrecorded));
     // Acceptances that came later have seen what the index lost.
     let superseded = match entry {
-        Some(entry) if !forgotten.something => {
+        Some(entry) if !lost.something => {
             entry.outcomes.sent > 0 || !entry.outcomes.failed.is_empty()
         }
         _ => inbox.has_reached(push.id),
     };
-    let mut copies = lock(&world.custody).copies(push.id);
+    let mut receipts = lock(&world.custody).receipts(push.id);
     let devices = store.people.iter().map(|person| {
         let client = &person.device.client_id;
-        let (received, excused) = copies.remove(client).unwrap_or_default();
+        let (received, excused) = receipts.remove(client).unwrap_or_default();
         let answers = inbox.answers(push.id, client);
         Device {
             name: client.to_string(),
@@ -96,9 +96,9 @@ fn seen(world: &World, push: &Push) -> Message {
         recalled: store.was_recalled(&push.id),
         expired: inbox.was_over(&push.id),
         accepted_again: push.copies.len() > 1 && !inbox.was_quite_over(&push.id) && !superseded,
-        lost_writes: forgotten.something,
-        lost_writes_late: forgotten_late,
-        lost_write_offs: forgotten.write_offs,
+        lost_writes: lost.something,
+        lost_writes_late: end_unrecorded,
+        lost_write_offs: lost.write_offs,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
-//! writes, a broker that is slow, silent or blocked. A broker of the tests counts the copies that
-//! each device gets.
+//! writes, a broker that is slow, silent or blocked. A broker of the tests counts how often
+//! each device receives a message.
 
 #![allow(
     clippy::unwrap_used,
@@ -83,17 +83,17 @@ impl World {
         id
     }
 
-    /// How many copies each device got.
-    fn copies(&self, id: &str) -> BTreeMap<String, u32> {
-        self.broker.copies(id)
+    /// How often each device received the message.
+    fn received(&self, id: &str) -> BTreeMap<String, u32> {
+        self.broker.received_by_topic(id)
     }
 
     /// Every device got the message, and none more often than `most` times.
     fn all_received(&self, id: &str, most: u32) {
-        let copies = self.copies(id);
-        assert_eq!(copies.len(), self.devices, "devices were left out");
-        let worst = copies.iter().max_by_key(|(_, copies)| **copies);
-        assert!(worst.is_some_and(|(_, &copies)| copies <= most), "{worst:?} of {most}");
+        let received = self.received(id);
+        assert_eq!(received.len(), self.devices, "devices were left out");
+        let worst = received.iter().max_by_key(|(_, received)| **received);
+        assert!(worst.is_some_and(|(_, &received)| received <= most), "{worst:?} of {most}");
     }
 
     async fn no_dead_letters(&self) {

@@ -16,9 +16,9 @@ async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
     let ledger = world.stack.closed(&id).await;
     assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(399), &json!(400)), "{ledger}");
     assert_eq!(ledger["failed"], json!({"retries_exhausted": 1}), "{ledger}");
-    let copies = world.copies(&id);
-    assert_eq!(copies.len(), 400);
-    let repeated: Vec<_> = copies.iter().filter(|(_, copies)| **copies > 1).collect();
+    let received = world.received(&id);
+    assert_eq!(received.len(), 400);
+    let repeated: Vec<_> = received.iter().filter(|(_, received)| **received > 1).collect();
     assert_eq!(repeated, [(&topic(7), &3)], "only the silent device is tried again");
 }
 

@@ -42,22 +42,22 @@ async fn refused(why: Refusal) {
     assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(3000), &json!(3000)), "{ledger}");
     world.all_received(&id, 1);
     assert_eq!(world.stack.closed(&meanwhile).await["sent"], 2);
-    assert_eq!(world.copies(&meanwhile).values().collect::<Vec<_>>(), [&1, &1]);
+    assert_eq!(world.received(&meanwhile).values().collect::<Vec<_>>(), [&1, &1]);
     world.no_dead_letters().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_is_a_replica_pushes_wait_and_then_each_device_gets_one_copy() {
+async fn while_redis_is_a_replica_pushes_wait_and_then_each_device_receives_one_message() {
     refused(Refusal::Replica).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_lacks_replicas_pushes_wait_and_then_each_device_gets_one_copy() {
+async fn while_redis_lacks_replicas_pushes_wait_and_then_each_device_receives_one_message() {
     refused(Refusal::TooFewReplicas).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_is_out_of_memory_pushes_wait_and_then_each_device_gets_one_copy() {
+async fn while_redis_is_out_of_memory_pushes_wait_and_then_each_device_receives_one_message() {
     refused(Refusal::OutOfMemory).await;
 }
 

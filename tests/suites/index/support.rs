@@ -38,7 +38,7 @@ pub(crate) fn device(id: &str, fields: &[(&str, &str)]) -> Device {
     draft.check(client(id)).unwrap()
 }
 
-/// The client ids of the devices that a broadcast would reach, sorted; read in pages of `limit`.
+/// The client ids of the devices that a broadcast would reach, sorted; read `limit` at a time.
 pub(crate) async fn scan_all(
     index: &dyn Index,
     app: &AppKey,

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    batch::Answers,
+    batch_requests::Answers,
     support::client::{Answer, VALID},
     support::service::{DEADLINE, Service},
 };

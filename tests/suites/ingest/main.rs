@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod answers;
-mod batch;
+mod batch_requests;
 mod devices;
 mod fields;
 mod http2;

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use tokio::runtime::Runtime;
 
 use crate::{
-    batch::{Answers, batch_of},
+    batch_requests::{Answers, batch_request_of},
     support::client::{Answer, Connection, LEFT_TO_HYPER, Request, VALID},
     support::service::Service,
 };
@@ -179,7 +179,7 @@ fn random_lines_are_each_answered_as_if_they_had_come_alone() {
         let body = lines.join(&b'\n');
         let lines: Vec<&[u8]> = body.split(|b| *b == b'\n').collect();
         let mut connection = Connection::open(service.address).await;
-        connection.send(batch_of(service, &body).bytes()).await;
+        connection.send(batch_request_of(service, &body).bytes()).await;
         let raw = connection.raw_answer().await;
         let pushes = lines.iter().filter(|line| !line.trim_ascii().is_empty());
         if raw.http != 200 {

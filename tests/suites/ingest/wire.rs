@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    batch::batch_of,
+    batch_requests::batch_request_of,
     support::{
         client::{Connection, LEFT_TO_HYPER, Request, VALID, ask},
         service::Service,
@@ -313,7 +313,7 @@ async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another(
         // Small, so that the service soon has no room for the rest of an answer.
         socket.set_recv_buffer_size(2048).unwrap();
         let mut connection = socket.connect(service.address).await.unwrap();
-        let request = batch_of(&service, "{}\n".repeat(1000)).bytes();
+        let request = batch_request_of(&service, "{}\n".repeat(1000)).bytes();
         let (mut reader, mut writer) = connection.split();
         let many = request.repeat(60);
         let sending = async {

@@ -23,7 +23,7 @@ use push_tests::{
 use crate::DEADLINE;
 
 #[tokio::test]
-async fn it_counts_the_copies_of_each_message_by_topic() {
+async fn it_counts_how_often_each_topic_receives_each_message() {
     let broker = RogueBroker::start().await;
     let transport = connected(&broker, MqttSettings::default()).await;
     let (once, twice) = (message(), message());
@@ -33,8 +33,8 @@ async fn it_counts_the_copies_of_each_message_by_topic() {
     let topics = |counts: [u32; 2]| {
         [("push/app/a".to_owned(), counts[0]), ("push/app/b".to_owned(), counts[1])].into()
     };
-    assert_eq!(broker.copies(&once.message_id.to_string()), topics([1, 1]));
-    assert_eq!(broker.copies(&twice.message_id.to_string()), topics([1, 2]));
+    assert_eq!(broker.received_by_topic(&once.message_id.to_string()), topics([1, 1]));
+    assert_eq!(broker.received_by_topic(&twice.message_id.to_string()), topics([1, 2]));
     assert_eq!((broker.received(), broker.acknowledged()), (5, 5));
     assert_eq!(broker.messages().len(), 2);
 }
@@ -60,8 +60,8 @@ async fn it_ignores_closes_on_and_answers_the_topics_that_it_is_told() {
     assert_eq!(outcomes, [Outcome::Undecided, busy, absent, Outcome::Sent]);
     let outcomes = send(&transport, &push, &["before", "closed", "behind"]).await;
     assert_eq!(outcomes, [Outcome::Sent, Outcome::Undecided, Outcome::Undecided]);
-    let copies = broker.copies(&push.message_id.to_string());
-    assert!(copies.values().all(|&copies| copies == 1), "{copies:?}");
+    let received = broker.received_by_topic(&push.message_id.to_string());
+    assert!(received.values().all(|&received| received == 1), "{received:?}");
     broker.behave(|b| b.topics.clear());
     eventually("the session is back", DEADLINE, async || {
         match send(&transport, &message(), &["closed"]).await[..] {
@@ -147,9 +147,9 @@ async fn it_takes_a_hundred_thousand_messages_in_seconds() {
         assert_eq!(outcomes, [Outcome::Sent; 1000]);
     }
     println!("100,000 messages in {:?}", start.elapsed());
-    let copies = broker.copies(&push.message_id.to_string());
-    assert_eq!(copies.len(), 100_000);
-    assert!(copies.values().all(|&copies| copies == 1));
+    let received = broker.received_by_topic(&push.message_id.to_string());
+    assert_eq!(received.len(), 100_000);
+    assert!(received.values().all(|&received| received == 1));
     assert!(start.elapsed() < DEADLINE);
 }
 

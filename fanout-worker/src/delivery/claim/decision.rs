@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_copies_of_a_message_the_first_to_claim_makes_the_other_stale() {
+    fn of_two_publishes_of_a_task_the_first_to_claim_makes_the_other_stale() {
         let ClaimDecision::Claim { claim, .. } = decide(&current(3, 5, 1), &request(3, 6, 2))
         else {
             panic!()

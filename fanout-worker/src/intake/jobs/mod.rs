@@ -17,7 +17,7 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use push_model::envelope::{BadEnvelope, Job, decode_batch, encode_jobs};
+use push_model::envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs};
 use push_queue::{Delivery, Lane, QueueError};
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +44,7 @@ pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &Can
 }
 
 async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Requeue> {
-    let jobs = match decode_batch(&delivery.payload) {
+    let jobs = match decode_job_envelope(&delivery.payload) {
         Ok(jobs) => jobs,
         Err(error) => {
             let envelope = delivery.payload.clone();

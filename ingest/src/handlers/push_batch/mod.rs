@@ -50,14 +50,14 @@ impl Handlers {
             limiter.check(Instant::now()).map_err(Rejection::TooFrequent)?;
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
-        let Buffered { bytes, mut memory } = self.read_batch_body(body).await?;
+        let Buffered { bytes, mut memory } = self.read_batch_request(body).await?;
         let count = count_lines(&bytes, self.settings.http.max_batch_lines)?;
         if head.idempotency_key.is_some() {
             let problem = "the header Idempotency-Key is for a single push: here each line has \
                            its own, in the field idempotency_key";
             return Err(Rejection::MessageIllegal(problem.into()));
         }
-        memory.merge(self.reserve_batch_memory(count * LINE_MEMORY)?);
+        memory.merge(self.reserve_batch_request_memory(count * LINE_MEMORY)?);
         let (allowed, quota) = match &cached.limiter {
             Some(limiter) => match limiter.acquire_up_to(count, Instant::now()) {
                 (0, quota) => return Err(Rejection::TooFrequent(quota)),

@@ -31,7 +31,10 @@ impl ScriptedQueue {
     /// How many jobs each message had.
     pub(super) fn batches(&self) -> Vec<usize> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.iter().map(|e| push_model::envelope::decode_batch(e).unwrap().len()).collect()
+        published
+            .iter()
+            .map(|e| push_model::envelope::decode_job_envelope(e).unwrap().len())
+            .collect()
     }
 }
 

@@ -45,7 +45,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The file to push, and how.
 #[derive(Debug)]
-pub(super) struct BatchOptions {
+pub(super) struct BatchRequestOptions {
     pub(super) file: PathBuf,
     pub(super) limits: Limits,
     /// Where to write the outcome of each line.
@@ -57,7 +57,7 @@ pub(super) struct BatchOptions {
 /// # Errors
 /// If the file cannot be read, or any line was not accepted.
 pub(super) async fn run(
-    options: BatchOptions,
+    options: BatchRequestOptions,
     endpoint: Endpoint,
     out: Output,
 ) -> anyhow::Result<()> {

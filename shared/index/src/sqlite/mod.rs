@@ -3,7 +3,7 @@
 //! Constraints it lives under, beyond those of every engine:
 //! - Each call is one transaction, so a reader never sees half of a change. A write is answered
 //!   when it is durable ([`push_sqlite`]).
-//! - Readers do not block writers: each page of a scan reads the state at its start.
+//! - Readers do not block writers: each call of a scan reads the state at its start.
 //! - Whether a device matches is decided by the shared definition ([`devices::criteria`]), not by
 //!   SQL.
 //!

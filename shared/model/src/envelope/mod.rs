@@ -3,27 +3,29 @@
 //! Every envelope carries its version. `tests/golden/` of this crate keeps examples of every
 //! version that was ever written, and all of them must stay readable.
 //!
-//! A job travels as the bytes that ingest wrote once: batches are made by joining such bytes, and
+//! A job travels as the bytes that ingest wrote once: envelopes are made by joining such bytes, and
 //! the device payload inside is sent on unchanged.
 //!
 //! - `job`: one accepted push
 //! - `new_job`: how ingest writes one
-//! - `batch`: the envelope of the job lane
+//! - `jobs`: the envelope of the job lane
 //! - `compressed`: the same, compressed
 //! - `task`: the envelopes of the task lane
 
-mod batch;
 mod compressed;
 mod job;
+mod jobs;
 mod new_job;
 mod task;
 
 use serde::Deserialize;
 
 pub use self::{
-    batch::{JobResult, decode_batch, encode_alone, encode_batch, encode_jobs, join_job},
     compressed::compress,
     job::{Head, Job},
+    jobs::{
+        JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,
+    },
     new_job::{encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
 };

@@ -13,7 +13,7 @@ use crate::message::{Audience, Notification, Payload};
 /// Capacity for a job to one device, so that its buffer is not moved while it is written.
 const ORDINARY_JOB: usize = 512;
 
-/// Writes a new job, for [`encode_batch`](super::encode_batch).
+/// Writes a new job, for [`encode_job_envelope`](super::encode_job_envelope).
 ///
 /// # Errors
 /// Never in practice: all values of these types have a JSON form.

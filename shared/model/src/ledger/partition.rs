@@ -104,7 +104,7 @@ pub struct Claim {
     #[serde(rename = "generation")]
     pub epoch: u64,
     /// The number of the queue message with which the claim was made. Another delivery of the same
-    /// message may claim again; a copy of it under another number may not.
+    /// message may claim again; the same task, published again under another number, may not.
     pub nonce: u64,
     /// Which delivery of that message it was, from 1. A later one takes over from an earlier one,
     /// never the other way round: the queue has given the message away from the earlier one,

@@ -15,9 +15,9 @@ use crate::{
     setup::{Environment, LoadedApp, environment::purge_jobs, population},
 };
 
-/// Pages that the raw reader reads concurrently, and the devices of a page: a worker's defaults.
-const CONCURRENT_PAGES: usize = 4;
-const PAGE: usize = 1000;
+/// Requests that the raw reader makes concurrently, and the devices of each: a worker's defaults.
+const CONCURRENT_READS: usize = 4;
+const BATCH: usize = 1000;
 /// Connections of the load on `ingest`.
 const CONNECTIONS: usize = 256;
 
@@ -42,8 +42,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         target: Target::AtLeast(1_000_000.0),
         how: format!(
             "{} broadcasts, one worker, from the POST to the ledger's `done`, a checkpoint every \
-             {PAGE} devices. Ceiling, in turn: reading all devices from the same index, \
-             {CONCURRENT_PAGES} pages of {PAGE} at once, without sending or ledger",
+             {BATCH} devices. Ceiling, in turn: reading all devices from the same index, \
+             {CONCURRENT_READS} reads of {BATCH} at once, without sending or ledger",
             env.sizes.rounds
         ),
     }])
@@ -88,7 +88,7 @@ async fn raw_scan(index: &dyn Index, loaded: &LoadedApp) -> anyhow::Result<f64> 
     let started = Instant::now();
     let reads = extent.iter().map(|range| read(index, &app, *range));
     let found: usize = stream::iter(reads)
-        .buffer_unordered(CONCURRENT_PAGES)
+        .buffer_unordered(CONCURRENT_READS)
         .try_fold(0, |sum, found| async move { Ok(sum + found) })
         .await?;
     ensure!(found == loaded.size, "{found} devices read in place of {}", loaded.size);
@@ -99,9 +99,9 @@ async fn read(index: &dyn Index, app: &AppKey, mut range: SlotRange) -> anyhow::
     let (all_devices, now) = (Targeting::all_devices(), UnixMillis::now());
     let mut found = 0;
     loop {
-        let page = index.scan(app, range, &all_devices, now, PAGE).await?;
-        found += page.items.len();
-        match page.next {
+        let scanned = index.scan(app, range, &all_devices, now, BATCH).await?;
+        found += scanned.items.len();
+        match scanned.next {
             Some(next) => range.from = next,
             None => return Ok(found),
         }

@@ -10,7 +10,7 @@ use push_index::{
 use push_ingest::{IngestArgs, RunError, Settings};
 use push_model::{
     app::App,
-    envelope::{Job, decode_batch},
+    envelope::{Job, decode_job_envelope},
     ledger::Retention,
     secret::Secret,
     time::UnixMillis,
@@ -106,8 +106,8 @@ impl Service {
         let mut jobs = Vec::new();
         while jobs.len() < n {
             let delivery = timeout(DEADLINE, consumer.next()).await.expect("in time").unwrap();
-            let batch = decode_batch(&delivery.payload).unwrap();
-            jobs.extend(batch.into_iter().map(|job| job.expect("a readable job")));
+            let envelope = decode_job_envelope(&delivery.payload).unwrap();
+            jobs.extend(envelope.into_iter().map(|job| job.expect("a readable job")));
             delivery.ack().await.unwrap();
         }
         jobs

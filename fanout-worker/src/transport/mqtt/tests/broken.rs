@@ -10,7 +10,7 @@ use super::{
 use crate::transport::{Outcome, Transport as _, mqtt::MqttSettings};
 
 /// How often the broker has read the message of each device.
-fn copies(seen: &Seen, devices: usize) -> Vec<usize> {
+fn received(seen: &Seen, devices: usize) -> Vec<usize> {
     let of = |device| seen.topics.get(&format!("push/a/{device}")).copied().unwrap_or_default();
     (0..devices).map(of).collect()
 }
@@ -28,13 +28,13 @@ async fn what_was_in_flight_when_a_connection_broke_is_undecided_and_not_sent_ag
         .await;
     let transport = connected(&broker, quick()).await;
     let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), NOW).await;
-    let copies = copies(&broker.seen(), 100);
+    let received = received(&broker.seen(), 100);
     assert_eq!(outcomes[..50], [Outcome::Sent; 50], "acknowledged before the break");
     assert_eq!(outcomes[50..60], [Outcome::Undecided; 10], "read, not acknowledged");
     assert_eq!(outcomes[70..], [Outcome::Sent; 30], "beyond the window");
-    assert!(copies.iter().all(|&copies| copies <= 1), "{copies:?}");
-    for (device, (outcome, copies)) in outcomes.iter().zip(copies).enumerate() {
-        assert!(*outcome == Outcome::Undecided || copies == 1, "{device} was left out");
+    assert!(received.iter().all(|&received| received <= 1), "{received:?}");
+    for (device, (outcome, received)) in outcomes.iter().zip(received).enumerate() {
+        assert!(*outcome == Outcome::Undecided || received == 1, "{device} was left out");
     }
 }
 
@@ -51,7 +51,7 @@ async fn a_device_that_makes_the_broker_hang_up_holds_up_no_other() {
     assert_eq!(outcomes[150], Outcome::Undecided);
     assert!(undecided <= 10, "{undecided} undecided, 10 were in flight beside it");
     assert_eq!(count(&outcomes, Outcome::Sent), 300 - undecided);
-    assert!(copies(&broker.seen(), 300).iter().all(|&copies| copies <= 1));
+    assert!(received(&broker.seen(), 300).iter().all(|&received| received <= 1));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_broker_that_acknowledges_nothing_leaves_undecided_only_what_it_was_ha
     let delivered = transport.deliver(&push, &all, NOW);
     let outcomes = tokio::time::timeout(DEADLINE, delivered).await.unwrap();
     assert_eq!(outcomes, [Outcome::Undecided; 25]);
-    assert_eq!(copies(&broker.seen(), 25), [1; 25]);
+    assert_eq!(received(&broker.seen(), 25), [1; 25]);
 }
 
 #[tokio::test]

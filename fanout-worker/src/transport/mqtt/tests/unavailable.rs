@@ -1,9 +1,9 @@
 //! A broker that is unavailable, or becomes available again.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use push_mqtt::MqttUrl;
-use tokio::time::Instant;
+use tokio::{net::TcpListener, time::Instant};
 
 use super::{
     DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, message, now_or_never, quick,
@@ -17,7 +17,7 @@ use crate::transport::{
 
 /// Where no broker listens.
 fn no_broker() -> MqttUrl {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("mqtt://{}", listener.local_addr().unwrap()).parse().unwrap()
 }
 
@@ -64,13 +64,15 @@ async fn a_message_that_expires_while_the_broker_is_unavailable_is_expired() {
 
 #[tokio::test]
 async fn a_delivery_goes_on_when_the_broker_comes_back() {
-    let url = no_broker();
+    let failing = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url: MqttUrl = format!("mqtt://{}", failing.local_addr().unwrap()).parse().unwrap();
     let settings = MqttSettings { offline_timeout: DEADLINE, ..quick() };
     let transport = MqttTransport::start(url.clone(), settings);
     let (push, all) = (message("a", DEADLINE), targets(0..100));
     let broker = async {
-        // The length of the outage.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The broker comes back once a connection attempt of the delivery's transport has failed.
+        drop(failing.accept().await.unwrap());
+        drop(failing);
         ScriptedBroker::start_at(&url, BrokerConfig::default(), |_, _| SUCCESS).await
     };
     let (outcomes, broker) = tokio::join!(transport.deliver(&push, &all, NOW), broker);

@@ -1,4 +1,4 @@
-//! Sends the requests of a batch, retries what may be retried, and counts the outcome of each line.
+//! Sends batch requests, retries what may be retried, and counts the outcome of each line.
 
 use std::{
     fs::File,

@@ -124,7 +124,7 @@ impl Devices for RedisIndex {
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        self.scan_page(app, range, targeting, registered_by, limit).await
+        self.scan_range(app, range, targeting, registered_by, limit).await
     }
 
     async fn count_matching(
@@ -143,6 +143,6 @@ impl Devices for RedisIndex {
         range: SlotRange,
         limit: usize,
     ) -> Result<Scanned<Device>, IndexError> {
-        self.list_page(app, range, limit).await
+        self.list_range(app, range, limit).await
     }
 }

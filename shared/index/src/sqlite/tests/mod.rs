@@ -69,12 +69,12 @@ async fn all_registered_by(index: &SqliteIndex, registered_by: UnixMillis) -> Ve
         let mut from = Some(range.from);
         while let Some(at) = from {
             let rest = SlotRange { from: at, ..range };
-            let page = index
+            let scanned = index
                 .scan(&key(), rest, &Targeting::all_devices(), registered_by, 2)
                 .await
                 .unwrap();
-            ids.extend(page.items.into_iter().map(|target| target.client_id.to_string()));
-            from = page.next;
+            ids.extend(scanned.items.into_iter().map(|target| target.client_id.to_string()));
+            from = scanned.next;
         }
     }
     ids

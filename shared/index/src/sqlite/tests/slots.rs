@@ -75,8 +75,8 @@ async fn a_full_dictionary_refuses_new_values_and_nothing_else() {
     let full: Vec<_> = (0..MAX_DISTINCT_VALUES)
         .map(|i| device(&format!("d{i}"), &[(Attribute::AppVersion, &i.to_string())]))
         .collect();
-    for page in full.chunks(10_000) {
-        let results = index.put_devices(&key(), page, T0).await.unwrap();
+    for devices in full.chunks(10_000) {
+        let results = index.put_devices(&key(), devices, T0).await.unwrap();
         assert!(results.iter().all(|result| *result == Ok(Put::Created)));
     }
     let new_value = device("new", &[(Attribute::AppVersion, "new")]);

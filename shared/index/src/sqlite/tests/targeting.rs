@@ -51,8 +51,8 @@ proptest! {
                     models.iter().map(|i| value(Attribute::Model, MODELS[*i])).collect(),
                 );
                 let range = SlotRange { shard: 0, from: 0, to: u32::MAX };
-                let page = index.scan(&key(), range, &targeting, T0, 100).await.unwrap();
-                let found: Vec<_> = page.items.into_iter().map(|t| t.client_id).collect();
+                let scanned = index.scan(&key(), range, &targeting, T0, 100).await.unwrap();
+                let found: Vec<_> = scanned.items.into_iter().map(|t| t.client_id).collect();
                 let meant: Vec<_> = devices.iter()
                     .filter(|device| targeting.matches(&device.attributes))
                     .map(|device| device.client_id.clone())

@@ -12,7 +12,7 @@
 //! one consumer for all of them would need unbounded memory.
 //!
 //! A quorum queue puts returned messages behind those that returned earlier, and before all others.
-//! So the order stays as it was if the browse goes through the whole queue and gives the pages back
+//! So the order stays as it was if the browse goes through the whole queue and gives the sets back
 //! in their order.
 
 use std::{collections::VecDeque, time::Duration};
@@ -35,12 +35,12 @@ use crate::amqp::{
 
 /// How many messages are consumed at once, and are in memory besides those that the caller keeps.
 /// More than 32 that return together come back in any order (seen with RabbitMQ 3.10).
-const PAGE: u16 = 32;
-/// How many pages are given back before waiting for them. RabbitMQ keeps the order of returns while
+const SET: u16 = 32;
+/// How many sets are given back before waiting for them. RabbitMQ keeps the order of returns while
 /// fewer than 32 of its own requests to the queue are open.
-const PAGES_AT_ONCE: usize = 8;
+const SETS_AT_ONCE: usize = 8;
 /// A message that does not come within this time was consumed by another program.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait between checks whether the returned messages are back, and how often to check.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
 const CHECKS: usize = 100;
@@ -85,15 +85,15 @@ impl<'a> Browse<'a> {
     /// The next message. It stays unsettled until it is deleted or the browse is finished.
     pub(super) async fn next(&mut self) -> Result<Option<LapinDelivery>, AmqpError> {
         if self.fetched.is_empty() && self.left > 0 {
-            self.next_page().await?;
+            self.next_set().await?;
         }
         Ok(self.fetched.pop_front())
     }
 
-    async fn next_page(&mut self) -> Result<(), AmqpError> {
+    async fn next_set(&mut self) -> Result<(), AmqpError> {
         self.kept.extend(self.unsettled.pop());
         self.unsettled.clear();
-        let size = u16::try_from(self.left).unwrap_or(PAGE).min(PAGE);
+        let size = u16::try_from(self.left).unwrap_or(SET).min(SET);
         let fetched = self.fetch(size).await;
         self.unsettled.extend(self.fetched.iter().map(|message| message.delivery_tag));
         fetched?;
@@ -111,13 +111,14 @@ impl<'a> Browse<'a> {
         let consume = self.channel.basic_consume(
             self.queue.as_str().into(),
             // RabbitMQ returns messages in the order of their consumer tags, so tags sort by set.
-            format!("set-{:08}", self.kept.len()).into(),
+            // Operators see the tag in RabbitMQ's list of consumers, so it keeps its name.
+            format!("page-{:08}", self.kept.len()).into(),
             BasicConsumeOptions::default(),
             FieldTable::default(),
         );
         let mut messages = within(bound, consume).await?;
         while self.fetched.len() < usize::from(size) {
-            match timeout(PAGE_TIMEOUT, messages.next()).await {
+            match timeout(MESSAGE_TIMEOUT, messages.next()).await {
                 Ok(message) => self.fetched.push_back(message.ok_or(AmqpError::Cancelled)??),
                 Err(_) => break,
             }
@@ -143,14 +144,14 @@ impl<'a> Browse<'a> {
     /// Gives the messages back that were not deleted.
     pub(super) async fn finish(mut self) -> Result<(), AmqpError> {
         self.kept.extend(self.unsettled.pop());
-        let mut not_returned = self.kept.len() as u64 * u64::from(PAGE);
-        for pages in self.kept.chunks(PAGES_AT_ONCE) {
-            for last in pages {
+        let mut not_returned = self.kept.len() as u64 * u64::from(SET);
+        for sets in self.kept.chunks(SETS_AT_ONCE) {
+            for last in sets {
                 let all = BasicNackOptions { multiple: true, requeue: true };
                 let nack = self.channel.basic_nack(*last, all);
                 within(self.control.dialer().settings.request_timeout, nack).await?;
             }
-            not_returned = not_returned.saturating_sub(pages.len() as u64 * u64::from(PAGE));
+            not_returned = not_returned.saturating_sub(sets.len() as u64 * u64::from(SET));
             self.wait_until_ready(self.returning.saturating_sub(not_returned)).await?;
         }
         self.control.close_channel(&self.channel).await

@@ -57,13 +57,13 @@ pub(super) type Change<'a> = (PendingDevice<'a>, StoredDevice);
 
 /// Changes of devices, encoded as keys and arguments of the script.
 #[derive(Default)]
-struct ChangeBatch {
+struct ChangeRequest {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     count: usize,
 }
 
-impl ChangeBatch {
+impl ChangeRequest {
     fn add(
         &mut self,
         app: &AppKey,
@@ -131,10 +131,10 @@ pub(super) async fn change(
         .into_iter()
         .flat_map(|changes| in_bounds(changes, |(_, stored)| stored.record.len()))
         .map(|changes| async move {
-            let mut batch = ChangeBatch::default();
-            let added = changes.iter().try_for_each(|change| batch.add(app, keys, change));
+            let mut request = ChangeRequest::default();
+            let added = changes.iter().try_for_each(|change| request.add(app, keys, change));
             let changed = match added {
-                Ok(()) => batch.run(context).await,
+                Ok(()) => request.run(context).await,
                 Err(error) => Err(error),
             };
             match changed {

@@ -44,8 +44,8 @@ pub(super) fn by_shard<'a, 'b>(
     devices.chunk_by(|a, b| a.hash.shard == b.hash.shard)
 }
 
-/// Registers devices of one shard, in this order; one answer for each. A batch is encoded only when
-/// the batch before it is answered, so that Redis works on one shard while another is being
+/// Registers devices of one shard, in this order; one answer for each. A request is encoded only
+/// when the one before it is answered, so that Redis works on one shard while another is being
 /// encoded.
 pub(super) async fn put_in_shard(
     context: &Context,
@@ -55,8 +55,8 @@ pub(super) async fn put_in_shard(
 ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
     let mut answers = Vec::with_capacity(devices.len());
     while let Some((first, _)) = devices[answers.len()..].split_first() {
-        let batch = RegisterRequest::of(&devices[answers.len()..])?;
-        answers.extend(batch.put(context, &keys.shard(app, first.hash.shard)).await?);
+        let request = RegisterRequest::of(&devices[answers.len()..])?;
+        answers.extend(request.put(context, &keys.shard(app, first.hash.shard)).await?);
     }
     Ok(answers)
 }
@@ -77,16 +77,16 @@ struct RegisterRequest {
 impl RegisterRequest {
     /// The first devices, as many as one call takes.
     fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
-        let mut batch = Self::default();
-        let [low, high] = &mut batch.planes;
+        let mut request = Self::default();
+        let [low, high] = &mut request.planes;
         for PendingDevice { hash, device, codes, now, .. } in devices {
-            if batch.count == PUT_DEVICES || batch.records.len() >= PUT_BYTES {
+            if request.count == PUT_DEVICES || request.records.len() >= PUT_BYTES {
                 break;
             }
-            batch.count += 1;
-            batch.newest = batch.newest.max(*now);
-            batch.tags.extend_from_slice(&hash.tag);
-            Record::of(device, *codes, *now).encode(&mut batch.records)?;
+            request.count += 1;
+            request.newest = request.newest.max(*now);
+            request.tags.extend_from_slice(&hash.tag);
+            Record::of(device, *codes, *now).encode(&mut request.records)?;
             for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
                 let [high_byte, low_byte] = code.to_be_bytes();
                 low.push(low_byte);
@@ -98,7 +98,7 @@ impl RegisterRequest {
                 plane.clear();
             }
         }
-        Ok(batch)
+        Ok(request)
     }
 
     async fn put(

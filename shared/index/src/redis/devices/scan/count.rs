@@ -4,7 +4,7 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
 
 use super::{
-    MAX_PAGE,
+    MAX_DEVICES,
     chunks::for_each,
     columns::{add_columns, columns_of, split_at_segments},
     criteria::Criteria,
@@ -76,7 +76,7 @@ impl RedisIndex {
             candidates.into_iter().map(|at| from + u32::from(at)).collect()
         };
         let mut count = 0;
-        for slots in slots.chunks(MAX_PAGE) {
+        for slots in slots.chunks(MAX_DEVICES) {
             let chunks = self.read_chunks(keys, slots).await?;
             count += self
                 .decide(scope, criteria, |criteria| {

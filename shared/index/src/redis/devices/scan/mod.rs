@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// The most devices of one scan, whatever the caller asks for.
-const MAX_PAGE: usize = 4096;
+const MAX_DEVICES: usize = 4096;
 
 /// The first window of a scan, in slots for each device that the scan has room for.
 const FIRST_WINDOW: u32 = 4;
@@ -63,7 +63,7 @@ struct CandidateWindow {
 
 impl RedisIndex {
     /// The next devices of a range that match: how they are reached.
-    pub(in crate::redis::devices) async fn scan_page(
+    pub(in crate::redis::devices) async fn scan_range(
         &self,
         app: &AppKey,
         range: SlotRange,
@@ -76,7 +76,7 @@ impl RedisIndex {
     }
 
     /// The next devices of a range, whole.
-    pub(in crate::redis::devices) async fn list_page(
+    pub(in crate::redis::devices) async fn list_range(
         &self,
         app: &AppKey,
         range: SlotRange,
@@ -104,7 +104,7 @@ impl RedisIndex {
     ) -> Result<Scanned<T>, IndexError> {
         let keys = self.keys.shard(scope.app, range.shard);
         let criteria = self.criteria(scope).await?;
-        let limit = limit.clamp(1, MAX_PAGE);
+        let limit = limit.clamp(1, MAX_DEVICES);
         let (mut to, mut height_read) = (range.to, false);
         let mut scanned = Scanned { next: Some(range.from), ..Scanned::default() };
         let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Answers, batch, batch_of, valid_with};
+use super::{Answers, batch_request, batch_request_of, valid_with};
 use crate::support::{
     client::{Connection, LEFT_TO_HYPER, Request, VALID},
     service::Service,
@@ -29,7 +29,7 @@ async fn every_line_is_answered_in_its_place_as_if_it_had_come_alone_and_spoils_
         valid_with(r#""type":3"#),
         VALID.to_owned(),
     ];
-    let answers = Answers::to(&service, &batch(&service, &lines)).await;
+    let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
     assert_eq!(answers.lines.len(), lines.len());
     for (line, answer) in lines.iter().zip(&answers.lines) {
         let alone = Request::push(&service, line).send(&service).await;
@@ -54,7 +54,7 @@ async fn the_pushes_of_a_request_are_at_the_broker_by_its_answer_in_few_messages
     for (lines, messages) in [(500, 1), (1000, 2)] {
         let pushes: Vec<_> =
             (0..lines).map(|n| valid_with(&format!(r#""data":{{"n":"{n}"}}"#))).collect();
-        let answers = Answers::to(&service, &batch(&service, &pushes)).await;
+        let answers = Answers::to(&service, &batch_request(&service, &pushes)).await;
         let ids = answers.ids();
         assert_eq!(ids.len(), lines);
         service.wait_for_depth(messages).await;
@@ -75,12 +75,12 @@ async fn the_pushes_of_a_request_are_at_the_broker_by_its_answer_in_few_messages
 async fn blank_lines_are_no_pushes_and_a_request_without_a_push_is_refused() {
     let service = Service::start(&["--max-batch-lines=2"]).await;
     let body = format!("\n\r\n{VALID}\r\n \t\nx\n\n");
-    let answers = Answers::to(&service, &batch_of(&service, body)).await;
+    let answers = Answers::to(&service, &batch_request_of(&service, body)).await;
     assert_eq!(answers.statuses(), [200, 21005]);
-    let answers = Answers::to(&service, &batch_of(&service, VALID)).await;
+    let answers = Answers::to(&service, &batch_request_of(&service, VALID)).await;
     assert_eq!(answers.statuses(), [200], "the last line may lack its end");
     for body in ["", "\n", " \r\n\n"] {
-        let answer = batch_of(&service, body).send(&service).await;
+        let answer = batch_request_of(&service, body).send(&service).await;
         answer.expect(400, 21005, "Message illegal: the body has no line with a push");
     }
     service.stop().await.unwrap();
@@ -92,7 +92,7 @@ async fn the_idempotency_key_of_a_line_does_what_the_header_does() {
     let keyed = |key: &str| valid_with(&format!(r#""idempotency_key":{}"#, json!(key)));
     let longest = "~".repeat(128);
     let lines = [keyed("order-17"), VALID.into(), keyed("order-17"), keyed(&longest)];
-    let answers = Answers::to(&service, &batch(&service, &lines)).await;
+    let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
     let push = Request::push(&service, VALID);
     let by_header = push.clone().header("Idempotency-Key", "order-17").send(&service).await;
     let id = by_header.message_id();
@@ -112,7 +112,7 @@ async fn the_idempotency_key_of_a_line_does_what_the_header_does() {
     let number = valid_with(r#""idempotency_key":17"#);
     let none = valid_with(r#""idempotency_key":null"#);
     let lines = [&bad[..], &[number, none]].concat();
-    let answers = Answers::to(&service, &batch(&service, &lines)).await;
+    let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
     for answer in &answers.lines[..4] {
         let problem = "Message illegal: idempotency_key must be 1 to 128 visible ASCII characters";
         assert_eq!(answer.message(), problem);
@@ -121,7 +121,7 @@ async fn the_idempotency_key_of_a_line_does_what_the_header_does() {
     assert!(number.starts_with("Message illegal: idempotency_key: invalid type"), "{number}");
     assert_eq!(answers.statuses(), [21005, 21005, 21005, 21005, 21005, 200]);
 
-    let header = batch(&service, &[VALID]).header("Idempotency-Key", "order-18");
+    let header = batch_request(&service, &[VALID]).header("Idempotency-Key", "order-18");
     let answer = header.send(&service).await;
     answer.expect(400, 21005, "Message illegal: the header Idempotency-Key is for a single push");
     service.stop().await.unwrap();
@@ -132,9 +132,9 @@ async fn a_dry_run_among_others_is_checked_and_answered_and_not_published() {
     let service = Service::start(&[]).await;
     let dry = valid_with(r#""dry_run":true"#);
     let lines = [dry.clone(), VALID.into(), dry.replace("60", "-1"), dry.clone()];
-    let answers = Answers::to(&service, &batch(&service, &lines)).await;
+    let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
     assert_eq!(answers.statuses(), [200, 200, 21005, 200]);
-    let only_dry = Answers::to(&service, &batch(&service, &[&dry, &dry])).await;
+    let only_dry = Answers::to(&service, &batch_request(&service, &[&dry, &dry])).await;
     assert_eq!(only_dry.statuses(), [200, 200]);
     service.wait_for_depth(1).await;
     let jobs = service.jobs(1).await;
@@ -146,8 +146,8 @@ async fn a_dry_run_among_others_is_checked_and_answered_and_not_published() {
 #[tokio::test]
 async fn requests_follow_one_another_on_a_connection_of_either_kind() {
     let service = Service::start(&[]).await;
-    let many = batch(&service, &vec!["x"; 1000]);
-    let one = batch(&service, &[VALID]);
+    let many = batch_request(&service, &vec!["x"; 1000]);
+    let one = batch_request(&service, &[VALID]);
     for before in [&b""[..], LEFT_TO_HYPER] {
         let mut connection = Connection::open(service.address).await;
         connection.send(before).await;

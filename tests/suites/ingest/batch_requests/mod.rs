@@ -14,13 +14,13 @@ use crate::support::{
 const NDJSON: &str = "application/x-ndjson";
 
 /// A request with these lines.
-pub(crate) fn batch(service: &Service, lines: &[impl AsRef<[u8]>]) -> Request {
+pub(crate) fn batch_request(service: &Service, lines: &[impl AsRef<[u8]>]) -> Request {
     let lines: Vec<&[u8]> = lines.iter().map(AsRef::as_ref).collect();
-    batch_of(service, [lines.join(&b'\n'), b"\n".to_vec()].concat())
+    batch_request_of(service, [lines.join(&b'\n'), b"\n".to_vec()].concat())
 }
 
 /// A request with this body.
-pub(crate) fn batch_of(service: &Service, body: impl AsRef<[u8]>) -> Request {
+pub(crate) fn batch_request_of(service: &Service, body: impl AsRef<[u8]>) -> Request {
     Request::new("POST", &format!("/v1/message/push/{APP}/batch"), body)
         .header("Content-Type", NDJSON)
         .header("Authorization", &service.secret)

@@ -1,4 +1,4 @@
-//! Batches: the envelope of the job lane.
+//! The envelope of the job lane.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::{
     job::{JobIn, JobOut, decode_job},
 };
 
-/// Writes a job that was read as a batch of its own.
+/// Writes one job as an envelope of its own.
 ///
 /// # Errors
 /// If the job's payload is not JSON, which a decoded job's always is.
@@ -17,7 +17,7 @@ pub fn encode_alone(job: &Job) -> Result<Bytes, serde_json::Error> {
     encode_jobs([job])
 }
 
-/// Writes jobs that were read as a batch.
+/// Writes jobs that were read from an envelope.
 ///
 /// # Errors
 /// As [`encode_alone`].
@@ -26,13 +26,13 @@ pub fn encode_jobs<'a>(
 ) -> Result<Bytes, serde_json::Error> {
     let write = |job| serde_json::to_vec(&JobOut::of(job)?);
     let jobs: Vec<Vec<u8>> = jobs.into_iter().map(write).collect::<Result<_, _>>()?;
-    Ok(encode_batch(&jobs))
+    Ok(encode_job_envelope(&jobs))
 }
 
-const BATCH_HEAD: &[u8] = b"{\"v\":1,\"jobs\":[";
-const BATCH_TAIL: &[u8] = b"]}";
+const HEAD: &[u8] = b"{\"v\":1,\"jobs\":[";
+const TAIL: &[u8] = b"]}";
 
-/// Appends a job to others, so that [`encode_batch`] can take all of them as one item.
+/// Appends a job to others, so that [`encode_job_envelope`] can take all of them as one item.
 pub fn join_job(joined: &mut Vec<u8>, job: &[u8]) {
     if !joined.is_empty() {
         joined.push(b',');
@@ -41,60 +41,61 @@ pub fn join_job(joined: &mut Vec<u8>, job: &[u8]) {
 }
 
 /// Puts jobs that [`encode_job`] wrote, or that [`join_job`] joined, into one envelope.
-pub fn encode_batch<J: AsRef<[u8]>>(jobs: &[J]) -> Bytes {
+pub fn encode_job_envelope<J: AsRef<[u8]>>(jobs: &[J]) -> Bytes {
     let len: usize = jobs.iter().map(|job| job.as_ref().len() + 1).sum();
-    let mut out = Vec::with_capacity(BATCH_HEAD.len() + len + BATCH_TAIL.len());
-    out.extend_from_slice(BATCH_HEAD);
+    let mut out = Vec::with_capacity(HEAD.len() + len + TAIL.len());
+    out.extend_from_slice(HEAD);
     for (i, job) in jobs.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         out.extend_from_slice(job.as_ref());
     }
-    out.extend_from_slice(BATCH_TAIL);
+    out.extend_from_slice(TAIL);
     out.into()
 }
 
-/// A job of a batch; or, if it cannot be read, a batch of it alone and the error.
+/// A job of an envelope; or, if it cannot be read, an envelope of it alone and the error.
 pub type JobResult = Result<Job, (Bytes, BadEnvelope)>;
 
-/// Reads a batch. An unreadable job does not affect the others.
+/// Reads an envelope. An unreadable job does not affect the others.
 ///
 /// # Errors
-/// If the batch as a whole is unreadable.
-pub fn decode_batch(envelope: &Bytes) -> Result<Vec<JobResult>, BadEnvelope> {
+/// If the envelope as a whole is unreadable.
+pub fn decode_job_envelope(envelope: &Bytes) -> Result<Vec<JobResult>, BadEnvelope> {
     let unpacked = compressed::unpack(envelope);
     let envelope = unpacked.as_ref().unwrap_or(envelope);
     if let Some(jobs) = decode_readable(envelope) {
         return Ok(jobs.into_iter().map(Ok).collect());
     }
     #[derive(Deserialize)]
-    struct Batch<'a> {
+    struct JobEnvelope<'a> {
         #[serde(borrow)]
         jobs: Vec<&'a RawValue>,
     }
     check_version(envelope, VERSION)?;
-    let batch: Batch<'_> = serde_json::from_slice(envelope)?;
-    let decode =
-        |json: &RawValue| decode_job(json).map_err(|error| (encode_batch(&[json.get()]), error));
-    Ok(batch.jobs.into_iter().map(decode).collect())
+    let read: JobEnvelope<'_> = serde_json::from_slice(envelope)?;
+    let decode = |json: &RawValue| {
+        decode_job(json).map_err(|error| (encode_job_envelope(&[json.get()]), error))
+    };
+    Ok(read.jobs.into_iter().map(decode).collect())
 }
 
 /// The jobs of an envelope if all of them can be read. This parses the bytes once instead of three
 /// times, and the payloads are parts of the envelope instead of copies.
 fn decode_readable(envelope: &Bytes) -> Option<Vec<Job>> {
     #[derive(Deserialize)]
-    struct Batch<'a> {
+    struct JobEnvelope<'a> {
         v: u32,
         #[serde(borrow)]
         jobs: Vec<JobIn<'a>>,
     }
-    let batch: Batch<'_> = serde_json::from_slice(envelope).ok()?;
+    let read: JobEnvelope<'_> = serde_json::from_slice(envelope).ok()?;
     let decode = |job: JobIn<'_>| {
         let payload = envelope.slice_ref(job.payload.get().as_bytes());
         job.with(payload).ok()
     };
-    batch.jobs.into_iter().map(decode).collect::<Option<_>>().filter(|_| batch.v <= VERSION)
+    read.jobs.into_iter().map(decode).collect::<Option<_>>().filter(|_| read.v <= VERSION)
 }
 
 #[cfg(test)]
@@ -106,15 +107,15 @@ mod tests {
         message::Payload,
     };
 
-    const BATCH_V1: &[u8] = include_bytes!("../../tests/golden/jobs-v1.json");
+    const JOBS_V1: &[u8] = include_bytes!("../../tests/golden/jobs-v1.json");
 
-    const BATCH_V3: &[u8] = include_bytes!("../../tests/golden/jobs-v3.json");
+    const JOBS_V3: &[u8] = include_bytes!("../../tests/golden/jobs-v3.json");
 
     #[test]
-    fn a_compressed_batch_of_version_3_is_readable() {
-        let jobs = decode_batch(&Bytes::from_static(BATCH_V3.trim_ascii())).unwrap();
-        let first = batch_v1();
-        let first = decode_batch(&first).unwrap();
+    fn a_compressed_envelope_of_version_3_is_readable() {
+        let jobs = decode_job_envelope(&Bytes::from_static(JOBS_V3.trim_ascii())).unwrap();
+        let first = jobs_v1();
+        let first = decode_job_envelope(&first).unwrap();
         assert_eq!(jobs.len(), 8 * first.len());
         for (job, same) in jobs.into_iter().zip(first.iter().cycle()) {
             let (job, same) = (job.unwrap(), same.as_ref().unwrap());
@@ -125,14 +126,14 @@ mod tests {
         }
     }
 
-    fn batch_v1() -> Bytes {
-        Bytes::from_static(BATCH_V1.trim_ascii())
+    fn jobs_v1() -> Bytes {
+        Bytes::from_static(JOBS_V1.trim_ascii())
     }
 
     #[test]
-    fn a_batch_of_version_1_is_readable_and_written_the_same() {
+    fn an_envelope_of_version_1_is_readable_and_written_the_same() {
         let jobs: Vec<Job> =
-            decode_batch(&batch_v1()).unwrap().into_iter().map(Result::unwrap).collect();
+            decode_job_envelope(&jobs_v1()).unwrap().into_iter().map(Result::unwrap).collect();
         assert_eq!(jobs.len(), 3);
         let again: Vec<Vec<u8>> = jobs
             .iter()
@@ -141,54 +142,57 @@ mod tests {
                 encode_job(&payload, &job.audience, job.dedup_nonce, job.app_generation).unwrap()
             })
             .collect();
-        assert_eq!(encode_batch(&again), BATCH_V1.trim_ascii());
+        assert_eq!(encode_job_envelope(&again), JOBS_V1.trim_ascii());
     }
 
     #[test]
     fn jobs_that_were_joined_before_are_in_an_envelope_like_any_other() {
         let job = |dedup_nonce| {
-            let batch = decode_batch(&batch_v1()).unwrap();
-            let first = batch.into_iter().next().unwrap().unwrap();
+            let jobs = decode_job_envelope(&jobs_v1()).unwrap();
+            let first = jobs.into_iter().next().unwrap().unwrap();
             let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
             encode_job(&payload, &first.audience, dedup_nonce, 0).unwrap()
         };
         let mut joined = Vec::new();
         join_job(&mut joined, &job(1));
         join_job(&mut joined, &job(2));
-        let together = encode_batch(&[job(0), joined, job(3)]);
-        assert_eq!(together, encode_batch(&[job(0), job(1), job(2), job(3)]));
+        let together = encode_job_envelope(&[job(0), joined, job(3)]);
+        assert_eq!(together, encode_job_envelope(&[job(0), job(1), job(2), job(3)]));
     }
 
     #[test]
     fn the_generation_of_an_app_is_kept_and_the_first_one_is_not_written() {
-        let first = decode_batch(&batch_v1()).unwrap().remove(0).unwrap();
+        let first = decode_job_envelope(&jobs_v1()).unwrap().remove(0).unwrap();
         assert_eq!(first.app(), AppKey::first(first.head.app_id.clone()));
         let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
         let later = encode_job(&payload, &first.audience, first.dedup_nonce, 7).unwrap();
-        let later = decode_batch(&encode_batch(&[later])).unwrap().remove(0).unwrap();
+        let later = decode_job_envelope(&encode_job_envelope(&[later])).unwrap().remove(0).unwrap();
         assert_eq!(later.app().generation, 7);
-        let again = decode_batch(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
+        let again = decode_job_envelope(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
         assert_eq!(again.app(), later.app());
     }
 
     #[test]
-    fn one_unreadable_job_does_not_spoil_its_batch() {
-        let text = std::str::from_utf8(BATCH_V1).unwrap().replacen(
+    fn one_unreadable_job_does_not_spoil_its_envelope() {
+        let text = std::str::from_utf8(JOBS_V1).unwrap().replacen(
             "\"audience\":\"all\"",
             "\"audience\":7",
             1,
         );
-        let jobs = decode_batch(&Bytes::from(text.clone())).unwrap();
+        let jobs = decode_job_envelope(&Bytes::from(text.clone())).unwrap();
         assert_eq!(jobs.iter().filter(|job| job.is_err()).count(), 1);
         let (bytes, _) = jobs.into_iter().find_map(Result::err).unwrap();
-        assert!(decode_batch(&bytes).is_ok(), "a dead letter can be replayed as a batch of one");
+        assert!(
+            decode_job_envelope(&bytes).is_ok(),
+            "a dead letter can be replayed as an envelope of one job"
+        );
     }
 
     #[test]
     fn an_envelope_of_a_newer_version_is_refused_by_name() {
-        let error = decode_batch(&Bytes::from_static(br#"{"v":4,"jobs":[]}"#)).unwrap_err();
+        let error = decode_job_envelope(&Bytes::from_static(br#"{"v":4,"jobs":[]}"#)).unwrap_err();
         assert!(matches!(error, BadEnvelope::Version(4)));
-        assert!(decode_batch(&Bytes::new()).is_err());
+        assert!(decode_job_envelope(&Bytes::new()).is_err());
         assert!(Task::decode(b"\xff").is_err());
     }
 }

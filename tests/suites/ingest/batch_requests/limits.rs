@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use push_queue::Lane;
 use push_tests::{amqp_url, eventually, redis_url, servers::RabbitMq};
 
-use super::{Answers, NDJSON, batch, batch_of, valid_with};
+use super::{Answers, NDJSON, batch_request, batch_request_of, valid_with};
 use crate::support::{
     client::{Connection, Request, VALID},
     service::{DEADLINE, Service},
@@ -15,10 +15,10 @@ use crate::support::{
 async fn a_request_may_have_as_many_lines_and_bytes_as_its_limits_and_one_more_is_413() {
     let flags = ["--max-batch-lines=3", "--max-batch-body=2KiB", "--max-body=1KiB"];
     let service = Service::start(&flags).await;
-    let lines = |count: usize| batch(&service, &vec![VALID; count]);
+    let lines = |count: usize| batch_request(&service, &vec![VALID; count]);
     let bytes = |count: usize| {
         let line = |bytes: usize| format!("{VALID}{}\n", " ".repeat(bytes - VALID.len() - 1));
-        batch_of(&service, [line(1024), line(count - 1024)].concat())
+        batch_request_of(&service, [line(1024), line(count - 1024)].concat())
     };
     for (good, pushes) in [(lines(3), 3), (bytes(2048), 2)] {
         for request in [good.clone(), good.chunked(100)] {
@@ -34,9 +34,9 @@ async fn a_request_may_have_as_many_lines_and_bytes_as_its_limits_and_one_more_i
     }
     // A single push has a limit of its own, and so has each line.
     let large = format!("{VALID}{}", " ".repeat(1025 - VALID.len()));
-    let at = Answers::to(&service, &batch(&service, &[&large[..1024]])).await;
+    let at = Answers::to(&service, &batch_request(&service, &[&large[..1024]])).await;
     assert_eq!(at.statuses(), [200]);
-    let answers = Answers::to(&service, &batch(&service, &[VALID, &large])).await;
+    let answers = Answers::to(&service, &batch_request(&service, &[VALID, &large])).await;
     assert_eq!(answers.statuses(), [200, 21005]);
     let problem = "Message illegal: the body must be at most 1024 bytes";
     assert_eq!(answers.lines[1].message(), problem);
@@ -47,7 +47,7 @@ async fn a_request_may_have_as_many_lines_and_bytes_as_its_limits_and_one_more_i
 #[tokio::test]
 async fn what_concerns_the_whole_request_is_answered_as_for_a_single_push() {
     let service = Service::start(&[]).await;
-    let valid = batch(&service, &[VALID]);
+    let valid = batch_request(&service, &[VALID]);
     let path = |path: &str| valid.clone().path(path);
     let table = [
         (path("/v1/message/push/app/batch/"), 404, 404, "no such path"),
@@ -96,7 +96,7 @@ async fn what_concerns_the_whole_request_is_answered_as_for_a_single_push() {
 async fn the_rate_limit_of_an_app_counts_lines_and_those_beyond_it_are_told_so() {
     let service = Service::start(&[]).await;
     service.limit_app(5).await;
-    let answers = Answers::to(&service, &batch(&service, &[VALID, "x", VALID])).await;
+    let answers = Answers::to(&service, &batch_request(&service, &[VALID, "x", VALID])).await;
     assert_eq!(answers.statuses(), [200, 21005, 200], "bad ones count, as single ones do");
     assert_eq!(answers.header("ratelimit-limit"), Some("5"));
     assert_eq!(answers.header("ratelimit-remaining"), Some("2"));
@@ -105,7 +105,7 @@ async fn the_rate_limit_of_an_app_counts_lines_and_those_beyond_it_are_told_so()
     // From an idle limit on, and faster than it gives one back.
     service.limit_app(2).await;
     eventually("the app has its new limit", DEADLINE, async || {
-        let request = batch(&service, &[VALID; 5]);
+        let request = batch_request(&service, &[VALID; 5]);
         let raw = {
             let mut connection = Connection::open(service.address).await;
             connection.send(request.bytes()).await;
@@ -130,7 +130,7 @@ async fn the_rate_limit_of_an_app_counts_lines_and_those_beyond_it_are_told_so()
     // The rate is checked before the media type, as for a single push. The limit gives one push
     // back every half second, so a slow machine uses that up and looks again.
     let answer = eventually("the rate is checked first", DEADLINE, async || {
-        let answer = batch_of(&service, "x").without("Content-Type").send(&service).await;
+        let answer = batch_request_of(&service, "x").without("Content-Type").send(&service).await;
         if answer.http == 429 {
             return Ok(answer);
         }
@@ -148,7 +148,8 @@ async fn the_rate_limit_of_an_app_counts_lines_and_those_beyond_it_are_told_so()
 #[tokio::test]
 async fn lines_that_find_no_place_are_503_and_the_others_are_published() {
     let service = Service::start(&["--publish-waiting=4"]).await;
-    let answers = Answers::to(&service, &batch(&service, &["x", VALID, VALID, VALID, "y"])).await;
+    let answers =
+        Answers::to(&service, &batch_request(&service, &["x", VALID, VALID, VALID, "y"])).await;
     assert_eq!(answers.statuses(), [21005, 200, 200, 503, 21005]);
     assert_eq!(answers.lines[3].message(), "try again: the service is full");
     let ids = answers.ids();
@@ -164,8 +165,8 @@ async fn while_rabbitmq_takes_nothing_the_whole_request_is_503_at_once_with_the_
     let flags = ["--publish-timeout=2s"];
     let service = Service::start_on(&rabbitmq.url(), &redis_url(), &flags).await;
     let dry = valid_with(r#""dry_run":true"#);
-    let request = batch(&service, &[VALID, "x", &dry, VALID]);
-    let only_dry = batch(&service, &[dry.as_str(), "x"]);
+    let request = batch_request(&service, &[VALID, "x", &dry, VALID]);
+    let only_dry = batch_request(&service, &[dry.as_str(), "x"]);
     assert_eq!(Answers::to(&service, &request).await.statuses(), [200, 21005, 200, 200]);
 
     rabbitmq.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
@@ -210,7 +211,7 @@ async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
     ];
     let service = Service::start_on(&amqp_url(), &redis_url(), &flags).await;
     let large = format!("{VALID}{}", " ".repeat(16 * 1024 - 1 - VALID.len()));
-    let request = batch(&service, &[large.as_str()]);
+    let request = batch_request(&service, &[large.as_str()]);
     assert_eq!(Answers::to(&service, &request).await.statuses(), [200], "it fits alone");
 
     let mut slow = Connection::open(service.address).await;
@@ -227,7 +228,7 @@ async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
     assert!(answer.header("retry-after").is_some());
     let single = Request::push(&service, &large).send(&service).await;
     assert_eq!(single.http, 200, "a single push finds its memory");
-    let small = Answers::to(&service, &batch(&service, &[VALID])).await;
+    let small = Answers::to(&service, &batch_request(&service, &[VALID])).await;
     assert_eq!(small.statuses(), [200], "and so does a small request");
 
     slow.send(format!("{large}\n")).await;
@@ -239,7 +240,7 @@ async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
 #[tokio::test]
 async fn a_stopping_service_finishes_the_request_that_it_began() {
     let service = Service::start(&[]).await;
-    let request = batch(&service, &[VALID, VALID]);
+    let request = batch_request(&service, &[VALID, VALID]);
     let mut begun = Connection::open(service.address).await;
     let (first, rest) = (request.head(), request.bytes());
     begun.send(&first).await;
