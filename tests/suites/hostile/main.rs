@@ -1,0 +1,2 @@
+//! What a hostile tenant, device or stranger does to the others: each attack in a bounded form, and
+//! how those who do nothing wrong are served meanwhile.
