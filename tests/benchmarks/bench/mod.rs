@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, growth, isolation, mqtt, named, scaling, settled},
+    delivery::{fanout, growth, isolation, mqtt, named, scaling, settled, tenants},
     index::{history, import, targeting},
     ingest::{batch, latency, registrations, throughput},
 };
@@ -56,6 +56,8 @@ pub(crate) enum Benchmark {
     Isolation,
     /// Another app's broadcast during a broadcast
     Fairness,
+    /// One-device pushes while another app does its worst
+    Tenants,
     /// Workers with a slow provider
     Scaling,
     /// Resident memory of the programs
@@ -80,6 +82,7 @@ impl Benchmark {
             Self::Mqtt => "mqtt",
             Self::Isolation => "isolation",
             Self::Fairness => "fairness",
+            Self::Tenants => "tenants",
             Self::Scaling => "scaling",
             Self::Memory => "memory",
         }
@@ -102,6 +105,7 @@ impl Benchmark {
             Self::Mqtt => mqtt::run(env).await,
             Self::Isolation => isolation::one_device(env).await,
             Self::Fairness => isolation::other_app(env).await,
+            Self::Tenants => tenants::run(env).await,
             Self::Scaling => scaling::run(env).await,
             Self::Memory => fanout::memory(env).await,
         }

@@ -3,10 +3,12 @@
 //! - `producer`: an app's credentials and connections of one request at a time; `pushes`: the
 //!   bodies
 //! - `wrk`: as many requests as many connections can send; `paced`: pushes at a given rate
+//! - `attacks`: what a hostile app and a stranger send
 //! - `broadcasts`: one broadcast from the POST to its end
 //! - `mqtt_device`: MQTT devices that receive
 //! - `ledger_writer`: finished pushes, written directly through an index engine
 
+pub(crate) mod attacks;
 pub(crate) mod broadcasts;
 pub(crate) mod ledger_writer;
 pub(crate) mod mqtt_device;

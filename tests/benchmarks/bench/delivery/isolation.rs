@@ -124,14 +124,14 @@ async fn other_broadcasts(
 }
 
 /// Broadcasts to the larger app, one after the other, in the background.
-struct BackgroundBroadcasts {
+pub(super) struct BackgroundBroadcasts {
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
 impl BackgroundBroadcasts {
     /// Returns once the first has sent to a device.
-    async fn start(loaded: &LoadedApp) -> anyhow::Result<Self> {
+    pub(super) async fn start(loaded: &LoadedApp) -> anyhow::Result<Self> {
         let (stop, started) = (CancellationToken::new(), Arc::new(tokio::sync::Notify::new()));
         let (stopped, under_way) = (stop.clone(), Arc::clone(&started));
         let (mut connection, size) = (loaded.producer().connect().await?, loaded.size);
@@ -157,7 +157,7 @@ impl BackgroundBroadcasts {
     }
 
     /// Returns once the last has ended.
-    async fn stop(self) -> anyhow::Result<()> {
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
         self.task.await?
     }

@@ -3,8 +3,9 @@
 //! - `settled`: pushes to one device each; `named`: to a thousand each
 //! - `fanout`: a broadcast to `discard`; `mqtt`: a broadcast over MQTT
 //! - `isolation`: other pushes while a broadcast runs
+//! - `tenants`: pushes while another app does its worst
 //! - `growth`, `scaling`: more workers, on a Redis Cluster and with a slow provider
-//! - `arrivals`: how long pushes to an MQTT device take, for `settled` and `isolation`
+//! - `arrivals`: how long pushes to an MQTT device take, for `settled`, `isolation` and `tenants`
 
 mod arrivals;
 pub(super) mod fanout;
@@ -14,3 +15,4 @@ pub(super) mod mqtt;
 pub(super) mod named;
 pub(super) mod scaling;
 pub(super) mod settled;
+pub(super) mod tenants;
