@@ -12,6 +12,7 @@ pub mod envelope;
 pub mod ids;
 pub mod ledger;
 pub mod message;
+pub mod mqtt;
 pub mod namespace;
 pub mod pace;
 pub mod report;

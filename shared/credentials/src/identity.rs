@@ -1,0 +1,34 @@
+//! What a verified token says.
+
+use push_model::{
+    app::AppKey,
+    ids::{AppId, ClientId},
+    mqtt::MqttDevice,
+    time::UnixMillis,
+};
+
+/// The device that a token was issued to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// Its app.
+    pub app: AppId,
+    /// Its id within the app.
+    pub client: ClientId,
+    /// The generation of the app. If the app of that name is of another one, the token belongs to
+    /// an app that was removed, and must be refused where that can be known.
+    pub generation: u64,
+    /// From then on the token is refused.
+    pub expires_at: UnixMillis,
+}
+
+impl DeviceIdentity {
+    /// The device as the MQTT broker knows it.
+    pub fn device(&self) -> MqttDevice {
+        MqttDevice { app: self.app.clone(), client: self.client.clone() }
+    }
+
+    /// The app, told apart from earlier and later ones of its name.
+    pub fn app_key(&self) -> AppKey {
+        AppKey { id: self.app.clone(), generation: self.generation }
+    }
+}

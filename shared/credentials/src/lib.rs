@@ -1,0 +1,40 @@
+//! Device credentials for MQTT: what a device logs in with, who makes it, and who checks it.
+//!
+//! - A device's password is a [`token`]: a JSON Web Token, signed with ES256, that names the device
+//!   and ends by itself. EMQX 5.5 and RMQTT 0.8 check it, and read from it which topic the device
+//!   may read, with the public key alone.
+//! - The keys that sign are a [`KeySet`]. A key that replaces another one signs from a stated time
+//!   on, while the earlier one goes on verifying ([`KeySet::rotate`]).
+//! - [`KeyFile`] keeps the set in a file that running programs read again when it changes.
+//!
+//! # Why no JWT library
+//! `ring` is in the program already, for TLS, and signs exactly what a JWS needs: its "fixed" ECDSA
+//! form is the signature format of RFC 7518, section 3.4. `jsonwebtoken` (10 and 11) has no `ring`
+//! backend: it needs `aws-lc-rs`, a C library of its own, or the RustCrypto stack with RSA, P-384
+//! and Ed25519, of which nothing would be used. And what goes wrong with tokens comes from
+//! generality: algorithms that the token chooses, keys of several kinds, optional claims. Here one
+//! algorithm exists, every claim is required, and the code that decides has about a hundred lines
+//! ([`token`]).
+//!
+//! # A removed app
+//! A token names the generation of its app
+//! ([`AppKey::generation`](push_model::app::AppKey::generation)). What can ask the index compares
+//! it, so that a token of a removed app is refused although an app of that name exists again. A
+//! broker that has only the public key cannot: there, such a token works until it expires.
+
+mod encoding;
+mod identity;
+mod issue_error;
+mod key;
+mod key_file;
+mod key_set;
+pub mod token;
+
+pub use self::{
+    identity::DeviceIdentity,
+    issue_error::IssueError,
+    key::{Key, PublicKey},
+    key_file::{KeyFile, KeyFileError},
+    key_set::{KeySet, MAX_KEYS, Rotation, RotationError},
+    token::{Token, TokenError},
+};

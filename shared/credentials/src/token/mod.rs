@@ -1,0 +1,49 @@
+//! A device's token: a JSON Web Signature in compact form (RFC 7515, 7519), signed with ES256.
+//!
+//! ```text
+//! header   {"alg":"ES256","typ":"JWT","kid":"…"}
+//! claims   {"iat":…,"exp":…,"sub":"app:device","clientid":"app:device","username":"app:device",
+//!           "generation":3,"acl":[…]}
+//! ```
+//!
+//! MQTT client id and user name are both `{AppID}:{ClientID}`, and the token says so three times:
+//! `clientid` and `username` are what EMQX and RMQTT compare with the placeholders `${clientid}`
+//! and `${username}`, `sub` is the field's standard name. `acl` lets the device subscribe to its
+//! own topic and denies everything else; both brokers take the first rule that fits. The rule for
+//! `$SYS` is there because `#` does not match topics that begin with `$` (MQTT 5, 4.7.2).
+
+mod acl;
+mod claims;
+mod issue;
+mod verify;
+
+use std::{fmt, time::Duration};
+
+use push_model::time::UnixMillis;
+
+pub use self::verify::TokenError;
+
+/// The longest token that is looked at, in characters. With the longest ids a token has 1,900.
+pub const MAX_LEN: usize = 2048;
+
+/// How much earlier than now a token says that it was issued. EMQX refuses a token from the
+/// future, so without this a broker whose clock is late by a second would refuse a new device.
+const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5);
+
+/// A token, and when it ends. `Debug` does not show the token: it is a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The text that a device gives as its MQTT password.
+    pub text: String,
+    /// From then on it is refused.
+    pub expires_at: UnixMillis,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
