@@ -13,6 +13,7 @@
 //! removes its data folder, even when the test itself is killed.
 
 pub mod broadcast;
+pub mod certificates;
 pub mod clock;
 pub mod devices;
 pub mod eventually;

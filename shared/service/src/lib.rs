@@ -2,6 +2,7 @@
 //!
 //! - [`settings`]: checking settings so that all configuration errors are reported together
 //! - [`engines`]: the queue and the index, chosen by URL
+//! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
 //! - [`runtime`]: the threads
 //! - [`shutdown`]: the signals
@@ -15,3 +16,4 @@ pub mod runtime;
 pub mod settings;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;

@@ -1,0 +1,163 @@
+//! Connections to servers: which authority is trusted, and which certificate is shown to a server
+//! that asks.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore, client::ResolvesClientCert, pki_types::ServerName,
+    sign::SingleCertAndKey,
+};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::files::{FileError, PemFile, Watched, certified_key};
+
+/// The files of the connections to one server. With none of them, the authorities of the machine
+/// are trusted and no certificate is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The authorities that are trusted, instead of those of the machine.
+    pub authorities: Option<PathBuf>,
+    /// The certificate that is shown to a server that asks for one.
+    pub identity: Option<Identity>,
+}
+
+/// The files of a client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate and the chain up to its authority, in PEM form.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM form: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+}
+
+/// TLS to one server; cheap to clone. The files are read again for each new connection, and take
+/// effect if they can be used.
+#[derive(Clone)]
+pub struct ClientTls {
+    files: ClientFiles,
+    material: Arc<Watched<ClientMaterial>>,
+}
+
+/// What a connection is made with.
+#[derive(Debug)]
+pub struct ClientMaterial {
+    /// For libraries that take rustls's configuration.
+    pub config: Arc<ClientConfig>,
+    /// For libraries that build their own configuration.
+    pub pem: ClientPem,
+}
+
+/// The contents of the files, in PEM form. `Debug` leaves them out.
+#[derive(Clone, Default)]
+pub struct ClientPem {
+    /// The trusted authorities; none for those of the machine.
+    pub authorities: Option<Vec<u8>>,
+    /// The client's certificate and its private key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub fn new(files: ClientFiles) -> Result<Self, FileError> {
+        let identity = files.identity.iter().flat_map(|of| [&of.certificate, &of.key]);
+        let paths = files.authorities.iter().chain(identity).cloned().collect();
+        let has_authorities = files.authorities.is_some();
+        let material = Watched::new(paths, move |files| {
+            let (authorities, identity) = files.split_at(usize::from(has_authorities));
+            material(authorities.first(), identity)
+        })?;
+        Ok(Self { files, material: Arc::new(material) })
+    }
+
+    /// The files.
+    pub fn files(&self) -> &ClientFiles {
+        &self.files
+    }
+
+    /// What a new connection is made with, after a look at the files.
+    pub async fn material(&self) -> Arc<ClientMaterial> {
+        if !self.material.paths().is_empty() {
+            let material = Arc::clone(&self.material);
+            if let Err(error) = tokio::task::spawn_blocking(move || material.refresh()).await {
+                tracing::error!(%error, "the certificate files cannot be read again");
+            }
+        }
+        self.material.current()
+    }
+
+    /// Completes the handshake on a connection to `host`, whose certificate must have that name.
+    ///
+    /// # Errors
+    /// If it fails; [`crate::failure::TlsFailure::of`] tells why.
+    pub async fn connect<S>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let config = Arc::clone(&self.material().await.config);
+        TlsConnector::from(config).connect(name, stream).await
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files.fmt(f)
+    }
+}
+
+impl PartialEq for ClientTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for ClientTls {}
+
+impl fmt::Debug for ClientPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientPem").finish_non_exhaustive()
+    }
+}
+
+fn material(
+    authorities: Option<&PemFile>,
+    identity: &[PemFile],
+) -> Result<ClientMaterial, FileError> {
+    let builder = ClientConfig::builder_with_provider(crate::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(FileError::Setup)?;
+    let builder = match authorities {
+        Some(file) => builder.with_root_certificates(root_store(file)?),
+        None => builder.with_platform_verifier().map_err(FileError::NoAuthorities)?,
+    };
+    let owned = |file: &PemFile| file.bytes().to_vec();
+    let mut pem = ClientPem { authorities: authorities.map(owned), identity: None };
+    let config = match identity {
+        [certificate, key] => {
+            pem.identity = Some((owned(certificate), owned(key)));
+            let shown = SingleCertAndKey::from(certified_key(certificate, key)?);
+            builder.with_client_cert_resolver(Arc::new(shown) as Arc<dyn ResolvesClientCert>)
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    Ok(ClientMaterial { config: Arc::new(config), pem })
+}
+
+fn root_store(file: &PemFile) -> Result<RootCertStore, FileError> {
+    let mut store = RootCertStore::empty();
+    for certificate in file.certificates()? {
+        let path = Path::to_owned(file.path());
+        store.add(certificate).map_err(|source| FileError::Certificate { path, source })?;
+    }
+    Ok(store)
+}

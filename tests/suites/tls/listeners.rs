@@ -1,0 +1,129 @@
+//! A listener's certificate: shown to clients, replaced without a restart, never lost.
+
+use std::{fs, net::SocketAddr};
+
+use push_tests::{
+    certificates::{Authority, Certificate, Validity},
+    eventually,
+};
+use push_tls::{
+    client::ClientTls,
+    failure::TlsFailure,
+    server::{AcceptError, Acceptor, AcceptorOptions},
+};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{DEADLINE, OPTIONS, client, failure, greeted, listen, settings};
+
+/// A listener of this machine, its certificate's files, and a client that trusts it.
+async fn listener() -> (Authority, Certificate, SocketAddr, ClientTls) {
+    let authority = Authority::new();
+    let certificate = authority.local_server();
+    let address = listen(Acceptor::new(&settings(&certificate), OPTIONS).unwrap()).await;
+    let client = client(&authority, None).unwrap();
+    (authority, certificate, address, client)
+}
+
+/// The certificate that the listener shows now, to a client that has no earlier session with it to
+/// resume.
+async fn shown(authority: &Authority, address: SocketAddr) -> Vec<u8> {
+    let client = client(authority, None).unwrap();
+    let stream = greeted(&client, "localhost", address).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Waits until the listener shows another certificate.
+async fn another_is_shown(authority: &Authority, address: SocketAddr, first: &[u8]) {
+    eventually("another certificate is shown", DEADLINE, async || {
+        let now = shown(authority, address).await;
+        (now != first).then_some(()).ok_or_else(|| "the first one is shown".to_owned())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_authority_is_served_and_agrees_on_a_protocol() {
+    let (_authority, _, address, client) = listener().await;
+    let stream = greeted(&client, "127.0.0.1", address).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), None, "it asked for none");
+
+    let mut config = (*client.material().await.config).clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+    let connector = push_tls::tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let stream = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]), "the listener's choice");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_is_shown_without_a_restart() {
+    let (authority, certificate, address, _) = listener().await;
+    let first = shown(&authority, address).await;
+    authority.local_server().replace(&certificate);
+    another_is_shown(&authority, address, &first).await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_leave_the_earlier_certificate_until_they_can() {
+    let (authority, certificate, address, _) = listener().await;
+    let first = shown(&authority, address).await;
+    let next = authority.local_server();
+    let broken: [&dyn Fn(); 3] = [
+        &|| fs::write(&certificate.key, "no key").unwrap(),
+        &|| fs::remove_file(&certificate.key).unwrap(),
+        // As in the middle of a renewal: the new certificate with the old key.
+        &|| fs::copy(&next.certificate, &certificate.certificate).map(drop).unwrap(),
+    ];
+    for damage in broken {
+        damage();
+        // More than enough time for a look at the files.
+        for _ in 0..20 {
+            assert_eq!(shown(&authority, address).await, first);
+            tokio::time::sleep(OPTIONS.reload_interval).await;
+        }
+    }
+    fs::copy(&next.key, &certificate.key).unwrap();
+    another_is_shown(&authority, address, &first).await;
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_given_up_after_the_handshake_timeout() {
+    let authority = Authority::new();
+    let options =
+        AcceptorOptions { handshake_timeout: std::time::Duration::from_millis(50), ..OPTIONS };
+    let acceptor = Acceptor::new(&settings(&authority.local_server()), options).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let accepted = tokio::time::timeout(DEADLINE, acceptor.accept(stream)).await.unwrap();
+    assert!(matches!(accepted, Err(AcceptError::Late(_))), "{accepted:?}");
+}
+
+#[tokio::test]
+async fn a_client_without_tls_is_refused_and_the_next_one_is_served() {
+    let (_authority, _, address, client) = listener().await;
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answer);
+    let _ = tokio::time::timeout(DEADLINE, read).await.unwrap();
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    greeted(&client, "localhost", address).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_listener_follows_a_certificate_that_expires_when_it_is_renewed() {
+    let authority = Authority::new();
+    let certificate = authority.server(&["localhost"], Validity::Expired);
+    let address = listen(Acceptor::new(&settings(&certificate), OPTIONS).unwrap()).await;
+    let client = client(&authority, None).unwrap();
+    let failed = failure(&client, "localhost", address).await;
+    assert!(matches!(failed, TlsFailure::Expired(Some(_))), "{failed:?}");
+    authority.local_server().replace(&certificate);
+    eventually("the renewed certificate is trusted", DEADLINE, async || {
+        greeted(&client, "localhost", address).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+}
