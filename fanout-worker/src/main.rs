@@ -17,6 +17,7 @@ use push_fanout_worker::{
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
+    descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -64,6 +65,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
     let (((process, engines), (mqtt, worker)), threads) = errors.finish(all)?;
     telemetry::init(log);
+    descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime.block_on(work(process, engines, mqtt, worker))
 }

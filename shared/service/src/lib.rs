@@ -5,11 +5,13 @@
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
 //! - [`runtime`]: the threads
+//! - [`descriptors`]: the limit of open files
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
+pub mod descriptors;
 pub mod engines;
 pub mod operations;
 pub mod runtime;

@@ -12,9 +12,9 @@ use crate::settings::ConfigErrors;
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
 
-/// Quiets libraries that report every connection at `info`. The configured filter is appended, so
-/// that a filter that names them overrides this.
-const QUIET: &str = "rmqtt=error,rmqtt_net=error";
+/// Quiets libraries that report single connections: a client could fill the log. The configured
+/// filter is appended, so that a filter that names them overrides this.
+const QUIET: &str = "rmqtt=error,rmqtt_net=error,h2=error";
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

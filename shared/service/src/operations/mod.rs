@@ -7,8 +7,9 @@
 //! - A probe may hang with the server it asks, so it has a deadline. Its answer is reused for a
 //!   moment, so that frequent requests do not load the servers.
 //! - The port should be open to few clients only; the number of connections and the time of each
-//!   are bounded all the same.
+//!   are bounded all the same, and connections that lie idle keep no other from its answer.
 
+mod connections;
 mod listener;
 mod readiness;
 
