@@ -7,6 +7,7 @@ use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_ingest::{IngestArgs, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
+    descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -45,8 +46,9 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let ((settings, engines), threads) = errors.finish(settings.zip(engines).zip(threads))?;
+    let ((mut settings, engines), threads) = errors.finish(settings.zip(engines).zip(threads))?;
     telemetry::init(log);
+    settings.http.fit(descriptors::raise());
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime.block_on(run(settings, engines))
 }

@@ -35,6 +35,7 @@ pub struct Metrics {
     queue_blocked: Gauge,
     connections: Gauge,
     pub(crate) turned_away: Counter,
+    pub(crate) evicted: Counter,
 }
 
 impl Default for Metrics {
@@ -51,6 +52,7 @@ impl Default for Metrics {
             queue_blocked: Gauge::default(),
             connections: Gauge::default(),
             turned_away: Counter::default(),
+            evicted: Counter::default(),
         }
     }
 }
@@ -80,8 +82,13 @@ impl Metrics {
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "turned_away",
-            "Connections answered 503 because the service was full",
+            "Connections refused because the service or their address had too many",
             self.turned_away.clone(),
+        );
+        registry.register(
+            "evicted",
+            "Idle connections closed to make room for others",
+            self.evicted.clone(),
         );
     }
 

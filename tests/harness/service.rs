@@ -50,6 +50,8 @@ pub struct Program {
     flags: Vec<String>,
     /// Its environment variables, besides those of this process.
     environment: Vec<(String, String)>,
+    /// Its limit of open files, if not that of this process.
+    open_files: Option<u32>,
     process: Process,
     folder: TempDir,
     ops: Port,
@@ -61,13 +63,28 @@ impl Program {
     /// # Panics
     /// If it cannot be started.
     pub fn start(name: &str, flags: &[&str]) -> Self {
+        Self::start_limited(name, flags, None)
+    }
+
+    /// Starts a program that may have so many files open (soft and hard limit), and waits until it
+    /// is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn start_with_open_files(name: &str, flags: &[&str], open_files: u32) -> Self {
+        let mut program = Self::start_limited(name, flags, Some(open_files));
+        program.wait_ready().await;
+        program
+    }
+
+    fn start_limited(name: &str, flags: &[&str], open_files: Option<u32>) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let ops = free_port().expect("a free port");
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         flags.extend(["--ops-listen".to_owned(), ops.address()]);
-        let process = spawn(name, &flags, &[], folder.path());
+        let process = spawn(name, &flags, &[], open_files, folder.path());
         let (name, environment) = (name.to_owned(), Vec::new());
-        Self { name, flags, environment, process, folder, ops }
+        Self { name, flags, environment, open_files, process, folder, ops }
     }
 
     /// Kills it if it runs, and starts it again with the same flags. Its log goes on.
@@ -76,8 +93,8 @@ impl Program {
     /// If it cannot be started.
     pub fn restart(&mut self) {
         self.process.kill();
-        let Self { name, flags, environment, folder, .. } = self;
-        self.process = spawn(name, flags, environment, folder.path());
+        let Self { name, flags, environment, open_files, folder, .. } = self;
+        self.process = spawn(name, flags, environment, *open_files, folder.path());
     }
 
     /// Sets its environment variables, from its next start on.
@@ -134,6 +151,11 @@ impl Program {
         self.folder.path().join("log")
     }
 
+    /// The address of its operations listener.
+    pub fn ops_address(&self) -> String {
+        self.ops.address()
+    }
+
     /// The value of a metric, by its full name and labels; 0 if it was not counted yet.
     ///
     /// # Panics
@@ -185,8 +207,22 @@ impl Stopped {
     }
 }
 
-fn spawn(name: &str, flags: &[String], more: &[(String, String)], folder: &Path) -> Process {
-    let mut command = Command::new(built(name));
+fn spawn(
+    name: &str,
+    flags: &[String],
+    more: &[(String, String)],
+    open_files: Option<u32>,
+    folder: &Path,
+) -> Process {
+    let mut command = match open_files {
+        None => Command::new(built(name)),
+        Some(limit) => {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", r#"ulimit -n "$0" && exec "$@""#]).arg(limit.to_string());
+            shell.arg(built(name));
+            shell
+        }
+    };
     command.args(flags).envs(more.iter().cloned()).current_dir(folder);
     Process::spawn(&command, Output::Log(&folder.join("log")), Some(folder))
         .expect("the program starts")

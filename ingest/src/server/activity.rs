@@ -26,6 +26,13 @@ const HEAD: u8 = 1;
 const BUSY: u8 = 2;
 /// All requests were answered, and nothing was received since.
 const IDLE: u8 = 3;
+/// The last answer is being written.
+const ANSWERING: u8 = 4;
+
+/// How long after a request its connection is kept in any case: the answer may be on its way.
+const AFTER_ANSWER: Duration = Duration::from_millis(100);
+/// How long a connection is kept in any case whose client reads a long answer.
+const WHILE_ANSWERING: Duration = Duration::from_secs(10);
 
 /// The activity of one connection. The connection's stages and its timer share it.
 #[derive(Debug)]
@@ -51,6 +58,10 @@ pub(super) enum Timeout {
 /// Counts a request as in work until it is dropped.
 #[derive(Debug)]
 pub(super) struct RequestGuard(Arc<Activity>);
+
+/// Notes that an answer is being written, over a connection that has one request at a time.
+#[derive(Debug)]
+pub(super) struct AnswerGuard(Arc<Activity>);
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Self {
@@ -106,8 +117,22 @@ impl Activity {
             NEW => "waiting for a first request",
             HEAD => "receiving a request's head",
             BUSY => "answering requests",
+            ANSWERING => "writing an answer",
             _ => "idle",
         }
+    }
+
+    /// For how long nothing has been in work, if the connection may be closed for another one.
+    pub(super) fn evictable_for(&self, now: Instant) -> Option<Duration> {
+        let since = Duration::from_millis(self.since.load(Ordering::Relaxed));
+        let lasts = self.age(now).saturating_sub(since);
+        let is_evictable = match self.phase.load(Ordering::Relaxed) {
+            NEW | HEAD => true,
+            IDLE => lasts >= AFTER_ANSWER,
+            ANSWERING => lasts >= WHILE_ANSWERING,
+            _ => false,
+        };
+        is_evictable.then_some(lasts)
     }
 
     /// When to check again.
@@ -119,7 +144,7 @@ impl Activity {
         let (deadline, timeout) = match self.phase.load(Ordering::Relaxed) {
             NEW => (since + http.header_timeout, Timeout::Idle),
             HEAD => (since + http.header_timeout, Timeout::Head),
-            IDLE => (since + http.idle_timeout, Timeout::Idle),
+            IDLE | ANSWERING => (since + http.idle_timeout, Timeout::Idle),
             // Any phase after this one lasts at least for the shorter of the two limits.
             _ => return Ok(now + http.header_timeout.min(http.idle_timeout)),
         };
@@ -130,6 +155,22 @@ impl Activity {
             // of a head is usually the shorter one.
             Ok(deadline.min(now + http.header_timeout))
         }
+    }
+}
+
+impl RequestGuard {
+    /// Notes that the answer is being written, until it is dropped.
+    pub(super) fn answer(self) -> AnswerGuard {
+        let activity = Arc::clone(&self.0);
+        drop(self);
+        activity.phase.store(ANSWERING, Ordering::Relaxed);
+        AnswerGuard(activity)
+    }
+}
+
+impl Drop for AnswerGuard {
+    fn drop(&mut self) {
+        self.0.phase.store(IDLE, Ordering::Relaxed);
     }
 }
 
@@ -151,6 +192,7 @@ mod tests {
         HttpSettings {
             fast_path: true,
             max_connections: 1,
+            max_connections_per_address: None,
             header_timeout: 10 * SECOND,
             body_timeout: SECOND,
             idle_timeout: 75 * SECOND,
@@ -193,6 +235,29 @@ mod tests {
         drop(other);
         assert!(after(74, &activity).await.is_ok());
         assert_eq!(after(1, &activity).await, Err(Timeout::Idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_may_be_closed_for_another_while_no_answer_is_to_come_over_it() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        let evictable = || activity.evictable_for(Instant::now());
+        tokio::time::advance(SECOND).await;
+        assert_eq!(evictable(), Some(SECOND));
+        activity.received();
+        assert_eq!(evictable(), Some(SECOND), "a part of a head does not keep it");
+        let request = activity.begin_request();
+        tokio::time::advance(100 * SECOND).await;
+        assert_eq!(evictable(), None, "a request is in work");
+        let answer = request.answer();
+        tokio::time::advance(9 * SECOND).await;
+        assert_eq!(evictable(), None, "the answer is being written");
+        tokio::time::advance(SECOND).await;
+        assert_eq!(evictable(), Some(10 * SECOND), "the client does not read");
+        drop(answer);
+        drop(activity.begin_request());
+        assert_eq!(evictable(), None, "the answer is on its way");
+        tokio::time::advance(AFTER_ANSWER).await;
+        assert_eq!(evictable(), Some(AFTER_ANSWER));
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,12 +43,6 @@ pub(super) async fn close(stream: TcpStream, end: End) {
     }
 }
 
-/// Answers 503 on a connection beyond the bound, and closes it.
-pub(super) async fn turn_away(stream: TcpStream) {
-    let full = Rejection::Unavailable("the service has no room for more connections");
-    close(stream, End::AfterReply(full)).await;
-}
-
 /// Sends the last answer, if there is one, ends this side, and waits for the client to read it and
 /// to end its own.
 async fn linger(mut stream: TcpStream, last: Option<&Rejection>) {

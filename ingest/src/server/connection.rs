@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::{net::TcpStream, time::Instant};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{activity::Activity, timeouts::Interruptions};
@@ -29,11 +29,11 @@ impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(
         stream: TcpStream,
+        activity: Arc<Activity>,
         handlers: Arc<Handlers>,
         http: Arc<HttpSettings>,
         shutdown: CancellationToken,
     ) -> Self {
-        let activity = Arc::new(Activity::new(Instant::now()));
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);
         Self { stream, received: BytesMut::new(), activity, handlers, http, interruptions }
     }

@@ -1,7 +1,7 @@
 //! The HTTP server: how a connection lives, from its accept to its close.
 //!
-//! 1. **Accept** (this file): a connection within the bound gets a task of its own; one beyond it
-//!    is answered 503.
+//! 1. **Accept** (this file): a connection that is admitted gets a task of its own. At the bounds
+//!    (`admission`) it takes the place of an idle one, or is answered 503.
 //! 2. **Recognise** (`recognise`): its first bytes say whether it is HTTP/1 or HTTP/2.
 //! 3. **Fast path** (`fast_path`): HTTP/1 requests in the form that nearly every producer sends are
 //!    read and answered without hyper, until another one comes. `--fast-path off` leaves this out.
@@ -17,6 +17,7 @@
 //! connections that are left.
 
 mod activity;
+mod admission;
 mod close;
 mod connection;
 mod fast_path;
@@ -29,16 +30,22 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
     task::{JoinError, JoinSet},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{activity::Activity, connection::Connection};
-use crate::{handlers::Handlers, metrics::Metrics, settings::HttpSettings};
+use self::{
+    activity::Activity,
+    admission::{Admission, Admitted, Full},
+    close::End,
+    connection::Connection,
+};
+use crate::{handlers::Handlers, metrics::Metrics, rejection::Rejection, settings::HttpSettings};
 
-/// Connections that are being answered 503 at once; beyond them the listen backlog fills.
+/// Connections that are being answered 503 at once; one more is closed without an answer, because
+/// the next one, perhaps of another client, must not wait for it.
 const TURNING_AWAY: usize = 64;
 /// How long after a failed accept (no file descriptors left) the next is tried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,33 +73,22 @@ impl Server {
 
     /// Accepts connections until the service stops; the listener is closed then.
     pub(crate) async fn accept(&mut self, listener: TcpListener) {
-        let served = Arc::new(Semaphore::new(self.http.max_connections));
-        let turned_away = Arc::new(Semaphore::new(TURNING_AWAY));
+        let admission = Admission::new(&self.http, Arc::clone(&self.metrics));
+        let turning_away = Arc::new(Semaphore::new(TURNING_AWAY));
         let shutdown = self.shutdown.clone();
         let accept = async {
-            // A permit to turn a connection away is taken before the accept, when it is not known
-            // yet whether the connection needs it. Neither semaphore is ever closed, so only
-            // `shutdown` ends the loop.
-            while let Ok(to_turn_away) = Arc::clone(&turned_away).acquire_owned().await {
-                let stream = match self.next(&listener).await {
-                    Ok((stream, _)) => stream,
+            loop {
+                let (stream, peer) = match self.next(&listener).await {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         accept_failed(&error).await;
                         continue;
                     }
                 };
-                match Arc::clone(&served).try_acquire_owned() {
-                    Ok(to_serve) => {
-                        drop(to_turn_away);
-                        self.serve(stream, to_serve);
-                    }
-                    Err(_) => {
-                        self.metrics.turned_away.inc();
-                        self.connections.spawn(async move {
-                            close::turn_away(stream).await;
-                            drop(to_turn_away);
-                        });
-                    }
+                let activity = Arc::new(Activity::new(Instant::now()));
+                match admission.admit(peer.ip(), &activity).await {
+                    Ok(admitted) => self.serve(stream, activity, admitted, &admission),
+                    Err(full) => self.turn_away(stream, full, &turning_away),
                 }
             }
         };
@@ -109,23 +105,45 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    fn serve(
+        &mut self,
+        stream: TcpStream,
+        activity: Arc<Activity>,
+        admitted: Admitted,
+        admission: &Admission,
+    ) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection is gone before it was served");
             return;
         }
         let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
-        let connection = Connection::new(stream, handlers, http, self.shutdown.clone());
+        let shutdown = self.shutdown.clone();
+        let connection =
+            Connection::new(stream, Arc::clone(&activity), handlers, http, shutdown.clone());
         let open = self.metrics.open_connection();
-        self.connections.spawn(async move {
-            let activity = Arc::clone(&connection.activity);
+        let id = admitted.id();
+        let task = self.connections.spawn(async move {
             let serve = std::pin::pin!(lifecycle::serve(connection));
             // Declared after `serve`, so that it logs before the future's guards reset the
             // activity.
-            let mut cut_off = CutOffLog { activity, ended: false };
+            let mut cut_off = CutOffLog { activity, shutdown, ended: false };
             serve.await;
             cut_off.ended = true;
-            drop((permit, open));
+            drop((admitted, open));
+        });
+        admission.set_task(id, task);
+    }
+
+    fn turn_away(&mut self, stream: TcpStream, full: Full, turning_away: &Arc<Semaphore>) {
+        self.metrics.turned_away.inc();
+        let Ok(permit) = Arc::clone(turning_away).try_acquire_owned() else { return };
+        let why = match full {
+            Full::Service => "the service has no room for more connections",
+            Full::Address => "this address has as many connections in use as it may have",
+        };
+        self.connections.spawn(async move {
+            close::close(stream, End::AfterReply(Rejection::Unavailable(why))).await;
+            drop(permit);
         });
     }
 
@@ -147,15 +165,17 @@ impl Server {
     }
 }
 
-/// Logs what a connection was doing if its task is aborted before the connection has ended.
+/// Logs what a connection was doing if it is cut off at the drain deadline.
 struct CutOffLog {
     activity: Arc<Activity>,
+    shutdown: CancellationToken,
     ended: bool,
 }
 
 impl Drop for CutOffLog {
     fn drop(&mut self) {
-        if !self.ended {
+        // Before the shutdown, it was idle and made room for another one.
+        if !self.ended && self.shutdown.is_cancelled() {
             let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
             tracing::warn!(doing, ?open_for, "a connection is cut off");
         }
@@ -163,7 +183,9 @@ impl Drop for CutOffLog {
 }
 
 fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
         tracing::error!(%error, "a connection ended badly");
     }
 }

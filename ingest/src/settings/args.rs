@@ -21,9 +21,14 @@ pub struct IngestArgs {
     /// request, with the same answers: slower by a fifth to a third over 256 connections
     #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
     pub(super) fast_path: String,
-    /// Connections served at once; one more is answered 503
+    /// Connections served at once, as far as the limit of open files allows; one more takes the
+    /// place of an idle one, or is answered 503
     #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N", default_value = "10000")]
     pub(super) max_connections: String,
+    /// How many of them may come from one address (IPv6: from one /64); half of them if it is not
+    /// given
+    #[arg(long, env = "PUSH_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]
+    pub(super) max_connections_per_address: Option<String>,
     /// Time for a request's head; a connection without a first request is closed after it
     #[arg(long, env = "PUSH_HEADER_TIMEOUT", value_name = "TIME", default_value = "10s")]
     pub(super) header_timeout: String,

@@ -44,6 +44,13 @@ impl IngestArgs {
         let fast_path = errors.read("--fast-path", &self.fast_path, on_or_off);
         let max_connections =
             errors.read("--max-connections", &self.max_connections, count(1, 1_000_000));
+        let max_connections_per_address = match &self.max_connections_per_address {
+            None => Some(None),
+            Some(text) => {
+                let flag = "--max-connections-per-address";
+                errors.read(flag, text, count(1, 1_000_000)).map(Some)
+            }
+        };
         let header_timeout = errors.read("--header-timeout", &self.header_timeout, some_time);
         let body_timeout = errors.read("--body-timeout", &self.body_timeout, some_time);
         let idle_timeout = errors.read("--idle-timeout", &self.idle_timeout, some_time);
@@ -82,6 +89,7 @@ impl IngestArgs {
         Some(HttpSettings {
             fast_path: fast_path?,
             max_connections: max_connections?,
+            max_connections_per_address: max_connections_per_address?,
             header_timeout: header_timeout?,
             body_timeout: body_timeout?,
             idle_timeout: idle_timeout?,
@@ -158,6 +166,7 @@ fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use push_service::descriptors::Descriptors;
 
     use super::*;
 
@@ -214,6 +223,18 @@ mod tests {
         assert!(check(&[]).unwrap().http.fast_path);
         assert!(check(&["--fast-path=on"]).unwrap().http.fast_path);
         assert!(!check(&["--fast-path=off"]).unwrap().http.fast_path);
+    }
+
+    #[test]
+    fn one_address_may_have_half_of_the_connections_that_the_descriptors_allow() {
+        let mut http = check(&[]).unwrap().http;
+        assert_eq!((http.max_connections, http.max_connections_per_address()), (10_000, 5_000));
+        http.fit(Descriptors::of_limit(1_000_000));
+        assert_eq!(http.max_connections, 10_000);
+        http.fit(Descriptors::of_limit(1024));
+        assert_eq!((http.max_connections, http.max_connections_per_address()), (768, 384));
+        let proxy = check(&["--max-connections-per-address=9000"]).unwrap().http;
+        assert_eq!(proxy.max_connections_per_address(), 9000);
     }
 
     #[test]

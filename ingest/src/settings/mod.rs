@@ -10,6 +10,7 @@ mod check;
 use std::{net::SocketAddr, time::Duration};
 
 use push_model::ledger::Retention;
+use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
 
 pub use self::args::IngestArgs;
 
@@ -45,8 +46,10 @@ pub struct HttpSettings {
     /// Whether requests in the usual form are read and answered without hyper. If not, hyper serves
     /// every request: the answers are the same, the throughput is lower.
     pub fast_path: bool,
-    /// Connections served at once; one more is answered 503.
+    /// Connections served at once. One more takes the place of an idle one, or is answered 503.
     pub max_connections: usize,
+    /// As many of them may come from one address; half of all, if none.
+    pub max_connections_per_address: Option<usize>,
     /// How long a request's head may take from its first byte. For the first head of a connection
     /// the time runs from the accept.
     pub header_timeout: Duration,
@@ -67,6 +70,27 @@ pub struct HttpSettings {
     /// How many bytes the bodies of all requests in work may have; one more request is answered
     /// 503. A request with many pushes is taken only while half of this is free.
     pub max_buffered: usize,
+}
+
+impl HttpSettings {
+    /// How many connections of one address are served at once.
+    pub(crate) fn max_connections_per_address(&self) -> usize {
+        self.max_connections_per_address.unwrap_or(self.max_connections.div_ceil(2))
+    }
+
+    /// Serves no more connections than the process has descriptors for.
+    pub fn fit(&mut self, descriptors: Descriptors) {
+        let fits = descriptors.for_clients.max(1);
+        if self.max_connections > fits {
+            tracing::warn!(
+                wanted = self.max_connections,
+                served = fits,
+                open_files = descriptors.limit,
+                "fewer connections are served than --max-connections allows: {HOW_TO_RAISE}",
+            );
+            self.max_connections = fits;
+        }
+    }
 }
 
 /// Bounds on the content of a push.

@@ -24,6 +24,7 @@ use push_ingest::{IngestArgs, Settings as IngestSettings};
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
+    descriptors,
     engines::{EngineSettings, open_index, open_queue},
     settings::{ConfigErrors, address},
     shutdown,
@@ -107,8 +108,10 @@ pub async fn run(
     data_dir: &Path,
     out: Output,
 ) -> anyhow::Result<()> {
-    let settings = args.check(engines, errors)?;
+    let mut settings = args.check(engines, errors)?;
     telemetry::init(settings.log);
+    // The other half is for the devices' connections to the broker.
+    settings.ingest.http.fit(descriptors::raise().half());
     make_data_dir(data_dir)?;
 
     let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);

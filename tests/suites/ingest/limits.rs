@@ -2,7 +2,7 @@
 
 use crate::{
     support::client::{Answer, Connection, Request, VALID},
-    support::service::Service,
+    support::service::{DEADLINE, Service},
 };
 
 /// A valid push of exactly this many bytes.
@@ -74,25 +74,72 @@ async fn a_head_beyond_the_limit_is_431_in_the_documented_shape() {
     service.stop().await.unwrap();
 }
 
+/// Connections in the middle of a body.
+async fn in_use(service: &Service, connections: usize) -> Vec<Connection> {
+    let mut in_use = Vec::new();
+    for _ in 0..connections {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(Request::push(service, VALID).head()).await;
+        in_use.push(connection);
+    }
+    in_use
+}
+
+/// Opens connections until one is refused, and gives the refusal.
+async fn refused(service: &Service) -> Answer {
+    push_tests::eventually("a connection is refused", DEADLINE, async || {
+        let answer = Request::push(service, VALID).send(service).await;
+        if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
+    })
+    .await
+}
+
 #[tokio::test]
-async fn a_connection_too_many_is_answered_503_and_a_place_is_free_again_later() {
+async fn a_connection_too_many_is_answered_503_while_all_are_in_use() {
+    for (flags, why) in [
+        (
+            ["--max-connections=2", "--max-connections-per-address=9"],
+            "try again: the service has no room for more connections",
+        ),
+        (
+            ["--max-connections=9", "--max-connections-per-address=2"],
+            "try again: this address has as many connections in use as it may have",
+        ),
+    ] {
+        let service = Service::start(&flags).await;
+        let mut in_use = in_use(&service, 2).await;
+        let answer = refused(&service).await;
+        answer.expect(503, 503, why);
+        assert!(answer.header("retry-after").is_some());
+        for connection in &mut in_use {
+            connection.send(VALID).await;
+            assert_eq!(connection.answer().await.http, 200, "none was closed for another");
+        }
+        drop(in_use);
+        push_tests::eventually("there is room again", DEADLINE, async || {
+            let answer = Request::push(&service, VALID).send(&service).await;
+            if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        })
+        .await;
+        service.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_for_a_new_one() {
     let service = Service::start(&["--max-connections=2"]).await;
     let push = Request::push(&service, VALID);
-    let (mut a, mut b) =
-        (Connection::open(service.address).await, Connection::open(service.address).await);
-    for connection in [&mut a, &mut b] {
-        connection.send(push.bytes()).await;
-        assert_eq!(connection.answer().await.http, 200);
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(Connection::open(service.address).await);
     }
-    let answer = push.send(&service).await;
-    answer.expect(503, 503, "try again: the service has no room for more connections");
-    assert!(answer.header("retry-after").is_some());
-    drop(a);
-    push_tests::eventually("a place is free", crate::support::service::DEADLINE, async || {
-        let answer = push.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    // Half of the two connections are for one address: each took the place of the one before it.
+    let mut last = silent.pop().unwrap();
+    for mut connection in silent {
+        assert!(connection.is_ended().await);
+    }
+    last.send(push.bytes()).await;
+    assert_eq!(last.answer().await.http, 200);
     service.stop().await.unwrap();
 }
 
@@ -108,7 +155,7 @@ async fn bodies_share_a_bounded_memory() {
     let mut slow = Connection::open(service.address).await;
     slow.send(Request::push(&service, push_of(60_000)).head()).await;
     // Once the slow one holds its share, there is none for another.
-    push_tests::eventually("the memory is full", crate::support::service::DEADLINE, async || {
+    push_tests::eventually("the memory is full", DEADLINE, async || {
         let answer = Request::push(&service, push_of(10_000)).send(&service).await;
         if answer.status() == 503 { Ok(()) } else { Err(answer.text) }
     })

@@ -81,7 +81,7 @@ pub(super) async fn serve(connection: &mut Connection) -> Option<End> {
         let used = request.head_bytes + body.arrived();
         let mut reply = handlers.answer(&request.head, &mut body).await;
         reply.close |= interruptions.is_stopping();
-        drop(in_work);
+        let answering = in_work.answer();
 
         reply.write_http1(&mut date, &mut answer);
         let mut rest = answer.as_slice();
@@ -94,6 +94,7 @@ pub(super) async fn serve(connection: &mut Connection) -> Option<End> {
                 Err(Interruption::TimedOut(_)) => return Some(End::Silent),
             }
         }
+        drop(answering);
         received.advance(used);
         // An idle connection does not keep the memory of a large answer.
         answer.clear();

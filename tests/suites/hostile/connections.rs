@@ -1,0 +1,98 @@
+//! Strangers who open connections and leave them idle, or send what no client should send.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use push_tests::{
+    free_port,
+    service::{Program, request},
+    stack::{APP, Servers, Stack},
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
+
+/// How long an honest client may wait meanwhile. The service ends an idle connection after 10 s,
+/// so with half of it none had to end by itself.
+const A_MOMENT: Duration = Duration::from_secs(5);
+
+/// A connection from this address of the loopback network.
+async fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    timeout(A_MOMENT, socket.connect(to)).await.expect("in time").unwrap()
+}
+
+async fn idle(connections: usize, from: Ipv4Addr, to: SocketAddr) -> Vec<TcpStream> {
+    let mut idle = Vec::new();
+    for _ in 0..connections {
+        idle.push(connect(from, to).await);
+    }
+    idle
+}
+
+/// One request and the beginning of its answer.
+async fn ask(connection: &mut TcpStream) -> String {
+    connection.write_all(b"GET /nothing HTTP/1.1\r\nHost: push\r\n\r\n").await.unwrap();
+    let mut answer = [0; 1000];
+    let n = timeout(A_MOMENT, connection.read(&mut answer)).await.expect("in time").unwrap();
+    String::from_utf8_lossy(&answer[..n]).into_owned()
+}
+
+/// Sends a push as another tenant would; gives the answer's status.
+async fn push(stack: &Stack, url: &str) -> u16 {
+    let body = json!({"type": 1, "time_to_live": 60, "condition": {"type": 0}}).to_string();
+    let url = format!("{url}/v1/message/push/{APP}");
+    let headers = [("authorization", stack.secret()), ("content-type", "application/json")];
+    let asked = Instant::now();
+    let (status, _) = request("POST", &url, &headers, &body).await.expect("an answer");
+    assert!(asked.elapsed() < A_MOMENT, "after {:?}", asked.elapsed());
+    status
+}
+
+#[tokio::test]
+async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer() {
+    let stack = Stack::start(Servers::shared()).await;
+    let port = free_port().unwrap();
+    let (engines, listen) = (stack.engines(), port.address());
+    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+    flags.extend(["--listen", &listen]);
+    let ingest = Program::start_with_open_files("ingest", &flags, 300).await;
+    assert!(ingest.log().contains("fewer connections are served"), "{}", ingest.log());
+
+    let strangers = idle(400, Ipv4Addr::LOCALHOST, listen.parse().unwrap()).await;
+    let asked = Instant::now();
+    ingest.is_ready().await.unwrap();
+    let (live, _) =
+        request("GET", &format!("http://{}/livez", ingest.ops_address()), &[], "").await.unwrap();
+    assert_eq!(live, 200);
+    assert!(asked.elapsed() < A_MOMENT, "after {:?}", asked.elapsed());
+    assert_eq!(push(&stack, &format!("http://{listen}")).await, 200);
+    assert!(!ingest.log().contains("cannot accept"), "{}", ingest.log());
+    drop(strangers);
+}
+
+#[tokio::test]
+async fn idle_connections_of_two_addresses_shut_no_other_out() {
+    let mut stack = Stack::start(Servers::shared()).await;
+    stack.add_ingest_with(&["--max-connections=100"]).await;
+    let url = stack.ingest_url(1);
+    let address: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let mut tenant = connect(Ipv4Addr::LOCALHOST, address).await;
+    assert!(ask(&mut tenant).await.starts_with("HTTP/1.1 404"));
+
+    let mut strangers = Vec::new();
+    for from in [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)] {
+        strangers.extend(idle(150, from, address).await);
+    }
+    for _ in 0..5 {
+        assert_eq!(push(&stack, &url).await, 200);
+    }
+    assert!(ask(&mut tenant).await.starts_with("HTTP/1.1 404"), "its connection was not closed");
+    drop(strangers);
+}
