@@ -17,7 +17,7 @@ use push_fanout_worker::{
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
-    descriptors,
+    command_line, descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -47,7 +47,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match start(Cli::parse()) {
+    match start(command_line::parse::<Cli>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => telemetry::failed(&format!("{error:#}")),
     }

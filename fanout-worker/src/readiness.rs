@@ -1,13 +1,17 @@
 //! Whether a worker can do its work now: it needs queue, index and transports, and an open consumer
 //! for each lane. A worker that is stopping has no consumer, so it is not ready. Nor is one whose
-//! queue blocks publishes, because what remains of a task has to be published.
+//! queue or index stores nothing (a full disk, an alarm, a replica), because what remains of a task has
+//! to be published and what was sent has to be saved.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use push_index::Index;
-use push_queue::{Lane, Queue, QueueError};
-use push_service::operations::{Probe, Readiness};
+use push_queue::{Lane, Queue};
+use push_service::{
+    causes::with_causes,
+    operations::{Probe, Readiness},
+};
 
 use crate::{dependencies::Dependencies, lane_health::LaneHealth, transport::Transports};
 
@@ -36,11 +40,12 @@ impl ReadinessProbe {
 impl Probe for ReadinessProbe {
     async fn probe(&self) -> Readiness {
         let lane = |lane: Lane| (format!("lane {}", lane.name()), self.lanes.is_open(lane));
-        let queue = self.queue.ping().await;
+        let (queue, index, transports) =
+            tokio::join!(self.queue.ping(), self.index.takes_writes(), self.transports.ready());
         let mut parts = vec![
             ("queue".to_owned(), queue.is_ok()),
-            ("index".to_owned(), self.index.ping().await.is_ok()),
-            ("transports".to_owned(), self.transports.ready().await),
+            ("index".to_owned(), index.is_ok()),
+            ("transports".to_owned(), transports),
         ];
         parts.extend(Lane::ALL.map(lane));
         let ready = parts.iter().all(|(_, ok)| *ok);
@@ -48,9 +53,9 @@ impl Probe for ReadinessProbe {
             format!("{name}: {}\n", if *ok { "ok" } else { "not available" })
         };
         let mut detail: String = parts.iter().map(line).collect();
-        if let Err(error @ QueueError::Blocked(_)) = queue {
-            detail.push_str(&format!("{error}\n"));
-        }
+        let queue = queue.err().map(|error| with_causes(&error));
+        let index = index.err().map(|error| with_causes(&error));
+        detail.extend(queue.into_iter().chain(index).map(|error| error + "\n"));
         Readiness { ready, detail }
     }
 }

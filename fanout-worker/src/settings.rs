@@ -1,11 +1,14 @@
 //! The worker's settings: the flags as text, and the checked values.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use push_model::ledger::{MOST_PARTITIONS, Retention};
 use push_mqtt::{BadMqttUrl, MqttUrl};
 use push_queue::MAX_DELAY;
-use push_service::settings::{ConfigErrors, address, count, duration, size};
+use push_service::{
+    secret::{SecretSetting, SecretText},
+    settings::{ConfigErrors, address, count, duration, size},
+};
 
 use crate::{
     control::{priority::BulkLimits, retry_policy::RetryPolicy},
@@ -104,8 +107,11 @@ pub struct WorkerArgs {
 #[command(next_help_heading = "MQTT")]
 pub struct MqttArgs {
     /// The broker: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL", hide_env_values = true)]
-    mqtt_url: Option<String>,
+    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
+    mqtt_url: Option<SecretText>,
+    /// The file that holds the URL of the broker, in place of --mqtt-url
+    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
+    mqtt_url_file: Option<PathBuf>,
     #[command(flatten)]
     tuning: MqttTuningArgs,
 }
@@ -268,11 +274,13 @@ impl MqttArgs {
     /// Checks the flags; what is wrong goes into `errors`. Without a URL there is no MQTT.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<Option<(MqttUrl, MqttSettings)>> {
         let tuning = self.tuning.check(errors);
-        let Some(url) = &self.mqtt_url else { return tuning.map(|_| None) };
-        let url = errors.read_secret("--mqtt-url", url, |url| {
+        let setting =
+            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
+        let url = errors.read_secret("--mqtt-url", setting, |url| {
             url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
         });
-        Some(Some((url?, tuning?)))
+        let (url, tuning) = (url?, tuning?);
+        Some(url.map(|url| (url, tuning)))
     }
 }
 

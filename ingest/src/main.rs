@@ -7,7 +7,7 @@ use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_ingest::{IngestArgs, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
-    descriptors,
+    command_line, descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -33,7 +33,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match start(&Cli::parse()) {
+    match start(&command_line::parse::<Cli>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => telemetry::failed(&format!("{error:#}")),
     }

@@ -5,7 +5,10 @@ use std::{error::Error, sync::Arc};
 use async_trait::async_trait;
 use push_index::Index;
 use push_queue::Queue;
-use push_service::operations::{Probe, Readiness};
+use push_service::{
+    causes::with_causes,
+    operations::{Probe, Readiness},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Ready while the queue answers and takes messages, and the service is not stopping. The index may
@@ -23,7 +26,7 @@ pub struct ReadinessProbe {
 #[async_trait]
 impl Probe for ReadinessProbe {
     async fn probe(&self) -> Readiness {
-        let (queue, index) = tokio::join!(self.queue.ping(), self.index.ping());
+        let (queue, index) = tokio::join!(self.queue.ping(), self.index.takes_writes());
         let stopping = self.shutdown.is_cancelled();
         let detail = format!(
             "queue: {}\nindex: {}\n{}",
@@ -35,6 +38,6 @@ impl Probe for ReadinessProbe {
     }
 }
 
-fn describe<E: Error>(error: Option<&E>) -> String {
-    error.map_or_else(|| "ok".to_owned(), ToString::to_string)
+fn describe<E: Error + 'static>(error: Option<&E>) -> String {
+    error.map_or_else(|| "ok".to_owned(), |error| with_causes(error))
 }

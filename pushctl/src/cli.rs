@@ -112,7 +112,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Doctor => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(&*queue, &*index, urls.ledger_retention, out).await;
+            let result = doctor::run(&*queue, &*index, &urls, out).await;
             queue.close().await;
             result
         }

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use push_service::command_line;
 use pushctl::cli::{self, Cli};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    cli::main(Cli::parse()).await
+    cli::main(command_line::parse::<Cli>()).await
 }

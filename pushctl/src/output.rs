@@ -1,6 +1,7 @@
 //! What commands print: text for people, or with `--json` one JSON document for programs.
 //!
-//! Only results go to standard output; progress and errors go to standard error.
+//! Only results go to standard output; progress and errors go to standard error. Whatever is printed
+//! passes [`terminal`], because payloads, names and errors of servers come from outside.
 
 use std::{
     fmt,
@@ -8,6 +9,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use push_service::terminal;
 use serde::Serialize;
 
 /// Prints results, notes and progress in the form that the command line asked for.
@@ -25,12 +27,11 @@ impl Output {
     pub fn result(self, text: impl fmt::Display, json: &impl Serialize) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            serde_json::to_writer(&mut out, json)?;
-            writeln!(out)?;
+            writeln!(out, "{}", terminal::json(&serde_json::to_string(json)?))?;
         } else {
             let text = text.to_string();
             if !text.is_empty() {
-                writeln!(out, "{}", text.trim_end())?;
+                writeln!(out, "{}", terminal::text(text.trim_end()))?;
             }
         }
         out.flush()?;
@@ -41,7 +42,7 @@ impl Output {
     #[allow(clippy::unused_self, reason = "callers print through the output only")]
     pub fn note(self, text: impl fmt::Display) {
         // A closed standard error must not stop the command.
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        let _ = writeln!(io::stderr().lock(), "{}", terminal::text(&text.to_string()));
     }
 
     /// A progress bar; hidden if standard error is no terminal, or with `--json`.
@@ -69,9 +70,9 @@ impl Table {
         Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
     }
 
-    /// Adds a row.
+    /// Adds a row. No cell can end its line.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| terminal::line(&cell).into_owned()).collect());
     }
 }
 
@@ -103,5 +104,12 @@ mod tests {
         let mut table = Table::new(&["APP", "STATE"]);
         table.row(["a-long-name".to_owned(), "enabled".to_owned()]);
         assert_eq!(table.to_string(), "APP          STATE\na-long-name  enabled\n");
+    }
+
+    #[test]
+    fn a_cell_adds_no_row_and_commands_no_terminal() {
+        let mut table = Table::new(&["REASON"]);
+        table.row(["bad\nforged row\u{1b}[2J".to_owned()]);
+        assert_eq!(table.to_string(), "REASON\nbad\\nforged row\\u{1b}[2J\n");
     }
 }

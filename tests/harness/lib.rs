@@ -17,6 +17,7 @@ pub mod certificates;
 pub mod clock;
 pub mod devices;
 pub mod eventually;
+pub mod help;
 pub mod invariants;
 pub mod mqtt_proxy;
 pub mod ports;

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 
 use push_index::Index;
 use push_model::app::AppKey;
+use push_service::terminal;
 
 use crate::output::Output;
 
@@ -22,8 +23,7 @@ pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result
         loop {
             let scanned = index.list_devices(app, range, REQUEST_DEVICES).await?;
             for device in &scanned.items {
-                serde_json::to_writer(&mut lines, device)?;
-                lines.write_all(b"\n")?;
+                writeln!(lines, "{}", terminal::json(&serde_json::to_string(device)?))?;
             }
             bar.inc(scanned.items.len() as u64);
             match scanned.next {

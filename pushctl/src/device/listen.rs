@@ -1,16 +1,22 @@
 //! `pushctl device listen`: connects as a device and prints what it receives.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use push_model::ids::{AppId, ClientId};
 use push_mqtt::{BadMqttUrl, MqttUrl};
-use push_service::{settings::duration, shutdown};
+use push_service::{
+    secret::{SecretSetting, SecretText},
+    settings::{ConfigErrors, duration},
+    shutdown, terminal,
+};
 use serde_json::{Value, json};
 use tracing::debug;
 
 use super::subscriber::{Subscriber, SubscriberError};
 use crate::output::Output;
 
+/// Where the embedded broker of `pushctl standalone` listens.
+const DEFAULT_BROKER: &str = "mqtt://127.0.0.1:1883";
 /// The pause before each attempt to connect again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -22,15 +28,12 @@ pub struct ListenArgs {
     /// The device
     client_id: ClientId,
     /// The broker that devices connect to: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    #[arg(
-        long,
-        env = "PUSH_MQTT_URL",
-        value_name = "URL",
-        default_value = "mqtt://127.0.0.1:1883",
-        hide_env_values = true,
-        value_parser = |url: &str| url.parse::<MqttUrl>().map_err(|bad: BadMqttUrl| bad.to_string())
-    )]
-    mqtt_url: MqttUrl,
+    /// [default: mqtt://127.0.0.1:1883]
+    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
+    mqtt_url: Option<SecretText>,
+    /// The file that holds the URL of the broker, in place of --mqtt-url
+    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
+    mqtt_url_file: Option<PathBuf>,
     /// How long the broker keeps messages for the device after this command ends
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     session: Duration,
@@ -39,15 +42,30 @@ pub struct ListenArgs {
     count: Option<u64>,
 }
 
+impl ListenArgs {
+    fn broker(&self) -> Result<MqttUrl, ConfigErrors> {
+        let mut errors = ConfigErrors::default();
+        let setting =
+            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
+        let parse = |url: &str| url.parse().map_err(|bad: BadMqttUrl| bad.to_string());
+        let url = match errors.read_secret("--mqtt-url", setting, parse) {
+            Some(None) => errors.read("--mqtt-url", DEFAULT_BROKER, parse),
+            url => url.flatten(),
+        };
+        errors.finish(url)
+    }
+}
+
 /// Prints messages, one a line, until Ctrl-C or `--count`.
 ///
 /// # Errors
 /// If the broker cannot be reached at the start, or refuses the device.
 pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
+    let broker = args.broker()?;
     let stop = shutdown::on_signal();
     let mut left = args.count.unwrap_or(u64::MAX);
-    let mut session = connect(&args).await?;
-    out.note(format_args!("{} listens on {}", args.client_id, args.mqtt_url));
+    let mut session = connect(&args, &broker).await?;
+    out.note(format_args!("{} listens on {broker}", args.client_id));
     while left > 0 {
         let next = tokio::select! {
             () = stop.cancelled() => break,
@@ -58,7 +76,7 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
                 let text = String::from_utf8_lossy(&payload).into_owned();
                 let message = serde_json::from_str(&text).unwrap_or_else(|_| json!(text));
                 out.result(
-                    &text,
+                    terminal::line(&text),
                     &json!({ "client_id": args.client_id, "message": message as Value }),
                 )?;
                 left -= 1;
@@ -68,7 +86,7 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
             }
             Err(error) => {
                 out.note(format_args!("connection lost ({error}), connecting again"));
-                let Some(reconnected) = reconnect(&args, &stop).await else { break };
+                let Some(reconnected) = reconnect(&args, &broker, &stop).await else { break };
                 session = reconnected;
             }
         }
@@ -77,13 +95,14 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(args: &ListenArgs) -> Result<Subscriber, SubscriberError> {
-    Subscriber::connect(&args.mqtt_url, &args.app_id, &args.client_id, args.session).await
+async fn connect(args: &ListenArgs, broker: &MqttUrl) -> Result<Subscriber, SubscriberError> {
+    Subscriber::connect(broker, &args.app_id, &args.client_id, args.session).await
 }
 
 /// Tries until the broker accepts the device; `None` if the command is stopped before.
 async fn reconnect(
     args: &ListenArgs,
+    broker: &MqttUrl,
     stop: &tokio_util::sync::CancellationToken,
 ) -> Option<Subscriber> {
     loop {
@@ -91,7 +110,7 @@ async fn reconnect(
             () = stop.cancelled() => return None,
             () = tokio::time::sleep(RECONNECT_PAUSE) => {}
         }
-        match connect(args).await {
+        match connect(args, broker).await {
             Ok(session) => return Some(session),
             Err(error) => debug!(%error, "the broker is still unavailable"),
         }

@@ -18,6 +18,7 @@ use push_model::{
     text::Text,
     time::UnixMillis,
 };
+use push_service::terminal;
 use serde_json::json;
 
 use crate::output::Output;
@@ -148,7 +149,8 @@ pub async fn run(
                 .device(&app, &client_id)
                 .await?
                 .with_context(|| format!("{app_id} has no device {client_id}"))?;
-            out.result(serde_json::to_string_pretty(&device)?, &device)
+            let text = serde_json::to_string_pretty(&device)?;
+            out.result(terminal::json(&text), &device)
         }
         DeviceCommand::Remove { app_id, client_id } => {
             let app = require_app(index, &app_id).await?;

@@ -1,14 +1,17 @@
 //! `pushctl doctor`: checks the engines and reports what would cost memory, safety or messages.
 //!
-//! `history` judges how far back the ledger reaches; every other check is in this file.
+//! `history` judges how far back the ledger reaches, `files` who can read the embedded engines; every
+//! other check is in this file.
 
+mod files;
 mod finding;
 mod history;
 
 use anyhow::bail;
 use push_index::{Finding, Index, Level};
-use push_model::{ledger::Retention, time::UnixMillis};
+use push_model::time::UnixMillis;
 use push_queue::{Lane, Queue};
+use push_service::{causes::with_causes, engines::EngineSettings};
 
 use self::finding::finding;
 use crate::output::{Output, Table};
@@ -23,7 +26,7 @@ const DEAD_COUNTED: usize = 1000;
 pub async fn run(
     queue: &dyn Queue,
     index: &dyn Index,
-    retention: Retention,
+    engines: &EngineSettings,
     out: Output,
 ) -> anyhow::Result<()> {
     let mut findings = Vec::new();
@@ -41,9 +44,10 @@ pub async fn run(
         Err(error) => findings.push(finding(Level::Error, "index", with_causes(&error))),
     }
     findings.push(match index.history().await {
-        Ok(history) => history::judge(history, retention, UnixMillis::now()),
+        Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
         Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
     });
+    findings.extend(files::judge(engines));
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
     for finding in &findings {
         let mark = match finding.level {
@@ -61,10 +65,9 @@ pub async fn run(
     Ok(())
 }
 
-/// Whether the queue accepts messages: RabbitMQ tells a memory or disk alarm only to connections
-/// that publish.
+/// Whether the queue stores messages: RabbitMQ may have a memory or disk alarm, a file no room.
 async fn publishing(queue: &dyn Queue) -> Finding {
-    match queue.takes_messages().await {
+    match queue.ping().await {
         Ok(()) => finding(Level::Ok, "publishing", "the queue takes messages"),
         Err(error) => finding(Level::Error, "publishing", with_causes(&error)),
     }
@@ -93,16 +96,4 @@ async fn dead_letters(queue: &dyn Queue) -> Finding {
         }
         Err(error) => finding(Level::Error, "dead letters", with_causes(&error)),
     }
-}
-
-/// An error's text and those of its causes, as `anyhow` prints them in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

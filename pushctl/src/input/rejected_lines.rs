@@ -1,6 +1,8 @@
 //! The lines of an input that a command did not accept: all are counted, the first thousand are
 //! reported with the reason.
 
+use push_service::terminal;
+
 use crate::output::Output;
 
 /// Rejected lines that are reported one by one; the others are only counted.
@@ -45,7 +47,8 @@ impl RejectedLines {
     /// Prints them to standard error.
     pub(crate) fn print(&self, out: Output) {
         for rejected in &self.reported {
-            out.note(format_args!("line {}: {}", rejected.line, rejected.reason));
+            let reason = terminal::line(&rejected.reason);
+            out.note(format_args!("line {}: {reason}", rejected.line));
         }
         let unreported = self.count - self.reported.len() as u64;
         if unreported > 0 {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use push_model::{ids::AppId, secret::Secret};
 use serde_json::Value;
+
+use super::Server;
 
 /// How long a request and its answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -12,10 +14,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 
 /// The server's push endpoint with an app's credentials. Requests reuse connections.
+///
+/// It follows no redirect: a client that does sends a POST again as a GET, whose answer of success is
+/// that of another request, and may take the secret to another host.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     agent: ureq::Agent,
-    server: String,
+    server: Server,
     path: String,
     secret: Secret,
 }
@@ -26,12 +31,19 @@ pub(crate) struct Answer {
     pub(crate) http: u16,
     /// When to try again, if the answer says so.
     pub(crate) retry_after: Option<Duration>,
+    /// Where it points to, if it is a redirect.
+    pub(crate) location: Option<String>,
     pub(crate) text: String,
 }
 
 impl Answer {
     /// The status and the message of an answer that refuses the request.
     pub(crate) fn refusal(&self) -> (u64, String) {
+        if (300..400).contains(&self.http) {
+            let to = self.location.as_deref().unwrap_or("no other URL");
+            let message = format!("it points to {to}; name the right URL with --server");
+            return (self.http.into(), message);
+        }
         let json: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let message = json.get("message").and_then(Value::as_str).unwrap_or("no message");
         let status = json.get("status").and_then(Value::as_u64).unwrap_or(self.http.into());
@@ -40,14 +52,15 @@ impl Answer {
 }
 
 impl Endpoint {
-    pub(crate) fn new(server: &str, app: &AppId, secret: &Secret) -> Self {
+    pub(crate) fn new(server: Server, app: &AppId, secret: &Secret) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .max_redirects(0)
             .timeout_global(Some(TIMEOUT))
             .build();
         Self {
             agent: config.into(),
-            server: server.trim_end_matches('/').to_owned(),
+            server,
             path: format!("/v1/message/push/{app}"),
             secret: secret.clone(),
         }
@@ -56,6 +69,10 @@ impl Endpoint {
     /// Sends one push. The answer is JSON with any status.
     pub(crate) fn push(&self, idempotency_key: Option<&str>, body: &[u8]) -> anyhow::Result<Value> {
         let answer = self.post(&self.path, "application/json", idempotency_key, body)?;
+        if (300..400).contains(&answer.http) {
+            let (status, message) = answer.refusal();
+            bail!("{} answered {status}: {message}", self.server);
+        }
         serde_json::from_str(&answer.text).with_context(|| {
             format!("{} answered {} with something else than JSON", self.server, answer.http)
         })
@@ -86,8 +103,11 @@ impl Endpoint {
         let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string();
         let retry_after = answer.headers().get("retry-after");
         let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let location = answer.headers().get("location");
+        let location = location.and_then(|location| Some(location.to_str().ok()?.to_owned()));
         Ok(Answer {
             http: answer.status().as_u16(),
+            location,
             retry_after: seconds.map(Duration::from_secs),
             text: text.with_context(no_answer)?,
         })

@@ -3,6 +3,7 @@
 
 mod batch;
 mod endpoint;
+mod server;
 
 use std::{
     io::Read,
@@ -11,11 +12,15 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use push_model::ids::AppId;
-use push_service::settings::{count, size};
+use push_service::{
+    settings::{count, size},
+    terminal,
+};
 use serde_json::Value;
 
 use self::batch::{BatchRequestOptions, Limits};
 pub(crate) use self::endpoint::Endpoint;
+pub use self::server::Server;
 use crate::{app::read_secret, input, output::Output};
 
 /// The most that is read of the file of a single push, in bytes.
@@ -34,8 +39,14 @@ pub struct PushArgs {
     #[arg(long, value_name = "FILE")]
     secret_file: PathBuf,
     /// Where ingest listens
-    #[arg(long, env = "PUSH_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    server: String,
+    #[arg(
+        long,
+        env = "PUSH_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080",
+        value_parser = Server::parse
+    )]
+    server: Server,
     /// Makes a retry safe: the same key is the same message
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     idempotency_key: Option<String>,
@@ -84,7 +95,14 @@ fn body(text: &str) -> Result<usize, String> {
 /// If the file cannot be read, the server does not answer, or refuses a push.
 pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let secret = read_secret(&args.secret_file)?;
-    let endpoint = Endpoint::new(&args.server, &args.app_id, &secret);
+    if args.server.sends_in_clear() {
+        out.note(format_args!(
+            "warning: the secret goes to {} in clear, for every machine on the way to read: use \
+             https://",
+            args.server
+        ));
+    }
+    let endpoint = Endpoint::new(args.server, &args.app_id, &secret);
     if args.batch {
         let limits = Limits { lines: args.max_batch_lines, body: args.max_batch_body };
         let options = BatchRequestOptions { file: args.file, limits, answers: args.answers };
@@ -96,7 +114,7 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let status = answer.get("status").and_then(Value::as_u64);
     if status != Some(200) {
         let message = answer.get("message").and_then(Value::as_str).unwrap_or("no message");
-        bail!("refused with {}: {message}", status.unwrap_or_default());
+        bail!("refused with {}: {}", status.unwrap_or_default(), terminal::line(message));
     }
     let id = answer.pointer("/result/message_id").and_then(Value::as_str).unwrap_or_default();
     out.result(format!("accepted  {id}"), &answer)

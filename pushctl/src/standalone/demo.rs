@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     device::subscriber::Subscriber,
     output::{Output, Table},
-    push::Endpoint,
+    push::{Endpoint, Server},
 };
 
 const APP: &str = "demo";
@@ -182,7 +182,8 @@ async fn send(
     secret: &Secret,
     body: &str,
 ) -> anyhow::Result<MessageId> {
-    let endpoint = Endpoint::new(&format!("http://{http}"), app, secret);
+    let server = Server::parse(&format!("http://{http}")).map_err(anyhow::Error::msg)?;
+    let endpoint = Endpoint::new(server, app, secret);
     let body = body.to_owned();
     let send = move || endpoint.push(None, body.as_bytes());
     let answer = tokio::task::spawn_blocking(send).await??;

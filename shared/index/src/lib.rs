@@ -54,6 +54,15 @@ pub trait Index: Apps + Devices + Ledger + LedgerBounds + Pacing + fmt::Debug {
     /// Why it does not.
     async fn ping(&self) -> Result<(), IndexError>;
 
+    /// Whether a write would be stored now, by writing something that changes nothing: for
+    /// `/readyz`. It costs a write, so callers ask seldom.
+    ///
+    /// # Errors
+    /// Why a write is not stored.
+    async fn takes_writes(&self) -> Result<(), IndexError> {
+        self.ping().await
+    }
+
     /// What `pushctl doctor` shows of the engine.
     ///
     /// # Errors

@@ -206,6 +206,11 @@ impl Index for SeparateLedger {
         futures::future::try_join(self.index.ping(), self.ledger.ping()).await.map(drop)
     }
 
+    async fn takes_writes(&self) -> Result<(), IndexError> {
+        let both = (self.index.takes_writes(), self.ledger.takes_writes());
+        futures::future::try_join(both.0, both.1).await.map(drop)
+    }
+
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
         let mut findings = self.index.inspect().await?;
         let of_ledger = self.ledger.inspect().await?.into_iter();

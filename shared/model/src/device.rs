@@ -1,6 +1,6 @@
 //! A device's record, and the JSON of a registration or an import.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +64,9 @@ impl TransportKind {
     }
 }
 
-/// What delivery needs to know of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What delivery needs to know of a device. Its `Debug` form leaves out the token, with which
+/// messages can be sent to the device.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     /// The device.
     pub client_id: ClientId,
@@ -75,8 +76,9 @@ pub struct Target {
     pub token: Option<Box<str>>,
 }
 
-/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
+/// `Debug` form leaves out the token.
+#[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// The device.
     pub client_id: ClientId,
@@ -90,9 +92,28 @@ pub struct Device {
     pub token: Option<Box<str>>,
 }
 
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("client_id", &self.client_id)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("client_id", &self.client_id)
+            .field("attributes", &self.attributes)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A device as a request or an import has it, not checked yet. Unknown fields are ignored, `null`
-/// is absent.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// is absent. Its `Debug` form leaves out the token.
+#[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceDraft<'a> {
     /// Required in an import; in a request the path names the device.
@@ -122,6 +143,21 @@ pub struct DeviceDraft<'a> {
     /// The address at the transport's provider.
     #[serde(borrow)]
     pub token: Option<Text<'a>>,
+}
+
+impl fmt::Debug for DeviceDraft<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceDraft")
+            .field("client_id", &self.client_id)
+            .field("country", &self.country)
+            .field("language", &self.language)
+            .field("brand", &self.brand)
+            .field("model", &self.model)
+            .field("os_version", &self.os_version)
+            .field("app_version", &self.app_version)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is wrong with a device; the message is for the sender.
@@ -241,6 +277,19 @@ mod tests {
         );
         assert!(check(r#"{"transport":"pigeon"}"#).unwrap_err().to_string().contains("mqtt, fcm"));
         assert!(check(r#"{"token":""}"#).is_err());
+    }
+
+    #[test]
+    fn a_token_is_not_in_the_debug_form() {
+        let draft: DeviceDraft<'_> = serde_json::from_str(r#"{"token":"hunter2"}"#).unwrap();
+        let draft_text = format!("{draft:?}");
+        let device = draft.check("c1".parse().unwrap()).unwrap();
+        let Device { client_id, transport, token, .. } = device.clone();
+        let target = Target { client_id, transport, token };
+        assert_eq!(target.token.as_deref(), Some("hunter2"));
+        for text in [draft_text, format!("{device:?}"), format!("{target:?}")] {
+            assert!(!text.contains("hunter2"), "{text}");
+        }
     }
 
     #[test]

@@ -141,20 +141,14 @@ pub trait Queue: Send + Sync + fmt::Debug {
         watch::channel(None).1
     }
 
-    /// Checks that the server answers, and that it has not announced that it takes no messages.
+    /// Checks that a message would be stored now, by writing something that is not kept: for
+    /// `/readyz` and `pushctl doctor`. It costs about as much as one message, so callers ask
+    /// seldom.
     ///
     /// # Errors
-    /// Why it does not answer; [`QueueError::Blocked`] if it takes no messages.
+    /// [`QueueError::Blocked`] if the server takes no messages, any other if it cannot be asked, or
+    /// cannot write.
     async fn ping(&self) -> Result<(), QueueError>;
-
-    /// Checks that the server takes messages, by publishing some that it does not keep, for
-    /// `pushctl doctor`.
-    ///
-    /// # Errors
-    /// [`QueueError::Blocked`] if it takes none, any other if it cannot be asked.
-    async fn takes_messages(&self) -> Result<(), QueueError> {
-        self.ping().await
-    }
 
     /// Product and version of the server, for `pushctl doctor`.
     ///

@@ -1,9 +1,13 @@
 //! What every program of the service needs around its work.
 //!
+//! - [`causes`]: an error with its causes in one line
+//! - [`command_line`]: reading the command line, without printing what the environment holds
+//! - [`secret`]: settings that may hold a password, and their files
 //! - [`settings`]: checking settings so that all configuration errors are reported together
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
+//! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
 //! - [`shutdown`]: the signals
@@ -11,11 +15,15 @@
 //!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
+pub mod causes;
+pub mod command_line;
 pub mod descriptors;
 pub mod engines;
 pub mod operations;
 pub mod runtime;
+pub mod secret;
 pub mod settings;
 pub mod shutdown;
 pub mod telemetry;
+pub mod terminal;
 pub mod tls;

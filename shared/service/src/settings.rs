@@ -6,6 +6,8 @@
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
+use crate::secret::SecretSetting;
+
 /// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
 /// rule.
 pub fn variable(flag: &str) -> String {
@@ -25,20 +27,23 @@ impl ConfigErrors {
         text: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        self.read_secret(flag, text, |text| {
-            read(text).map_err(|problem| format!("{problem}, not {text:?}"))
-        })
+        self.value_of(flag, read(text).map_err(|problem| with_value(problem, text)))
     }
 
-    /// As [`ConfigErrors::read`] for a value that must not be shown: the message does not repeat
-    /// it.
+    /// Reads a value that may hold a secret, from the setting or from its file: no message repeats
+    /// it. Returns `None` if something is wrong, and `Some(None)` if neither is given.
     pub fn read_secret<T>(
         &mut self,
         flag: &str,
-        text: &str,
+        setting: SecretSetting<'_>,
         read: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        let value = read(text);
+    ) -> Option<Option<T>> {
+        let given = setting.read(flag);
+        let value = given.and_then(|given| given.map(|secret| read(secret.expose())).transpose());
+        self.value_of(flag, value)
+    }
+
+    fn value_of<T>(&mut self, flag: &str, value: Result<T, String>) -> Option<T> {
         value.map_err(|problem| self.0.push(named(flag, &problem))).ok()
     }
 
@@ -61,6 +66,23 @@ impl ConfigErrors {
             Some(settings) if self.0.is_empty() => Ok(settings),
             _ => Err(self),
         }
+    }
+}
+
+/// The longest value that an error repeats, in bytes.
+const MAX_REPEATED: usize = 100;
+
+/// Whether a value may hold a password, as a URL that was given to the wrong setting does. No error
+/// repeats such a value.
+pub(crate) fn may_hold_secret(text: &str) -> bool {
+    text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
+}
+
+fn with_value(problem: String, text: &str) -> String {
+    if may_hold_secret(text) {
+        format!("{problem}; the value is not shown, because it may hold a password")
+    } else {
+        format!("{problem}, not {text:?}")
     }
 }
 
@@ -144,8 +166,14 @@ mod tests {
     #[test]
     fn a_secret_value_is_not_repeated_in_the_error() {
         let mut errors = ConfigErrors::default();
-        errors.read_secret::<()>(NAME, "hunter2", |_| Err("must be a URL".to_owned()));
-        assert!(!errors.to_string().contains("hunter2"));
+        let secret = "hunter2".to_owned().into();
+        let setting = SecretSetting { text: Some(&secret), file: None };
+        errors.read_secret::<()>(NAME, setting, |_| Err("must be a URL".to_owned()));
+        errors.read(NAME, "amqp://me:hunter2@host", address);
+        errors.read(NAME, "5", duration);
+        let text = errors.to_string();
+        assert!(!text.contains("hunter2") && text.contains("not \"5\""), "{text}");
+        assert!(text.contains("the value is not shown"), "{text}");
     }
 
     #[test]

@@ -1,13 +1,22 @@
-//! The log: one line for each event, with its values as fields, on standard error.
+//! The log: one line for each event, with its values as fields, on standard error. A value that comes
+//! from outside can neither command a terminal nor add a line that looks like an event of its own.
 
 use std::{
+    fmt,
     io::{IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter,
+    field::RecordFields,
+    fmt::{
+        FormatFields,
+        format::{DefaultFields, Writer},
+    },
+};
 
-use crate::settings::ConfigErrors;
+use crate::{settings::ConfigErrors, terminal};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
@@ -72,10 +81,13 @@ pub fn init(settings: LogSettings) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(settings.filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // With them, a line that cannot be written (the disk of the log is full) is a panic of the
+        // thread that logs.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     // It can only fail because a subscriber is set already, as in tests.
     let _ = match settings.format {
-        LogFormat::Text => builder.try_init(),
+        LogFormat::Text => builder.fmt_fields(OneLine).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
 }
@@ -83,6 +95,59 @@ pub fn init(settings: LogSettings) {
 /// Reports on standard error, whatever the log filter, why the program ends.
 pub fn failed(why: &str) -> ExitCode {
     // If standard error is closed, the exit code is all that is left to report with.
-    let _ = writeln!(std::io::stderr().lock(), "error: {why}");
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", terminal::text(why));
     ExitCode::FAILURE
+}
+
+/// Writes message and fields of an event so that they stay on its line.
+struct OneLine;
+
+impl<'writer> FormatFields<'writer> for OneLine {
+    fn format_fields<R: RecordFields>(
+        &self,
+        mut writer: Writer<'writer>,
+        fields: R,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        writer.write_str(&terminal::line(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_value_from_outside_stays_on_its_line_and_commands_no_terminal() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().fmt_fields(OneLine).with_ansi(false);
+        tracing::subscriber::with_default(log.with_writer(move || writer.clone()).finish(), || {
+            let name = "a\n2026-01-01 ERROR forged\r\u{1b}[2J\u{9b}2J\u{202e}";
+            tracing::info!(name, "registered {name}");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        assert!(text.contains("registered") && text.contains("forged"), "{text:?}");
+        assert_eq!(terminal::text(&text), text);
+    }
 }

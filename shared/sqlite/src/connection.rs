@@ -1,20 +1,19 @@
 //! Opening connections: one for writes, several for reads.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Schema, StoreError, StoreSettings, turnstile::Turnstile};
+use super::{Schema, StoreError, StoreSettings, permissions, turnstile::Turnstile};
 
 /// How many prepared statements a connection caches.
 const PREPARED_STATEMENTS: usize = 64;
 
 /// Opens the connection for writes. Creates the file, its directory and its tables if they are
-/// missing.
+/// missing, readable for their owner only.
 pub(super) fn open_writer(
     path: &Path,
     schema: &Schema,
@@ -25,14 +24,16 @@ pub(super) fn open_writer(
         _ => Path::new("."),
     };
     let unusable = |source| StoreError::Directory { path: directory.into(), source };
-    fs::create_dir_all(directory).map_err(|error| unusable(Arc::new(error)))?;
+    permissions::make_directory(directory).map_err(|error| unusable(Arc::new(error)))?;
     // SQLite would only report "unable to open database file"; this error has the reason.
     let turnstile = Turnstile::open(path).map_err(|error| unusable(Arc::new(error)))?;
+    permissions::make_file(path).map_err(|error| unusable(Arc::new(error)))?;
 
     let prepare = || {
         let connection = open(path, settings)?;
         // Before anything is changed, because it may be the file of another program.
         schema.check(&connection, path)?;
+        permissions::tighten(path);
         // Two processes that switch a new file to WAL at once can deadlock each other.
         let _turn = turnstile.enter(settings.busy_timeout);
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;

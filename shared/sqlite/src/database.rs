@@ -104,6 +104,21 @@ impl Database {
         answer.await.map_err(|_| StoreError::Lost)?
     }
 
+    /// Checks that writes are stored: commits one that changes nothing but takes room on the disk, so
+    /// that it fails when the disk is full or broken. An empty transaction would not reach the disk.
+    ///
+    /// # Errors
+    /// Why a write is not stored now.
+    pub async fn takes_writes(&self) -> Result<(), StoreError> {
+        self.write(|sql| {
+            // Setting the same number again writes the first page of the file. It is read in the
+            // same transaction, because another program may migrate the file.
+            let version: i64 = sql.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+            Ok(sql.pragma_update(None, "user_version", version)?)
+        })
+        .await
+    }
+
     /// Runs a closure that only reads. It sees one committed state throughout.
     ///
     /// # Errors

@@ -19,6 +19,7 @@
 mod connection;
 mod database;
 mod error;
+mod permissions;
 mod readers;
 mod schema;
 #[cfg(test)]
@@ -29,7 +30,11 @@ mod writer;
 use std::time::Duration;
 
 pub use self::error::StoreError;
-pub use self::{database::Database, schema::Schema};
+pub use self::{
+    database::Database,
+    permissions::{Exposure, exposure},
+    schema::Schema,
+};
 
 /// Timeouts and limits of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -97,6 +97,19 @@ async fn a_full_disk_is_an_error_and_writing_goes_on_when_there_is_room() {
     assert_eq!(count(&database).await, 1);
 }
 
+#[tokio::test]
+async fn the_check_for_writes_takes_room_on_the_disk_and_changes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let database = open(&dir);
+    let log = dir.path().join("made/notes.sqlite3-wal");
+    let before = std::fs::metadata(&log).unwrap().len();
+    database.takes_writes().await.unwrap();
+    assert!(std::fs::metadata(&log).unwrap().len() > before, "nothing was written");
+    database.close().await;
+    assert!(matches!(database.takes_writes().await, Err(StoreError::Closed)));
+    assert_eq!(count(&open(&dir)).await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_writer_does_not_keep_another_one_out() {
     let dir = TempDir::new().unwrap();

@@ -12,15 +12,20 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
+use super::permissions;
+
 /// Pause between attempts to lock. Shorter than any commit.
 const RETRY_PAUSE: Duration = Duration::from_micros(500);
+
+/// The end of the name of the lock file, behind that of the database.
+pub(super) const SUFFIX: &str = "-turn";
 
 #[derive(Debug)]
 pub(super) struct Turnstile(File);
@@ -33,8 +38,8 @@ impl Turnstile {
     /// Opens the lock file beside the database.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
         let mut path = OsString::from(database);
-        path.push("-turn");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        path.push(SUFFIX);
+        let file = permissions::for_owner().create(true).truncate(false).write(true).open(path)?;
         Ok(Self(file))
     }
 

@@ -124,7 +124,7 @@ impl LoadedApp {
 
 /// Opens the index in a Redis.
 pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
-    open_engine(IndexUrl::Redis(url.to_owned()), namespace).await
+    open_engine(IndexUrl::Redis(url.to_owned().into()), namespace).await
 }
 
 /// Opens an index engine.

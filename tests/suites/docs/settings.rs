@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use push_tests::service::built;
+use push_tests::help::commands;
 
 use crate::pages::{pages, root};
 
@@ -13,45 +13,16 @@ use crate::pages::{pages, root};
 const OF_OTHERS: [&str; 8] =
     ["--release", "--profile", "--path", "--detach", "--scale", "--volumes", "--build", "--format"];
 
-/// What each program and each command of `pushctl` says of itself.
+/// What each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
-    let mut help = BTreeMap::new();
-    for program in ["ingest", "fanout-worker"] {
-        help.insert(program.to_owned(), help_of(program, &[]));
-    }
-    with_subcommands(&mut help, &[]);
+    let mut help: BTreeMap<String, String> =
+        commands().into_iter().map(|command| (command.name(), command.help)).collect();
     for script in ["tests/run", "tests/bench"] {
         let output = Command::new("bash").arg(root().join(script)).arg("--help").output();
         let text = String::from_utf8(output.expect("the script").stdout).expect("text");
         help.insert(script.to_owned(), text);
     }
     help
-}
-
-fn with_subcommands(help: &mut BTreeMap<String, String>, command: &[&str]) {
-    let text = help_of("pushctl", command);
-    for sub in subcommands(&text) {
-        let deeper: Vec<&str> = command.iter().copied().chain([sub.as_str()]).collect();
-        with_subcommands(help, &deeper);
-    }
-    let name: Vec<&str> = ["pushctl"].iter().chain(command).copied().collect();
-    help.insert(name.join(" "), text);
-}
-
-fn help_of(program: &str, command: &[&str]) -> String {
-    let output = Command::new(built(program)).args(command).arg("--help").output();
-    let output = output.expect("the program");
-    assert!(output.status.success(), "{program} {command:?} --help");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-/// The commands that a help lists.
-fn subcommands(help: &str) -> Vec<String> {
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.take_while(|line| line.starts_with("  "));
-    let names = listed.filter(|line| !line.starts_with("   "));
-    let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
 /// Names in a text that begin like this: flags, variables.
@@ -107,7 +78,8 @@ fn unknown(help: &BTreeMap<String, String>, line: &str) -> Option<String> {
             Some(name) => (name, true),
             None => (word, false),
         };
-        if subcommands(&help[&command]).is_empty() {
+        let begin = format!("{command} ");
+        if !help.keys().any(|other| other.starts_with(&begin)) {
             break;
         }
         let deeper = format!("{command} {name}");

@@ -7,6 +7,9 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod readiness;
+mod secret_files;
+
 use std::{collections::BTreeSet, process::Stdio};
 
 use push_tests::{

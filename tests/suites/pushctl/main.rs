@@ -7,6 +7,11 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod files;
+#[cfg(target_os = "linux")]
+mod full_disk;
+mod redirect;
+
 use std::{fs, net::TcpListener, path::Path, time::Duration};
 
 use bytes::Bytes;

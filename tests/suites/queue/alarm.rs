@@ -67,13 +67,11 @@ async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_lat
     sleep(Duration::from_secs(3)).await;
     assert!(!in_flight.is_finished(), "it was given up: {:?}", in_flight.await);
     assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
-    assert!(matches!(queue.takes_messages().await, Err(QueueError::Blocked(_))));
 
     server.control(&[MEMORY, "0.9"]).await.unwrap();
     timeout(DEADLINE, in_flight).await.expect("in time").unwrap().unwrap();
     assert_eq!(*queue.blocked().borrow(), None);
     queue.ping().await.unwrap();
-    queue.takes_messages().await.unwrap();
     publish(&queue, "afterwards").await.unwrap().unwrap();
     let mut consumer = queue.consume(Lane::Jobs, 10).await.unwrap();
     assert_eq!(next_acked(&mut consumer).await, "in flight");
@@ -100,11 +98,38 @@ async fn operators_hear_of_an_alarm_and_closing_does_not_wait_for_its_end() {
     // The next session has no announcement until it publishes, as the first one had.
     server.control(&["close_all_connections", "maintenance"]).await.unwrap();
     eventually("the announcement ends with its session", DEADLINE, async || {
-        queue.ping().await.map_err(|error| chain(&error))
+        queue.blocked().borrow().as_ref().map_or(Ok(()), |reason| Err(reason.to_string()))
     })
     .await;
     eventually("the next session hears of the alarm", DEADLINE, replay).await;
     let begun = Instant::now();
     queue.close().await;
     assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_publishes_nothing_knows_of_an_alarm_when_it_is_asked() {
+    let server = RabbitMq::start().await.unwrap();
+    let queue = connect(&server, AmqpSettings::default()).await;
+    queue.ping().await.unwrap();
+    for (raise, clear) in [([DISK, "1000000GB"], [DISK, "1MB"]), ([MEMORY, "0"], [MEMORY, "0.9"])] {
+        server.control(&raise).await.unwrap();
+        eventually("it takes no messages", DEADLINE, async || match queue.ping().await {
+            Err(QueueError::Blocked(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+        server.control(&clear).await.unwrap();
+        eventually("it takes messages again", DEADLINE, async || {
+            queue.ping().await.map_err(|error| chain(&error))
+        })
+        .await;
+    }
+    // Whatever ends its connection, the next question opens another one.
+    server.control(&["close_all_connections", "maintenance"]).await.unwrap();
+    eventually("it is asked again", DEADLINE, async || {
+        queue.ping().await.map_err(|error| chain(&error))
+    })
+    .await;
+    queue.close().await;
 }

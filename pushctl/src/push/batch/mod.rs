@@ -27,6 +27,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use push_service::terminal;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -102,7 +103,7 @@ pub(super) async fn run(
     sender.rejected.sort();
     report(&sender, stopped.as_ref(), started.elapsed(), out)?;
     if let Some(Stopped { line, reason }) = stopped {
-        bail!("stopped at line {line}: {reason}");
+        bail!("stopped at line {line}: {}", terminal::line(&reason));
     }
     let all_read = reader.join().map_err(|_| anyhow!("the reader of the input failed"))?;
     all_read.context("cannot read the input to its end")?;

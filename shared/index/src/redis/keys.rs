@@ -22,6 +22,7 @@
 //! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
+//! | `push:writable` | string: written when a program is asked whether it is ready; expires after a minute |
 //!
 //! The text in braces is the hash tag of Redis Cluster: a script touches the keys of one tag only.
 //! No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in the keys
@@ -70,6 +71,10 @@ impl Keys {
 
     pub(super) fn apps(&self) -> String {
         format!("{}:apps", self.namespace)
+    }
+
+    pub(super) fn write_probe(&self) -> String {
+        format!("{}:writable", self.namespace)
     }
 
     pub(super) fn dictionary_list(&self, app: &AppKey, attribute: Attribute) -> String {

@@ -43,6 +43,9 @@ use self::{
 };
 use super::{Finding, Index, IndexError};
 
+/// How long the key of [`Index::takes_writes`] is kept.
+const WRITE_PROBE_KEPT: Duration = Duration::from_secs(60);
+
 /// How long to wait for Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisSettings {
@@ -137,6 +140,20 @@ impl fmt::Debug for RedisIndex {
 impl Index for RedisIndex {
     async fn ping(&self) -> Result<(), IndexError> {
         self.quick.read(&redis::cmd("PING")).await.map(drop)
+    }
+
+    async fn takes_writes(&self) -> Result<(), IndexError> {
+        let mut write = redis::cmd("SET");
+        write.arg(self.keys.write_probe()).arg(1).arg("EX").arg(WRITE_PROBE_KEPT.as_secs());
+        // A write that may be repeated like a read.
+        match self.quick.read(&write).await {
+            // The key of a cluster is on one master. If that one is unavailable, the devices of
+            // the others are served, so only a refusal counts.
+            Err(error) if self.quick.is_cluster() && !matches!(error, IndexError::Refused(_)) => {
+                self.ping().await
+            }
+            answer => answer.map(drop),
+        }
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

@@ -111,6 +111,10 @@ impl Index for SqliteIndex {
         Ok(self.database.write(|_| Ok(())).await?)
     }
 
+    async fn takes_writes(&self) -> Result<(), IndexError> {
+        Ok(self.database.takes_writes().await?)
+    }
+
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
         Ok(inspect::inspect(&self.database).await?)
     }

@@ -36,7 +36,7 @@ use self::{
     connection::{ControlConnection, Dialer},
     consumer::AmqpConsumer,
     dead_letters::Action,
-    publisher::Publisher,
+    publisher::{AlarmProbe, Publisher},
     topology::Names,
 };
 use super::{Consumer, DeadLetter, Lane, Queue, QueueError};
@@ -57,6 +57,7 @@ pub struct AmqpQueue {
     dialer: Dialer,
     publisher: Publisher,
     control: ControlConnection,
+    alarm_probe: AlarmProbe,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -77,7 +78,8 @@ impl AmqpQueue {
         let (publisher, task) = Publisher::start(dialer.clone(), closing.clone()).await?;
         tasks.spawn(task);
         let control = ControlConnection::new(dialer.clone());
-        Ok(Self { dialer, publisher, control, tasks, closing })
+        let alarm_probe = AlarmProbe::new(dialer.clone());
+        Ok(Self { dialer, publisher, control, alarm_probe, tasks, closing })
     }
 
     fn names(&self) -> &Names {
@@ -146,11 +148,7 @@ impl Queue for AmqpQueue {
 
     async fn ping(&self) -> Result<(), QueueError> {
         self.publisher.check_usable()?;
-        Ok(self.control.ping().await?)
-    }
-
-    async fn takes_messages(&self) -> Result<(), QueueError> {
-        publisher::takes_messages(&self.dialer).await
+        self.alarm_probe.takes_messages().await
     }
 
     async fn describe(&self) -> Result<String, QueueError> {
@@ -163,6 +161,7 @@ impl Queue for AmqpQueue {
         self.closing.cancel();
         self.tasks.close();
         self.control.close().await;
+        self.alarm_probe.close().await;
         self.tasks.wait().await;
     }
 }

@@ -195,8 +195,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn ping(&self) -> Result<(), QueueError> {
-        // An empty write shows that the writer works and that no other process locks the file.
-        Ok(self.shared.database.write(|_| Ok(())).await?)
+        Ok(self.shared.database.takes_writes().await?)
     }
 
     async fn describe(&self) -> Result<String, QueueError> {

@@ -1,6 +1,6 @@
 //! The flags about the engines, and their check.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use push_model::{ledger::Retention, namespace::namespace};
 
@@ -8,7 +8,10 @@ use super::{
     settings::{EngineSettings, EngineTimeouts},
     urls::{IndexUrl, QueueUrl},
 };
-use crate::settings::{ConfigErrors, duration};
+use crate::{
+    secret::{SecretSetting, SecretText},
+    settings::{ConfigErrors, duration},
+};
 
 const QUEUE: &str = "--queue-url";
 const INDEX: &str = "--index-url";
@@ -20,12 +23,18 @@ const NAMESPACE: &str = "--namespace";
 pub struct EngineArgs {
     /// The queue: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
     /// `sqlite:///absolute/path`
-    #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", hide_env_values = true, global = true)]
-    queue_url: Option<String>,
+    #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", global = true)]
+    queue_url: Option<SecretText>,
+    /// The file that holds the URL of the queue, in place of --queue-url
+    #[arg(long, env = "PUSH_QUEUE_URL_FILE", value_name = "FILE", global = true)]
+    queue_url_file: Option<PathBuf>,
     /// The index: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
     /// `sqlite:///absolute/path`
-    #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", hide_env_values = true, global = true)]
-    index_url: Option<String>,
+    #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", global = true)]
+    index_url: Option<SecretText>,
+    /// The file that holds the URL of the index, in place of --index-url
+    #[arg(long, env = "PUSH_INDEX_URL_FILE", value_name = "FILE", global = true)]
+    index_url_file: Option<PathBuf>,
     /// Prefix of every queue and key, so that several services can share the servers
     #[arg(
         long,
@@ -72,14 +81,11 @@ pub struct EngineArgs {
     )]
     amqp_heartbeat: String,
     /// Where the ledger is kept, if not in the index: a URL as for the index
-    #[arg(
-        long,
-        env = "PUSH_LEDGER_URL",
-        value_name = "URL",
-        hide_env_values = true,
-        global = true
-    )]
-    ledger_url: Option<String>,
+    #[arg(long, env = "PUSH_LEDGER_URL", value_name = "URL", global = true)]
+    ledger_url: Option<SecretText>,
+    /// The file that holds the URL of the ledger, in place of --ledger-url
+    #[arg(long, env = "PUSH_LEDGER_URL_FILE", value_name = "FILE", global = true)]
+    ledger_url_file: Option<PathBuf>,
     /// How long the ledger of a broadcast is kept
     #[arg(
         long,
@@ -103,13 +109,13 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// Checks the flags of a program that requires both URLs; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<EngineSettings> {
-        for (flag, url) in [(QUEUE, &self.queue_url), (INDEX, &self.index_url)] {
-            if url.is_none() {
+        for (flag, url) in [(QUEUE, self.queue()), (INDEX, self.index())] {
+            if !url.is_given() {
                 errors.missing(flag);
             }
         }
-        let queue = self.queue_url.as_deref().and_then(|url| queue_url(url, errors));
-        let index = self.index_url.as_deref().and_then(|url| index_url(INDEX, url, errors));
+        let queue = errors.read_secret(QUEUE, self.queue(), QueueUrl::parse).flatten();
+        let index = errors.read_secret(INDEX, self.index(), IndexUrl::parse).flatten();
         self.with_rest(queue, index, errors)
     }
 
@@ -120,15 +126,23 @@ impl EngineArgs {
         data_dir: &Path,
         errors: &mut ConfigErrors,
     ) -> Option<EngineSettings> {
-        let queue = match &self.queue_url {
-            Some(url) => queue_url(url, errors),
-            None => Some(QueueUrl::embedded(data_dir)),
-        };
-        let index = match &self.index_url {
-            Some(url) => index_url(INDEX, url, errors),
-            None => Some(IndexUrl::embedded(data_dir)),
-        };
+        let queue = errors.read_secret(QUEUE, self.queue(), QueueUrl::parse);
+        let index = errors.read_secret(INDEX, self.index(), IndexUrl::parse);
+        let queue = queue.map(|url| url.unwrap_or_else(|| QueueUrl::embedded(data_dir)));
+        let index = index.map(|url| url.unwrap_or_else(|| IndexUrl::embedded(data_dir)));
         self.with_rest(queue, index, errors)
+    }
+
+    fn queue(&self) -> SecretSetting<'_> {
+        SecretSetting { text: self.queue_url.as_ref(), file: self.queue_url_file.as_deref() }
+    }
+
+    fn index(&self) -> SecretSetting<'_> {
+        SecretSetting { text: self.index_url.as_ref(), file: self.index_url_file.as_deref() }
+    }
+
+    fn ledger(&self) -> SecretSetting<'_> {
+        SecretSetting { text: self.ledger_url.as_ref(), file: self.ledger_url_file.as_deref() }
     }
 
     fn with_rest(
@@ -137,10 +151,7 @@ impl EngineArgs {
         index: Option<IndexUrl>,
         errors: &mut ConfigErrors,
     ) -> Option<EngineSettings> {
-        let ledger = match self.ledger_url.as_deref() {
-            Some(url) => index_url(LEDGER, url, errors).map(Some),
-            None => Some(None),
-        };
+        let ledger = errors.read_secret(LEDGER, self.ledger(), IndexUrl::parse);
         let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
         let mut time = |flag, text| errors.read(flag, text, duration);
         let connect = time("--connect-timeout", &self.connect_timeout);
@@ -167,28 +178,23 @@ impl EngineArgs {
     }
 }
 
-fn queue_url(url: &str, errors: &mut ConfigErrors) -> Option<QueueUrl> {
-    errors.read_secret(QUEUE, url, QueueUrl::parse)
-}
-
-fn index_url(flag: &str, url: &str, errors: &mut ConfigErrors) -> Option<IndexUrl> {
-    errors.read_secret(flag, url, IndexUrl::parse)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn args(queue: Option<&str>, index: Option<&str>) -> EngineArgs {
         EngineArgs {
-            queue_url: queue.map(Into::into),
-            index_url: index.map(Into::into),
+            queue_url: queue.map(|url| url.to_owned().into()),
+            queue_url_file: None,
+            index_url: index.map(|url| url.to_owned().into()),
+            index_url_file: None,
             namespace: "push".into(),
             connect_timeout: "5s".into(),
             queue_timeout: "10s".into(),
             index_response_timeout: "5s".into(),
             amqp_heartbeat: "10s".into(),
             ledger_url: None,
+            ledger_url_file: None,
             ledger_retention: "7days".into(),
             ledger_retention_named: "2days".into(),
         }
@@ -200,7 +206,7 @@ mod tests {
         let urls = args(Some("amqp://localhost"), None)
             .check_or_embedded(Path::new("/data"), &mut errors)
             .unwrap();
-        assert_eq!(urls.queue, QueueUrl::Amqp("amqp://localhost".into()));
+        assert_eq!(urls.queue, QueueUrl::Amqp("amqp://localhost".to_owned().into()));
         assert_eq!(urls.index, IndexUrl::Sqlite("/data/index.sqlite3".into()));
     }
 

@@ -37,7 +37,7 @@ pub async fn open_queue(
                 publish_timeout: timeouts.queue,
                 ..AmqpSettings::default()
             };
-            Arc::new(AmqpQueue::connect(url, namespace, settings).await?)
+            Arc::new(AmqpQueue::connect(url.expose(), namespace, settings).await?)
         }
         QueueUrl::Sqlite(path) => {
             Arc::new(SqliteQueue::open(path, namespace, SqliteQueueSettings::default()).await?)
@@ -70,7 +70,7 @@ async fn open_store(
                 connect_timeout: timeouts.connect,
                 response_timeout: timeouts.index,
             };
-            Arc::new(RedisIndex::connect(url, namespace, settings).await?)
+            Arc::new(RedisIndex::connect(url.expose(), namespace, settings).await?)
         }
         IndexUrl::Sqlite(path) => {
             Arc::new(SqliteIndex::open(path, namespace, SqliteIndexSettings::default()).await?)

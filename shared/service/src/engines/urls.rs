@@ -7,11 +7,13 @@ use std::{
 
 use push_queue::amqp;
 
+use crate::secret::SecretText;
+
 /// Which queue.
 #[derive(Clone, PartialEq, Eq)]
 pub enum QueueUrl {
     /// RabbitMQ, as an `amqp://` or `amqps://` URL with one host or several.
-    Amqp(String),
+    Amqp(SecretText),
     /// A SQLite file.
     Sqlite(PathBuf),
 }
@@ -20,7 +22,7 @@ pub enum QueueUrl {
 #[derive(Clone, PartialEq, Eq)]
 pub enum IndexUrl {
     /// Redis (`redis://`, `rediss://`) or Redis Cluster (`redis-cluster://`).
-    Redis(String),
+    Redis(SecretText),
     /// A SQLite file.
     Sqlite(PathBuf),
 }
@@ -34,7 +36,7 @@ impl QueueUrl {
         match scheme(url) {
             "amqp" | "amqps" => {
                 amqp::check_url(url)?;
-                Ok(Self::Amqp(url.to_owned()))
+                Ok(Self::Amqp(url.to_owned().into()))
             }
             "sqlite" => sqlite_path(url).map(Self::Sqlite),
             _ => Err("must begin with amqp://, amqps:// or sqlite:///".to_owned()),
@@ -48,14 +50,17 @@ impl QueueUrl {
 }
 
 impl IndexUrl {
-    /// Reads the URL of an index or of a ledger. The Redis client checks the rest of its URL when
-    /// it connects.
+    /// Reads the URL of an index or of a ledger. The Redis client checks the path and the query of
+    /// its URL when it connects.
     ///
     /// # Errors
     /// What is wrong with it; never with the password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         match scheme(url) {
-            "redis" | "rediss" | "redis-cluster" => Ok(Self::Redis(url.to_owned())),
+            "redis" | "rediss" | "redis-cluster" => {
+                check_redis(url)?;
+                Ok(Self::Redis(url.to_owned().into()))
+            }
             "sqlite" => sqlite_path(url).map(Self::Sqlite),
             _ => {
                 Err("must begin with redis://, rediss://, redis-cluster:// or sqlite:///"
@@ -84,18 +89,51 @@ fn sqlite_path(url: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The URL without the user and the password that it may contain.
-fn without_credentials(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => url.to_owned(),
+/// Scheme, hosts and path of a URL; user, password and query are left out.
+fn parts(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    Some((scheme, hosts, path.split(['?', '#']).next().unwrap_or_default()))
+}
+
+/// Checks the hosts of a Redis URL. A URL whose password has a character that must be encoded is
+/// refused, because what is left of it would be taken for a host, and hosts are printed.
+fn check_redis(url: &str) -> Result<(), String> {
+    const FORM: &str = "must be redis://[user:password@]host[:port], rediss://…, or \
+                        redis-cluster://[user:password@]host[:port],host[:port]";
+    let (scheme, hosts, _) = parts(url).ok_or(FORM)?;
+    let authority = url.find("://").map_or(0, |at| at + "://".len());
+    let behind = url.get(authority..).and_then(|rest| rest.split_once(['/', '?', '#']));
+    if behind.is_some_and(|(_, behind)| behind.contains('@')) {
+        return Err("has an @ behind its hosts: write / ? # and @ of a user or password as %2F \
+                    %3F %23 and %40"
+            .to_owned());
+    }
+    let is_host = |host: &str| {
+        let parsed = url::Url::parse(&format!("redis://{host}"));
+        !host.is_empty() && parsed.is_ok_and(|url| url.host_str().is_some_and(|h| !h.is_empty()))
+    };
+    let is_good = match scheme {
+        "redis-cluster" => hosts.split(',').all(is_host),
+        _ => is_host(hosts),
+    };
+    if is_good { Ok(()) } else { Err(FORM.to_owned()) }
+}
+
+/// The URL of a server without user, password and query.
+fn display(url: &SecretText, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match parts(url.expose()) {
+        Some((scheme, hosts, path)) => write!(f, "{scheme}://{hosts}{path}"),
+        None => f.write_str("…"),
     }
 }
 
 impl fmt::Display for QueueUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Amqp(url) => f.write_str(&without_credentials(url)),
+            Self::Amqp(url) => display(url, f),
             Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
         }
     }
@@ -104,7 +142,7 @@ impl fmt::Display for QueueUrl {
 impl fmt::Display for IndexUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Redis(url) => f.write_str(&without_credentials(url)),
+            Self::Redis(url) => display(url, f),
             Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
         }
     }
@@ -128,11 +166,36 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let urls = [
-            QueueUrl::Amqp("amqp://user:pa@ss@host:5672/%2f".into()).to_string(),
-            format!("{:?}", IndexUrl::Redis("redis://:pass@host:6379".into())),
-        ];
-        assert_eq!(urls, ["amqp://host:5672/%2f", "redis://host:6379"]);
+        let queue = QueueUrl::parse("amqp://user:pa%40ss@a:5672,b/%2f?heartbeat=5").unwrap();
+        let index = IndexUrl::parse("redis://:p@ss:word@host:6379").unwrap();
+        assert_eq!(queue.to_string(), "amqp://a:5672,b/%2f");
+        assert_eq!(format!("{index:?}"), "redis://host:6379");
+    }
+
+    #[test]
+    fn a_url_whose_password_would_be_taken_for_a_host_is_refused_without_it() {
+        for url in [
+            "amqp://u:hunter2/@h",
+            "amqp://u:hunter2?@h/%2f",
+            "redis://:hunter2/@h",
+            "redis://u:hunter2#@h:6379",
+            "redis://:hunter2",
+            "redis://u:hunter2@",
+            "redis://u:hunter2@h:x",
+            "redis-cluster://u:hunter2@a:1,,b",
+            "redis-cluster://u:hunter2/@a:1,b:2",
+            "redis://:hunter2@h://:hunter2@h:1",
+        ] {
+            let (queue, index) = (QueueUrl::parse(url), IndexUrl::parse(url));
+            for wrong in [queue.unwrap_err(), index.unwrap_err()] {
+                assert!(!wrong.contains("hunter2"), "{url}: {wrong}");
+            }
+        }
+        for good in
+            ["redis://[::1]:6379/0?protocol=resp3", "redis-cluster://u:p@a:1,b:2", "redis://h"]
+        {
+            assert!(IndexUrl::parse(good).is_ok(), "{good}");
+        }
     }
 
     #[test]

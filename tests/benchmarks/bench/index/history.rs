@@ -56,7 +56,7 @@ async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let pushes = env.sizes.history;
     let uncounted = (pushes as f64 * UNCOUNTED) as usize;
     let counted = pushes - uncounted;
-    let index = open_engine(IndexUrl::Redis(redis.url()), &namespace).await?;
+    let index = open_engine(IndexUrl::Redis(redis.url().into()), &namespace).await?;
     let mut ids = ledger_writer::write_finished(&index, &app, uncounted, SAMPLE_EACH).await?;
     let before = used_memory(&redis).await?;
     let started = Instant::now();
@@ -79,7 +79,7 @@ async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
 
     let (url, rounds) = (redis.url(), env.sizes.rounds);
     let measured = on_one_thread(async move {
-        let index = open_engine(IndexUrl::Redis(url.clone()), &namespace).await?;
+        let index = open_engine(IndexUrl::Redis(url.clone().into()), &namespace).await?;
         let mut raw = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let reads = reads(&mut raw, &namespace).await?;
         let mut measured = QUANTILES.map(|_| Rounds::default());

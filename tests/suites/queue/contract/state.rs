@@ -45,7 +45,6 @@ pub(crate) async fn a_closed_queue_says_so(queue: Engine) {
 
 pub(crate) async fn the_server_answers_and_says_what_it_is(queue: Engine) {
     queue.ping().await.unwrap();
-    queue.takes_messages().await.unwrap();
     assert_eq!(*queue.blocked().borrow(), None);
     let what = queue.describe().await.unwrap();
     assert!(what.contains(|c: char| c.is_ascii_digit()), "no version in {what:?}");

@@ -12,6 +12,7 @@ use super::{
     super::request::{BatchRequests, Limits},
     *,
 };
+use crate::push::Server;
 
 /// An HTTP status and a body for each request, in their order.
 type Script = Vec<(u16, String)>;
@@ -70,7 +71,7 @@ async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Ve
     let (server, serving) = serve(script);
     let app = "a".parse().unwrap();
     let mut sender = Sender {
-        endpoint: Endpoint::new(&server, &app, &Secret::generate()),
+        endpoint: Endpoint::new(Server::parse(&server).unwrap(), &app, &Secret::generate()),
         bar: ProgressBar::hidden(),
         answers: None,
         pause: Duration::ZERO,
@@ -129,6 +130,9 @@ async fn what_another_try_cannot_help_is_not_tried_again() {
         assert_eq!((accepted, bad_lines.len()), (0, 0));
         assert_eq!(stopped.unwrap(), format!("refused with {status}: because"));
     }
+    let (accepted, _, stopped, sent) = push(&keyed("a"), vec![(307, String::new())]).await;
+    assert_eq!((accepted, sent.len()), (0, 1));
+    assert!(stopped.unwrap().starts_with("refused with 307: it points to no other URL"));
     let (_, _, stopped, _) = push(&keyed("a"), vec![(200, good("1").repeat(2))]).await;
     assert_eq!(stopped.unwrap(), "2 lines were answered in place of 1");
 }

@@ -1,4 +1,4 @@
-//! The connection for requests about the queues: depth, ping, and the dead letters.
+//! The connection for requests about the queues: depth, and the dead letters.
 //!
 //! The requests share one connection, opened when it is first needed and again when it is found
 //! broken. Each request has a channel of its own, because a failed request closes its channel.
@@ -28,7 +28,7 @@ impl ControlConnection {
         &self.dialer
     }
 
-    /// Opens a channel, which shows that the server answers.
+    /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<Channel, AmqpError> {
         let bound = self.dialer.settings.request_timeout;
         let mut connection = self.connection.lock().await;
@@ -50,12 +50,6 @@ impl ControlConnection {
         queue: &str,
     ) -> Result<u64, AmqpError> {
         ready_count(channel, queue, self.dialer.settings.request_timeout).await
-    }
-
-    /// Opens a channel and closes it: two answers of the server.
-    pub(crate) async fn ping(&self) -> Result<(), AmqpError> {
-        let channel = self.channel().await?;
-        self.close_channel(&channel).await
     }
 
     /// Closes a channel, which also waits until the server has received everything sent on it.

@@ -26,8 +26,9 @@ pub(super) struct Hosts {
 impl Hosts {
     /// Parses a URL. `draw`, any random number, chooses the host of the first attempt.
     pub(super) fn parse(url: &str, draw: usize) -> Result<Self, String> {
-        let uris: Result<Vec<AMQPUri>, String> =
-            split(url)?.iter().map(|url| url.parse()).collect();
+        // Its own error may repeat a part of the URL.
+        let parse = |url: &String| url.parse().map_err(|_: String| FORM.to_owned());
+        let uris: Result<Vec<AMQPUri>, String> = split(url)?.iter().map(parse).collect();
         let host = |uri| Host { uri, timed_out: AtomicBool::new(false) };
         let all: Vec<Host> = uris?.into_iter().map(host).collect();
         Ok(Self { first: AtomicUsize::new(draw % all.len().max(1)), all })
@@ -56,29 +57,40 @@ impl Hosts {
     }
 }
 
+/// What the URL must be, for the operator.
+const FORM: &str = "must be amqp://[user:password@]host[:port][/vhost], or amqps://…";
+
 /// Checks an `amqp://` or `amqps://` URL with one host or several.
 ///
 /// # Errors
-/// What is wrong with it, as a text for the operator without the password.
+/// What is wrong with it, as a text for the operator that repeats nothing of the URL: what looks like
+/// a host may be a part of the password.
 pub fn check_url(url: &str) -> Result<(), String> {
     Hosts::parse(url, 0).map(|_| ())
 }
 
 /// One URL for each host.
 fn split(url: &str) -> Result<Vec<String>, String> {
-    let (scheme, rest) = url.split_once("://").ok_or("is no URL")?;
+    let (scheme, rest) = url.split_once("://").ok_or(FORM)?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
+    if path.contains('@') {
+        return Err(
+            "has an @ behind its hosts: write / ? # and @ of a user, password or vhost as \
+                    %2F %3F %23 and %40"
+                .to_owned(),
+        );
+    }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (format!("{user}@"), hosts),
         None => (String::new(), authority),
     };
-    let each = hosts.split(',').map(|host| {
+    let each = (1..).zip(hosts.split(',')).map(|(number, host)| {
         if host.is_empty() || host.starts_with(':') {
             return Err("must name hosts between the commas: amqp://a:5672,b:5672/%2f".to_owned());
         }
         let one = format!("{scheme}://{user}{host}{path}");
-        url::Url::parse(&one).map_err(|error| format!("is no URL at host {host:?}: {error}"))?;
+        url::Url::parse(&one).map_err(|error| format!("is no URL at host {number}: {error}"))?;
         Ok(one)
     });
     each.collect()
@@ -122,7 +134,15 @@ mod tests {
 
     #[test]
     fn a_bad_list_is_reported_without_its_password() {
-        for url in ["amqp://u:secret@a,,b/%2f", "amqp://u:secret@a,:1", "amqp://u:secret@a,b:x/"] {
+        for url in [
+            "amqp://u:secret@a,,b/%2f",
+            "amqp://u:secret@a,:1",
+            "amqp://u:secret@a,b:x/",
+            "amqp://u:secret/@h",
+            "amqp://u:secret#@h",
+            "amqp://u:secret",
+            "amqp://h?auth_mechanism=secret",
+        ] {
             let wrong = check_url(url).unwrap_err();
             assert!(!wrong.contains("secret") && wrong.contains("host"), "{wrong}");
         }

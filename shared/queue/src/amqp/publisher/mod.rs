@@ -15,7 +15,7 @@
 //! - `request`: a publish on its way to the task
 //! - `task`: the task that owns the publishing channel
 //! - `in_flight`: matching confirms and returned messages to publishes
-//! - `alarm_probe`: whether the server takes messages, for `pushctl doctor`
+//! - `alarm_probe`: whether the server takes messages, for `/readyz` and `pushctl doctor`
 
 mod alarm_probe;
 mod in_flight;
@@ -32,7 +32,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::alarm_probe::takes_messages;
+pub(super) use self::alarm_probe::AlarmProbe;
 use self::{
     request::{PendingConfirm, PublishRequest},
     task::PublishTask,

@@ -1,0 +1,70 @@
+//! Reading the command line and the environment with clap, so that neither a help nor an error prints
+//! what may be a password.
+//!
+//! By itself clap shows the value of each environment variable in its help, and repeats a wrong value
+//! in its error. Both are turned off here for all settings, those to come included.
+
+use clap::{
+    Command, Error, Parser,
+    error::{ContextKind, ContextValue},
+};
+
+use crate::settings::may_hold_secret;
+
+/// What stands in an error for a value that may hold a password.
+const NOT_SHOWN: &str = "…";
+
+/// Reads the command line of this process. Prints help, version or an error and ends the process
+/// where clap does.
+pub fn parse<C: Parser>() -> C {
+    let matches = without_values(C::command()).try_get_matches();
+    matches
+        .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
+        .unwrap_or_else(|error| without_secrets(error).exit())
+}
+
+/// The command, with a help that names environment variables without their values.
+fn without_values(command: Command) -> Command {
+    command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
+}
+
+/// The error, without values that may hold a password.
+fn without_secrets(mut error: Error) -> Error {
+    let hidden: Vec<ContextKind> = error
+        .context()
+        .filter(|(_, value)| matches!(value, ContextValue::String(text) if may_hold_secret(text)))
+        .map(|(kind, _)| kind)
+        .collect();
+    for kind in hidden {
+        error.insert(kind, ContextValue::String(NOT_SHOWN.to_owned()));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "program")]
+    struct Cli {
+        #[arg(long)]
+        count: Option<u8>,
+    }
+
+    fn error_of(argument: &str) -> String {
+        let matches = without_values(<Cli as clap::CommandFactory>::command())
+            .try_get_matches_from(["program", argument]);
+        without_secrets(matches.unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn an_error_repeats_a_wrong_value_unless_it_may_hold_a_password() {
+        assert!(error_of("--count=many").contains("'many' for '--count <COUNT>'"));
+        for argument in ["--count=amqp://u:hunter2@h", "amqp://u:hunter2@h", "--count=u:hunter2@h"]
+        {
+            let error = error_of(argument);
+            assert!(error.contains(NOT_SHOWN) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}
