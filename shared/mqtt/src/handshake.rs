@@ -1,5 +1,8 @@
 //! Opening an MQTT 5 session: TCP, TLS, CONNECT and CONNACK.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use bytes::BytesMut;

@@ -4,6 +4,7 @@ mod arbitrary_input;
 mod audience;
 mod body;
 mod content;
+mod fuzz;
 
 use serde_json::{Value, json};
 

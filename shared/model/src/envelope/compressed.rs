@@ -21,6 +21,10 @@ const SHORT: usize = 2048;
 /// claim is refused before memory is allocated for it.
 const LONGEST: usize = 65 << 20;
 
+/// The most bytes that one byte of an LZ4 block stands for, by the format. A claim of more is refused,
+/// too, so that a short message cannot ask for much memory.
+const MOST_FROM_ONE: usize = 255;
+
 #[derive(Serialize, Deserialize)]
 struct Compressed<'a> {
     v: u32,
@@ -50,6 +54,9 @@ pub(super) fn unpack(envelope: &Bytes) -> Option<Bytes> {
         return None;
     }
     let lz4 = STANDARD_NO_PAD.decode(lz4).ok()?;
+    if len > lz4.len().saturating_mul(MOST_FROM_ONE) {
+        return None;
+    }
     lz4_flex::block::decompress(&lz4, len).ok().map(Bytes::from)
 }
 

@@ -13,6 +13,8 @@
 //! - `task`: the envelopes of the task lane
 
 mod compressed;
+#[cfg(test)]
+mod fuzz;
 mod job;
 mod jobs;
 mod new_job;

@@ -9,6 +9,8 @@
 //! - `open`: connecting to it
 
 mod args;
+#[cfg(test)]
+mod fuzz;
 mod open;
 mod settings;
 mod urls;

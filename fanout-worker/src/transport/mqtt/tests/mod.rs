@@ -3,6 +3,7 @@
 //! brokers.
 
 mod broken;
+mod fuzz;
 mod outcomes;
 mod scripted;
 mod session;
