@@ -35,7 +35,10 @@ use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 pub use crate::{
     metrics::Metrics,
     readiness::ReadinessProbe,
-    settings::{AppSettings, HttpSettings, IngestArgs, PublisherSettings, Rules, Settings},
+    settings::{
+        AppSettings, BrokerAuthSettings, HttpSettings, IngestArgs, PublisherSettings, Rules,
+        Settings,
+    },
 };
 
 /// Why the service did not end in good order.

@@ -7,7 +7,9 @@ use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_ingest::{IngestArgs, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
-    command_line, descriptors,
+    command_line,
+    credentials::CredentialArgs,
+    descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -27,6 +29,8 @@ struct Cli {
     #[command(flatten)]
     engines: EngineArgs,
     #[command(flatten)]
+    credentials: CredentialArgs,
+    #[command(flatten)]
     runtime: RuntimeArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -45,10 +49,13 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let engines = cli.engines.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
+    let credentials = cli.credentials.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let ((mut settings, engines), threads) = errors.finish(settings.zip(engines).zip(threads))?;
+    let settings = settings.zip(engines).zip(credentials).zip(threads);
+    let (((mut settings, engines), credentials), threads) = errors.finish(settings)?;
     telemetry::init(log);
     settings.http.fit(descriptors::raise());
+    settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime.block_on(run(settings, engines))
 }

@@ -28,6 +28,7 @@ const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// The media type of all answers but those to many pushes.
 const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
 /// The media type of a request with many pushes, and of its answer.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
@@ -187,6 +188,16 @@ pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Err
     }
     let body = serde_json::to_vec(&Success { status: 200, message: "OK", result })?;
     Ok(Reply::new(StatusCode::OK, body))
+}
+
+/// An answer in a form of its own, as JSON.
+pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Reply {
+    Reply::new(status, body)
+}
+
+/// An answer in a form of its own, as text.
+pub(crate) fn text(status: StatusCode, body: &'static str) -> Reply {
+    Reply { media_type: TEXT, ..Reply::new(status, body) }
 }
 
 /// The body of an answer that is not a success.

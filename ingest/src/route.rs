@@ -29,6 +29,27 @@ pub(crate) enum Route<'a> {
     /// `GET /v1/message/{AppID}/{message_id}`
     GetMessage(AppResource<'a>),
     RecallMessage(AppResource<'a>),
+    /// What MQTT brokers ask, under `/v1/broker/`.
+    AskedByBroker(Broker, BrokerQuestion),
+}
+
+/// The broker that asks; each has a form of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broker {
+    Emqx,
+    Rmqtt,
+    Mosquitto,
+}
+
+/// What a broker asks about one of its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BrokerQuestion {
+    /// Whether it may connect.
+    Connect,
+    /// Whether it may subscribe or publish.
+    Access,
+    /// Whether it may do everything.
+    Superuser,
 }
 
 /// A device or a message of an app.
@@ -60,6 +81,9 @@ impl<'a> Route<'a> {
             return Err(Rejection::NoSuchPath);
         }
         match (kind, first, second, third) {
+            (Some("broker"), Some(broker), Some(question), None) => {
+                Self::asked_by_broker(broker, question)
+            }
             (Some("message"), Some("push"), app, None) => {
                 Self::push(method, app.unwrap_or_default())
             }
@@ -92,6 +116,22 @@ impl<'a> Route<'a> {
         Err(Rejection::NoSuchMethod(POST_ONLY))
     }
 
+    /// With any method: one that cannot be answered is refused in the form of the broker.
+    fn asked_by_broker(broker: &str, question: &str) -> Result<Self, Rejection> {
+        use {Broker::*, BrokerQuestion::*};
+        let (broker, question) = match (broker, question) {
+            ("emqx", "authenticate") => (Emqx, Connect),
+            ("emqx", "authorize") => (Emqx, Access),
+            ("rmqtt", "auth") => (Rmqtt, Connect),
+            ("rmqtt", "acl") => (Rmqtt, Access),
+            ("mosquitto", "user") => (Mosquitto, Connect),
+            ("mosquitto", "acl") => (Mosquitto, Access),
+            ("mosquitto", "superuser") => (Mosquitto, Superuser),
+            _ => return Err(Rejection::NoSuchPath),
+        };
+        Ok(Self::AskedByBroker(broker, question))
+    }
+
     fn message(method: &Method, app: &'a str, id: &'a str) -> Result<Self, Rejection> {
         let resource = AppResource { app: decode(app), id: decode(id) };
         match *method {
@@ -111,6 +151,7 @@ impl<'a> Route<'a> {
             Self::DeleteDevice(_) => "delete_device",
             Self::GetMessage(_) => "get_message",
             Self::RecallMessage(_) => "recall_message",
+            Self::AskedByBroker(..) => "broker",
         }
     }
 }
@@ -164,6 +205,28 @@ mod tests {
             of(&Method::PUT, "/v1/message/a/b"),
             Err(Rejection::NoSuchMethod(MESSAGE_METHODS))
         );
+    }
+
+    #[test]
+    fn each_broker_has_paths_of_its_own() {
+        use {Broker::*, BrokerQuestion::*};
+        for (path, broker, question) in [
+            ("/v1/broker/emqx/authenticate", Emqx, Connect),
+            ("/v1/broker/emqx/authorize", Emqx, Access),
+            ("/v1/broker/rmqtt/auth", Rmqtt, Connect),
+            ("/v1/broker/rmqtt/acl", Rmqtt, Access),
+            ("/v1/broker/mosquitto/user", Mosquitto, Connect),
+            ("/v1/broker/mosquitto/acl", Mosquitto, Access),
+            ("/v1/broker/mosquitto/superuser", Mosquitto, Superuser),
+        ] {
+            for method in [Method::POST, Method::GET] {
+                let route = Ok(Route::AskedByBroker(broker, question));
+                assert_eq!(of(&method, path), route, "{path}");
+            }
+        }
+        for path in ["/v1/broker/emqx/acl", "/v1/broker/emqx", "/v1/broker/rmqtt/auth/x"] {
+            assert_eq!(of(&Method::POST, path), Err(Rejection::NoSuchPath), "{path}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use push_index::Index;
 use push_queue::Queue;
 use push_service::{
+    credentials::CredentialArgs,
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
     settings::ConfigErrors,
 };
@@ -14,8 +15,9 @@ use push_service::{
 use crate::{
     app::{self, AppCommand},
     dead::{self, DeadCommand},
-    device::{self, DeviceCommand},
+    device::{self, DeviceCommand, credentials::AppLogins},
     doctor,
+    key::{self, KeyCommand},
     message::{self, MessageCommand},
     output::Output,
     push::{self, PushArgs},
@@ -43,6 +45,8 @@ pub struct Cli {
     data_dir: PathBuf,
     #[command(flatten)]
     engines: EngineArgs,
+    #[command(flatten)]
+    credentials: CredentialArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -57,6 +61,9 @@ enum Command {
     /// Register, list and remove devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Make, replace and show the keys that sign the MQTT logins of devices
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Send a push through the HTTP endpoint, or many from a file with --batch
     Push(PushArgs),
     /// See and recall messages
@@ -84,17 +91,39 @@ pub async fn main(cli: Cli) -> ExitCode {
 async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     let mut errors = ConfigErrors::default();
     let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut errors);
+    let credentials = cli.credentials.check(&mut errors);
     let command = match cli.command {
         Command::Standalone(args) => {
-            return standalone::run(*args, urls, errors, &cli.data_dir, out).await;
+            return standalone::run(*args, urls, credentials, errors, &cli.data_dir, out).await;
         }
         command => command,
     };
-    let urls = errors.finish(urls)?;
+    let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
         Command::Standalone(_) => Ok(()),
         Command::Push(args) => push::run(args, out).await,
-        Command::Device(DeviceCommand::Listen(args)) => device::listen::run(args, out).await,
+        Command::Key(command) => key::run(command, &credentials, &cli.data_dir, out),
+        Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
+            let credentials = credentials.open_in(&cli.data_dir)?;
+            let index = index(&urls, &cli.data_dir).await?;
+            let logins = AppLogins::of(&app_id, credentials, &index).await?;
+            device::credentials::run(&logins, &client_id, out)
+        }
+        Command::Device(DeviceCommand::Listen(args)) => {
+            let broker = args.broker()?;
+            let credentials = match broker.has_login() {
+                true => None,
+                false => credentials.open_if_there(&cli.data_dir)?,
+            };
+            let logins = match credentials {
+                Some(credentials) => {
+                    let index = index(&urls, &cli.data_dir).await?;
+                    Some(AppLogins::of(args.app_id(), credentials, &index).await?)
+                }
+                None => None,
+            };
+            device::listen::run(args, broker, logins, out).await
+        }
         Command::App(command) => app::run(command, &*index(&urls, &cli.data_dir).await?, out).await,
         Command::Device(command) => {
             device::run(command, &index(&urls, &cli.data_dir).await?, out).await

@@ -9,6 +9,7 @@ pub mod dead;
 pub mod device;
 pub mod doctor;
 mod input;
+pub mod key;
 pub mod message;
 pub mod output;
 pub mod push;

@@ -57,7 +57,7 @@ impl Devices {
             let mut command = Command::new("stdbuf");
             command.args(["-oL", "mosquitto_sub", "-d", "-V", "5", "-q", "1", "-c"]);
             command.args(["-h", host, "-p", port, "-x", "3600", "-F", "%p"]);
-            command.args(["-i", &format!("{app}/{client_id}")]);
+            command.args(["-i", &format!("{app}:{client_id}")]);
             command.args(["-t", &format!("push/{app}/{client_id}")]);
             let process = Process::spawn(&command, Output::Log(&log), None).expect("it starts");
             Device { client_id: client_id.clone(), _process: process, log }

@@ -4,8 +4,14 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
+use push_credentials::MqttLogin;
 use push_index::PutRefused;
-use push_model::{app::AppKey, device::DeviceDraft, ids::ClientId, time::UnixMillis};
+use push_model::{
+    app::AppKey,
+    device::{Device, DeviceDraft, TransportKind},
+    ids::ClientId,
+    time::UnixMillis,
+};
 use serde::Serialize;
 
 use super::{body_memory::unread_body, context::Handlers, media_type::JSON};
@@ -23,6 +29,14 @@ const DEVICE: &str = "device";
 #[derive(Serialize)]
 struct Removed<'a> {
     client_id: &'a ClientId,
+}
+
+#[derive(Serialize)]
+struct Registered<'a> {
+    #[serde(flatten)]
+    device: &'a Device,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mqtt: Option<MqttLogin>,
 }
 
 impl Handlers {
@@ -44,7 +58,7 @@ impl Handlers {
         let device = draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
         let put = self.ask_index(self.index.put_devices(&app, std::slice::from_ref(&device), now));
         match put.await?.first() {
-            Some(Ok(_)) => success(&device),
+            Some(Ok(_)) => self.registered(&app, &device, now),
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
@@ -55,6 +69,26 @@ impl Handlers {
             }
             None => Err(Rejection::Unavailable("the device index gave no answer")),
         }
+    }
+
+    /// The record as it was stored, and for an MQTT device what it logs in with.
+    fn registered(
+        &self,
+        app: &AppKey,
+        device: &Device,
+        now: UnixMillis,
+    ) -> Result<Reply, Rejection> {
+        let credentials = self.settings.device_credentials.as_ref();
+        let credentials = credentials.filter(|_| device.transport == TransportKind::Mqtt);
+        let login = credentials.map(|credentials| credentials.issue(app, &device.client_id, now));
+        let mqtt = login.transpose().map_err(|error| {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "no MQTT login can be issued"
+            );
+            Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
+        })?;
+        success(&Registered { device, mqtt })
     }
 
     pub(super) async fn get_device(

@@ -11,11 +11,12 @@
 //! | size | `body_memory` |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message). They share
-//! `idempotency` and `index_request`.
+//! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
+//! `broker_auth` (what MQTT brokers ask). They share `idempotency` and `index_request`.
 
 mod authentication;
 mod body_memory;
+mod broker_auth;
 mod context;
 mod device;
 mod idempotency;
@@ -89,6 +90,9 @@ impl Handlers {
             Route::DeleteDevice(device) => self.delete_device(&device, head).await,
             Route::GetMessage(message) => self.get_message(&message, head).await,
             Route::RecallMessage(message) => self.recall_message(&message, head).await,
+            Route::AskedByBroker(broker, question) => {
+                Ok(Box::pin(self.answer_broker(broker, question, head, body)).await)
+            }
         };
         reply.map(Handled::Reply)
     }

@@ -1,5 +1,9 @@
 //! The flags and environment variables of ingest, as text.
 
+use std::path::PathBuf;
+
+use push_service::secret::SecretText;
+
 /// The flags of ingest, as they were given.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IngestArgs {
@@ -88,4 +92,17 @@ pub struct IngestArgs {
     /// How long a push may wait for the queue's confirm; then it is answered 503
     #[arg(long, env = "PUSH_PUBLISH_TIMEOUT", value_name = "TIME", default_value = "10s")]
     pub(super) publish_timeout: String,
+    /// What an MQTT broker that asks under /v1/broker/ about its clients proves itself with; none
+    /// lets no broker ask. 32 to 256 visible ASCII characters
+    #[arg(long, env = "PUSH_BROKER_AUTH_SECRET", value_name = "SECRET")]
+    pub(super) broker_auth_secret: Option<SecretText>,
+    /// The file that holds the secret of the broker, in place of --broker-auth-secret
+    #[arg(long, env = "PUSH_BROKER_AUTH_SECRET_FILE", value_name = "FILE")]
+    pub(super) broker_auth_secret_file: Option<PathBuf>,
+    /// What the workers log in with to an MQTT broker that asks, as user `worker`
+    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD", value_name = "PASSWORD")]
+    pub(super) mqtt_worker_password: Option<SecretText>,
+    /// The file that holds the password of the workers, in place of --mqtt-worker-password
+    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD_FILE", value_name = "FILE")]
+    pub(super) mqtt_worker_password_file: Option<PathBuf>,
 }

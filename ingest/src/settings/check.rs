@@ -4,11 +4,18 @@
 use std::time::Duration;
 
 use push_index::REMOVED_APP_REFUSES;
-use push_model::ledger::Retention;
-use push_service::settings::{ConfigErrors, address, count, duration, size};
+use push_model::{
+    ledger::Retention,
+    secret::{Secret, SecretHash},
+};
+use push_service::{
+    secret::SecretSetting,
+    settings::{ConfigErrors, address, count, duration, size, variable},
+};
 
 use super::{
-    AppSettings, HttpSettings, IngestArgs, LINE_MEMORY, PublisherSettings, Rules, Settings,
+    AppSettings, BrokerAuthSettings, HttpSettings, IngestArgs, LINE_MEMORY, PublisherSettings,
+    Rules, Settings,
 };
 
 impl IngestArgs {
@@ -28,6 +35,7 @@ impl IngestArgs {
             .map(|max_client_ids| Rules { max_client_ids });
         let apps = self.check_apps(errors);
         let publisher = self.check_publisher(errors);
+        let broker_auth = self.check_broker_auth(errors);
         Some(Settings {
             listen: listen?,
             ops_listen: ops_listen?,
@@ -37,7 +45,31 @@ impl IngestArgs {
             apps: apps?,
             publisher: publisher?,
             ledger_retention: ledger_retention?,
+            device_credentials: None,
+            broker_auth: broker_auth?,
         })
+    }
+
+    /// None if something is wrong; `Some(None)` if no broker may ask.
+    fn check_broker_auth(&self, errors: &mut ConfigErrors) -> Option<Option<BrokerAuthSettings>> {
+        const SECRET: &str = "--broker-auth-secret";
+        const PASSWORD: &str = "--mqtt-worker-password";
+        let secret = SecretSetting {
+            text: self.broker_auth_secret.as_ref(),
+            file: self.broker_auth_secret_file.as_deref(),
+        };
+        let password = SecretSetting {
+            text: self.mqtt_worker_password.as_ref(),
+            file: self.mqtt_worker_password_file.as_deref(),
+        };
+        if !secret.is_given() && password.is_given() {
+            errors.note(format!("{PASSWORD} ({}): needs {SECRET}", variable(PASSWORD)));
+            return None;
+        }
+        let secret = errors.read_secret(SECRET, secret, hash);
+        let worker_password = errors.read_secret(PASSWORD, password, hash);
+        let (secret, worker_password) = (secret?, worker_password?);
+        Some(secret.map(|secret| BrokerAuthSettings { secret, worker_password }))
     }
 
     fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
@@ -142,6 +174,10 @@ impl IngestArgs {
     }
 }
 
+fn hash(text: &str) -> Result<SecretHash, String> {
+    Secret::new(text).map(|secret| SecretHash::of(&secret)).map_err(|bad| bad.to_string())
+}
+
 fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than 0s".to_owned()),
@@ -216,6 +252,21 @@ mod tests {
         ] {
             assert!(errors.contains(env), "{env} in {errors}");
         }
+    }
+
+    #[test]
+    fn brokers_may_ask_only_with_a_secret_that_cannot_be_guessed() {
+        assert!(check(&[]).unwrap().broker_auth.is_none());
+        let secret = format!("--broker-auth-secret={}", "s".repeat(32));
+        let password = format!("--mqtt-worker-password={}", "p".repeat(32));
+        let settings = check(&[&secret]).unwrap().broker_auth.unwrap();
+        assert!(settings.worker_password.is_none());
+        let settings = check(&[&secret, &password]).unwrap().broker_auth.unwrap();
+        assert!(settings.worker_password.unwrap().verify("p".repeat(32).as_bytes()));
+        let errors = check(&[&password]).unwrap_err().to_string();
+        assert!(errors.contains("needs --broker-auth-secret"), "{errors}");
+        let errors = check(&["--broker-auth-secret=hunter2"]).unwrap_err().to_string();
+        assert!(errors.contains("32 to 256") && !errors.contains("hunter2"), "{errors}");
     }
 
     #[test]

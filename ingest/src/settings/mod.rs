@@ -9,7 +9,8 @@ mod check;
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_model::ledger::Retention;
+use push_credentials::DeviceCredentials;
+use push_model::{ledger::Retention, secret::SecretHash};
 use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
 
 pub use self::args::IngestArgs;
@@ -38,6 +39,20 @@ pub struct Settings {
     /// How long workers keep the ledger entry of a message. A message that has none is reported as
     /// waiting in the queue, but no longer than this.
     pub ledger_retention: Retention,
+    /// What signs the MQTT logins of devices; none gives them none. The program opens its file and
+    /// puts it here.
+    pub device_credentials: Option<DeviceCredentials>,
+    /// How MQTT brokers prove that they may ask about their clients; none lets none ask.
+    pub broker_auth: Option<BrokerAuthSettings>,
+}
+
+/// What MQTT brokers that ask are answered with.
+#[derive(Debug, Clone)]
+pub struct BrokerAuthSettings {
+    /// What a broker proves itself with.
+    pub secret: SecretHash,
+    /// What the workers log in to the broker with; none lets no worker in.
+    pub worker_password: Option<SecretHash>,
 }
 
 /// Bounds on connections and requests.

@@ -12,7 +12,10 @@ use push_service::{
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::subscriber::{Subscriber, SubscriberError};
+use super::{
+    credentials::AppLogins,
+    subscriber::{Subscriber, SubscriberError},
+};
 use crate::output::Output;
 
 /// Where the embedded broker of `pushctl standalone` listens.
@@ -43,7 +46,11 @@ pub struct ListenArgs {
 }
 
 impl ListenArgs {
-    fn broker(&self) -> Result<MqttUrl, ConfigErrors> {
+    /// The broker to connect to.
+    ///
+    /// # Errors
+    /// If its URL is wrong.
+    pub fn broker(&self) -> Result<MqttUrl, ConfigErrors> {
         let mut errors = ConfigErrors::default();
         let setting =
             SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
@@ -54,17 +61,26 @@ impl ListenArgs {
         };
         errors.finish(url)
     }
+
+    /// The app.
+    pub fn app_id(&self) -> &AppId {
+        &self.app_id
+    }
 }
 
 /// Prints messages, one a line, until Ctrl-C or `--count`.
 ///
 /// # Errors
 /// If the broker cannot be reached at the start, or refuses the device.
-pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
-    let broker = args.broker()?;
+pub async fn run(
+    args: ListenArgs,
+    broker: MqttUrl,
+    logins: Option<AppLogins>,
+    out: Output,
+) -> anyhow::Result<()> {
     let stop = shutdown::on_signal();
     let mut left = args.count.unwrap_or(u64::MAX);
-    let mut session = connect(&args, &broker).await?;
+    let mut session = connect(&args, &broker, logins.as_ref()).await?;
     out.note(format_args!("{} listens on {broker}", args.client_id));
     while left > 0 {
         let next = tokio::select! {
@@ -86,7 +102,8 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
             }
             Err(error) => {
                 out.note(format_args!("connection lost ({error}), connecting again"));
-                let Some(reconnected) = reconnect(&args, &broker, &stop).await else { break };
+                let reconnected = reconnect(&args, &broker, logins.as_ref(), &stop).await;
+                let Some(reconnected) = reconnected else { break };
                 session = reconnected;
             }
         }
@@ -95,14 +112,25 @@ pub async fn run(args: ListenArgs, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(args: &ListenArgs, broker: &MqttUrl) -> Result<Subscriber, SubscriberError> {
-    Subscriber::connect(broker, &args.app_id, &args.client_id, args.session).await
+/// Each connection has a login of its own, because one may have expired by the next.
+async fn connect(
+    args: &ListenArgs,
+    broker: &MqttUrl,
+    logins: Option<&AppLogins>,
+) -> anyhow::Result<Subscriber> {
+    let mut broker = broker.clone();
+    if let Some(logins) = logins {
+        let login = logins.issue(&args.client_id)?;
+        broker = broker.with_login(&login.username, &login.password);
+    }
+    Ok(Subscriber::connect(&broker, &args.app_id, &args.client_id, args.session).await?)
 }
 
 /// Tries until the broker accepts the device; `None` if the command is stopped before.
 async fn reconnect(
     args: &ListenArgs,
     broker: &MqttUrl,
+    logins: Option<&AppLogins>,
     stop: &tokio_util::sync::CancellationToken,
 ) -> Option<Subscriber> {
     loop {
@@ -110,9 +138,9 @@ async fn reconnect(
             () = stop.cancelled() => return None,
             () = tokio::time::sleep(RECONNECT_PAUSE) => {}
         }
-        match connect(args, broker).await {
+        match connect(args, broker, logins).await {
             Ok(session) => return Some(session),
-            Err(error) => debug!(%error, "the broker is still unavailable"),
+            Err(error) => debug!("{error:#}: the broker is still unavailable"),
         }
     }
 }

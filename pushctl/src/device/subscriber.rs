@@ -7,7 +7,10 @@
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use push_model::ids::{AppId, ClientId};
+use push_model::{
+    ids::{AppId, ClientId},
+    mqtt::MqttDevice,
+};
 use push_mqtt::{
     MqttUrl,
     handshake::{self, ConnectError, SessionParams, Stream},
@@ -92,15 +95,14 @@ impl Subscriber {
         client: &ClientId,
         keep: Duration,
     ) -> Result<Self, SubscriberError> {
-        // An MQTT client id is unique within the broker, a Client ID only within its app. An App ID
-        // has no slash, so the combination is unambiguous.
+        let device = MqttDevice { app: app.clone(), client: client.clone() };
         let wanted = Connect {
             clean_start: false,
             session_expiry_interval_secs: u32::try_from(keep.as_secs()).unwrap_or(u32::MAX),
             ..Connect::default()
         }
         .receive_max(RECEIVE_MAXIMUM)
-        .client_id(format!("{app}/{client}"));
+        .client_id(device.to_string());
         let (stream, terms) = handshake::connect(broker, TIMEOUT, wanted)
             .await
             .map_err(|source| SubscriberError::Connect { broker: broker.clone(), source })?;
@@ -114,7 +116,7 @@ impl Subscriber {
             unacknowledged: None,
             resumed: session_present,
         };
-        subscriber.subscribe(format!("push/{app}/{client}")).await?;
+        subscriber.subscribe(device.topic()).await?;
         Ok(subscriber)
     }
 

@@ -24,6 +24,7 @@ use push_ingest::{IngestArgs, Settings as IngestSettings};
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
+    credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index, open_queue},
     settings::{ConfigErrors, address},
@@ -67,12 +68,14 @@ struct Settings {
     mqtt: MqttSettings,
     log: LogSettings,
     engines: EngineSettings,
+    credentials: CredentialSettings,
 }
 
 impl StandaloneArgs {
     fn check(
         &self,
         engines: Option<EngineSettings>,
+        credentials: Option<CredentialSettings>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
         let mqtt_listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
@@ -90,6 +93,7 @@ impl StandaloneArgs {
                 mqtt: mqtt?,
                 log,
                 engines: engines?,
+                credentials: credentials?,
             })
         })();
         errors.finish(settings)
@@ -104,15 +108,18 @@ impl StandaloneArgs {
 pub async fn run(
     args: StandaloneArgs,
     engines: Option<EngineSettings>,
+    credentials: Option<CredentialSettings>,
     errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
 ) -> anyhow::Result<()> {
-    let mut settings = args.check(engines, errors)?;
+    let mut settings = args.check(engines, credentials, errors)?;
     telemetry::init(settings.log);
     // The other half is for the devices' connections to the broker.
     settings.ingest.http.fit(descriptors::raise().half());
     make_data_dir(data_dir)?;
+    let credentials = settings.credentials.open_or_create_in(data_dir)?;
+    settings.ingest.device_credentials = Some(credentials);
 
     let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);
     let http = bind(settings.ingest.listen, "--listen").await?;

@@ -101,9 +101,11 @@ impl KeySet {
         Ok(())
     }
 
-    /// The public parts as a JSON Web Key Set (RFC 7517).
-    pub fn jwks(&self) -> Value {
-        json!({ "keys": self.keys.iter().map(|key| json!(key.jwk())).collect::<Vec<_>>() })
+    /// The public parts of the keys whose tokens are accepted at this time, as a JSON Web Key Set
+    /// (RFC 7517).
+    pub fn jwks(&self, now: UnixMillis) -> Value {
+        let accepted = self.keys.iter().filter(|key| key.verifies_at(now));
+        json!({ "keys": accepted.map(|key| json!(key.jwk())).collect::<Vec<_>>() })
     }
 }
 

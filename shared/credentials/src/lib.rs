@@ -22,12 +22,14 @@
 //! it, so that a token of a removed app is refused although an app of that name exists again. A
 //! broker that has only the public key cannot: there, such a token works until it expires.
 
+pub mod acl;
 mod encoding;
 mod identity;
 mod issue_error;
 mod key;
 mod key_file;
 mod key_set;
+mod login;
 pub mod token;
 
 pub use self::{
@@ -36,5 +38,6 @@ pub use self::{
     key::{Key, PublicKey},
     key_file::{KeyFile, KeyFileError},
     key_set::{KeySet, MAX_KEYS, Rotation, RotationError},
+    login::{DeviceCredentials, MqttLogin},
     token::{Token, TokenError},
 };

@@ -29,6 +29,20 @@ pub(super) struct Login {
 #[error("must be mqtt://[user:password@]host[:port] or mqtts://…")]
 pub struct BadMqttUrl;
 
+impl MqttUrl {
+    /// The same broker, with this login.
+    #[must_use]
+    pub fn with_login(self, user: &str, password: &str) -> Self {
+        let login = Login { user: user.to_owned(), password: Some(password.to_owned()) };
+        Self { login: Some(login), ..self }
+    }
+
+    /// Whether it has a login.
+    pub fn has_login(&self) -> bool {
+        self.login.is_some()
+    }
+}
+
 impl FromStr for MqttUrl {
     type Err = BadMqttUrl;
 
@@ -96,7 +110,9 @@ mod tests {
     fn ports_have_their_usual_defaults_and_addresses_may_be_ipv6() {
         assert_eq!("mqtt://[::1]".parse::<MqttUrl>().unwrap().to_string(), "mqtt://[::1]:1883");
         assert_eq!("mqtt://h:99/".parse::<MqttUrl>().unwrap().to_string(), "mqtt://h:99");
-        assert!("mqtt://h".parse::<MqttUrl>().unwrap().login.is_none());
+        assert!(!"mqtt://h".parse::<MqttUrl>().unwrap().has_login());
+        let url = "mqtt://h".parse::<MqttUrl>().unwrap().with_login("me", "secret");
+        assert_eq!((url.has_login(), url.to_string()), (true, "mqtt://h:1883".to_owned()));
     }
 
     #[test]

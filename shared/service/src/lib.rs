@@ -4,6 +4,7 @@
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
 //! - [`settings`]: checking settings so that all configuration errors are reported together
+//! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
@@ -17,6 +18,7 @@
 
 pub mod causes;
 pub mod command_line;
+pub mod credentials;
 pub mod descriptors;
 pub mod engines;
 pub mod operations;

@@ -9,4 +9,5 @@
 )]
 
 mod connections;
+mod credentials;
 mod texts;

@@ -1,5 +1,8 @@
 //! The calls about devices and messages.
 
+use std::{sync::Arc, time::Duration};
+
+use push_credentials::KeyFile;
 use push_model::{
     ids::MessageId,
     ledger::{
@@ -46,6 +49,38 @@ async fn a_device_is_registered_read_updated_and_removed() {
     assert_eq!((removed.http, &removed.body["result"]["client_id"]), (200, &json!("c:1")));
     call(&service, "DELETE", path, "").await.expect(404, 404, "this app has no such device");
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn registering_an_mqtt_device_returns_what_it_logs_in_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    let keys = Arc::new(KeyFile::open_or_create(&path, UnixMillis::now()).unwrap());
+    for fast_path in ["--fast-path=on", "--fast-path=off"] {
+        let ttl = Duration::from_secs(3600);
+        let service = Service::start_with_keys(keys.clone(), ttl, &[fast_path]).await;
+        let path = "/v1/device/app/c:1";
+        let before = UnixMillis::now();
+        let put = call(&service, "PUT", path, r#"{"country":"CN"}"#).await;
+        let result = &put.body["result"];
+        assert_eq!((put.http, &result["country"]), (200, &json!("CN")), "{put:?}");
+        let login = &result["mqtt"];
+        assert_eq!(login["client_id"], "app:c:1");
+        assert_eq!(login["username"], "app:c:1");
+        let password = login["password"].as_str().unwrap();
+        let now = UnixMillis::now();
+        let identity = keys.current().authenticate("app:c:1", "app:c:1", password.as_bytes(), now);
+        let identity = identity.unwrap();
+        assert_eq!(login["expires_at"], json!(identity.expires_at));
+        let (least, most) = (before.plus_seconds(3599), now.plus_seconds(3600));
+        assert!((least..=most).contains(&identity.expires_at), "{identity:?}");
+
+        let read = call(&service, "GET", path, "").await;
+        assert_eq!(read.body["result"]["mqtt"], Value::Null, "only who registers it gets a login");
+        let other = call(&service, "PUT", path, r#"{"transport":"discard"}"#).await;
+        assert_eq!((other.http, &other.body["result"]["mqtt"]), (200, &Value::Null));
+        service.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

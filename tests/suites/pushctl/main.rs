@@ -10,6 +10,7 @@
 mod files;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod keys;
 mod redirect;
 
 use std::{fs, net::TcpListener, path::Path, time::Duration};

@@ -35,7 +35,7 @@ const MAX_SIZE: u64 = 16 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.
-    #[error("the device key file {} cannot be read", .0.display())]
+    #[error("the device key file {} cannot be read; `pushctl key create` makes one", .0.display())]
     Read(PathBuf, #[source] io::Error),
     /// It cannot be written.
     #[error("the device key file {} cannot be written", .0.display())]

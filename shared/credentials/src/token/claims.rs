@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 
-use super::acl::Rule;
+use crate::acl::Rule;
 
 /// The only algorithm.
 pub(super) const ALGORITHM: &str = "ES256";

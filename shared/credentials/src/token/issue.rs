@@ -6,10 +6,10 @@ use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice, time::UnixMillis}
 use serde::Serialize;
 
 use super::{
-    CLOCK_ALLOWANCE, Token, acl,
+    CLOCK_ALLOWANCE, Token,
     claims::{ALGORITHM, Claims, Header, TYPE},
 };
-use crate::{encoding::push_base64url, issue_error::IssueError, key_set::KeySet};
+use crate::{acl, encoding::push_base64url, issue_error::IssueError, key_set::KeySet};
 
 impl KeySet {
     /// A token for this device, signed with the key of the time. It ends after `ttl`, or when its
@@ -37,7 +37,7 @@ impl KeySet {
             clientid: &name,
             username: &name,
             generation: app.generation,
-            acl: acl::rules(&device),
+            acl: acl::of_device(&device),
         };
         let mut text = String::with_capacity(1024);
         push_base64url(&mut text, &json(&header));

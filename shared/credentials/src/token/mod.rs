@@ -8,11 +8,9 @@
 //!
 //! MQTT client id and user name are both `{AppID}:{ClientID}`, and the token says so three times:
 //! `clientid` and `username` are what EMQX and RMQTT compare with the placeholders `${clientid}`
-//! and `${username}`, `sub` is the field's standard name. `acl` lets the device subscribe to its
-//! own topic and denies everything else; both brokers take the first rule that fits. The rule for
-//! `$SYS` is there because `#` does not match topics that begin with `$` (MQTT 5, 4.7.2).
+//! and `${username}`, `sub` is the field's standard name. [`acl`](crate::acl) lets the
+//! device subscribe to its own topic and denies everything else.
 
-mod acl;
 mod claims;
 mod issue;
 mod verify;

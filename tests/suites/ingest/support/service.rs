@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
+use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
     Index,
     redis::{RedisIndex, RedisSettings},
@@ -62,6 +63,17 @@ impl Service {
 
     /// Starts ingest with these flags, on these servers.
     pub(crate) async fn start_on(amqp: &str, redis: &str, flags: &[&str]) -> Self {
+        Self::start_with(amqp, redis, settings(flags)).await
+    }
+
+    /// Starts ingest that issues MQTT logins with these keys.
+    pub(crate) async fn start_with_keys(keys: Arc<KeyFile>, ttl: Duration, flags: &[&str]) -> Self {
+        let credentials = Some(DeviceCredentials::new(keys, ttl));
+        let settings = Settings { device_credentials: credentials, ..settings(flags) };
+        Self::start_with(&amqp_url(), &redis_url(), settings).await
+    }
+
+    async fn start_with(amqp: &str, redis: &str, settings: Settings) -> Self {
         let namespace = namespace();
         let amqp_settings = AmqpSettings {
             first_pause: Duration::from_millis(50),
@@ -79,7 +91,7 @@ impl Service {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(push_ingest::run(
-            settings(flags),
+            settings,
             listener,
             queue.clone(),
             index.clone(),

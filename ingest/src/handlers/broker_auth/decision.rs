@@ -1,0 +1,106 @@
+//! Who may connect to the broker, and what each may do there.
+//!
+//! A *device* logs in with its token and reads its own topic. The *workers* log in as
+//! [`WORKER`] with the password of the settings and send to every device. A question about access
+//! has no password: the broker says who its client is, and has asked about that at its login.
+
+use std::fmt;
+
+use push_credentials::{DeviceIdentity, TokenError};
+use push_model::{mqtt::MqttDevice, time::UnixMillis};
+
+use super::{super::context::Handlers, fields::Fields};
+use crate::settings::BrokerAuthSettings;
+
+/// The user name of the workers. No device has it: a device's name has a colon.
+const WORKER: &str = "worker";
+
+/// A client that may connect.
+pub(super) enum Client {
+    Device(DeviceIdentity),
+    Worker,
+}
+
+/// What a client wants to do.
+pub(super) enum Access<'a> {
+    Subscribe(&'a str),
+    Publish(&'a str),
+}
+
+/// Why a client is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No broker may ask.
+    Off,
+    /// The one who asks is no broker.
+    Caller,
+    /// The question cannot be read.
+    Question,
+    /// The token is not accepted.
+    Token(TokenError),
+    /// The password of the workers is wrong, or none is set.
+    Password,
+    /// The app of the token was removed.
+    AppRemoved,
+    /// The client may not do that.
+    Forbidden,
+    /// The index is away, so nothing is known of the app.
+    Unavailable,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "--broker-auth-secret is not set",
+            Self::Caller => "the request has not the secret of --broker-auth-secret",
+            Self::Question => "the question cannot be read",
+            Self::Token(error) => return error.fmt(f),
+            Self::Password => "the password of the workers is wrong or not set",
+            Self::AppRemoved => "the app of the token was removed",
+            Self::Forbidden => "the client may not do that",
+            Self::Unavailable => "the index is away",
+        })
+    }
+}
+
+impl Handlers {
+    /// The client that logs in like this.
+    pub(super) async fn log_in(
+        &self,
+        settings: &BrokerAuthSettings,
+        fields: &Fields,
+        now: UnixMillis,
+    ) -> Result<Client, Refusal> {
+        let (username, password) = (fields.get("username"), fields.get("password").as_bytes());
+        if username == WORKER {
+            let right = settings.worker_password.as_ref().is_some_and(|hash| hash.verify(password));
+            return if right { Ok(Client::Worker) } else { Err(Refusal::Password) };
+        }
+        let credentials = self.settings.device_credentials.as_ref();
+        let credentials = credentials.ok_or(Refusal::Token(TokenError::UnknownKey))?;
+        let keys = credentials.keys().current();
+        let device = keys
+            .authenticate(fields.get("clientid"), username, password, now)
+            .map_err(Refusal::Token)?;
+        match self.apps.get(&device.app).await {
+            Ok(Some(cached)) if cached.app.generation == device.generation => {
+                Ok(Client::Device(device))
+            }
+            Ok(_) => Err(Refusal::AppRemoved),
+            Err(_) => Err(Refusal::Unavailable),
+        }
+    }
+}
+
+/// Whether the client that the broker names may do this.
+pub(super) fn allow(fields: &Fields, access: Access<'_>) -> Result<(), Refusal> {
+    let (username, client_id) = (fields.get("username"), fields.get("clientid"));
+    let allowed = match access {
+        Access::Publish(topic) => username == WORKER && topic.starts_with("push/"),
+        Access::Subscribe(filter) => {
+            let device = username.parse::<MqttDevice>();
+            username == client_id && device.is_ok_and(|device| device.reads(filter))
+        }
+    };
+    if allowed { Ok(()) } else { Err(Refusal::Forbidden) }
+}

@@ -1,0 +1,124 @@
+//! The questions of MQTT brokers that ask before they let a client connect, subscribe or publish.
+//!
+//! | path under `/v1/broker/` | who asks | a refusal is |
+//! |---|---|---|
+//! | `emqx/authenticate`, `emqx/authorize` | EMQX 5 and newer | 200 with `"result":"deny"` |
+//! | `rmqtt/auth`, `rmqtt/acl` | RMQTT's `rmqtt-auth-http` | 200 with `deny` |
+//! | `mosquitto/user`, `superuser`, `acl` | `mosquitto-go-auth` and its forks | 403 |
+//!
+//! The forms exclude each other: for EMQX and RMQTT any status but 200 means that the question is
+//! not answered, and the next check of the broker decides, which may be one that lets everyone in.
+//! For `mosquitto-go-auth` every 2xx lets the client in. So each broker has paths of its own, and
+//! whatever goes wrong here, from a missing setting to an index that is away, is a refusal in the
+//! form of the broker that asks.
+//!
+//! Only a broker may ask: it proves with the secret of the settings that it is one (`caller`),
+//! before anything else is looked at. Without the secret every answer is the refusal, so a stranger
+//! learns nothing here, and tries no token that it could not try at the broker.
+//!
+//! - `fields`: what the broker says of its client
+//! - `decision`: who may connect, and what each may do
+//! - `emqx`, `rmqtt`, `mosquitto`: the form of each broker
+
+mod caller;
+mod decision;
+mod emqx;
+mod fields;
+mod mosquitto;
+mod rmqtt;
+
+use bytes::Bytes;
+use http::Method;
+use hyper::body::Body;
+use push_model::time::UnixMillis;
+
+use self::{
+    decision::{Access, Client, Refusal},
+    fields::Fields,
+};
+use super::context::Handlers;
+use crate::{
+    body::RequestBody,
+    head::Head,
+    reply::Reply,
+    route::{Broker, BrokerQuestion},
+};
+
+/// The largest body of a question, in bytes: the longest token, ids and topic, encoded in a form,
+/// take less than half of it.
+const MAX_QUESTION: usize = 16 * 1024;
+
+/// What is answered.
+enum Answer {
+    /// The client may connect.
+    Connect(Client),
+    /// It may do what was asked.
+    Allow,
+    /// It may not.
+    Refuse(Refusal),
+}
+
+impl Handlers {
+    /// Answers a broker.
+    pub(super) async fn answer_broker(
+        &self,
+        broker: Broker,
+        question: BrokerQuestion,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Reply {
+        let answer = match self.decide(broker, question, head, body).await {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::Refuse(refusal),
+        };
+        if let Answer::Refuse(refusal) = &answer {
+            tracing::debug!(?broker, ?question, %refusal, "a client of the MQTT broker is refused");
+        }
+        match broker {
+            Broker::Emqx => emqx::reply(&answer),
+            Broker::Rmqtt => rmqtt::reply(&answer),
+            Broker::Mosquitto => mosquitto::reply(&answer),
+        }
+    }
+
+    async fn decide(
+        &self,
+        broker: Broker,
+        question: BrokerQuestion,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Answer, Refusal> {
+        let settings = self.settings.broker_auth.as_ref().ok_or(Refusal::Off)?;
+        caller::check(head, &settings.secret)?;
+        if head.method != Method::POST {
+            return Err(Refusal::Question);
+        }
+        let fields = self.read_question(head, body).await?;
+        match question {
+            BrokerQuestion::Connect => {
+                self.log_in(settings, &fields, UnixMillis::now()).await.map(Answer::Connect)
+            }
+            BrokerQuestion::Superuser => Err(Refusal::Forbidden),
+            BrokerQuestion::Access => {
+                let topic = fields.get("topic");
+                let access = match broker {
+                    Broker::Emqx => emqx::access(&fields, topic),
+                    Broker::Rmqtt => rmqtt::access(&fields, topic),
+                    Broker::Mosquitto => mosquitto::access(&fields, topic),
+                };
+                let access: Access<'_> = access.ok_or(Refusal::Question)?;
+                decision::allow(&fields, access).map(|()| Answer::Allow)
+            }
+        }
+    }
+
+    async fn read_question(
+        &self,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Fields, Refusal> {
+        let read = body.read(MAX_QUESTION, self.settings.http.body_timeout).await;
+        let bytes = read.map_err(|_| Refusal::Question)?;
+        Fields::read(head, &bytes).ok_or(Refusal::Question)
+    }
+}

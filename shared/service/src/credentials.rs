@@ -1,0 +1,132 @@
+//! The flags about device credentials, and their check.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use push_credentials::{DeviceCredentials, KeyFile, KeyFileError};
+use push_model::time::UnixMillis;
+
+use crate::settings::{ConfigErrors, duration};
+
+/// The key file of a data directory.
+pub const KEY_FILE: &str = "device-keys.json";
+
+/// The shortest and the longest life of a token.
+const TTL: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(366 * 24));
+
+/// The flags about device credentials, before they are checked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CredentialArgs {
+    /// The keys that sign the MQTT logins of devices, made with `pushctl key create`. `ingest`
+    /// without this gives devices no logins; `pushctl` takes `device-keys.json` in its data
+    /// directory
+    #[arg(long, env = "PUSH_DEVICE_KEYS", value_name = "FILE", global = true)]
+    device_keys: Option<PathBuf>,
+    /// How long the MQTT login of a device is accepted
+    #[arg(
+        long,
+        env = "PUSH_DEVICE_TOKEN_TTL",
+        value_name = "TIME",
+        default_value = "7days",
+        global = true
+    )]
+    device_token_ttl: String,
+}
+
+/// The checked settings of device credentials.
+#[derive(Debug, Clone)]
+pub struct CredentialSettings {
+    /// The key file, if one is set.
+    pub key_file: Option<PathBuf>,
+    /// How long a token is accepted.
+    pub token_ttl: Duration,
+}
+
+impl CredentialArgs {
+    /// Checks the flags; problems are added to `errors`.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<CredentialSettings> {
+        let token_ttl = errors.read("--device-token-ttl", &self.device_token_ttl, token_ttl)?;
+        Some(CredentialSettings { key_file: self.device_keys.clone(), token_ttl })
+    }
+}
+
+fn token_ttl(text: &str) -> Result<Duration, String> {
+    let (shortest, longest) = TTL;
+    match duration(text)? {
+        ttl if (shortest..=longest).contains(&ttl) => Ok(ttl),
+        _ => Err("must be from 1min to 366days".to_owned()),
+    }
+}
+
+impl CredentialSettings {
+    /// Reads the key file, if one is set.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no keys.
+    pub fn open(&self) -> Result<Option<DeviceCredentials>, KeyFileError> {
+        let open = |path: &PathBuf| KeyFile::open(path).map(|file| self.with_keys(Arc::new(file)));
+        self.key_file.as_ref().map(open).transpose()
+    }
+
+    /// Reads the key file: the one that is set, or that of the data directory.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no keys.
+    pub fn open_in(&self, data_dir: &Path) -> Result<DeviceCredentials, KeyFileError> {
+        KeyFile::open(&self.key_file_in(data_dir)).map(|file| self.with_keys(Arc::new(file)))
+    }
+
+    /// As [`CredentialSettings::open_in`]; none if no key file is set and the data directory has
+    /// none.
+    ///
+    /// # Errors
+    /// If a key file is set or there, and cannot be read, or holds no keys.
+    pub fn open_if_there(
+        &self,
+        data_dir: &Path,
+    ) -> Result<Option<DeviceCredentials>, KeyFileError> {
+        if self.key_file.is_none() && !self.key_file_in(data_dir).exists() {
+            return Ok(None);
+        }
+        self.open_in(data_dir).map(Some)
+    }
+
+    /// Reads the key file. That of the data directory is made with a new key if it is not there;
+    /// one that is set must be.
+    ///
+    /// # Errors
+    /// If it can be neither read nor made.
+    pub fn open_or_create_in(&self, data_dir: &Path) -> Result<DeviceCredentials, KeyFileError> {
+        let file = match &self.key_file {
+            Some(path) => KeyFile::open(path),
+            None => KeyFile::open_or_create(&self.key_file_in(data_dir), UnixMillis::now()),
+        };
+        file.map(|file| self.with_keys(Arc::new(file)))
+    }
+
+    /// Logins with these keys.
+    fn with_keys(&self, keys: Arc<KeyFile>) -> DeviceCredentials {
+        DeviceCredentials::new(keys, self.token_ttl)
+    }
+
+    /// The key file: the one that is set, or that of the data directory.
+    pub fn key_file_in(&self, data_dir: &Path) -> PathBuf {
+        self.key_file.clone().unwrap_or_else(|| data_dir.join(KEY_FILE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_a_token_has_a_unit_and_is_bounded() {
+        assert_eq!(token_ttl("7days"), Ok(Duration::from_hours(7 * 24)));
+        for wrong in ["7", "59s", "367days", "0s"] {
+            assert!(token_ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+}
