@@ -29,6 +29,7 @@ use tokio::runtime::Runtime;
 use crate::{
     bench::Benchmark,
     ceiling::{bare_server, ingest_alone::IngestAlone, raw_mqtt_client::RawMqttClient},
+    load::embedded_broker::EmbeddedBrokerArgs,
     report::{Row, print_table},
     setup::{Environment, Sizes},
 };
@@ -53,6 +54,8 @@ struct Cli {
     ingest_alone: IngestAlone,
     #[command(flatten)]
     raw_client: RawMqttClient,
+    #[command(flatten)]
+    embedded_broker: EmbeddedBrokerArgs,
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     // With one of the hidden flags this process is a program that a figure is compared with.
     let peer = cli.bare_server.map(bare_server::run);
     let peer = peer.or_else(|| cli.ingest_alone.run()).or_else(|| cli.raw_client.run());
+    let peer = peer.or_else(|| cli.embedded_broker.run());
     let outcome = peer.unwrap_or_else(|| {
         Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))
     });

@@ -8,6 +8,7 @@ use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
+use push_credentials::DeviceCredentials;
 use push_index::Index;
 use push_model::{
     app::{App, AppKey},
@@ -50,19 +51,32 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Received messages that may wait to be printed.
 const RECEIVED_AHEAD: usize = 64;
 
+/// The service that the demo shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Its HTTP endpoint.
+    pub(super) http: SocketAddr,
+    /// Where devices connect.
+    pub(super) broker: &'a MqttUrl,
+    pub(super) data_dir: &'a Path,
+    /// Issues the logins of its devices.
+    pub(super) logins: &'a DeviceCredentials,
+}
+
 /// Shows the demo, then prints what devices receive until `shutdown`.
 pub(super) async fn run(
     index: &dyn Index,
-    http: SocketAddr,
-    broker: &MqttUrl,
-    data_dir: &Path,
+    place: Place<'_>,
     shutdown: &CancellationToken,
     out: Output,
 ) -> anyhow::Result<()> {
+    let Place { http, broker, data_dir, logins } = place;
     let app: AppId = APP.parse()?;
     let secret = make_app(index, &app, &data_dir.join(SECRET_FILE)).await?;
-    let devices = register(index, &app).await?;
-    let mut received = listen(broker, &app, &devices).await?;
+    let record = index.app(&app).await?.context("the demo's app is gone")?;
+    let app_key = AppKey::from(&record);
+    let devices = register(index, &app_key).await?;
+    let mut received = listen(broker, &app_key, &devices, logins).await?;
 
     out.note(format_args!(
         "\nSix devices of the app `{APP}` listen over MQTT on {broker}.\n\
@@ -124,8 +138,7 @@ fn write_for_owner(file: &Path, text: &str) -> std::io::Result<()> {
     options.open(file)?.write_all(text.as_bytes())
 }
 
-async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>> {
-    let record = index.app(app).await?.context("the demo's app is gone")?;
+async fn register(index: &dyn Index, app: &AppKey) -> anyhow::Result<Vec<Device>> {
     let device = |[id, country, language, brand, model, os, version]: [&str; 7]| {
         let draft = DeviceDraft {
             country: Some(country.into()),
@@ -139,7 +152,7 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
         anyhow::Ok(draft.check(id.parse()?)?)
     };
     let devices = DEVICES.into_iter().map(device).collect::<anyhow::Result<Vec<_>>>()?;
-    for put in index.put_devices(&AppKey::from(&record), &devices, UnixMillis::now()).await? {
+    for put in index.put_devices(app, &devices, UnixMillis::now()).await? {
         put?;
     }
     Ok(devices)
@@ -148,10 +161,18 @@ async fn register(index: &dyn Index, app: &AppId) -> anyhow::Result<Vec<Device>>
 type Received = mpsc::Receiver<(String, Bytes)>;
 
 /// Connects every device. Their messages arrive in one channel, with the device's id.
-async fn listen(broker: &MqttUrl, app: &AppId, devices: &[Device]) -> anyhow::Result<Received> {
+async fn listen(
+    broker: &MqttUrl,
+    app: &AppKey,
+    devices: &[Device],
+    logins: &DeviceCredentials,
+) -> anyhow::Result<Received> {
     let (sender, receiver) = mpsc::channel(RECEIVED_AHEAD);
     for device in devices {
-        let mut listener = Subscriber::connect(broker, app, &device.client_id, SESSION)
+        let id = &device.client_id;
+        let login = logins.issue(app, id, UnixMillis::now())?;
+        let broker = broker.clone().with_login(&login.username, &login.password);
+        let mut listener = Subscriber::connect(&broker, &app.id, id, SESSION)
             .await
             .with_context(|| format!("{} cannot connect to {broker}", device.client_id))?;
         let (sender, name) = (sender.clone(), device.client_id.to_string());

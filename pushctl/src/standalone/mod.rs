@@ -7,6 +7,7 @@
 
 pub mod broker;
 mod demo;
+mod device_logins;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -21,13 +22,13 @@ use push_fanout_worker::{
     },
 };
 use push_ingest::{IngestArgs, Settings as IngestSettings};
-use push_model::device::TransportKind;
+use push_model::{device::TransportKind, secret::Secret};
 use push_mqtt::MqttUrl;
 use push_service::{
     credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index, open_queue},
-    settings::{ConfigErrors, address},
+    settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
@@ -35,7 +36,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::broker::{Broker, BrokerSettings};
+use self::{
+    broker::{Broker, BrokerArgs, BrokerSettings},
+    device_logins::DeviceLogins,
+};
 use crate::{cli::make_data_dir, output::Output};
 
 /// The default of `--log` in a demo: log lines would bury its output.
@@ -47,9 +51,8 @@ pub struct StandaloneArgs {
     /// Make a demo app with devices that listen, push to them, and show which received what
     #[arg(long)]
     demo: bool,
-    /// Where the embedded MQTT broker listens for devices
-    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
-    mqtt_listen: String,
+    #[command(flatten)]
+    broker: BrokerArgs,
     #[command(flatten)]
     ingest: IngestArgs,
     #[command(flatten)]
@@ -62,7 +65,7 @@ pub struct StandaloneArgs {
 
 /// Checked flags.
 struct Settings {
-    mqtt_listen: SocketAddr,
+    broker: BrokerSettings,
     ingest: IngestSettings,
     worker: WorkerSettings,
     mqtt: MqttSettings,
@@ -78,7 +81,13 @@ impl StandaloneArgs {
         credentials: Option<CredentialSettings>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
-        let mqtt_listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
+        let broker = self.broker.check(&mut errors);
+        if self.demo && broker.as_ref().is_some_and(|broker| broker.tls.is_some()) {
+            errors.note(
+                "--demo: its devices trust no private certificate: leave out --mqtt-tls-cert and \
+                 --mqtt-tls-key",
+            );
+        }
         let default_log = if self.demo { DEMO_LOG } else { telemetry::DEFAULT_FILTER };
         let retention = engines.as_ref().map(|engines| engines.ledger_retention);
         let ingest = self.ingest.check(retention, &mut errors);
@@ -87,7 +96,7 @@ impl StandaloneArgs {
         let log = self.log.check(default_log, &mut errors);
         let settings = (|| {
             Some(Settings {
-                mqtt_listen: mqtt_listen?,
+                broker: broker?,
                 ingest: ingest?,
                 worker: worker?,
                 mqtt: mqtt?,
@@ -115,32 +124,35 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
     telemetry::init(settings.log);
-    // The other half is for the devices' connections to the broker.
-    settings.ingest.http.fit(descriptors::raise().half());
+    // Backends and devices have half each.
+    let descriptors = descriptors::raise().half();
+    settings.ingest.http.fit(descriptors);
+    settings.broker.fit(descriptors);
     make_data_dir(data_dir)?;
     let credentials = settings.credentials.open_or_create_in(data_dir)?;
-    settings.ingest.device_credentials = Some(credentials);
+    settings.ingest.device_credentials = Some(credentials.clone());
 
     let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);
     let http = bind(settings.ingest.listen, "--listen").await?;
     let ops = bind(ops_listen, "--ops-listen").await?;
-    let broker = Broker::start(settings.mqtt_listen, BrokerSettings::default())
-        .await
-        .context("choose another address with --mqtt-listen")?;
     let queue = open_queue(&settings.engines, "standalone")
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
     let index = open_index(&settings.engines)
         .await
         .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
-    let broker_url: MqttUrl = format!("mqtt://{}", reachable(broker.address())).parse()?;
-    let mqtt = MqttTransport::start(broker_url.clone(), settings.mqtt);
+    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
+    let mut registry = Registry::default();
+    let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)
+        .context("choose another address with --mqtt-listen")?;
+    let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
+    let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
+    let mqtt = MqttTransport::start(broker.worker_url().clone(), settings.mqtt);
     let transports = Transports::default()
         .with(TransportKind::Discard, Arc::new(Discard::default()))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 
     let dependencies = Dependencies::new(queue.clone(), index.clone(), transports.clone());
-    let mut registry = Registry::default();
     dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
@@ -171,13 +183,15 @@ pub async fn run(
         drain_deadline,
         worker_stop.clone(),
     ));
-    info!(http = %address, mqtt = %broker_url, ops = %ops_listen, data_dir = %data_dir.display(), "standalone started");
+    info!(http = %address, mqtt = %devices_url, ops = %ops_listen, data_dir = %data_dir.display(), "standalone started");
     let demo = async {
         if args.demo {
-            demo::run(&*index, address, &broker_url, data_dir, &shutdown, out).await
+            let (http, broker, logins) = (address, &devices_url, &credentials);
+            let place = demo::Place { http, broker, data_dir, logins };
+            demo::run(&*index, place, &shutdown, out).await
         } else {
             out.note(format_args!(
-                "ready on http://{address}, devices on {broker_url}; stop with Ctrl-C"
+                "ready on http://{address}, devices on {devices_url}; stop with Ctrl-C"
             ));
             shutdown.cancelled().await;
             Ok(())

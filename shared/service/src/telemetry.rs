@@ -23,7 +23,7 @@ pub const DEFAULT_FILTER: &str = "info";
 
 /// Quiets libraries that report single connections: a client could fill the log. The configured
 /// filter is appended, so that a filter that names them overrides this.
-const QUIET: &str = "rmqtt=error,rmqtt_net=error,h2=error";
+const QUIET: &str = "h2=error";
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,13 @@
 //! - `wrk`: as many requests as many connections can send; `paced`: pushes at a given rate
 //! - `attacks`: what a hostile app and a stranger send
 //! - `broadcasts`: one broadcast from the POST to its end
-//! - `mqtt_device`: MQTT devices that receive
+//! - `mqtt_device`: MQTT devices that receive; `embedded_broker`: the broker of `pushctl
+//!   standalone` for them
 //! - `ledger_writer`: finished pushes, written directly through an index engine
 
 pub(crate) mod attacks;
 pub(crate) mod broadcasts;
+pub(crate) mod embedded_broker;
 pub(crate) mod ledger_writer;
 pub(crate) mod mqtt_device;
 pub(crate) mod paced;

@@ -4,6 +4,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use bytes::{Bytes, BytesMut};
+use futures::{StreamExt as _, TryStreamExt as _};
 use push_mqtt::{
     MqttUrl,
     handshake::{self, SessionParams, Stream},
@@ -28,6 +29,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const RECEIVED_AHEAD: usize = 64;
 /// The read buffer of a device that discards, in bytes.
 const DISCARD_BUFFER: usize = 256 * 1024;
+/// The same of each of many devices, in bytes.
+const DEVICE_BUFFER: usize = 2 * 1024;
+/// Devices of which so many connect at a time.
+const CONNECT_AT_ONCE: usize = 64;
 
 /// A session with one subscription of QoS 0, so that receiving costs the machine little.
 struct Session {
@@ -44,7 +49,7 @@ pub(crate) struct MqttDevice {
 
 impl MqttDevice {
     pub(crate) async fn listen(url: &MqttUrl, topic: &str) -> anyhow::Result<Self> {
-        let mut session = Session::open(url, topic).await?;
+        let mut session = Session::open(url, &push_tests::namespace(), topic).await?;
         let (sender, messages) = mpsc::channel(RECEIVED_AHEAD);
         let task = tokio::spawn(async move {
             // Also while messages arrive: QoS 0 is not acknowledged, so the pings are all that the
@@ -77,22 +82,47 @@ pub(crate) async fn discard_all(
     url: &MqttUrl,
     topic: &str,
 ) -> anyhow::Result<AbortOnDropHandle<()>> {
-    let mut session = Session::open(url, topic).await?;
-    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
-        let mut discarded = vec![0; DISCARD_BUFFER];
-        let mut pings = tokio::time::interval(session.terms.ping_after);
-        loop {
-            tokio::select! {
-                read = session.stream.read(&mut discarded) => if !matches!(read, Ok(1..)) { return },
-                _ = pings.tick() => if session.send(Packet::PingRequest).await.is_err() { return },
-            }
-        }
-    })))
+    let session = Session::open(url, &push_tests::namespace(), topic).await?;
+    Ok(session.discard(DISCARD_BUFFER))
+}
+
+/// Connects as each of these devices of an app, for a broker that lets a device read its own topic
+/// only, and discards what arrives, until the handles are dropped.
+pub(crate) async fn discard_each(
+    url: &MqttUrl,
+    app: &str,
+    devices: impl Iterator<Item = String>,
+) -> anyhow::Result<Vec<AbortOnDropHandle<()>>> {
+    let connect = |device: String| async move {
+        let (id, topic) = (format!("{app}:{device}"), format!("push/{app}/{device}"));
+        let url = url.clone().with_login(&id, "");
+        let session = Session::open(&url, &id, &topic).await?;
+        anyhow::Ok(session.discard(DEVICE_BUFFER))
+    };
+    futures::stream::iter(devices.map(connect))
+        .buffer_unordered(CONNECT_AT_ONCE)
+        .try_collect()
+        .await
 }
 
 impl Session {
-    async fn open(url: &MqttUrl, topic: &str) -> anyhow::Result<Self> {
-        let wanted = Connect::default().client_id(push_tests::namespace());
+    /// Discards what arrives, in buffers of this size.
+    fn discard(mut self, buffer: usize) -> AbortOnDropHandle<()> {
+        let session = async move {
+            let mut discarded = vec![0; buffer];
+            let mut pings = tokio::time::interval(self.terms.ping_after);
+            loop {
+                tokio::select! {
+                    read = self.stream.read(&mut discarded) => if !matches!(read, Ok(1..)) { return },
+                    _ = pings.tick() => if self.send(Packet::PingRequest).await.is_err() { return },
+                }
+            }
+        };
+        AbortOnDropHandle::new(tokio::spawn(session))
+    }
+
+    async fn open(url: &MqttUrl, client_id: &str, topic: &str) -> anyhow::Result<Self> {
+        let wanted = Connect::default().client_id(client_id.to_owned());
         let (stream, terms) = handshake::connect(url, CONNECT_TIMEOUT, wanted).await?;
         let mut session = Self { stream, terms };
         let options = SubscriptionOptions {

@@ -1,5 +1,5 @@
 //! Device credentials under attack, as an MQTT broker that asks passes them on: tokens that are
-//! forged, expired, somebody else's or no tokens at all; a device that wants more than its topic;
+//! forged, expired, another device's or no tokens at all; a device that wants more than its topic;
 //! and strangers who ask in a broker's place. The requests have the shapes that the documentation
 //! of EMQX, RMQTT and mosquitto-go-auth gives.
 

@@ -10,4 +10,5 @@
 
 mod connections;
 mod credentials;
+mod embedded_broker;
 mod texts;

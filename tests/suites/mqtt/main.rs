@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod embedded;
 mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};
@@ -19,11 +20,10 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
-use push_tests::{devices::Devices, eventually, mqtt_url, namespace, servers::Mosquitto};
-use pushctl::{
-    device::subscriber::Subscriber,
-    standalone::broker::{Broker, BrokerError, BrokerSettings},
-};
+use push_tests::{eventually, mqtt_url, namespace, servers::Mosquitto};
+use pushctl::device::subscriber::{Subscriber, SubscriberError};
+
+use self::embedded::EmbeddedBroker;
 
 /// How long any wait here may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -40,21 +40,63 @@ const NOW_WINDOW: Duration = Duration::from_secs(30);
 
 macro_rules! on_every_broker {
     ($($behaviour:ident)*) => {
-        mod mosquitto {
+        mod on_mosquitto {
             $(#[tokio::test]
             async fn $behaviour() {
-                super::$behaviour(&super::mqtt_url().parse().unwrap()).await;
+                super::$behaviour(&super::AnyBroker::mosquitto()).await;
             })*
         }
 
-        mod embedded {
+        mod on_embedded {
             $(#[tokio::test]
             async fn $behaviour() {
-                let broker = super::embedded_broker().await;
-                super::$behaviour(&super::url(&broker)).await;
+                let broker = super::EmbeddedBroker::start();
+                super::$behaviour(&super::AnyBroker::Embedded(broker)).await;
             })*
         }
     };
+}
+
+/// A broker, and how the worker and devices log in to it.
+enum AnyBroker {
+    Mosquitto(MqttUrl),
+    Embedded(EmbeddedBroker),
+}
+
+impl AnyBroker {
+    fn mosquitto() -> Self {
+        Self::Mosquitto(mqtt_url().parse().unwrap())
+    }
+
+    fn worker_url(&self) -> &MqttUrl {
+        match self {
+            Self::Mosquitto(url) => url,
+            Self::Embedded(broker) => broker.worker_url(),
+        }
+    }
+
+    fn device_url(&self, app: &str, name: &str) -> MqttUrl {
+        match self {
+            Self::Mosquitto(url) => url.clone(),
+            Self::Embedded(broker) => broker.device_url(app, name, LONG),
+        }
+    }
+
+    /// The flags of mosquitto's clients: address, client id and login of a device.
+    fn mosquitto_flags(&self, app: &str, name: &str) -> Vec<String> {
+        let address = match self {
+            Self::Mosquitto(url) => url.to_string(),
+            Self::Embedded(broker) => broker.device_address(),
+        };
+        let (host, port) = address.trim_start_matches("mqtt://").rsplit_once(':').unwrap();
+        let id = format!("{app}:{name}");
+        let mut flags = ["-h", host, "-p", port, "-i", &id].map(str::to_owned).to_vec();
+        if let Self::Embedded(broker) = self {
+            let token = broker.token(app, name, LONG);
+            flags.extend(["-u", &id, "-P", &token].map(str::to_owned));
+        }
+        flags
+    }
 }
 
 on_every_broker! {
@@ -66,39 +108,37 @@ on_every_broker! {
     now_or_never_reaches_a_connected_device_and_is_not_kept_for_one_that_is_offline
 }
 
-async fn a_connected_device_receives_the_payload_as_it_was_made(broker: &MqttUrl) {
-    let app = namespace();
-    let devices = Devices::listen(&broker.to_string(), &app, &["d:1".to_owned()]).await;
+async fn a_connected_device_receives_the_payload_as_it_was_made(broker: &AnyBroker) {
     let payload = r#"{"message_id":"x","data":{"ключ":"значение 值"}}"#;
-    let outcomes = send(broker, &message(&app, payload, LONG), &["d:1"]).await;
-    assert_eq!(outcomes, [Outcome::Sent]);
-    devices.all[0].wait_for("message_id").await;
-    assert_eq!(devices.all[0].received(), [payload]);
+    mosquitto_receives(broker, "mqttv5", payload).await;
 }
 
-async fn a_device_of_mqtt_3_1_1_receives_too(broker: &MqttUrl) {
+async fn a_device_of_mqtt_3_1_1_receives_too(broker: &AnyBroker) {
+    mosquitto_receives(broker, "mqttv311", "hello").await;
+}
+
+/// A device that shares no code with the service gets this payload.
+async fn mosquitto_receives(broker: &AnyBroker, version: &str, payload: &str) {
     let app = namespace();
-    let address = broker.to_string();
-    let (host, port) = address.trim_start_matches("mqtt://").rsplit_once(':').unwrap();
     let device = tokio::process::Command::new("mosquitto_sub")
-        .args(["-V", "mqttv311", "-q", "1", "-h", host, "-p", port, "-C", "1"])
-        .args(["-t", &format!("push/{app}/old")])
+        .args(["-V", version, "-q", "1", "-C", "1", "-t", &format!("push/{app}/d:1")])
+        .args(broker.mosquitto_flags(&app, "d:1"))
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     eventually("the device has subscribed", DEADLINE, async || {
-        match send(broker, &message(&app, "hello", LONG), &["old"]).await[..] {
+        match send(broker, &message(&app, payload, LONG), &["d:1"]).await[..] {
             [Outcome::Sent] => Ok(()),
             ref other => Err(format!("{other:?}")),
         }
     })
     .await;
     let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(output.stdout, b"hello\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{payload}\n"));
 }
 
-async fn every_device_of_a_batch_has_its_own_answer(broker: &MqttUrl) {
+async fn every_device_of_a_batch_has_its_own_answer(broker: &AnyBroker) {
     let app = namespace();
     let names: Vec<String> = (0..300).map(|n| format!("device-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -113,7 +153,7 @@ async fn every_device_of_a_batch_has_its_own_answer(broker: &MqttUrl) {
     }
 }
 
-async fn a_device_that_was_offline_receives_when_it_is_back(broker: &MqttUrl) {
+async fn a_device_that_was_offline_receives_when_it_is_back(broker: &AnyBroker) {
     let app = namespace();
     device(broker, &app, "d").await.close().await;
     let outcomes = send(broker, &message(&app, "while you were offline", LONG), &["d"]).await;
@@ -123,7 +163,7 @@ async fn a_device_that_was_offline_receives_when_it_is_back(broker: &MqttUrl) {
     assert_eq!(next(&mut back).await, "while you were offline");
 }
 
-async fn what_expired_while_a_device_was_offline_is_not_delivered(broker: &MqttUrl) {
+async fn what_expired_while_a_device_was_offline_is_not_delivered(broker: &AnyBroker) {
     let app = namespace();
     device(broker, &app, "d").await.close().await;
     send(broker, &message(&app, "short", Duration::from_secs(1)), &["d"]).await;
@@ -133,7 +173,7 @@ async fn what_expired_while_a_device_was_offline_is_not_delivered(broker: &MqttU
 }
 
 async fn now_or_never_reaches_a_connected_device_and_is_not_kept_for_one_that_is_offline(
-    broker: &MqttUrl,
+    broker: &AnyBroker,
 ) {
     let app = namespace();
     let mut here = device(broker, &app, "here").await;
@@ -150,7 +190,7 @@ async fn a_frozen_broker_is_unavailable_in_bounded_time_and_served_again_when_it
     let broker = Mosquitto::start().await.unwrap();
     let app = namespace();
     let url: MqttUrl = broker.url().parse().unwrap();
-    let _device = device(&url, &app, "d").await;
+    let _device = device(&AnyBroker::Mosquitto(url.clone()), &app, "d").await;
     let settings = MqttSettings {
         ack_timeout: Duration::from_millis(500),
         offline_timeout: Duration::from_millis(500),
@@ -190,53 +230,6 @@ async fn a_delivery_waits_for_the_restart_of_its_broker() {
     assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
 }
 
-#[tokio::test]
-async fn a_port_that_is_taken_is_an_error_that_names_it() {
-    let first = embedded_broker().await;
-    let error = Broker::start(first.address(), BrokerSettings::default()).await.unwrap_err();
-    assert!(matches!(error, BrokerError::Listen { address, .. } if address == first.address()));
-    assert!(error.to_string().contains(&first.address().to_string()), "{error}");
-}
-
-#[tokio::test]
-async fn a_stopped_embedded_broker_lets_its_devices_go_and_its_port_be_used_again() {
-    let broker = embedded_broker().await;
-    let address = broker.address();
-    let mut listening = device(&url(&broker), "a", "d").await;
-    drop(broker);
-    assert!(tokio::time::timeout(DEADLINE, listening.next()).await.unwrap().is_err());
-    let again = eventually("the port is free", DEADLINE, async || {
-        let again = Broker::start(address, BrokerSettings::default()).await;
-        again.map_err(|error| error.to_string())
-    })
-    .await;
-    device(&url(&again), "a", "d").await.close().await;
-}
-
-#[tokio::test]
-async fn the_embedded_broker_keeps_the_newest_messages_for_an_offline_device() {
-    let settings = BrokerSettings { offline_messages: 10, ..BrokerSettings::default() };
-    let broker = Broker::start("127.0.0.1:0".parse().unwrap(), settings).await.unwrap();
-    let (url, app) = (url(&broker), namespace());
-    device(&url, &app, "d").await.close().await;
-    for n in 0..15 {
-        send(&url, &message(&app, &n.to_string(), LONG), &["d"]).await;
-    }
-    let mut back = device(&url, &app, "d").await;
-    for n in 5..15 {
-        assert_eq!(next(&mut back).await, n.to_string());
-    }
-}
-
-async fn embedded_broker() -> Broker {
-    let any_port = "127.0.0.1:0".parse().unwrap();
-    Broker::start(any_port, BrokerSettings::default()).await.unwrap()
-}
-
-fn url(broker: &Broker) -> MqttUrl {
-    format!("mqtt://{}", broker.address()).parse().unwrap()
-}
-
 fn now() -> UnixMillis {
     UnixMillis::now()
 }
@@ -264,8 +257,9 @@ fn targets(names: &[&str]) -> Vec<Target> {
 }
 
 /// Sends over a new transport, once that is ready.
-async fn send(broker: &MqttUrl, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
-    let transport = MqttTransport::start(broker.clone(), MqttSettings::default());
+async fn send(broker: &AnyBroker, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
+    let url = broker.worker_url().clone();
+    let transport = MqttTransport::start(url, MqttSettings::default());
     is_ready(&transport, true).await;
     let outcomes = transport.deliver(message, &targets(names), now()).await;
     transport.close().await;
@@ -283,9 +277,13 @@ async fn is_ready(transport: &MqttTransport, wanted: bool) {
     .await;
 }
 
-async fn device(broker: &MqttUrl, app: &str, name: &str) -> Subscriber {
+async fn device(broker: &AnyBroker, app: &str, name: &str) -> Subscriber {
+    listen(&broker.device_url(app, name), app, name).await.unwrap()
+}
+
+async fn listen(url: &MqttUrl, app: &str, name: &str) -> Result<Subscriber, SubscriberError> {
     let (app, name): (AppId, ClientId) = (app.parse().unwrap(), name.parse().unwrap());
-    Subscriber::connect(broker, &app, &name, LONG).await.unwrap()
+    Subscriber::connect(url, &app, &name, LONG).await
 }
 
 async fn next(device: &mut Subscriber) -> String {

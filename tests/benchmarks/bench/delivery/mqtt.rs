@@ -1,35 +1,40 @@
 //! A broadcast over MQTT, as a share of a raw client with as many connections and messages in
-//! flight, on Mosquitto and on the broker of `pushctl standalone`. A subscriber receives every
-//! message, so that the brokers deliver.
+//! flight, on Mosquitto and on the broker of `pushctl standalone`. Every message is received, so that
+//! the brokers deliver: on Mosquitto by one subscriber to everything; the embedded broker has no
+//! such subscriptions, so there each device has a connection.
 
-use anyhow::{Context as _, ensure};
-use push_mqtt::MqttUrl;
-use push_tests::{free_port, service::Program};
+use anyhow::ensure;
+use push_tests::stack::APP;
 
 use crate::{
     ceiling::raw_mqtt_client::{self, CONNECTIONS, WINDOW},
-    load::{broadcasts, mqtt_device},
+    load::{broadcasts, embedded_broker::EmbeddedBroker, mqtt_device},
     measure::stats::Rounds,
     report::{Figure, Row, Target},
-    setup::{Environment, LoadedApp},
+    setup::{Environment, LoadedApp, population},
 };
 
 /// The target share of the raw client's rate.
 const TARGET: Target = Target::RatioAtLeast(0.80);
 
+/// Connected devices of the embedded broker: as many as descriptors allow on most machines.
+const CONNECTED: usize = 9_000;
+/// Descriptors of this program besides those of its devices.
+const OTHER_FILES: u64 = 1024;
+
 pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let loaded = env.small_app().await?;
     let mosquitto = env.mqtt_url().await?;
+    let subscriber = mqtt_device::discard_all(&mosquitto.parse()?, "push/#").await?;
     let on_mosquitto = measure(env, loaded, "Mosquitto", &mosquitto).await?;
-    // Only its broker is used.
-    let (mqtt, http, data) = (free_port()?, free_port()?, tempfile::tempdir()?);
-    let data = data.path().to_str().context("a path that is no text")?;
-    let (mqtt, http) = (mqtt.address(), http.address());
-    let flags = ["standalone", "--data-dir", data, "--mqtt-listen", &mqtt, "--listen", &http];
-    let embedded = Program::start_ready("pushctl", &flags).await;
-    let url = format!("mqtt://{mqtt}");
-    let on_embedded = measure(env, loaded, "the embedded broker", &url).await?;
-    ensure!(embedded.stop().await.success(), "the embedded broker did not stop well");
+    drop(subscriber);
+    let limit = rlimit::increase_nofile_limit(CONNECTED as u64 + OTHER_FILES)?;
+    ensure!(limit > CONNECTED as u64, "{CONNECTED} devices need more descriptors than {limit}");
+    let loaded = env.load(CONNECTED, "mqtt").await?;
+    let embedded = EmbeddedBroker::start(CONNECTED).await?;
+    let devices = (0..CONNECTED).map(population::client_id);
+    let _devices = mqtt_device::discard_each(&embedded.devices.parse()?, APP, devices).await?;
+    let on_embedded = measure(env, &loaded, "the embedded broker", &embedded.worker).await?;
     Ok(vec![on_mosquitto, on_embedded])
 }
 
@@ -39,8 +44,6 @@ async fn measure(
     name: &str,
     broker: &str,
 ) -> anyhow::Result<Row> {
-    let url: MqttUrl = broker.parse()?;
-    let _subscriber = mqtt_device::discard_all(&url, "push/#").await?;
     let worker = loaded.stack.worker_at(broker, &[]).await;
     let mut producer = loaded.producer().connect().await?;
     let mut rounds = Rounds::default();
@@ -58,7 +61,7 @@ async fn measure(
         ratio: Some(ratio),
         target: TARGET,
         how: format!(
-            "{} devices, one worker, QoS 1, {} rounds; a subscriber takes all messages. Ceiling, \
+            "{} devices, one worker, QoS 1, {} rounds; all messages are received. Ceiling, \
              in turn: a program that only publishes as many, with the worker's runtime, over \
              {CONNECTIONS} connections with {WINDOW} in flight each",
             loaded.size, env.sizes.rounds

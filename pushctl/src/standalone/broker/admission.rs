@@ -1,0 +1,271 @@
+//! Which connections are accepted: bounds in total and for each address.
+//!
+//! A permit is taken when a connection is accepted and given back when it is dropped, wherever that
+//! happens. A connection that has not logged in yet counts twice: as a connection, and among those
+//! that have not logged in, which are far fewer, so that idle ones leave room for devices.
+//!
+//! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Failed logins of an address: so many at once, and then one for each [`FAILURE_INTERVAL`]. Beyond
+/// that, its connections are refused before their password is looked at.
+const FAILURES: u32 = 60;
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Addresses without a connection whose failed logins are remembered.
+const REMEMBERED: usize = 65_536;
+
+/// The bounds of one listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AdmissionLimits {
+    /// Connections.
+    pub(super) connections: usize,
+    /// Connections of one address.
+    pub(super) of_address: usize,
+    /// Connections that have not logged in yet.
+    pub(super) unauthenticated: usize,
+    /// The same of one address.
+    pub(super) unauthenticated_of_address: usize,
+}
+
+/// Why a connection is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    /// There are too many in total.
+    Total,
+    /// There are too many of its address.
+    Address,
+    /// Too many logins from its address failed.
+    FailedLogins,
+}
+
+/// Counts the connections of one listener.
+#[derive(Debug)]
+pub(super) struct Admission {
+    limits: AdmissionLimits,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    usage: Usage,
+    addresses: HashMap<IpAddr, AddressCounts>,
+}
+
+/// What is in use, and what has been refused since the start.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) connections: usize,
+    pub(super) unauthenticated: usize,
+    pub(super) not_accepted: u64,
+    pub(super) failed_logins: u64,
+}
+
+#[derive(Debug, Default)]
+struct AddressCounts {
+    connections: usize,
+    unauthenticated: usize,
+    /// When the failed logins so far will have been paid off (GCRA's theoretical arrival time).
+    failures_until: Option<Instant>,
+}
+
+/// The permit of one connection.
+#[derive(Debug)]
+pub(super) struct Permit {
+    admission: Arc<Admission>,
+    address: IpAddr,
+    is_unauthenticated: bool,
+}
+
+impl Admission {
+    pub(super) fn new(limits: AdmissionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, counts: Mutex::default() })
+    }
+
+    /// A permit for a connection from this address, which has not logged in yet.
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Result<Permit, Full> {
+        let (address, mut counts) = (network(peer), self.counts());
+        let admitted = counts.admit(address, &self.limits, now);
+        if admitted.is_err() {
+            counts.usage.not_accepted += 1;
+        }
+        drop(counts);
+        let admission = self.clone();
+        admitted.map(|()| Permit { admission, address, is_unauthenticated: true })
+    }
+
+    /// What is in use now.
+    pub(super) fn usage(&self) -> Usage {
+        self.counts().usage
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn admit(
+        &mut self,
+        address: IpAddr,
+        limits: &AdmissionLimits,
+        now: Instant,
+    ) -> Result<(), Full> {
+        if self.usage.connections >= limits.connections
+            || self.usage.unauthenticated >= limits.unauthenticated
+        {
+            return Err(Full::Total);
+        }
+        if self.addresses.len() >= REMEMBERED + limits.connections {
+            self.addresses.retain(|_, counts| counts.connections > 0);
+        }
+        let of_address = self.addresses.entry(address).or_default();
+        if of_address.failures_until.is_some_and(|end| end > now + FAILURE_INTERVAL * FAILURES) {
+            return Err(Full::FailedLogins);
+        }
+        if of_address.connections >= limits.of_address
+            || of_address.unauthenticated >= limits.unauthenticated_of_address
+        {
+            return Err(Full::Address);
+        }
+        of_address.connections += 1;
+        of_address.unauthenticated += 1;
+        self.usage.connections += 1;
+        self.usage.unauthenticated += 1;
+        Ok(())
+    }
+}
+
+impl Permit {
+    /// The connection has logged in.
+    pub(super) fn logged_in(&mut self) {
+        self.authenticated(&mut self.admission.clone().counts());
+    }
+
+    /// Its login has failed.
+    pub(super) fn login_failed(&self, now: Instant) {
+        let mut counts = self.admission.counts();
+        counts.usage.failed_logins += 1;
+        let of_address = counts.addresses.entry(self.address).or_default();
+        let begin = of_address.failures_until.filter(|end| *end > now).unwrap_or(now);
+        of_address.failures_until = Some(begin + FAILURE_INTERVAL);
+    }
+
+    fn authenticated(&mut self, counts: &mut Counts) {
+        if std::mem::take(&mut self.is_unauthenticated) {
+            counts.usage.unauthenticated -= 1;
+            if let Some(of_address) = counts.addresses.get_mut(&self.address) {
+                of_address.unauthenticated -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let admission = self.admission.clone();
+        let mut counts = admission.counts();
+        self.authenticated(&mut counts);
+        counts.usage.connections -= 1;
+        if let Some(of_address) = counts.addresses.get_mut(&self.address) {
+            of_address.connections -= 1;
+            let now = Instant::now();
+            if of_address.connections == 0 && of_address.failures_until.is_none_or(|end| end <= now)
+            {
+                counts.addresses.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// What counts as one address.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: AdmissionLimits = AdmissionLimits {
+        connections: 5,
+        of_address: 3,
+        unauthenticated: 4,
+        unauthenticated_of_address: 2,
+    };
+
+    fn admit(admission: &Arc<Admission>, peer: &str) -> Result<Permit, Full> {
+        admission.admit(peer.parse().unwrap(), Instant::now())
+    }
+
+    fn log_in(admission: &Arc<Admission>, peer: &str) -> Permit {
+        let mut permit = admit(admission, peer).unwrap();
+        permit.logged_in();
+        permit
+    }
+
+    #[tokio::test]
+    async fn idle_connections_of_one_address_leave_room_for_its_devices_and_for_others() {
+        let admission = Admission::new(LIMITS);
+        let _idle =
+            [admit(&admission, "10.0.0.1").unwrap(), admit(&admission, "10.0.0.1").unwrap()];
+        assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
+        let _others =
+            [admit(&admission, "10.0.0.2").unwrap(), admit(&admission, "10.0.0.3").unwrap()];
+        assert_eq!(admit(&admission, "10.0.0.4").unwrap_err(), Full::Total);
+    }
+
+    #[tokio::test]
+    async fn connections_of_an_address_and_in_total_are_bounded_and_given_back() {
+        let admission = Admission::new(LIMITS);
+        let mut one: Vec<Permit> = (0..3).map(|_| log_in(&admission, "10.0.0.1")).collect();
+        assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
+        let two: Vec<Permit> = (0..2).map(|_| log_in(&admission, "10.0.0.2")).collect();
+        assert_eq!(admit(&admission, "10.0.0.3").unwrap_err(), Full::Total);
+        one.pop();
+        assert!(admit(&admission, "10.0.0.1").is_ok());
+        drop((one, two));
+        let usage = admission.usage();
+        assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 2));
+        assert!(admission.counts().addresses.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_address_is_one_customer_in_ipv6_and_the_same_in_both_families() {
+        let admission = Admission::new(LIMITS);
+        let _permits = [
+            admit(&admission, "2001:db8:0:1::1").unwrap(),
+            admit(&admission, "2001:db8:0:1:ffff::2").unwrap(),
+            admit(&admission, "::ffff:10.0.0.1").unwrap(),
+        ];
+        assert_eq!(admit(&admission, "2001:db8:0:1:2::3").unwrap_err(), Full::Address);
+        assert!(admit(&admission, "2001:db8:0:2::1").is_ok());
+        let _second = admit(&admission, "10.0.0.1").unwrap();
+        assert_eq!(admission.counts().addresses.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_fails_to_log_in_too_often_waits_and_others_do_not() {
+        let admission = Admission::new(LIMITS);
+        let (now, guesser) = (Instant::now(), "10.0.0.1".parse().unwrap());
+        for _ in 0..=FAILURES {
+            admission.admit(guesser, now).unwrap().login_failed(now);
+        }
+        assert_eq!(admission.admit(guesser, now).unwrap_err(), Full::FailedLogins);
+        assert!(admission.admit("10.0.0.2".parse().unwrap(), now).is_ok());
+        assert!(admission.admit(guesser, now + FAILURE_INTERVAL).is_ok());
+    }
+}

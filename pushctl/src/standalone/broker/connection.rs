@@ -1,0 +1,93 @@
+//! One connection, from the first byte to the last.
+//!
+//! Its permit and its stream are dropped when this ends, also if its session goes on: an absent
+//! device costs no descriptor.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, timeout},
+};
+use tracing::debug;
+
+use super::{
+    admission::Permit,
+    context::{Context, Door},
+    device,
+    end::End,
+    handshake::{self, Client, HandshakeError},
+    link::Link,
+    wire::Wire,
+    worker,
+};
+
+/// How long a client may take until it has logged in.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) peer: SocketAddr,
+    pub(super) at: Instant,
+    pub(super) permit: Permit,
+    pub(super) door: Door,
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    opened: Opened,
+    context: Arc<Context>,
+) {
+    let Opened { peer, at, mut permit, door } = opened;
+    let mut link = Link::new(stream);
+    let left = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
+    let greeted = tokio::select! {
+        greeted = timeout(left, handshake::shake_hands(&mut link, door, &context)) => greeted,
+        () = context.stop.cancelled() => return,
+    };
+    match greeted {
+        Ok(Ok((wire, client))) => {
+            permit.logged_in();
+            let end = converse(&mut link, wire, client, &context).await;
+            debug!(%peer, cause = &end as &dyn std::error::Error, "MQTT connection ended");
+        }
+        Ok(Err(error)) => {
+            // At the worker's door no guess can be right, and one must not shut the worker out.
+            if error.is_failed_login() && door == Door::Devices {
+                permit.login_failed(Instant::now());
+            }
+            debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
+            if matches!(error, HandshakeError::Io(_) | HandshakeError::Decode(_)) {
+                return;
+            }
+        }
+        Err(_) => {
+            debug!(%peer, "no MQTT login in time");
+            return;
+        }
+    }
+    link.close().await;
+}
+
+/// Serves a client that has logged in, and says goodbye.
+async fn converse<S: AsyncRead + AsyncWrite>(
+    link: &mut Link<S>,
+    mut wire: Wire,
+    client: Client,
+    context: &Context,
+) -> End {
+    let end = match client {
+        Client::Device(session) => device::serve(link, &mut wire, session, &context.stop).await,
+        Client::Worker(keep_alive) => {
+            worker::serve(link, &mut wire, keep_alive, &context.sessions, &context.stop).await
+        }
+    };
+    if let End::Reason(reason) = &end
+        && let Err(error) = wire.disconnect(*reason, &mut link.output)
+    {
+        debug!(%error, "DISCONNECT cannot be encoded");
+    }
+    end
+}

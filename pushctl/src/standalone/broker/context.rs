@@ -1,0 +1,35 @@
+//! What all connections of a broker share.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    authentication::{DeviceAuthenticator, WorkerPassword},
+    sessions::Sessions,
+};
+
+/// Which of the two listeners a connection came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    /// The public one.
+    Devices,
+    /// The worker's own, on loopback. So the worker needs no certificate, and finds a free
+    /// connection however many devices there are.
+    Worker,
+}
+
+pub(super) struct Context {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) devices: Arc<dyn DeviceAuthenticator>,
+    pub(super) worker: WorkerPassword,
+    /// The longest time that a session outlives its connection.
+    pub(super) longest_keep: Duration,
+    pub(super) stop: CancellationToken,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,20 @@
+//! Why the connection of a client ends.
+
+use std::io;
+
+use rmqtt_codec::{error::EncodeError, v5::DisconnectReasonCode};
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error("the client disconnected")]
+    ByClient,
+    #[error("{0:?}")]
+    Reason(DisconnectReasonCode),
+    #[error("the client takes nothing")]
+    Stalled,
+    #[error("the connection broke")]
+    Io(#[source] io::Error),
+    #[error("a packet cannot be written")]
+    Encode(#[source] EncodeError),
+}

@@ -1,0 +1,184 @@
+//! The bytes of one connection: what was read and not decoded yet, and what waits to be written.
+//!
+//! When a link is dropped its stream is closed: no session holds on to it.
+
+use std::{io, time::Duration};
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf},
+    time::{Instant, timeout},
+};
+
+/// How much is encoded ahead of the network, in bytes; while so much is unwritten, nothing is read.
+const HIGH_WATER: usize = 16 * 1024;
+
+/// What an empty buffer may keep for the bytes to come.
+const SPARE: usize = 2 * HIGH_WATER;
+
+/// How long a write may take until the connection is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the end of a connection may take: the last bytes, and the peer's end of it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes that a peer may still send while its connection ends. They are read, because closing a
+/// socket with unread bytes resets the connection, and the peer may lose the last answer.
+const LAST_BYTES: u64 = 64 * 1024;
+
+/// A connection to a client.
+#[derive(Debug)]
+pub(super) struct Link<S> {
+    reader: ReadHalf<S>,
+    writer: WriteHalf<S>,
+    /// What was read.
+    pub(super) input: BytesMut,
+    /// What is to be written.
+    pub(super) output: BytesMut,
+    unflushed: bool,
+    /// When writing last got on, or when it began.
+    wrote: Instant,
+    /// When something was read.
+    read: Instant,
+}
+
+/// What happened to a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// More bytes are in the input.
+    Read,
+    /// Some of the output is written.
+    Wrote,
+}
+
+impl<S: AsyncRead + AsyncWrite> Link<S> {
+    pub(super) fn new(stream: S) -> Self {
+        let (reader, writer) = tokio::io::split(stream);
+        let now = Instant::now();
+        Self {
+            reader,
+            writer,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            unflushed: false,
+            wrote: now,
+            read: now,
+        }
+    }
+
+    /// Whether more may be encoded.
+    pub(super) fn has_room(&self) -> bool {
+        self.output.len() < HIGH_WATER
+    }
+
+    /// When the connection is given up because its peer takes nothing.
+    pub(super) fn give_up_at(&self) -> Option<Instant> {
+        self.is_unwritten().then(|| self.wrote + WRITE_TIMEOUT)
+    }
+
+    /// When a client with this keep-alive has been silent for too long (MQTT 5, section 3.1.2.10).
+    pub(super) fn silent_at(&self, keep_alive: Duration) -> Instant {
+        self.read + keep_alive + keep_alive / 2
+    }
+
+    fn is_unwritten(&self) -> bool {
+        self.unflushed || !self.output.is_empty()
+    }
+
+    /// Reads or writes something. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the connection has broken or its peer has closed it.
+    pub(super) async fn progress(&mut self) -> io::Result<Event> {
+        let (has_room, is_unwritten) = (self.has_room(), self.is_unwritten());
+        if is_unwritten && !self.unflushed {
+            (self.unflushed, self.wrote) = (true, Instant::now());
+        }
+        let Self { reader, writer, input, output, unflushed, wrote, read: read_at } = self;
+        tokio::select! {
+            read = reader.read_buf(input), if has_room => match read? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => {
+                    *read_at = Instant::now();
+                    Ok(Event::Read)
+                }
+            },
+            written = write(writer, output), if is_unwritten => {
+                *unflushed = !written?;
+                *wrote = Instant::now();
+                if output.is_empty() && output.capacity() > SPARE {
+                    *output = BytesMut::new();
+                }
+                Ok(Event::Wrote)
+            }
+        }
+    }
+
+    /// Writes what is left and closes the connection.
+    pub(super) async fn close(mut self) {
+        let last = async {
+            self.writer.write_all_buf(&mut self.output).await?;
+            self.writer.shutdown().await?;
+            let mut rest = self.reader.take(LAST_BYTES);
+            tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+        };
+        // The connection ends in any case.
+        let _ = timeout(CLOSE_TIMEOUT, last).await;
+    }
+}
+
+/// Writes some bytes. Whether nothing is left to be written or flushed.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> io::Result<bool> {
+    if !output.is_empty() && writer.write_buf(output).await? == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    if !output.is_empty() {
+        return Ok(false);
+    }
+    writer.flush().await?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_unwritten_stops_the_reading_and_has_a_deadline() {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let mut link = Link::new(near);
+        assert_eq!(link.give_up_at(), None);
+        link.output.resize(2 * HIGH_WATER, b'x');
+        far.write_all(b"more").await.unwrap();
+        assert_eq!(link.progress().await.unwrap(), Event::Wrote);
+        assert!(timeout(Duration::from_millis(10), link.progress()).await.is_err());
+        assert!(link.input.is_empty() && link.give_up_at().is_some());
+        let mut taken = vec![0; 2 * HIGH_WATER];
+        let read = tokio::spawn(async move {
+            far.read_exact(&mut taken).await.unwrap();
+            far
+        });
+        while link.give_up_at().is_some() || link.input.is_empty() {
+            link.progress().await.unwrap();
+        }
+        assert_eq!(&link.input[..], b"more");
+        drop(read.await.unwrap());
+        assert!(link.progress().await.is_err(), "the peer has closed");
+    }
+
+    #[tokio::test]
+    async fn the_last_answer_arrives_also_if_the_peer_goes_on_to_send() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut link = Link::new(near);
+        link.output.extend_from_slice(b"no");
+        let closing = tokio::spawn(link.close());
+        far.write_all(&[0; 32]).await.unwrap();
+        let mut answer = String::new();
+        far.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "no");
+        drop(far);
+        closing.await.unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! The listeners: accepting connections, within the bounds of [`super::admission`].
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use push_tls::server::Acceptor;
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::Instant,
+};
+use tracing::{debug, warn};
+
+use super::{
+    admission::Admission,
+    connection::{self, Opened},
+    context::{Context, Door},
+};
+
+/// The listen backlog: connections that wait to be accepted.
+const BACKLOG: u32 = 4096;
+
+/// The pause after a connection could not be accepted, for example because the process has no
+/// descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens on this address.
+///
+/// # Errors
+/// If the address is taken, or not one of this machine.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Without it, a restart fails while connections of the last run are in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Accepts connections until the broker stops.
+pub(super) async fn accept(
+    listener: TcpListener,
+    door: Door,
+    tls: Option<Acceptor>,
+    admission: Arc<Admission>,
+    context: Arc<Context>,
+) {
+    let mut failed = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = context.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                failed = false;
+                let now = Instant::now();
+                match admission.admit(peer.ip(), now) {
+                    Ok(permit) => {
+                        let (tls, context) = (tls.clone(), context.clone());
+                        let opened = Opened { peer, at: now, permit, door };
+                        tokio::spawn(secure_and_serve(stream, tls, opened, context));
+                    }
+                    // Without an answer: it would cost what the bound is to save.
+                    Err(full) => debug!(%peer, ?full, "MQTT connection not accepted"),
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failed, true) {
+                    warn!(%error, "MQTT connections cannot be accepted");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves a connection, after its TLS handshake if there is to be one.
+async fn secure_and_serve(
+    stream: TcpStream,
+    tls: Option<Acceptor>,
+    opened: Opened,
+    context: Arc<Context>,
+) {
+    // Small packets are sent at once.
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "TCP_NODELAY");
+    }
+    let Some(tls) = tls else {
+        return connection::serve(stream, opened, context).await;
+    };
+    match tls.accept(stream).await {
+        Ok(stream) => connection::serve(stream, opened, context).await,
+        Err(error) => {
+            let cause = &error as &dyn std::error::Error;
+            debug!(peer = %opened.peer, cause, "MQTT connection refused");
+        }
+    }
+}

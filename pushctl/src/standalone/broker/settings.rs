@@ -1,0 +1,227 @@
+//! The settings of the broker: where it listens, and its bounds.
+
+use std::{net::SocketAddr, time::Duration};
+
+use push_service::{
+    descriptors::Descriptors,
+    settings::{ConfigErrors, address, count, duration, size},
+    tls,
+};
+use push_tls::server::TlsSettings;
+use tracing::info;
+
+use super::handshake::WORKER_PACKET;
+
+/// Flags of the broker.
+#[derive(Debug, clap::Args)]
+pub struct BrokerArgs {
+    /// Where the embedded MQTT broker listens for devices
+    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
+    mqtt_listen: String,
+    /// The certificate of the embedded MQTT broker, with its chain: a PEM file, which is read again
+    /// when it changes. Devices then connect with TLS only
+    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
+    mqtt_tls_cert: Option<String>,
+    /// Its private key: a PEM file
+    #[arg(long, env = "PUSH_MQTT_TLS_KEY", value_name = "FILE")]
+    mqtt_tls_key: Option<String>,
+    /// `on` lets devices log in without TLS on an address that other machines can reach
+    #[arg(long, env = "PUSH_MQTT_IN_CLEAR", value_name = "on|off", default_value = "off")]
+    mqtt_in_clear: String,
+    /// Connections of devices; half of what the limit of open files leaves, at most
+    #[arg(long, env = "PUSH_MQTT_MAX_CONNECTIONS", value_name = "N", default_value = "100000")]
+    mqtt_max_connections: String,
+    /// Connections of devices from one IPv4 address, or from one IPv6 network of 64 bits
+    #[arg(
+        long,
+        env = "PUSH_MQTT_MAX_CONNECTIONS_PER_ADDRESS",
+        value_name = "N",
+        default_value = "1000"
+    )]
+    mqtt_max_connections_per_address: String,
+    /// Devices whose sessions the broker keeps, connected or not
+    #[arg(long, env = "PUSH_MQTT_MAX_SESSIONS", value_name = "N", default_value = "100000")]
+    mqtt_max_sessions: String,
+    /// The longest time that the broker keeps the session of a device that is offline
+    #[arg(long, env = "PUSH_MQTT_SESSION_EXPIRY", value_name = "TIME", default_value = "7days")]
+    mqtt_session_expiry: String,
+    /// Memory for messages that wait for devices
+    #[arg(long, env = "PUSH_MQTT_MAX_WAITING", value_name = "SIZE", default_value = "256MiB")]
+    mqtt_max_waiting: String,
+    /// Memory for messages that wait for one device; newer ones replace the oldest
+    #[arg(
+        long,
+        env = "PUSH_MQTT_MAX_SESSION_WAITING",
+        value_name = "SIZE",
+        default_value = "4MiB"
+    )]
+    mqtt_max_session_waiting: String,
+    /// Messages that wait for one device; newer ones replace the oldest
+    #[arg(long, env = "PUSH_MQTT_MAX_SESSION_MESSAGES", value_name = "N", default_value = "1000")]
+    mqtt_max_session_messages: String,
+}
+
+/// Checked flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerSettings {
+    /// Where devices connect.
+    pub listen: SocketAddr,
+    /// The certificate there; without one, devices connect in clear.
+    pub tls: Option<TlsSettings>,
+    /// Connections of devices.
+    pub connections: usize,
+    /// Connections of devices from one address.
+    pub address_connections: usize,
+    /// Sessions, of connected devices and of others.
+    pub sessions: usize,
+    /// The longest time that a session outlives its connection; a device may ask for less.
+    pub session_expiry: Duration,
+    /// Memory for the messages that wait for all devices, in bytes.
+    pub waiting: usize,
+    /// Memory for those of one device, in bytes; beyond that a new one replaces the oldest.
+    pub session_waiting: usize,
+    /// Messages that wait for one device; beyond that a new one replaces the oldest.
+    pub session_messages: usize,
+}
+
+/// The least memory for the messages of one device: two copies of the largest, and some.
+const LEAST_SESSION_WAITING: usize = 3 * WORKER_PACKET as usize;
+
+impl Default for BrokerSettings {
+    /// As the flags have it, on any port of loopback.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            connections: 100_000,
+            address_connections: 1_000,
+            sessions: 100_000,
+            session_expiry: Duration::from_hours(7 * 24),
+            waiting: 256 << 20,
+            session_waiting: 4 << 20,
+            session_messages: 1_000,
+        }
+    }
+}
+
+impl BrokerSettings {
+    /// Serves no more connections than there are descriptors for.
+    pub fn fit(&mut self, descriptors: Descriptors) {
+        if descriptors.for_clients < self.connections {
+            self.connections = descriptors.for_clients.max(1);
+            let (served, limit) = (self.connections, descriptors.limit);
+            info!(served, limit, "connections of devices follow the limit of open files");
+        }
+    }
+}
+
+impl BrokerArgs {
+    /// Checks the flags.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<BrokerSettings> {
+        let listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
+        let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_deref());
+        let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
+        let tls = tls::listener(certificate, key, errors);
+        let in_clear = errors.read("--mqtt-in-clear", &self.mqtt_in_clear, on_or_off);
+        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls)
+            && !listen.ip().is_loopback()
+        {
+            errors.note(format!(
+                "--mqtt-listen {listen}: other machines can reach this address, and tokens of \
+                 devices would cross the network in clear: set --mqtt-tls-cert and --mqtt-tls-key \
+                 (PUSH_MQTT_TLS_CERT, PUSH_MQTT_TLS_KEY), listen on loopback, or say \
+                 --mqtt-in-clear on (PUSH_MQTT_IN_CLEAR)"
+            ));
+        }
+        let mut number = |flag, text: &str| errors.read(flag, text, count(1, 10_000_000));
+        let connections = number("--mqtt-max-connections", &self.mqtt_max_connections);
+        let address_connections =
+            number("--mqtt-max-connections-per-address", &self.mqtt_max_connections_per_address);
+        let sessions = number("--mqtt-max-sessions", &self.mqtt_max_sessions);
+        let session_messages =
+            number("--mqtt-max-session-messages", &self.mqtt_max_session_messages);
+        let session_expiry =
+            errors.read("--mqtt-session-expiry", &self.mqtt_session_expiry, duration);
+        let session_waiting = errors.read(
+            "--mqtt-max-session-waiting",
+            &self.mqtt_max_session_waiting,
+            at_least(LEAST_SESSION_WAITING),
+        );
+        let waiting = errors.read(
+            "--mqtt-max-waiting",
+            &self.mqtt_max_waiting,
+            at_least(session_waiting.map_or(LEAST_SESSION_WAITING, |one| one.saturating_mul(2))),
+        );
+        Some(BrokerSettings {
+            listen: listen?,
+            tls: tls?,
+            connections: connections?,
+            address_connections: address_connections?,
+            sessions: sessions?,
+            session_expiry: session_expiry?,
+            waiting: waiting?,
+            session_waiting: session_waiting?,
+            session_messages: session_messages?,
+        })
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
+}
+
+fn at_least(least: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        bytes if bytes >= least => Ok(bytes),
+        _ => Err(format!("must be at least {} MiB", least.div_ceil(1 << 20))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        broker: BrokerArgs,
+    }
+
+    fn check(flags: &[&str]) -> Result<BrokerSettings, String> {
+        let cli = Cli::parse_from(std::iter::once(&"test").chain(flags));
+        let mut errors = ConfigErrors::default();
+        let settings = cli.broker.check(&mut errors);
+        errors.finish(settings).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn the_flags_have_the_defaults_that_the_settings_have() {
+        let listen = "127.0.0.1:1883".parse().unwrap();
+        assert_eq!(check(&[]), Ok(BrokerSettings { listen, ..BrokerSettings::default() }));
+    }
+
+    #[test]
+    fn listening_in_clear_where_others_reach_it_needs_a_word() {
+        for address in ["0.0.0.0:1883", "[::]:1883", "10.0.0.1:1883"] {
+            let refused = check(&["--mqtt-listen", address]).unwrap_err();
+            assert!(refused.contains("--mqtt-in-clear on"), "{refused}");
+            let flags = ["--mqtt-listen", address, "--mqtt-in-clear", "on"];
+            assert!(check(&flags).is_ok(), "{address}");
+        }
+        assert!(check(&["--mqtt-listen", "[::1]:1883"]).is_ok());
+    }
+
+    #[test]
+    fn a_device_can_always_be_sent_the_largest_message() {
+        let refused = check(&["--mqtt-max-session-waiting", "1MiB"]).unwrap_err();
+        assert!(refused.contains("at least 3 MiB"), "{refused}");
+        let refused = check(&["--mqtt-max-waiting", "4MiB"]).unwrap_err();
+        assert!(refused.contains("at least 8 MiB"), "{refused}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Which devices may log in to the embedded broker: those with a token that this service signed,
+//! for an app that still exists.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use push_credentials::{DeviceIdentity, KeyFile};
+use push_index::Index;
+use push_model::{app::AppKey, time::UnixMillis};
+use tracing::warn;
+
+use super::broker::{DeviceAuthenticator, Login, LoginRefusal};
+
+/// Checks tokens with the keys of the data directory, and their apps in the index.
+pub(super) struct DeviceLogins {
+    keys: Arc<KeyFile>,
+    index: Arc<dyn Index>,
+}
+
+impl DeviceLogins {
+    pub(super) fn new(keys: Arc<KeyFile>, index: Arc<dyn Index>) -> Self {
+        Self { keys, index }
+    }
+}
+
+#[async_trait]
+impl DeviceAuthenticator for DeviceLogins {
+    async fn authenticate(
+        &self,
+        login: Login<'_>,
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, LoginRefusal> {
+        let Login { client_id, user, password } = login;
+        let device = self.keys.current().authenticate(client_id, user, password, now)?;
+        // A token outlives its app. Under the same name there may be another app by now.
+        match self.index.app(&device.app).await {
+            Ok(Some(app)) if app.generation == device.generation => Ok(device),
+            Ok(_) => Err(LoginRefusal::BadCredentials),
+            Err(error) => {
+                warn!(cause = &error as &dyn std::error::Error, "an app cannot be looked up");
+                Err(LoginRefusal::Unavailable)
+            }
+        }
+    }
+
+    async fn has_app(&self, app: &AppKey) -> bool {
+        match self.index.app(&app.id).await {
+            Ok(found) => found.is_some_and(|found| AppKey::from(&found) == *app),
+            Err(_) => true,
+        }
+    }
+}
+
+impl fmt::Debug for DeviceLogins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceLogins").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}

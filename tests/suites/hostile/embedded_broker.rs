@@ -1,0 +1,311 @@
+//! Attacks on the MQTT broker of `pushctl standalone`, with mosquitto's clients and bare sockets:
+//! what a stranger, and a device that wants more than its own messages, can do. A device that does
+//! nothing wrong listens meanwhile.
+
+use std::{net::Ipv4Addr, process::Command, time::Duration};
+
+use push_credentials::{KeyFile, KeySet};
+use push_model::{
+    app::AppKey,
+    ids::{AppId, ClientId},
+    time::UnixMillis,
+};
+use push_mqtt::MqttUrl;
+use push_tests::{
+    Port, eventually, free_port,
+    process::{Output, Process},
+    service::{built, pushctl, request},
+};
+use pushctl::device::subscriber::Subscriber;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{net::TcpSocket, task::JoinSet};
+
+/// How long any wait here may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(600);
+const APP: &str = "news";
+/// How long a client may run, in seconds: one that ends by itself, and one that tries for ever.
+const ENDS: &str = "60";
+const TRIES: &str = "3";
+const SUBSCRIBE: [&str; 2] = [ENDS, "mosquitto_sub"];
+const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
+
+/// A running `pushctl standalone` with one app.
+struct Standalone {
+    _process: Process,
+    _folder: TempDir,
+    http: Port,
+    mqtt: Port,
+    ops: Port,
+    secret: String,
+    keys: KeySet,
+}
+
+impl Standalone {
+    /// Starts it; with so many descriptors at most, if a number is given.
+    async fn start(descriptors: Option<u32>) -> Self {
+        let folder = TempDir::new().unwrap();
+        let [http, mqtt, ops] = [(); 3].map(|()| free_port().unwrap());
+        let data = folder.path().to_str().unwrap();
+        let mut command = match descriptors {
+            Some(limit) => {
+                let mut limited = Command::new("/bin/sh");
+                let script = format!(r#"ulimit -n {limit}; exec "$@""#);
+                limited.args(["-c", &script, "sh"]).arg(built("pushctl"));
+                limited
+            }
+            None => Command::new(built("pushctl")),
+        };
+        command.args(["standalone", "--data-dir", data, "--listen", &http.address()]);
+        command.args(["--mqtt-listen", &mqtt.address(), "--ops-listen", &ops.address()]);
+        let process =
+            Process::spawn(&command, Output::Log(&folder.path().join("log")), None).unwrap();
+        let ready = format!("http://{}/readyz", ops.address());
+        eventually("standalone is ready", DEADLINE, async || {
+            match request("GET", &ready, &[], "").await {
+                Ok((200, _)) => Ok(()),
+                other => {
+                    let log = std::fs::read_to_string(folder.path().join("log"));
+                    Err(format!("{other:?}; {log:?}"))
+                }
+            }
+        })
+        .await;
+        let made = pushctl(&["--data-dir", data, "app", "create", APP, "--json"]).await;
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let secret = made["secret"].as_str().unwrap().to_owned();
+        let keys = KeyFile::open(&folder.path().join("device-keys.json")).unwrap();
+        let keys = KeySet::clone(&keys.current());
+        Self { _process: process, _folder: folder, http, mqtt, ops, secret, keys }
+    }
+
+    /// A GET at the operations address.
+    async fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
+        request("GET", &format!("http://{}{path}", self.ops.address()), &[], "").await
+    }
+
+    async fn metric(&self, name: &str) -> u64 {
+        let (status, text) = self.get("/metrics").await.unwrap();
+        assert_eq!(status, 200);
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+
+    fn token(&self, name: &str, ttl: Duration) -> String {
+        let app = AppKey { id: APP.parse().unwrap(), generation: 0 };
+        self.keys.issue(&app, &name.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
+    }
+
+    async fn device(&self, name: &str) -> Option<Subscriber> {
+        let url: MqttUrl = format!("mqtt://{}", self.mqtt.address()).parse().unwrap();
+        let url = url.with_login(&format!("{APP}:{name}"), &self.token(name, LONG));
+        let (app, client): (AppId, ClientId) = (APP.parse().unwrap(), name.parse().unwrap());
+        Subscriber::connect(&url, &app, &client, LONG).await.ok()
+    }
+
+    /// Registers a device and pushes to it.
+    async fn push(&self, name: &str) -> String {
+        let headers =
+            [("Authorization", self.secret.as_str()), ("Content-Type", "application/json")];
+        let device = format!("http://{}/v1/device/{APP}/{name}", self.http.address());
+        let put = request("PUT", &device, &headers, "{}").await.unwrap();
+        assert_eq!(put.0, 200, "{}", put.1);
+        let body = format!(
+            r#"{{"type":2,"time_to_live":600,"condition":{{"type":2,"client_ids":["{name}"]}},"data":{{"k":"v"}}}}"#
+        );
+        let url = format!("http://{}/v1/message/push/{APP}", self.http.address());
+        let (status, answer) = request("POST", &url, &headers, &body).await.unwrap();
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        answer["result"]["message_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs one of mosquitto's clients with its debug output, which is returned.
+    async fn mosquitto(
+        &self,
+        [limit, program]: [&str; 2],
+        version: &str,
+        id: &str,
+        flags: &[&str],
+    ) -> String {
+        let port = self.mqtt.number().to_string();
+        let mut command = tokio::process::Command::new("timeout");
+        command.args([limit, program, "-d", "-p", &port, "-V", version, "-i", id]).args(flags);
+        let ran = command.kill_on_drop(true).output().await.unwrap();
+        format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr))
+    }
+}
+
+async fn next(device: &mut Subscriber) -> String {
+    let payload = tokio::time::timeout(DEADLINE, device.next()).await.unwrap().unwrap();
+    String::from_utf8(payload.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_login_without_the_token_of_the_device_opens_no_session() {
+    let standalone = Standalone::start(None).await;
+    let mut listening = standalone.device("d").await.unwrap();
+    let own = standalone.token("d", LONG);
+    let expired = standalone.token("d", Duration::ZERO);
+    let other = standalone.token("other", LONG);
+    let forged = format!("{}x", &own[..own.len() - 1]);
+    let will = ["--will-topic", "push/news/d", "--will-payload", "forged"];
+    let attempts: [(&str, &str, Vec<&str>); 8] = [
+        ("nothing", "news:d", vec![]),
+        ("no password", "news:d", vec!["-u", "news:d"]),
+        ("a guess", "news:d", vec!["-u", "news:d", "-P", "guess"]),
+        ("a forged token", "news:d", vec!["-u", "news:d", "-P", &forged]),
+        ("an expired token", "news:d", vec!["-u", "news:d", "-P", &expired]),
+        ("another device's token", "news:d", vec!["-u", "news:d", "-P", &other]),
+        ("another client id", "news:d", vec!["-u", "news:other", "-P", &other]),
+        ("a will", "news:other", [&["-u", "news:other", "-P", &other][..], &will[..]].concat()),
+    ];
+    for (attempt, id, login) in &attempts {
+        // Refused in CONNACK with a code that says why, in both versions.
+        for (version, codes) in [("mqttv311", [4, 5]), ("mqttv5", [134, 135])] {
+            let flags = [&login[..], &["-t", "push/news/d", "-q", "1"]].concat();
+            let output = standalone.mosquitto(SUBSCRIBE, version, id, &flags).await;
+            let refused = codes.iter().any(|code| output.contains(&format!("CONNACK ({code})")));
+            assert!(refused && !output.contains("SUBACK"), "{attempt}, {version}: {output}");
+        }
+    }
+    assert_eq!(standalone.metric("push_broker_sessions").await, 1, "only the device has one");
+    assert!(standalone.metric("push_broker_logins_failed_total").await >= 10);
+    let id = standalone.push("d").await;
+    let payload = next(&mut listening).await;
+    assert!(payload.contains(&id), "the device was not disturbed: {payload}");
+}
+
+#[tokio::test]
+async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
+    let standalone = Standalone::start(None).await;
+    let mut listening = standalone.device("d").await.unwrap();
+    let token = standalone.token("other", LONG);
+    let login = ["-u", "news:other", "-P", &token];
+    let filters = [
+        ("push/news/d", 135),
+        ("push/news/other/", 135),
+        ("push/#", 162),
+        ("#", 162),
+        ("push/news/+", 162),
+        ("$SYS/#", 162),
+        ("$share/g/push/news/other", 158),
+        ("$share/g/push/news/d", 158),
+    ];
+    for (filter, code) in filters {
+        for (version, code) in [("mqttv311", 128), ("mqttv5", code)] {
+            let flags = [&login[..], &["-q", "1", "-t", filter]].concat();
+            let output = standalone.mosquitto(SUBSCRIBE, version, "news:other", &flags).await;
+            let refused = output.contains(&format!("): {code}"));
+            assert!(refused, "{filter}, {version}: {output}");
+        }
+    }
+    let topics =
+        [("mqttv311", "push/news/d"), ("mqttv5", "push/news/d"), ("mqttv5", "push/news/other")];
+    for (version, topic) in topics {
+        for qos in ["0", "1", "2"] {
+            let flags = [&login[..], &["-q", qos, "-t", topic, "-m", "forged"]].concat();
+            let output = standalone.mosquitto(PUBLISH, version, "news:other", &flags).await;
+            assert!(output.contains("CONNACK (0)"), "{output}");
+            let taken = output.contains("PUBREL") || output.contains("RC:0)");
+            assert!(!taken, "QoS {qos}, {version}: {output}");
+        }
+    }
+    // Its own topic is served, by both versions, also what came while it was away.
+    for version in ["mqttv311", "mqttv5"] {
+        let id = standalone.push("d").await;
+        assert!(next(&mut listening).await.contains(&id), "a forged message came first");
+        let mut flags = [&login[..], &["-q", "1", "-t", "push/news/other", "-c"]].concat();
+        if version == "mqttv5" {
+            flags.extend(["-x", "600"]);
+        }
+        let once = [&flags[..], &["-E"]].concat();
+        let output = standalone.mosquitto(SUBSCRIBE, version, "news:other", &once).await;
+        assert!(output.contains("): 1"), "{version}: {output}");
+        let id = standalone.push("other").await;
+        let one = [&flags[..], &["-C", "1"]].concat();
+        let output = standalone.mosquitto(SUBSCRIBE, version, "news:other", &one).await;
+        assert!(output.contains(&id) && !output.contains("forged"), "{version}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn sessions_without_a_connection_and_idle_strangers_take_no_descriptor_that_http_needs() {
+    let standalone = Standalone::start(Some(512)).await;
+    let mut listening = standalone.device("d").await.unwrap();
+
+    // Devices that come, leave a session behind and go, without a word.
+    let mut connecting = JoinSet::new();
+    let mut gone = 0;
+    for n in 0..1500 {
+        let url: MqttUrl = format!("mqtt://{}", standalone.mqtt.address()).parse().unwrap();
+        let name = format!("gone-{n}");
+        let url = url.with_login(&format!("{APP}:{name}"), &standalone.token(&name, LONG));
+        connecting.spawn(async move {
+            let (app, client) = (APP.parse().unwrap(), name.parse().unwrap());
+            Subscriber::connect(&url, &app, &client, LONG).await.is_ok()
+        });
+        if connecting.len() >= 32 {
+            gone += usize::from(connecting.join_next().await.unwrap().unwrap());
+        }
+    }
+    while let Some(done) = connecting.join_next().await {
+        gone += usize::from(done.unwrap());
+    }
+    assert!(gone >= 1400, "{gone}");
+    assert!(standalone.metric("push_broker_sessions").await > 1000);
+
+    // Strangers of many addresses who open connections and say nothing.
+    let mut idle = Vec::new();
+    for n in 0..1000u32 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::from_bits(0x7f00_0100 + n / 20), 0).into()).unwrap();
+        let connecting = socket.connect(standalone.mqtt.address().parse().unwrap());
+        let connected = tokio::time::timeout(Duration::from_millis(200), connecting).await;
+        idle.extend(connected.ok().and_then(Result::ok));
+    }
+    let asked = tokio::time::timeout(Duration::from_secs(5), standalone.get("/readyz")).await;
+    assert_eq!(asked.unwrap().unwrap().0, 200);
+    let id = standalone.push("d").await;
+    assert!(next(&mut listening).await.contains(&id));
+    eventually(
+        "a device finds a place as soon as the idle ones are closed",
+        DEADLINE,
+        async || standalone.device("late").await.map(drop).ok_or_else(String::new),
+    )
+    .await;
+    drop(idle);
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_passwords_is_kept_out_and_others_are_not() {
+    let standalone = Standalone::start(None).await;
+    let guess = async |address: &str| {
+        let flags = ["-A", address, "-u", "news:d", "-P", "guess", "-t", "push/news/d"];
+        standalone.mosquitto([TRIES, "mosquitto_sub"], "mqttv5", "news:d", &flags).await
+    };
+    eventually("guesses are not answered any more", DEADLINE, async || {
+        let guesses = futures::future::join_all((0..20).map(|_| guess("127.0.0.9"))).await;
+        match guesses.iter().filter(|output| !output.contains("CONNACK")).count() {
+            0 => Err("all were answered".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    assert!(guess("127.0.0.10").await.contains("CONNACK (134)"));
+    assert!(standalone.device("d").await.is_some());
+}
+
+#[tokio::test]
+async fn listening_in_clear_where_others_reach_it_needs_a_word() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let flags = ["standalone", "--data-dir", data, "--mqtt-listen", "0.0.0.0:0"];
+    let ran = push_tests::service::pushctl_output(&flags).await;
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(!ran.status.success(), "{error}");
+    for setting in ["--mqtt-tls-cert", "--mqtt-in-clear on", "PUSH_MQTT_IN_CLEAR"] {
+        assert!(error.contains(setting), "{error}");
+    }
+}

@@ -1,0 +1,291 @@
+//! What only the embedded broker does: its start and stop, its sessions and their bounds.
+
+use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use push_credentials::{DeviceIdentity, KeySet};
+use push_fanout_worker::transport::{
+    Outcome, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
+};
+use push_model::{
+    app::AppKey,
+    ledger::{FailReason, RetryReason},
+    mqtt::MqttDevice,
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_mqtt::MqttUrl;
+use push_tests::{
+    certificates::{Authority, Certificate},
+    eventually, namespace,
+};
+use push_tls::server::TlsSettings;
+use pushctl::{
+    device::subscriber::SubscriberError,
+    standalone::broker::{
+        Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal,
+    },
+};
+use rmqtt_codec::v5::DisconnectReasonCode;
+use tokio::net::TcpStream;
+
+use super::{
+    AnyBroker, DEADLINE, LONG, device, is_ready, listen, message, next, now, send, targets,
+};
+
+/// The embedded broker in this process, with keys of its own.
+pub(crate) struct EmbeddedBroker {
+    broker: Broker,
+    keys: Arc<Keys>,
+    metrics: Registry,
+}
+
+/// Devices are who their tokens say, of whatever app.
+struct Keys(KeySet);
+
+#[async_trait]
+impl DeviceAuthenticator for Keys {
+    async fn authenticate(
+        &self,
+        login: Login<'_>,
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, LoginRefusal> {
+        Ok(self.0.authenticate(login.client_id, login.user, login.password, now)?)
+    }
+
+    async fn has_app(&self, _: &AppKey) -> bool {
+        true
+    }
+}
+
+impl EmbeddedBroker {
+    pub(crate) fn start() -> Self {
+        Self::start_with(BrokerSettings::default())
+    }
+
+    fn start_with(settings: BrokerSettings) -> Self {
+        Self::try_start(settings).unwrap()
+    }
+
+    fn try_start(settings: BrokerSettings) -> Result<Self, BrokerError> {
+        let keys = Arc::new(Keys(KeySet::generate(UnixMillis::now()).unwrap()));
+        let mut metrics = Registry::default();
+        let password = Secret::generate();
+        let broker = Broker::start(settings, keys.clone(), &password, &mut metrics)?;
+        Ok(Self { broker, keys, metrics })
+    }
+
+    pub(crate) fn worker_url(&self) -> &MqttUrl {
+        self.broker.worker_url()
+    }
+
+    pub(crate) fn device_address(&self) -> String {
+        format!("mqtt://{}", self.broker.address())
+    }
+
+    pub(crate) fn token(&self, app: &str, name: &str, ttl: Duration) -> String {
+        let app = AppKey { id: app.parse().unwrap(), generation: 0 };
+        self.keys.0.issue(&app, &name.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
+    }
+
+    pub(crate) fn device_url(&self, app: &str, name: &str, ttl: Duration) -> MqttUrl {
+        let user =
+            MqttDevice { app: app.parse().unwrap(), client: name.parse().unwrap() }.to_string();
+        let url: MqttUrl = self.device_address().parse().unwrap();
+        url.with_login(&user, &self.token(app, name, ttl))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        encode(&mut text, &self.metrics).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+}
+
+fn at(listen: SocketAddr) -> BrokerSettings {
+    BrokerSettings { listen, ..BrokerSettings::default() }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_that_names_it() {
+    let first = EmbeddedBroker::start().broker;
+    let error = EmbeddedBroker::try_start(at(first.address())).err().unwrap();
+    assert!(matches!(error, BrokerError::Listen { address, .. } if address == first.address()));
+    assert!(error.to_string().contains(&first.address().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_stopped_embedded_broker_lets_its_devices_go_and_its_port_be_used_again() {
+    let broker = EmbeddedBroker::start();
+    let address = broker.broker.address();
+    let mut listening = listen(&broker.device_url("a", "d", LONG), "a", "d").await.unwrap();
+    drop(broker);
+    assert!(tokio::time::timeout(DEADLINE, listening.next()).await.unwrap().is_err());
+    let again = eventually("the port is free", DEADLINE, async || {
+        EmbeddedBroker::try_start(at(address)).map_err(|error| error.to_string())
+    })
+    .await;
+    listen(&again.device_url("a", "d", LONG), "a", "d").await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn the_embedded_broker_keeps_the_newest_messages_for_an_offline_device() {
+    let settings = BrokerSettings { session_messages: 10, ..BrokerSettings::default() };
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start_with(settings));
+    let app = namespace();
+    device(&broker, &app, "d").await.close().await;
+    for n in 0..15 {
+        send(&broker, &message(&app, &n.to_string(), LONG), &["d"]).await;
+    }
+    let mut back = device(&broker, &app, "d").await;
+    for n in 5..15 {
+        assert_eq!(next(&mut back).await, n.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_nothing() {
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start());
+    let app = namespace();
+    let mut first = device(&broker, &app, "d").await;
+    let mut second = device(&broker, &app, "d").await;
+    let ended = tokio::time::timeout(DEADLINE, first.next()).await.unwrap();
+    let taken_over = DisconnectReasonCode::SessionTakenOver;
+    assert!(matches!(ended, Err(SubscriberError::Ended(reason)) if reason == taken_over));
+    drop(first);
+    assert_eq!(send(&broker, &message(&app, "x", LONG), &["d"]).await, [Outcome::Sent]);
+    assert_eq!(next(&mut second).await, "x");
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_its_token_does_and_the_session_waits_for_a_new_one() {
+    let broker = EmbeddedBroker::start();
+    let (app, ttl) = (namespace(), Duration::from_secs(3));
+    let mut listening = listen(&broker.device_url(&app, "d", ttl), &app, "d").await.unwrap();
+    let ended = tokio::time::timeout(DEADLINE, listening.next()).await.unwrap();
+    let expired = DisconnectReasonCode::NotAuthorized;
+    assert!(matches!(ended, Err(SubscriberError::Ended(reason)) if reason == expired));
+    let broker = AnyBroker::Embedded(broker);
+    assert_eq!(send(&broker, &message(&app, "kept", LONG), &["d"]).await, [Outcome::Sent]);
+    assert_eq!(next(&mut device(&broker, &app, "d").await).await, "kept");
+}
+
+#[tokio::test]
+async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_all_the_same() {
+    let settings =
+        BrokerSettings { waiting: 16 << 20, session_waiting: 4 << 20, ..BrokerSettings::default() };
+    let embedded = EmbeddedBroker::start_with(settings);
+    let app = namespace();
+    let names: Vec<String> = (0..8).map(|n| format!("absent-{n}")).collect();
+    let absent: Vec<&str> = names.iter().map(String::as_str).collect();
+    for name in &absent {
+        listen(&embedded.device_url(&app, name, LONG), &app, name).await.unwrap().close().await;
+    }
+    let mut here = listen(&embedded.device_url(&app, "here", LONG), &app, "here").await.unwrap();
+    let other = format!("{app}-other");
+    let mut there = listen(&embedded.device_url(&other, "d", LONG), &other, "d").await.unwrap();
+
+    let url = embedded.worker_url().clone();
+    let transport = MqttTransport::start(url, MqttSettings::default());
+    is_ready(&transport, true).await;
+    let large = message(&app, &"x".repeat(256 << 10), LONG);
+    let mut outcomes = Vec::new();
+    for _ in 0..6 {
+        outcomes.extend(transport.deliver(&large, &targets(&absent), now()).await);
+        // Of 16 MiB one app has half, and each message counts twice.
+        assert!(embedded.metric("push_broker_waiting_bytes") <= 8 << 20);
+    }
+    let refused = Outcome::Later(RetryReason::Busy, None);
+    let count = |wanted| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    assert!(count(Outcome::Sent) >= 8, "{outcomes:?}");
+    assert!(count(refused) >= 8, "{outcomes:?}");
+    assert_eq!(count(Outcome::Sent) + count(refused), outcomes.len(), "{outcomes:?}");
+
+    let for_other = message(&other, "another app's", LONG);
+    assert_eq!(transport.deliver(&for_other, &targets(&["d"]), now()).await, [Outcome::Sent]);
+    assert_eq!(next(&mut there).await, "another app's");
+
+    for name in &absent {
+        let mut back = listen(&embedded.device_url(&app, name, LONG), &app, name).await.unwrap();
+        // Whatever has come within that time is acknowledged.
+        let a_moment = Duration::from_millis(500);
+        while let Ok(Ok(_)) = tokio::time::timeout(a_moment, back.next()).await {}
+        back.close().await;
+    }
+    let small = message(&app, "small", LONG);
+    eventually("there is room again", DEADLINE, async || {
+        match transport.deliver(&small, &targets(&["here"]), now()).await[..] {
+            [Outcome::Sent] => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(next(&mut here).await, "small");
+    let unknown = transport.deliver(&small, &targets(&["unknown"]), now()).await;
+    assert_eq!(unknown, [Outcome::Failed(FailReason::NoSubscriber)]);
+    transport.close().await;
+}
+
+#[tokio::test]
+async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
+    let authority = Authority::new();
+    let Certificate { certificate, key } = authority.local_server();
+    let tls = Some(TlsSettings { certificate, key });
+    let embedded = EmbeddedBroker::start_with(BrokerSettings { tls, ..BrokerSettings::default() });
+    let app = namespace();
+    assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "in clear");
+
+    let (id, token) = (format!("{app}:d"), embedded.token(&app, "d", LONG));
+    let device = tokio::process::Command::new("mosquitto_sub")
+        .args(["-V", "mqttv5", "-q", "1", "-C", "1", "-t", &format!("push/{app}/d")])
+        .args(["-h", "localhost", "-p", &embedded.broker.address().port().to_string()])
+        .args(["-i", &id, "-u", &id, "-P", &token, "--cafile"])
+        .arg(authority.file())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let broker = AnyBroker::Embedded(embedded);
+    eventually("the device has subscribed", DEADLINE, async || {
+        match send(&broker, &message(&app, "hello", LONG), &["d"]).await[..] {
+            [Outcome::Sent] => Ok(()),
+            ref other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.stdout, b"hello\n");
+}
+
+#[tokio::test]
+async fn connections_of_one_address_and_without_a_login_are_bounded() {
+    let settings = BrokerSettings { address_connections: 3, ..BrokerSettings::default() };
+    let broker = EmbeddedBroker::start_with(settings);
+    let app = namespace();
+    let mut devices = Vec::new();
+    for name in ["one", "two", "three"] {
+        devices.push(listen(&broker.device_url(&app, name, LONG), &app, name).await.unwrap());
+    }
+    assert!(listen(&broker.device_url(&app, "four", LONG), &app, "four").await.is_err());
+    devices.pop().unwrap().close().await;
+    eventually("a connection is free again", DEADLINE, async || {
+        let four = listen(&broker.device_url(&app, "four", LONG), &app, "four").await;
+        four.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        idle.push(TcpStream::connect(broker.broker.address()).await.unwrap());
+    }
+    eventually("idle connections are closed", DEADLINE, async || {
+        match broker.metric("push_broker_connections_unauthenticated") {
+            0 => Ok(()),
+            open => Err(format!("{open} are open")),
+        }
+    })
+    .await;
+}
