@@ -17,6 +17,8 @@ use crate::apps::Quota;
 pub(crate) enum Rejection {
     /// The request is not HTTP, or its head is cut short.
     NotHttp,
+    /// The head leaves a doubt where the request ends or whom it is for; this says what is wrong.
+    Malformed(&'static str),
     /// The head did not arrive in time.
     HeadTimeout,
     /// The head has more bytes than the setting allows.
@@ -75,6 +77,7 @@ impl Rejection {
     pub(crate) const fn http_status(&self) -> StatusCode {
         match self {
             Self::NotHttp
+            | Self::Malformed(_)
             | Self::AppIdMissing
             | Self::AppIdIllegal(_)
             | Self::MessageIllegal(_)
@@ -111,6 +114,7 @@ impl Rejection {
             | Self::MessageIllegal(_) => Some(PushCode::MessageIllegal),
             Self::TooManyClients { .. } => Some(PushCode::ClientIdTooMuch),
             Self::NotHttp
+            | Self::Malformed(_)
             | Self::HeadTimeout
             | Self::HeadTooLarge
             | Self::NoSuchPath
@@ -142,6 +146,7 @@ impl Rejection {
     fn detail(&self) -> String {
         match self {
             Self::NotHttp => "the request is not readable as HTTP/1.1 or HTTP/2".into(),
+            Self::Malformed(why) => format!("the request is malformed: {why}"),
             Self::HeadTimeout => "the request's headers did not arrive in time".into(),
             Self::HeadTooLarge => "the request's headers are too large".into(),
             Self::NoSuchPath => "no such path".into(),

@@ -61,8 +61,8 @@ impl Reply {
         self.headers.insert(RATELIMIT_RESET, quota.reset.into());
     }
 
-    /// Writes the whole answer as HTTP/1.1 (RFC 9112).
-    pub(crate) fn write_http1(&self, date: &mut Date, out: &mut Vec<u8>) {
+    /// Writes the answer as HTTP/1.1 (RFC 9112): whole, or as to HEAD, without its body.
+    pub(crate) fn write_http1(&self, date: &mut Date, has_body: bool, out: &mut Vec<u8>) {
         let reason = self.status.canonical_reason().unwrap_or_default();
         let mut put = |text: &[u8]| out.extend_from_slice(text);
         put(b"HTTP/1.1 ");
@@ -84,7 +84,9 @@ impl Reply {
         }
         // Writing to a vector cannot fail.
         let _ = write!(out, "\r\ncontent-length: {}\r\n\r\n", self.body.len());
-        out.extend_from_slice(&self.body);
+        if has_body {
+            out.extend_from_slice(&self.body);
+        }
     }
 }
 
@@ -228,7 +230,11 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
 /// A whole answer in HTTP/1.1 for a connection that ends without a request that could be read.
 pub(crate) fn last_http1(rejection: &Rejection) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Reply { close: true, ..rejected(rejection) }.write_http1(&mut Date::default(), &mut bytes);
+    Reply { close: true, ..rejected(rejection) }.write_http1(
+        &mut Date::default(),
+        true,
+        &mut bytes,
+    );
     bytes
 }
 
@@ -250,7 +256,7 @@ mod tests {
         let quota = Quota { limit: 5, remaining: 0, reset: 1, retry_after: 2 };
         let reply = Reply { close: true, ..rejected(&Rejection::TooFrequent(quota)) };
         let (mut date, mut bytes) = (Date::default(), Vec::new());
-        reply.write_http1(&mut date, &mut bytes);
+        reply.write_http1(&mut date, true, &mut bytes);
         let mut headers = [httparse::EMPTY_HEADER; 16];
         let mut read = httparse::Response::new(&mut headers);
         let head = read.parse(&bytes).unwrap().unwrap();

@@ -3,10 +3,11 @@
 //! 1. **Accept** (this file): a connection that is admitted gets a task of its own. At the bounds
 //!    (`admission`) it takes the place of an idle one, or is answered 503.
 //! 2. **Recognise** (`recognise`): its first bytes say whether it is HTTP/1 or HTTP/2.
-//! 3. **Fast path** (`fast_path`): HTTP/1 requests in the form that nearly every producer sends are
-//!    read and answered without hyper, until another one comes. `--fast-path off` leaves this out.
-//! 4. **hyper** (`hyper`): HTTP/2, and HTTP/1 from the first request on that the fast path does not
-//!    take.
+//! 3. **HTTP/1** (`http1`): one request after the other. Its head is read, and refused if it leaves
+//!    a doubt where the request ends. In the form that nearly every producer sends, it is answered
+//!    on the fast path (`fast_path`), in another through `hyper`; `--fast-path off` leaves the
+//!    first out.
+//! 4. **HTTP/2** (`hyper`): hyper serves the connection to its end.
 //! 5. **Time limits and shutdown** (`timeouts`, over what `activity` notes) interrupt each of the
 //!    stages 2 to 4: a head that is late, a connection that is idle, a service that stops.
 //! 6. **Close** (`close`): a last answer, if the client waits for one, and the end in an order in
@@ -21,6 +22,7 @@ mod admission;
 mod close;
 mod connection;
 mod fast_path;
+mod http1;
 mod hyper;
 mod lifecycle;
 mod recognise;

@@ -96,3 +96,38 @@ async fn idle_connections_of_two_addresses_shut_no_other_out() {
     assert!(ask(&mut tenant).await.starts_with("HTTP/1.1 404"), "its connection was not closed");
     drop(strangers);
 }
+
+#[tokio::test]
+async fn a_stranger_cannot_fill_the_log() {
+    let stack = Stack::start(Servers::shared()).await;
+    let address: SocketAddr = stack.ingest_url(0).strip_prefix("http://").unwrap().parse().unwrap();
+    let lines = stack.ingest().log().lines().count();
+    // Answers to pings that the service never sent, which its library for HTTP/2 warns of.
+    let answer = b"\0\0\x08\x06\x01\0\0\0\0attacks!";
+    let mut connection = connect(Ipv4Addr::LOCALHOST, address).await;
+    let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let ping = b"\0\0\x08\x06\0\0\0\0\0a ping??";
+    connection.write_all(&[settings, &answer.repeat(1000)[..], ping].concat()).await.unwrap();
+    let mut received = Vec::new();
+    while !received.windows(8).any(|bytes| bytes == b"a ping??") {
+        let n = timeout(A_MOMENT, connection.read_buf(&mut received)).await.expect("in time");
+        assert!(n.unwrap() > 0, "ended before it answered the ping");
+    }
+    for attack in [
+        &b"hello\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /v1/message/push/app HTTP/1.1\r\nHost: x\r\nAuthorization: guessed\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nno frame at all: its length is far too large",
+    ] {
+        for _ in 0..20 {
+            let mut connection = connect(Ipv4Addr::LOCALHOST, address).await;
+            connection.write_all(attack).await.unwrap();
+            connection.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            let _ = timeout(A_MOMENT, connection.read_to_end(&mut answer)).await.expect("in time");
+        }
+    }
+    let log = stack.ingest().log();
+    assert!(log.lines().count() < lines + 10, "{log}");
+}

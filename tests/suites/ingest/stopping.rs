@@ -49,7 +49,7 @@ async fn a_client_that_reads_late_gets_its_answers_and_holds_a_stopping_service_
     let service = Service::start(&["--idle-timeout=1h"]).await;
     let (reader, mut writer) = TcpStream::connect(service.address).await.unwrap().into_split();
     // Until the unread answers fill the buffers of both sockets, and the service can only wait.
-    let many = b"GET / HTTP/1.1\r\n\r\n".repeat(10_000);
+    let many = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10_000);
     let mut sent = 0;
     while let Ok(written) = timeout(STALLED, writer.write(&many[sent % many.len()..])).await {
         sent += written.unwrap();

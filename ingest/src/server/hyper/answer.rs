@@ -1,16 +1,11 @@
-//! From a request that hyper has read to the response that hyper writes.
+//! From a request that hyper has read to its answer.
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::Request;
 use hyper::body::Incoming;
 
-use crate::{handlers::Handlers, head::Head};
+use crate::{handlers::Handlers, head::Head, reply::Reply};
 
-pub(super) async fn answer(
-    handlers: &Handlers,
-    request: Request<Incoming>,
-) -> Response<Full<Bytes>> {
+pub(super) async fn answer(handlers: &Handlers, request: Request<Incoming>) -> Reply {
     let (parts, mut body) = request.into_parts();
-    handlers.answer(&Head::from(&parts), &mut body).await.into()
+    handlers.answer(&Head::from(&parts), &mut body).await
 }

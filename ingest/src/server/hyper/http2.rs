@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
+use http::Response;
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::Instant;
@@ -23,9 +24,9 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
         service_fn(move |request| {
             let (handlers, in_work) = (Arc::clone(&handlers), activity.begin_request());
             async move {
-                let response = answer(&handlers, request).await;
+                let reply = answer(&handlers, request).await;
                 drop(in_work);
-                Ok::<_, Infallible>(response)
+                Ok::<_, Infallible>(Response::from(reply))
             }
         })
     };
@@ -37,7 +38,7 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
             .keep_alive_timeout(PING_TIMEOUT)
             .max_concurrent_streams(http.h2_streams)
             .max_header_list_size(max_head)
-            .serve_connection(TokioIo::new(Replay::new(stream, received, activity)), service)
+            .serve_connection(TokioIo::new(Replay::new(stream, received)), service)
     );
 
     let mut is_ending = false;

@@ -3,32 +3,28 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::server::activity::Activity;
-
-/// A stream that begins with what was read from it before, and whose reads are noted for the time
-/// limits.
+/// A stream that begins with what was read from it before.
 #[derive(Debug)]
 pub(super) struct Replay<S> {
     stream: S,
     /// What was read before and is to be read again.
     received: BytesMut,
-    activity: Arc<Activity>,
 }
 
 impl<S> Replay<S> {
-    pub(super) fn new(stream: S, received: BytesMut, activity: Arc<Activity>) -> Self {
-        Self { stream, received, activity }
+    pub(super) fn new(stream: S, received: BytesMut) -> Self {
+        Self { stream, received }
     }
 
-    pub(super) fn into_stream(self) -> S {
-        self.stream
+    /// What was read before and was not read again.
+    pub(super) fn rest(self) -> BytesMut {
+        self.received
     }
 }
 
@@ -38,17 +34,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if !this.received.is_empty() {
-            let n = this.received.len().min(buf.remaining());
-            buf.put_slice(&this.received.split_to(n));
-            return Poll::Ready(Ok(()));
+        if self.received.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            this.activity.received();
-        }
+        let n = self.received.len().min(buf.remaining());
+        buf.put_slice(&self.received.split_to(n));
         Poll::Ready(Ok(()))
     }
 }

@@ -104,6 +104,14 @@ impl Connection {
         self.try_answer().await.unwrap().expect("an answer")
     }
 
+    /// Everything that comes until the service ends the connection.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        let read = timeout(DEADLINE, self.0.read_to_string(&mut rest)).await;
+        read.expect("the end, in time").unwrap();
+        rest
+    }
+
     pub(crate) async fn is_ended(&mut self) -> bool {
         self.try_answer().await.unwrap().is_none()
     }
@@ -240,6 +248,5 @@ impl Request {
 /// The smallest valid push: to everyone.
 pub(crate) const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
 
-/// A request, answered 404, that the fast path does not take: hyper serves its connection from then
-/// on.
-pub(crate) const LEFT_TO_HYPER: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n";
+/// A request, answered 404, that the fast path leaves to hyper.
+pub(crate) const LEFT_TO_HYPER: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: push\r\n\r\n";

@@ -1,0 +1,307 @@
+//! Reads the head of a request, strictly.
+//!
+//! A service and the proxy before it must agree where a request ends: if they don't, what one
+//! takes for a body is the next request for the other, with another client's credentials. So a
+//! head with anything that two readers may read differently is refused (RFC 9112 sections 3.2, 6.1
+//! and 6.3): no `Host`, or two; a length besides a transfer coding; two lengths, even if they are
+//! equal; any coding but one `chunked`; a transfer coding in HTTP/1.0.
+
+use std::mem::MaybeUninit;
+
+use http::Method;
+
+use super::host::is_host;
+use crate::{head::Head, rejection::Rejection};
+
+/// A request may have so many headers, as with hyper.
+const MAX_HEADERS: usize = 100;
+/// A request with a longer target is left to hyper, which refuses it.
+const MAX_TARGET: usize = 8 * 1024;
+/// No body is announced to be longer: hyper counts no further.
+const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
+
+/// What some bytes begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::server) enum Parsed<'a> {
+    /// The head of a request, whole.
+    Request(Request<'a>),
+    /// The beginning of what may become one.
+    Partial,
+    /// A head that is refused, after which nothing more is read.
+    Refused(Rejection),
+}
+
+/// A request, as its head announces it.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::server) struct Request<'a> {
+    /// How long the head is, with the empty line after it.
+    pub(in crate::server) head_bytes: usize,
+    pub(in crate::server) framing: Framing,
+    /// Whether the connection ends with its answer.
+    pub(in crate::server) is_last: bool,
+    /// Whether its answer has a body: that to HEAD has none.
+    pub(in crate::server) answer_has_body: bool,
+    /// What the handlers need, if the fast path may take it.
+    pub(in crate::server) usual: Option<Head<'a>>,
+}
+
+/// Where the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum Framing {
+    /// After so many bytes.
+    Sized(u64),
+    /// After the last chunk.
+    Chunked,
+}
+
+/// Parses the head that these bytes begin with, which may have `max_head` bytes.
+pub(in crate::server) fn parse(bytes: &[u8], max_head: usize) -> Parsed<'_> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(httparse::Status::Complete(head_bytes)) if head_bytes <= max_head => {
+            match read(&request, head_bytes) {
+                Ok(request) => Parsed::Request(request),
+                Err(rejection) => Parsed::Refused(rejection),
+            }
+        }
+        Ok(httparse::Status::Partial) if bytes.len() < max_head => Parsed::Partial,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => Parsed::Refused(Rejection::HeadTooLarge),
+        Err(_) => Parsed::Refused(Rejection::NotHttp),
+    }
+}
+
+fn read<'a>(
+    request: &httparse::Request<'_, 'a>,
+    head_bytes: usize,
+) -> Result<Request<'a>, Rejection> {
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+    else {
+        return Err(Rejection::NotHttp);
+    };
+    let is_1_1 = minor == 1;
+    let mut fields = Fields::default();
+    for header in request.headers.iter() {
+        fields.read(header.name, header.value, is_1_1)?;
+    }
+    if is_1_1 && !fields.has_host {
+        return Err(Rejection::Malformed("it must have a Host header"));
+    }
+    let framing = match (fields.is_chunked, fields.length) {
+        (true, Some(_)) => {
+            let why = "it must not have both Content-Length and Transfer-Encoding";
+            return Err(Rejection::Malformed(why));
+        }
+        (true, None) => Framing::Chunked,
+        (false, length) => Framing::Sized(length.unwrap_or(0)),
+    };
+    let usual = is_1_1 && framing != Framing::Chunked && !fields.expects;
+    Ok(Request {
+        head_bytes,
+        framing,
+        is_last: fields.closes || !is_1_1,
+        answer_has_body: method != "HEAD",
+        usual: if usual { fields.into_head(method, target) } else { None },
+    })
+}
+
+/// What the headers say.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    has_host: bool,
+    length: Option<u64>,
+    is_chunked: bool,
+    closes: bool,
+    expects: bool,
+    authorization: Option<&'a [u8]>,
+    content_type: Option<&'a [u8]>,
+    content_encoding: Option<&'a [u8]>,
+    idempotency_key: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(&mut self, name: &str, value: &'a [u8], is_1_1: bool) -> Result<(), Rejection> {
+        let is = |other| name.eq_ignore_ascii_case(other);
+        if is("host") {
+            if self.has_host {
+                return Err(Rejection::Malformed("it must have one Host header only"));
+            }
+            if !is_host(value) {
+                let why = "its Host header must be a host, with or without a port";
+                return Err(Rejection::Malformed(why));
+            }
+            self.has_host = true;
+        } else if is("content-length") {
+            if self.length.replace(content_length(value)?).is_some() {
+                return Err(Rejection::Malformed("it must have one Content-Length header only"));
+            }
+        } else if is("transfer-encoding") {
+            if self.is_chunked || !is_1_1 || !value.eq_ignore_ascii_case(b"chunked") {
+                let why = "its Transfer-Encoding may only be chunked, once, in HTTP/1.1";
+                return Err(Rejection::Malformed(why));
+            }
+            self.is_chunked = true;
+        } else if is("connection") {
+            let mut options = value.split(|&b| b == b',');
+            self.closes |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+        } else if is("expect") {
+            self.expects = true;
+        } else if is("authorization") {
+            self.authorization.get_or_insert(value);
+        } else if is("content-type") {
+            self.content_type.get_or_insert(value);
+        } else if is("content-encoding") {
+            self.content_encoding.get_or_insert(value);
+        } else if is("idempotency-key") {
+            self.idempotency_key.get_or_insert(value);
+        }
+        Ok(())
+    }
+
+    /// The head as the handlers need it, if method and target are usual.
+    fn into_head(self, method: &str, target: &'a str) -> Option<Head<'a>> {
+        Some(Head {
+            method: match method {
+                "POST" => Method::POST,
+                "GET" => Method::GET,
+                "PUT" => Method::PUT,
+                "DELETE" => Method::DELETE,
+                _ => return None,
+            },
+            path: path(target)?,
+            authorization: self.authorization,
+            content_type: self.content_type,
+            content_encoding: self.content_encoding,
+            idempotency_key: self.idempotency_key,
+            expects: false,
+            stream_head: None,
+        })
+    }
+}
+
+/// The path of a target in origin form (RFC 9112 section 3.2.1), without its query.
+fn path(target: &str) -> Option<&str> {
+    let is_usual = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%:?=&".contains(&b);
+    if target.len() > MAX_TARGET || !target.starts_with('/') || !target.bytes().all(is_usual) {
+        return None;
+    }
+    target.split('?').next()
+}
+
+/// The length, written with digits and nothing else (RFC 9110 section 8.6).
+fn content_length(value: &[u8]) -> Result<u64, Rejection> {
+    let digits = str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        Some(length) if length <= MAX_LENGTH => Ok(length),
+        _ => Err(Rejection::Malformed("its Content-Length must be a number of bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX_HEAD: usize = 8192;
+
+    fn with(headers: &str) -> String {
+        format!("POST /p HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n")
+    }
+
+    fn request(bytes: &str) -> Request<'_> {
+        match parse(bytes.as_bytes(), MAX_HEAD) {
+            Parsed::Request(request) => request,
+            other => panic!("{other:?} of {bytes}"),
+        }
+    }
+
+    fn is_malformed(bytes: impl AsRef<[u8]>) -> bool {
+        matches!(parse(bytes.as_ref(), MAX_HEAD), Parsed::Refused(Rejection::Malformed(_)))
+    }
+
+    #[test]
+    fn a_request_whose_end_is_in_doubt_is_refused() {
+        for headers in [
+            "Content-Length: +3",
+            "Content-Length: 3, 3",
+            "Content-Length: 0x3",
+            "Content-Length:",
+            "Content-Length: 9223372036854775808",
+            "Content-Length: 18446744073709551615",
+            "Content-Length: 18446744073709551616",
+            "Content-Length: 3\r\ncontent-length: 3",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked, chunked",
+            "Transfer-Encoding: chunked\r\ntransfer-encoding: chunked",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: identity",
+            "Transfer-Encoding: xchunked",
+            "Transfer-Encoding:",
+        ] {
+            assert!(is_malformed(with(headers)), "{headers}");
+        }
+        assert!(is_malformed("POST /p HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        assert_eq!(request(&with("Transfer-Encoding: Chunked")).framing, Framing::Chunked);
+        assert_eq!(request(&with("Content-Length: 007")).framing, Framing::Sized(7));
+        assert_eq!(request(&with("X: y")).framing, Framing::Sized(0));
+    }
+
+    #[test]
+    fn a_request_names_one_host_and_http_1_0_may_name_none() {
+        for head in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nhost: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x y\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: user@x\r\n\r\n",
+            "GET / HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n",
+            "GET / HTTP/1.0\r\nHost: x/\r\n\r\n",
+        ] {
+            assert!(is_malformed(head), "{head}");
+        }
+        assert!(request("GET / HTTP/1.0\r\n\r\n").is_last);
+        assert!(!request("GET / HTTP/1.1\r\nHost:\r\n\r\n").is_last);
+    }
+
+    #[test]
+    fn a_request_is_the_last_if_it_says_so() {
+        for (headers, is_last) in [
+            ("Connection: keep-alive", false),
+            ("Connection: closed", false),
+            ("Connection: Close", true),
+            ("Connection: keep-alive, close", true),
+            ("Connection: close\r\nConnection: keep-alive", true),
+        ] {
+            assert_eq!(request(&with(headers)).is_last, is_last, "{headers}");
+        }
+        assert!(!request("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n").answer_has_body);
+    }
+
+    #[test]
+    fn a_head_is_unfinished_until_its_last_byte_and_no_longer_than_it_may_be() {
+        let head = with("Content-Length: 3");
+        let head = head.as_bytes();
+        for end in 0..head.len() {
+            assert_eq!(parse(&head[..end], MAX_HEAD), Parsed::Partial, "{end}");
+        }
+        assert!(matches!(parse(head, head.len()), Parsed::Request(_)));
+        let too_large = Parsed::Refused(Rejection::HeadTooLarge);
+        assert_eq!(parse(head, head.len() - 1), too_large);
+        assert_eq!(parse(&head[..20], 20), too_large);
+        let many = with(&"X: y\r\n".repeat(100));
+        assert_eq!(parse(many.as_bytes(), MAX_HEAD), too_large);
+    }
+
+    #[test]
+    fn what_is_not_http_1_is_refused() {
+        for bytes in
+            ["hello\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n"]
+        {
+            let refused = Parsed::Refused(Rejection::NotHttp);
+            assert_eq!(parse(bytes.as_bytes(), MAX_HEAD), refused, "{bytes}");
+        }
+        assert_eq!(
+            parse(with("X: a\r\n b").as_bytes(), MAX_HEAD),
+            Parsed::Refused(Rejection::NotHttp)
+        );
+    }
+}

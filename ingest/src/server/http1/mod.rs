@@ -1,0 +1,146 @@
+//! An HTTP/1 connection: one request after the other, until it ends.
+//!
+//! Each head is read here (`head`), by rules that leave no doubt where its request ends; a request
+//! that breaks them is refused before anything else looks at it. Then it takes one of two paths to
+//! the handlers, the [fast path](super::fast_path) or [hyper](super::hyper). The answer is written
+//! here again. So a request is refused, answered and timed alike on both paths.
+//!
+//! - `head`: what a head says, and which heads are refused
+//! - `host`: which values a `Host` header may have
+
+mod head;
+mod host;
+
+use bytes::Buf;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+pub(super) use self::head::{Framing, Parsed, Request, parse};
+use super::{
+    activity::Timeout, close::End, connection::Connection, fast_path, hyper,
+    recognise::empty_lines, timeouts::Interruption,
+};
+use crate::{rejection::Rejection, reply::Date};
+
+/// How much is read at once at least, in bytes.
+const MIN_READ: usize = 4096;
+/// A head that takes more reads than this is not parsed again until it is whole: a head that comes
+/// byte by byte would be parsed once for each byte.
+const EARLY_PARSES: usize = 8;
+
+/// Serves requests until the connection ends. Gives back the stream, and how it is to be closed.
+pub(super) async fn serve(connection: Connection) -> (TcpStream, End) {
+    let Connection { mut stream, mut received, activity, handlers, http, mut interruptions } =
+        connection;
+    let (mut date, mut answer) = (Date::default(), Vec::new());
+    let end = 'connection: loop {
+        let (mut reads, mut seen) = (0, 0);
+        let request = loop {
+            received.advance(empty_lines(&received));
+            if !received.is_empty() {
+                let is_parsed = reads < EARLY_PARSES
+                    || received.len() >= http.max_header
+                    || ends_a_head(&received, seen);
+                match is_parsed.then(|| parse(&received, http.max_header)) {
+                    Some(Parsed::Request(request)) => break request,
+                    Some(Parsed::Refused(why)) => break 'connection End::AfterReply(why),
+                    Some(Parsed::Partial) | None => activity.received(),
+                }
+                (reads, seen) = (reads + 1, received.len());
+            }
+            received.reserve(MIN_READ);
+            match interruptions.run(stream.read_buf(&mut received)).await {
+                Ok(0) if received.is_empty() => break 'connection End::Graceful,
+                Ok(0) => break 'connection End::AfterReply(Rejection::NotHttp),
+                Ok(_) => {}
+                Err(Interruption::Failed(error)) => break 'connection failed(&error),
+                Err(Interruption::Shutdown) if received.is_empty() => {
+                    break 'connection End::Graceful;
+                }
+                Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
+                Err(Interruption::TimedOut(Timeout::Head)) => {
+                    break 'connection End::AfterReply(Rejection::HeadTimeout);
+                }
+                Err(Interruption::TimedOut(Timeout::Idle)) => break 'connection End::Silent,
+            }
+        };
+
+        let in_work = activity.begin_request();
+        let (is_last, has_body) = (request.is_last, request.answer_has_body);
+        let mut reply = match (request.usual, request.framing) {
+            (Some(head), Framing::Sized(length)) if http.fast_path => {
+                let after_head = &received[request.head_bytes..];
+                let (reply, used) =
+                    fast_path::answer(&head, length, after_head, &mut stream, &handlers).await;
+                received.advance(request.head_bytes + used);
+                reply
+            }
+            // Boxed: few requests need it, and its state would make the future of every connection
+            // larger.
+            _ => match Box::pin(hyper::answer_http1(
+                &mut stream,
+                &mut received,
+                &handlers,
+                http.max_header,
+            ))
+            .await
+            {
+                Ok(reply) => reply,
+                Err(end) => break end,
+            },
+        };
+        reply.close |= is_last || interruptions.is_stopping();
+        let answering = in_work.answer();
+
+        reply.write_http1(&mut date, has_body, &mut answer);
+        let mut rest = answer.as_slice();
+        while !rest.is_empty() {
+            match interruptions.run(stream.write(rest)).await {
+                Ok(written) => rest = &rest[written..],
+                Err(Interruption::Failed(error)) => break 'connection failed(&error),
+                Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
+                // The client does not read its answer.
+                Err(Interruption::TimedOut(_)) => break 'connection End::Silent,
+            }
+        }
+        drop(answering);
+        // An idle connection does not keep the memory of a large answer.
+        answer.clear();
+        answer.shrink_to(MIN_READ);
+        // The service may have begun to stop while the client took its time to read.
+        if reply.close || (received.is_empty() && interruptions.is_stopping()) {
+            break End::Graceful;
+        }
+    };
+    (stream, end)
+}
+
+/// Whether the end of a head can be in what came after the first `seen` bytes.
+fn ends_a_head(received: &[u8], seen: usize) -> bool {
+    let from = seen.saturating_sub(b"\n\r".len());
+    received[from..].windows(2).any(|two| two == b"\n\n" || two == b"\n\r")
+}
+
+fn failed(error: &std::io::Error) -> End {
+    tracing::debug!(%error, "a connection ended early");
+    End::Graceful
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_seen_wherever_it_is_cut() {
+        for head in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\nHost: x\n\n"] {
+            let bytes = head.as_bytes();
+            for seen in 0..bytes.len() {
+                assert!(ends_a_head(bytes, seen), "{seen} of {head:?}");
+                assert!(!ends_a_head(&bytes[..seen.min(20)], 0), "{seen}");
+            }
+        }
+    }
+}
