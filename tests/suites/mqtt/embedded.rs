@@ -163,7 +163,7 @@ async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_not
 #[tokio::test]
 async fn a_connection_ends_when_its_token_does_and_the_session_waits_for_a_new_one() {
     let broker = EmbeddedBroker::start();
-    let (app, ttl) = (namespace(), Duration::from_secs(3));
+    let (app, ttl) = (namespace(), Duration::from_secs(6));
     let mut listening = listen(&broker.device_url(&app, "d", ttl), &app, "d").await.unwrap();
     let ended = tokio::time::timeout(DEADLINE, listening.next()).await.unwrap();
     let expired = DisconnectReasonCode::NotAuthorized;
