@@ -14,6 +14,7 @@ mod apps;
 mod body;
 mod handlers;
 mod head;
+mod listener;
 mod message;
 mod metrics;
 mod publisher;
@@ -28,11 +29,12 @@ use std::sync::Arc;
 
 use push_index::Index;
 use push_queue::Queue;
-use tokio::{net::TcpListener, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 pub use crate::{
+    listener::{ListenError, Listener},
     metrics::Metrics,
     readiness::ReadinessProbe,
     settings::{
@@ -62,12 +64,12 @@ pub enum RunError {
 /// If connections had to be cut off, or the publisher failed.
 pub async fn run(
     settings: Settings,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     queue: Arc<dyn Queue>,
     index: Arc<dyn Index>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    run_with_metrics(settings, listener, queue, index, Arc::default(), shutdown).await
+    run_with_metrics(settings, listener.into(), queue, index, Arc::default(), shutdown).await
 }
 
 /// As [`run`], with metrics that the caller publishes.
@@ -76,7 +78,7 @@ pub async fn run(
 /// If connections had to be cut off, or the publisher failed.
 pub async fn run_with_metrics(
     settings: Settings,
-    listener: TcpListener,
+    listener: Listener,
     queue: Arc<dyn Queue>,
     index: Arc<dyn Index>,
     metrics: Arc<Metrics>,

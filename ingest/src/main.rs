@@ -5,7 +5,7 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_ingest::{IngestArgs, Metrics, ReadinessProbe, Settings, run_with_metrics};
+use push_ingest::{IngestArgs, Listener, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
     command_line,
     credentials::CredentialArgs,
@@ -61,9 +61,7 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
 }
 
 async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(settings.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener = Listener::bind(&settings).await?;
     let ops = TcpListener::bind(settings.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.ops_listen))?;
@@ -91,7 +89,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
         probe,
         ops_done.clone(),
     ));
-    info!(http = %http_address, ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
+    info!(http = %http_address, scheme = listener.scheme(), ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
 
     let result =
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;

@@ -54,6 +54,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the whole service in this process: HTTP endpoint, worker, MQTT broker, embedded store
+    // Everything is on one machine here, so clients are, too, unless they are told otherwise.
+    #[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:8080")))]
     Standalone(Box<StandaloneArgs>),
     /// Make and change apps
     #[command(subcommand)]
@@ -196,6 +198,17 @@ mod tests {
             }
         }
         command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn standalone_listens_on_this_machine_only_unless_it_is_told_otherwise() {
+        let command = Cli::command();
+        let standalone = command.find_subcommand("standalone").unwrap();
+        for name in ["listen", "mqtt_listen", "ops_listen"] {
+            let argument = standalone.get_arguments().find(|argument| argument.get_id() == name);
+            let default = argument.unwrap().get_default_values()[0].to_str().unwrap();
+            assert!(default.starts_with("127.0.0.1:"), "{name}: {default}");
+        }
     }
 
     #[test]

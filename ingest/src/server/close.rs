@@ -7,11 +7,9 @@
 
 use std::{io, time::Duration};
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::stream::Stream;
 use crate::{rejection::Rejection, reply};
 
 /// How long the client may take to make room for the last answer, by reading those before it.
@@ -35,7 +33,7 @@ pub(super) enum End {
 }
 
 /// Closes a connection.
-pub(super) async fn close(stream: TcpStream, end: End) {
+pub(super) async fn close(stream: Stream, end: End) {
     match end {
         End::Graceful => linger(stream, None).await,
         End::AfterReply(rejection) => linger(stream, Some(&rejection)).await,
@@ -45,7 +43,7 @@ pub(super) async fn close(stream: TcpStream, end: End) {
 
 /// Sends the last answer, if there is one, ends this side, and waits for the client to read it and
 /// to end its own.
-async fn linger(mut stream: TcpStream, last: Option<&Rejection>) {
+async fn linger(mut stream: Stream, last: Option<&Rejection>) {
     let end_own_side = async {
         if let Some(rejection) = last {
             stream.write_all(&reply::last_http1(rejection)).await?;

@@ -6,13 +6,13 @@ use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{activity::Activity, timeouts::Interruptions};
+use super::{activity::Activity, stream::Stream, timeouts::Interruptions};
 use crate::{handlers::Handlers, settings::HttpSettings};
 
 /// A connection that is served. Each stage takes the fields apart, so that it can read into one
 /// while it borrows from another.
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     /// What was read from the stream and belongs to no request yet.
     pub(super) received: BytesMut,
     /// What the client and the service are doing, for the time limits and the log.
@@ -35,6 +35,13 @@ impl Connection {
         shutdown: CancellationToken,
     ) -> Self {
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);
-        Self { stream, received: BytesMut::new(), activity, handlers, http, interruptions }
+        Self {
+            stream: Stream::Clear(stream),
+            received: BytesMut::new(),
+            activity,
+            handlers,
+            http,
+            interruptions,
+        }
     }
 }

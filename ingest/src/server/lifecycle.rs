@@ -2,10 +2,13 @@
 
 use std::io;
 
+use push_tls::server::Acceptor;
+
 use super::{
     activity::Timeout,
     close::{End, close},
     connection::Connection,
+    encrypt::encrypt,
     http1, hyper,
     recognise::is_http2,
     timeouts::Interruption,
@@ -13,10 +16,16 @@ use super::{
 use crate::rejection::Rejection;
 
 /// Serves a connection until it ends, or until the service stops and what is in work is answered.
-pub(super) async fn serve(mut connection: Connection) {
+pub(super) async fn serve(mut connection: Connection, tls: Option<Acceptor>) {
+    if let Some(tls) = tls {
+        // Boxed: its state would make the future of every connection larger.
+        match Box::pin(encrypt(connection, &tls)).await {
+            Some(encrypted) => connection = encrypted,
+            None => return,
+        }
+    }
     match is_http2(&mut connection).await {
-        // Boxed: few connections need it, and its state would make the future of every connection
-        // larger.
+        // Boxed for the same reason.
         Ok(true) => Box::pin(hyper::serve_http2(connection)).await,
         Ok(false) => {
             let (stream, end) = http1::serve(connection).await;

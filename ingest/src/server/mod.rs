@@ -2,6 +2,8 @@
 //!
 //! 1. **Accept** (this file): a connection that is admitted gets a task of its own. At the bounds
 //!    (`admission`) it takes the place of an idle one, or is answered 503.
+//!    If the listener has a certificate, the connection begins with a TLS handshake (`encrypt`);
+//!    from then on its `stream` is read and written as one in clear.
 //! 2. **Recognise** (`recognise`): its first bytes say whether it is HTTP/1 or HTTP/2.
 //! 3. **HTTP/1** (`http1`): one request after the other. Its head is read, and refused if it leaves
 //!    a doubt where the request ends. In the form that nearly every producer sends, it is answered
@@ -21,15 +23,18 @@ mod activity;
 mod admission;
 mod close;
 mod connection;
+mod encrypt;
 mod fast_path;
 mod http1;
 mod hyper;
 mod lifecycle;
 mod recognise;
+mod stream;
 mod timeouts;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -43,8 +48,12 @@ use self::{
     admission::{Admission, Admitted, Full},
     close::End,
     connection::Connection,
+    stream::Stream,
 };
-use crate::{handlers::Handlers, metrics::Metrics, rejection::Rejection, settings::HttpSettings};
+use crate::{
+    handlers::Handlers, listener::Listener, metrics::Metrics, rejection::Rejection,
+    settings::HttpSettings,
+};
 
 /// Connections that are being answered 503 at once; one more is closed without an answer, because
 /// the next one, perhaps of another client, must not wait for it.
@@ -74,7 +83,7 @@ impl Server {
     }
 
     /// Accepts connections until the service stops; the listener is closed then.
-    pub(crate) async fn accept(&mut self, listener: TcpListener) {
+    pub(crate) async fn accept(&mut self, Listener { tcp: listener, tls }: Listener) {
         let admission = Admission::new(&self.http, Arc::clone(&self.metrics));
         let turning_away = Arc::new(Semaphore::new(TURNING_AWAY));
         let shutdown = self.shutdown.clone();
@@ -89,8 +98,8 @@ impl Server {
                 };
                 let activity = Arc::new(Activity::new(Instant::now()));
                 match admission.admit(peer.ip(), &activity).await {
-                    Ok(admitted) => self.serve(stream, activity, admitted, &admission),
-                    Err(full) => self.turn_away(stream, full, &turning_away),
+                    Ok(admitted) => self.serve(stream, tls.clone(), activity, admitted, &admission),
+                    Err(full) => self.turn_away(stream, tls.is_some(), full, &turning_away),
                 }
             }
         };
@@ -110,6 +119,7 @@ impl Server {
     fn serve(
         &mut self,
         stream: TcpStream,
+        tls: Option<Acceptor>,
         activity: Arc<Activity>,
         admitted: Admitted,
         admission: &Admission,
@@ -125,7 +135,7 @@ impl Server {
         let open = self.metrics.open_connection();
         let id = admitted.id();
         let task = self.connections.spawn(async move {
-            let serve = std::pin::pin!(lifecycle::serve(connection));
+            let serve = std::pin::pin!(lifecycle::serve(connection, tls));
             // Declared after `serve`, so that it logs before the future's guards reset the
             // activity.
             let mut cut_off = CutOffLog { activity, shutdown, ended: false };
@@ -136,15 +146,25 @@ impl Server {
         admission.set_task(id, task);
     }
 
-    fn turn_away(&mut self, stream: TcpStream, full: Full, turning_away: &Arc<Semaphore>) {
+    fn turn_away(
+        &mut self,
+        stream: TcpStream,
+        is_encrypted: bool,
+        full: Full,
+        turning_away: &Arc<Semaphore>,
+    ) {
         self.metrics.turned_away.inc();
+        // A handshake would cost more than the service has to spare now.
+        if is_encrypted {
+            return;
+        }
         let Ok(permit) = Arc::clone(turning_away).try_acquire_owned() else { return };
         let why = match full {
             Full::Service => "the service has no room for more connections",
             Full::Address => "this address has as many connections in use as it may have",
         };
         self.connections.spawn(async move {
-            close::close(stream, End::AfterReply(Rejection::Unavailable(why))).await;
+            close::close(Stream::Clear(stream), End::AfterReply(Rejection::Unavailable(why))).await;
             drop(permit);
         });
     }

@@ -70,15 +70,6 @@ impl Interruptions {
         self.shutdown.is_cancelled()
     }
 
-    /// Begins anew, for a stage that has to learn of a shutdown also if the stage before it did.
-    pub(super) fn restart(&mut self) {
-        self.next = Box::pin(shutdown_or_timeout(
-            Arc::clone(&self.activity),
-            Arc::clone(&self.http),
-            self.shutdown.clone(),
-        ));
-    }
-
     /// Goes on after an interruption. From `first_check` on only the time limits are watched,
     /// because the shutdown is known.
     pub(super) fn only_timeouts(&mut self, first_check: Instant) {

@@ -10,6 +10,18 @@ pub struct IngestArgs {
     /// Where producers connect
     #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub(super) listen: String,
+    /// The certificate for TLS on --listen, with its chain, in a PEM file. It is read again when
+    /// the file changes
+    #[arg(long, env = "PUSH_TLS_CERT", value_name = "FILE")]
+    pub(super) tls_cert: Option<String>,
+    /// Its private key, in a PEM file
+    #[arg(long, env = "PUSH_TLS_KEY", value_name = "FILE")]
+    pub(super) tls_key: Option<String>,
+    /// Whether --listen may be reached from other machines without TLS: on or off. On, secrets go
+    /// over the network in clear: only for a network that you trust, or behind a proxy that ends
+    /// TLS
+    #[arg(long, env = "PUSH_HTTP_IN_CLEAR", value_name = "on|off", default_value = "off")]
+    pub(super) http_in_clear: String,
     /// Where /livez, /readyz and /metrics are served
     #[arg(
         long = "ops-listen",
@@ -21,8 +33,8 @@ pub struct IngestArgs {
     /// How long a stopping service may take to finish what it began
     #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
     pub(super) drain_deadline: String,
-    /// Whether requests in the usual form take a fast path: on or off. Off, hyper serves every
-    /// request, with the same answers: slower by a fifth to a third over 256 connections
+    /// Whether requests in the usual form take a fast path: on or off. Off, hyper reads every
+    /// request, with the same answers, which takes more processor time
     #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
     pub(super) fast_path: String,
     /// Connections served at once, as far as the limit of open files allows; one more takes the

@@ -1,7 +1,7 @@
 //! From flags to settings: each value is read within its bounds, and values that depend on each
 //! other are compared. All errors are reported together.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use push_index::REMOVED_APP_REFUSES;
 use push_model::{
@@ -11,7 +11,9 @@ use push_model::{
 use push_service::{
     secret::SecretSetting,
     settings::{ConfigErrors, address, count, duration, size, variable},
+    tls,
 };
+use push_tls::server::TlsSettings;
 
 use super::{
     AppSettings, BrokerAuthSettings, HttpSettings, IngestArgs, LINE_MEMORY, PublisherSettings,
@@ -26,7 +28,7 @@ impl IngestArgs {
         ledger_retention: Option<Retention>,
         errors: &mut ConfigErrors,
     ) -> Option<Settings> {
-        let listen = errors.read("--listen", &self.listen, address);
+        let listener = self.check_listener(errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
         let http = self.check_http(errors);
@@ -36,8 +38,10 @@ impl IngestArgs {
         let apps = self.check_apps(errors);
         let publisher = self.check_publisher(errors);
         let broker_auth = self.check_broker_auth(errors);
+        let (listen, tls) = listener?;
         Some(Settings {
-            listen: listen?,
+            listen,
+            tls,
             ops_listen: ops_listen?,
             drain_deadline: drain_deadline?,
             http: http?,
@@ -70,6 +74,27 @@ impl IngestArgs {
         let worker_password = errors.read_secret(PASSWORD, password, hash);
         let (secret, worker_password) = (secret?, worker_password?);
         Some(secret.map(|secret| BrokerAuthSettings { secret, worker_password }))
+    }
+
+    fn check_listener(
+        &self,
+        errors: &mut ConfigErrors,
+    ) -> Option<(SocketAddr, Option<TlsSettings>)> {
+        let listen = errors.read("--listen", &self.listen, address);
+        let in_clear = errors.read("--http-in-clear", &self.http_in_clear, on_or_off);
+        let certificate = ("--tls-cert", self.tls_cert.as_deref());
+        let tls = tls::listener(certificate, ("--tls-key", self.tls_key.as_deref()), errors);
+        if let (Some(listen), Some(None), Some(false)) = (listen, &tls, in_clear)
+            && !listen.ip().to_canonical().is_loopback()
+        {
+            errors.note(format!(
+                "--listen (PUSH_LISTEN): {listen} can be reached from other machines, and secrets \
+                 would go there in clear: set --tls-cert and --tls-key (PUSH_TLS_CERT, \
+                 PUSH_TLS_KEY), or --http-in-clear on (PUSH_HTTP_IN_CLEAR) if the network can be \
+                 trusted or a proxy ends TLS"
+            ));
+        }
+        Some((listen?, tls?))
     }
 
     fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
@@ -213,6 +238,10 @@ mod tests {
     }
 
     fn check(flags: &[&str]) -> Result<Settings, ConfigErrors> {
+        check_as_given(&[&["--http-in-clear=on"], flags].concat())
+    }
+
+    fn check_as_given(flags: &[&str]) -> Result<Settings, ConfigErrors> {
         let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
         let mut errors = ConfigErrors::default();
         let settings = cli.args.check(Some(Retention::all(Duration::from_secs(60))), &mut errors);
@@ -224,6 +253,22 @@ mod tests {
         let settings = check(&[]).unwrap();
         assert!(settings.apps.fresh + settings.apps.index_timeout <= Duration::from_secs(5));
         assert!(settings.publisher.timeout < settings.drain_deadline);
+    }
+
+    #[test]
+    fn other_machines_reach_the_service_in_clear_only_if_that_was_asked_for() {
+        for flags in [&[][..], &["--listen=[::]:8080"], &["--listen=192.0.2.1:80"]] {
+            let errors = check_as_given(flags).unwrap_err().to_string();
+            assert!(errors.contains("--http-in-clear on (PUSH_HTTP_IN_CLEAR)"), "{errors}");
+            assert!(check(flags).unwrap().tls.is_none());
+        }
+        for listen in ["--listen=127.0.0.2:1", "--listen=[::1]:1", "--listen=[::ffff:127.0.0.1]:1"]
+        {
+            assert!(check_as_given(&[listen]).is_ok(), "{listen}");
+        }
+        assert!(check_as_given(&["--http-in-clear=yes"]).is_err());
+        let half = check_as_given(&["--tls-cert=/a"]).unwrap_err().to_string();
+        assert!(half.contains("must be set together"), "{half}");
     }
 
     #[test]

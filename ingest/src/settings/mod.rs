@@ -12,6 +12,7 @@ use std::{net::SocketAddr, time::Duration};
 use push_credentials::DeviceCredentials;
 use push_model::{ledger::Retention, secret::SecretHash};
 use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
+use push_tls::server::TlsSettings;
 
 pub use self::args::IngestArgs;
 
@@ -24,6 +25,8 @@ pub(crate) const LINE_MEMORY: usize = 1024;
 pub struct Settings {
     /// The address where backends send their requests.
     pub listen: SocketAddr,
+    /// The certificate with which they are served. None: in clear.
+    pub tls: Option<TlsSettings>,
     /// The address of `/livez`, `/readyz` and `/metrics`.
     pub ops_listen: SocketAddr,
     /// How long a stopping service may take to finish what it began.

@@ -21,7 +21,7 @@ use push_fanout_worker::{
         mqtt::{MqttSettings, MqttTransport},
     },
 };
-use push_ingest::{IngestArgs, Settings as IngestSettings};
+use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
 use push_model::{device::TransportKind, secret::Secret};
 use push_mqtt::MqttUrl;
 use push_service::{
@@ -91,6 +91,9 @@ impl StandaloneArgs {
         let default_log = if self.demo { DEMO_LOG } else { telemetry::DEFAULT_FILTER };
         let retention = engines.as_ref().map(|engines| engines.ledger_retention);
         let ingest = self.ingest.check(retention, &mut errors);
+        if self.demo && ingest.as_ref().is_some_and(|ingest| ingest.tls.is_some()) {
+            errors.note("--demo pushes in clear: leave out --tls-cert and --tls-key with it");
+        }
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
@@ -133,7 +136,7 @@ pub async fn run(
     settings.ingest.device_credentials = Some(credentials.clone());
 
     let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);
-    let http = bind(settings.ingest.listen, "--listen").await?;
+    let http = Listener::bind(&settings.ingest).await?;
     let ops = bind(ops_listen, "--ops-listen").await?;
     let queue = open_queue(&settings.engines, "standalone")
         .await
@@ -166,7 +169,7 @@ pub async fn run(
     ));
 
     let shutdown = shutdown::on_signal();
-    let address = reachable(http.local_addr()?);
+    let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
     let ingest = tokio::spawn(push_ingest::run_with_metrics(
         settings.ingest,
         http,
@@ -191,7 +194,7 @@ pub async fn run(
             demo::run(&*index, place, &shutdown, out).await
         } else {
             out.note(format_args!(
-                "ready on http://{address}, devices on {devices_url}; stop with Ctrl-C"
+                "ready on {scheme}://{address}, devices on {devices_url}; stop with Ctrl-C"
             ));
             shutdown.cancelled().await;
             Ok(())

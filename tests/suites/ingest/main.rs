@@ -13,4 +13,5 @@ mod outages;
 mod random;
 mod stopping;
 mod support;
+mod tls;
 mod wire;

@@ -8,8 +8,9 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
+
+use crate::server::stream::Stream;
 
 /// How much is read at once at most, in bytes.
 const MAX_READ: usize = 64 * 1024;
@@ -20,13 +21,13 @@ pub(super) struct SizedBody<'a> {
     arrived: &'a [u8],
     /// How many bytes are still to come over the stream.
     to_come: u64,
-    stream: &'a mut TcpStream,
+    stream: &'a mut Stream,
     buffer: BytesMut,
 }
 
 impl<'a> SizedBody<'a> {
     /// A body of `length` bytes, of which `received` is the beginning or more than all.
-    pub(super) fn new(received: &'a [u8], length: u64, stream: &'a mut TcpStream) -> Self {
+    pub(super) fn new(received: &'a [u8], length: u64, stream: &'a mut Stream) -> Self {
         let arrived = match usize::try_from(length) {
             Ok(length) if length < received.len() => &received[..length],
             _ => received,

@@ -2,10 +2,10 @@
 //!
 //! Nearly every producer sends every push as a short head and a body of known length, over a
 //! connection that stays open. A general server pays with each request for all that HTTP allows
-//! besides. Measured side by side over 256 connections on two cores, against `--fast-path off`: a
-//! push takes 8.0 µs of processor time in place of 10.0, and the service accepts 27 % more pushes a
-//! second where no broker shares its cores, 7 % more beside RabbitMQ. (An earlier machine gave 25
-//! to 40 %.)
+//! besides. Measured side by side over 256 connections on two cores, against hyper that served whole
+//! connections: a push takes 8.0 µs of processor time in place of 10.0, and the service accepts 27 %
+//! more pushes a second where no broker shares its cores, 7 % more beside RabbitMQ. Today hyper
+//! serves single requests (`--fast-path off`), which costs more than that.
 //!
 //! [`http1::parse`](super::http1::parse) decides which requests it takes: those that it understands
 //! for certain. So no request is read in two ways; a test sends the same bytes to both.
@@ -14,9 +14,8 @@ mod body;
 #[cfg(test)]
 mod tests;
 
-use tokio::net::TcpStream;
-
 use self::body::SizedBody;
+use super::stream::Stream;
 use crate::{handlers::Handlers, head::Head, reply::Reply};
 
 /// Answers a request of which this is the head. Its body has `length` bytes and begins with what
@@ -25,7 +24,7 @@ pub(super) async fn answer(
     head: &Head<'_>,
     length: u64,
     after_head: &[u8],
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     handlers: &Handlers,
 ) -> (Reply, usize) {
     let mut body = SizedBody::new(after_head, length, stream);

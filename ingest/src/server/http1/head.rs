@@ -15,7 +15,7 @@ use crate::{head::Head, rejection::Rejection};
 
 /// A request may have so many headers, as with hyper.
 const MAX_HEADERS: usize = 100;
-/// A request with a longer target is left to hyper, which refuses it.
+/// A request with a longer target is left to hyper, which has a bound for it.
 const MAX_TARGET: usize = 8 * 1024;
 /// No body is announced to be longer: hyper counts no further.
 const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();

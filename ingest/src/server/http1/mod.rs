@@ -14,14 +14,15 @@ mod host;
 use bytes::Buf;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::Instant,
 };
 
-pub(super) use self::head::{Framing, Parsed, Request, parse};
+#[cfg(test)]
+pub(super) use self::head::Request;
+pub(super) use self::head::{Framing, Parsed, parse};
 use super::{
     activity::Timeout, close::End, connection::Connection, fast_path, hyper,
-    recognise::empty_lines, timeouts::Interruption,
+    recognise::empty_lines, stream::Stream, timeouts::Interruption,
 };
 use crate::{rejection::Rejection, reply::Date};
 
@@ -32,7 +33,7 @@ const MIN_READ: usize = 4096;
 const EARLY_PARSES: usize = 8;
 
 /// Serves requests until the connection ends. Gives back the stream, and how it is to be closed.
-pub(super) async fn serve(connection: Connection) -> (TcpStream, End) {
+pub(super) async fn serve(connection: Connection) -> (Stream, End) {
     let Connection { mut stream, mut received, activity, handlers, http, mut interruptions } =
         connection;
     let (mut date, mut answer) = (Date::default(), Vec::new());
@@ -97,8 +98,16 @@ pub(super) async fn serve(connection: Connection) -> (TcpStream, End) {
 
         reply.write_http1(&mut date, has_body, &mut answer);
         let mut rest = answer.as_slice();
-        while !rest.is_empty() {
-            match interruptions.run(stream.write(rest)).await {
+        loop {
+            let written = async {
+                match rest {
+                    // TLS may hold the last bytes back until it is told to send them.
+                    [] => stream.flush().await.map(|()| 0),
+                    rest => stream.write(rest).await,
+                }
+            };
+            match interruptions.run(written).await {
+                Ok(_) if rest.is_empty() => break,
                 Ok(written) => rest = &rest[written..],
                 Err(Interruption::Failed(error)) => break 'connection failed(&error),
                 Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),

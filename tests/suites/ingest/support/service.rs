@@ -8,7 +8,7 @@ use push_index::{
     Index,
     redis::{RedisIndex, RedisSettings},
 };
-use push_ingest::{IngestArgs, RunError, Settings};
+use push_ingest::{IngestArgs, Listener, RunError, Settings};
 use push_model::{
     app::App,
     envelope::{Job, decode_job_envelope},
@@ -22,7 +22,7 @@ use push_queue::{
 };
 use push_service::settings::ConfigErrors;
 use push_tests::{amqp_url, eventually, namespace, redis_url};
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 /// What must happen has this long.
@@ -87,7 +87,8 @@ impl Service {
         let app = App::new(APP.parse().unwrap(), &secret, UnixMillis::now());
         assert!(index.create_app(&app).await.unwrap());
 
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = settings(flags);
+        let listener = Listener::bind(&settings).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(push_ingest::run(
@@ -151,7 +152,7 @@ impl Service {
 }
 
 fn settings(flags: &[&str]) -> Settings {
-    let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
+    let cli = Cli::parse_from(["ingest", "--listen=127.0.0.1:0"].iter().chain(flags));
     let mut errors = ConfigErrors::default();
     let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut errors);
     errors.finish(settings).unwrap()

@@ -1,0 +1,78 @@
+//! Where producers connect.
+
+use std::{io, net::SocketAddr};
+
+use push_tls::{
+    FileError,
+    server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},
+};
+use tokio::net::TcpListener;
+
+use crate::settings::Settings;
+
+/// The protocols that a client may choose from in the handshake.
+const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// A listener, in clear or with TLS.
+#[derive(Debug)]
+pub struct Listener {
+    pub(crate) tcp: TcpListener,
+    pub(crate) tls: Option<Acceptor>,
+}
+
+/// Why the service cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken, or not one of this machine.
+    #[error("cannot listen on {address}: choose another address with --listen")]
+    Address {
+        /// The address from the settings.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The certificate cannot be used.
+    #[error("cannot listen with TLS (--tls-cert, --tls-key)")]
+    Certificate(#[source] FileError),
+}
+
+impl Listener {
+    /// Listens as the settings say. Certificates are read again when their files change, until the
+    /// listener is dropped.
+    ///
+    /// # Errors
+    /// If the address or the certificate cannot be used.
+    pub async fn bind(settings: &Settings) -> Result<Self, ListenError> {
+        let options = AcceptorOptions {
+            alpn: ALPN,
+            handshake_timeout: settings.http.header_timeout,
+            reload_interval: RELOAD_INTERVAL,
+        };
+        let tls = settings.tls.as_ref().map(|files| Acceptor::new(files, options)).transpose();
+        let tls = tls.map_err(ListenError::Certificate)?;
+        let address = settings.listen;
+        let bound = TcpListener::bind(address).await;
+        let tcp = bound.map_err(|source| ListenError::Address { address, source })?;
+        Ok(Self { tcp, tls })
+    }
+
+    /// The address, with the actual port if the settings say 0.
+    ///
+    /// # Errors
+    /// If the system does not tell it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// How it is reached: `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// In clear.
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, tls: None }
+    }
+}
