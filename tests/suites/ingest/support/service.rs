@@ -87,7 +87,6 @@ impl Service {
         let app = App::new(APP.parse().unwrap(), &secret, UnixMillis::now());
         assert!(index.create_app(&app).await.unwrap());
 
-        let settings = settings(flags);
         let listener = Listener::bind(&settings).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
