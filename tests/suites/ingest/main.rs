@@ -7,6 +7,7 @@ mod answers;
 mod batch_requests;
 mod devices;
 mod fields;
+mod fuzz;
 mod http2;
 mod limits;
 mod outages;
