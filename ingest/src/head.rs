@@ -1,5 +1,7 @@
 //! What the handlers need of a request's head, whether the fast path or hyper has read it.
 
+use std::net::IpAddr;
+
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Version,
     header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
@@ -12,6 +14,8 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) method: Method,
+    /// The client's address, or that of the proxy in between.
+    pub(crate) peer: IpAddr,
     /// The path as it was sent, without the query.
     pub(crate) path: &'a str,
     pub(crate) authorization: Option<&'a [u8]>,
@@ -26,11 +30,13 @@ pub(crate) struct Head<'a> {
     pub(crate) stream_head: Option<usize>,
 }
 
-impl<'a> From<&'a Parts> for Head<'a> {
-    fn from(parts: &'a Parts) -> Self {
+impl<'a> Head<'a> {
+    /// The head of a request of this client that hyper has read.
+    pub(crate) fn of(parts: &'a Parts, peer: IpAddr) -> Self {
         let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
         Self {
             method: parts.method.clone(),
+            peer,
             path: parts.uri.path(),
             authorization: header(AUTHORIZATION),
             content_type: header(CONTENT_TYPE),

@@ -12,6 +12,7 @@
 
 mod apps;
 mod body;
+mod client;
 mod handlers;
 mod head;
 mod listener;

@@ -36,6 +36,7 @@ pub struct Metrics {
     connections: Gauge,
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
+    pub(crate) failed_logins: Counter,
 }
 
 impl Default for Metrics {
@@ -53,6 +54,7 @@ impl Default for Metrics {
             connections: Gauge::default(),
             turned_away: Counter::default(),
             evicted: Counter::default(),
+            failed_logins: Counter::default(),
         }
     }
 }
@@ -89,6 +91,11 @@ impl Metrics {
             "evicted",
             "Idle connections closed to make room for others",
             self.evicted.clone(),
+        );
+        registry.register(
+            "failed_logins",
+            "Requests with a secret that is not one of their app",
+            self.failed_logins.clone(),
         );
     }
 

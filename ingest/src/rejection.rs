@@ -5,7 +5,7 @@
 //! exception is the reason why a broker takes nothing for now, because it tells the caller how long
 //! that may last.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use http::StatusCode;
 use push_model::{codes::PushCode, ids::BadId};
@@ -35,10 +35,15 @@ pub(crate) enum Rejection {
     SecretMissing,
     /// 21004: the secret is wrong, or there is no such app. The caller does not learn which.
     SecretIllegal,
+    /// The secret is wrong, and so were too many of the client's address. It may fail again after so
+    /// many seconds.
+    TooManyFailedLogins { retry_after: u64 },
     /// 21007
     AppDisabled,
     /// 22001
     TooFrequent(Quota),
+    /// The app makes too many calls other than pushes.
+    TooManyCalls(Quota),
     /// 21005: the body of a push has another media type.
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
@@ -62,6 +67,8 @@ pub(crate) enum Rejection {
     Illegal(String),
     /// The body did not arrive in time.
     BodyTimeout,
+    /// The body arrived with fewer bytes a second than this.
+    BodyTooSlow(NonZeroUsize),
     /// The app has no such device or message; this says which of the two.
     Unknown(&'static str),
     /// The index has no room for the device.
@@ -87,13 +94,17 @@ impl Rejection {
             Self::AppDisabled => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow(_) => {
+                StatusCode::REQUEST_TIMEOUT
+            }
             Self::NoRoom(_) => StatusCode::CONFLICT,
             Self::MessageTooLarge(_) | Self::TooManyLines(_) | Self::TooLarge(_) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooFrequent(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooFrequent(_) | Self::TooManyCalls(_) | Self::TooManyFailedLogins { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Unavailable(_) | Self::QueueBlocked(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -119,10 +130,13 @@ impl Rejection {
             | Self::HeadTooLarge
             | Self::NoSuchPath
             | Self::NoSuchMethod(_)
+            | Self::TooManyCalls(_)
+            | Self::TooManyFailedLogins { .. }
             | Self::MediaType(_)
             | Self::TooLarge(_)
             | Self::Illegal(_)
             | Self::BodyTimeout
+            | Self::BodyTooSlow(_)
             | Self::Unknown(_)
             | Self::NoRoom(_)
             | Self::Unavailable(_)
@@ -157,9 +171,18 @@ impl Rejection {
             Self::SecretIllegal => "it is not a secret of this app (the Authorization header is \
                                     the bare secret, without a scheme word)"
                 .into(),
+            Self::TooManyFailedLogins { .. } => {
+                "too many requests of this address had a secret that \
+                                                 is not one of their app, as this one: check App \
+                                                 ID and secret"
+                    .into()
+            }
             Self::AppDisabled => "this app may not push now".into(),
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
+            }
+            Self::TooManyCalls(quota) => {
+                format!("this app may make {} calls other than pushes a second", quota.limit)
             }
             Self::MessageMediaType(problem) | Self::MediaType(problem) => (*problem).into(),
             Self::MessageTooLarge(limit) | Self::TooLarge(limit) => {
@@ -173,6 +196,9 @@ impl Rejection {
                 "condition.client_ids names {given} different devices, at most {limit} are allowed"
             ),
             Self::BodyTimeout => "the request's body did not arrive in time".into(),
+            Self::BodyTooSlow(rate) => {
+                format!("the request's body came with fewer than {rate} bytes a second")
+            }
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
             Self::QueueBlocked(why) => {
@@ -202,6 +228,8 @@ mod tests {
             (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
             (Rejection::AppDisabled, 403, 21007),
             (Rejection::TooFrequent(quota), 429, 22001),
+            (Rejection::TooManyCalls(quota), 429, 429),
+            (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),

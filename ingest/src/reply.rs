@@ -218,9 +218,12 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
         Rejection::Unavailable(_) | Rejection::QueueBlocked(_) => {
             reply.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
-        Rejection::TooFrequent(quota) => {
+        Rejection::TooFrequent(quota) | Rejection::TooManyCalls(quota) => {
             reply.headers.insert(RETRY_AFTER, quota.retry_after.into());
             reply.put_quota(*quota);
+        }
+        Rejection::TooManyFailedLogins { retry_after } => {
+            reply.headers.insert(RETRY_AFTER, (*retry_after).into());
         }
         _ => {}
     }

@@ -15,8 +15,11 @@ use push_model::{app::App, ids::AppId};
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
-use super::entry::{CachedApp, IndexUnavailable, Lookup, SharedEntry};
-use crate::settings::AppSettings;
+use super::{
+    directory::Directory,
+    entry::{CachedApp, Lookup, NoRecord, SharedEntry},
+};
+use crate::{body::BodyMemory, settings::AppSettings};
 
 /// How many App IDs the negative cache holds.
 const NEGATIVE_ENTRIES: usize = 10_000;
@@ -24,38 +27,79 @@ const NEGATIVE_ENTRIES: usize = 10_000;
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The app records of this process.
-pub(crate) struct AppCache {
+pub(super) struct AppCache {
     index: Arc<dyn Apps>,
     settings: AppSettings,
     apps: Cache<AppId, Arc<SharedEntry>>,
     /// App IDs without an app, and those that the index has not answered for yet.
     negative: Cache<AppId, Arc<SharedEntry>>,
+    directory: Directory,
+    /// When this cache was made.
+    created: Instant,
+    /// The memory for the bodies of all apps.
+    memory: Arc<BodyMemory>,
 }
 
 impl AppCache {
-    pub(crate) fn new(index: Arc<dyn Apps>, settings: AppSettings) -> Self {
+    pub(super) fn new(
+        index: Arc<dyn Apps>,
+        settings: AppSettings,
+        memory: Arc<BodyMemory>,
+    ) -> Self {
         let apps = Cache::new(settings.max_apps);
-        Self { index, apps, negative: Cache::new(NEGATIVE_ENTRIES), settings }
+        let negative = Cache::new(NEGATIVE_ENTRIES);
+        Self {
+            index,
+            apps,
+            negative,
+            directory: Directory::default(),
+            created: Instant::now(),
+            memory,
+            settings,
+        }
     }
 
-    /// The app, if there is one. The future of the read is boxed: a read is rare, and its three
-    /// kilobytes would be part of every connection.
-    pub(crate) async fn get(&self, id: &AppId) -> Result<Option<Arc<CachedApp>>, IndexUnavailable> {
-        let shared = self.apps.get(id).unwrap_or_else(|| self.negative_entry(id));
-        let (entry, now) = (shared.get(), Instant::now());
+    /// The app, if there is one. If no record of it was read before, the index is asked only if
+    /// `may_ask` says so or the app is listed in the directory.
+    ///
+    /// The future of the read is boxed: a read is rare, and its three kilobytes would be part of
+    /// every connection.
+    pub(super) async fn get(
+        &self,
+        id: &AppId,
+        now: Instant,
+        may_ask: impl FnOnce() -> bool,
+    ) -> Result<Option<Arc<CachedApp>>, NoRecord> {
+        let cached = self.apps.get(id);
+        let was_read = cached.is_some();
+        let shared = cached.unwrap_or_else(|| self.negative_entry(id));
+        let entry = shared.get();
         if now < entry.next_read {
             return entry.app(now, self.settings.stale);
+        }
+        if !was_read && !may_ask() && !Box::pin(self.is_listed(id)).await? {
+            return Err(NoRecord::NotAsked);
         }
         Box::pin(self.refresh(id, shared)).await
     }
 
+    /// Whether the directory has the app.
+    async fn is_listed(&self, id: &AppId) -> Result<bool, NoRecord> {
+        let listed = self.directory.contains(id, &self.index, self.settings.index_timeout).await;
+        listed.map_err(|error| {
+            let error: &(dyn std::error::Error + 'static) = &error;
+            tracing::warn!(error, "the index did not list the apps");
+            NoRecord::IndexUnavailable
+        })
+    }
+
     /// Drops an app's record, so that the next request reads it again.
-    pub(crate) fn invalidate(&self, id: &AppId) {
+    pub(super) fn invalidate(&self, id: &AppId) {
         self.apps.remove(id);
     }
 
     fn negative_entry(&self, id: &AppId) -> Arc<SharedEntry> {
-        let unread = || Ok::<_, Infallible>(Arc::new(SharedEntry::unread()));
+        let unread = || Ok::<_, Infallible>(Arc::new(SharedEntry::unread(self.created)));
         let Ok(shared) = self.negative.get_or_insert_with(id, unread);
         shared
     }
@@ -65,7 +109,7 @@ impl AppCache {
         &self,
         id: &AppId,
         shared: Arc<SharedEntry>,
-    ) -> Result<Option<Arc<CachedApp>>, IndexUnavailable> {
+    ) -> Result<Option<Arc<CachedApp>>, NoRecord> {
         let _refresh = shared.refresh().await;
         // The request before may have found an app, whose entry is then no longer `shared`.
         let before = self.apps.get(id).as_ref().unwrap_or(&shared).get();
@@ -76,8 +120,8 @@ impl AppCache {
         let answer = self.read(id).await;
         let now = Instant::now();
         let entry = match answer {
-            Ok(app) => before.updated(app, now, self.settings.fresh),
-            Err(IndexUnavailable) => before.kept(now + RETRY_PAUSE),
+            Ok(app) => before.updated(app, &self.memory, now, self.settings.fresh),
+            Err(_) => before.kept(now + RETRY_PAUSE),
         };
         shared.set(entry.clone());
         let (from, to) = match entry.lookup {
@@ -89,7 +133,7 @@ impl AppCache {
         entry.app(now, stale)
     }
 
-    async fn read(&self, id: &AppId) -> Result<Option<App>, IndexUnavailable> {
+    async fn read(&self, id: &AppId) -> Result<Option<App>, NoRecord> {
         let answer = tokio::time::timeout(self.settings.index_timeout, self.index.app(id)).await;
         let error: &(dyn std::error::Error + 'static) = match &answer {
             Ok(Ok(app)) => return Ok(app.clone()),
@@ -101,7 +145,7 @@ impl AppCache {
         } else {
             tracing::warn!(app = %id, error, "the index did not answer for an app");
         }
-        Err(IndexUnavailable)
+        Err(NoRecord::IndexUnavailable)
     }
 }
 

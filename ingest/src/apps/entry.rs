@@ -11,36 +11,50 @@ use tokio::{
     time::Instant,
 };
 
-use super::rate_limit::RateLimiter;
+use super::rate_limit::RateLimits;
+use crate::body::{AppMemory, BodyMemory};
 
-/// The index did not answer, and the cache has no record of the app that may still be used.
+/// Why the cache cannot say whether there is an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the index is unavailable and the app is not cached")]
-pub(crate) struct IndexUnavailable;
+pub(crate) enum NoRecord {
+    /// The index did not answer, and the cache has no record of the app that may still be used.
+    #[error("the index is unavailable and the app is not cached")]
+    IndexUnavailable,
+    /// The client may not ask the index, and the app is not cached and not known to exist.
+    #[error("the app is not cached and the index was not asked")]
+    NotAsked,
+}
 
-/// An app's record and its rate limiter.
+/// An app's record, and what its requests use of what it may.
 #[derive(Debug)]
 pub(crate) struct CachedApp {
     pub(crate) app: App,
-    /// None if the app has no limit.
-    pub(crate) limiter: Option<Arc<RateLimiter>>,
+    /// None if the app has none.
+    pub(crate) limits: Option<Arc<RateLimits>>,
+    /// The memory for the bodies of its requests.
+    pub(crate) memory: Arc<AppMemory>,
 }
 
 impl CachedApp {
-    /// A record that was just read. The limiter of the entry before stays in use, with what is
-    /// left of its quota, unless the limit has changed or the name belongs to another app now.
-    fn new(app: App, before: &Lookup, now: Instant) -> Self {
+    /// A record that was just read. The limits of the entry before stay in use, with what is left
+    /// of them, unless the limit has changed or the name belongs to another app now. So
+    /// does the app's memory, of which requests in work hold a part.
+    fn new(app: App, before: &Lookup, all: &Arc<BodyMemory>, now: Instant) -> Self {
+        let memory = match before {
+            Lookup::Found(before) => Arc::clone(&before.memory),
+            Lookup::NoSuchApp | Lookup::Unknown => Arc::new(AppMemory::new(all)),
+        };
         let before = match before {
             Lookup::Found(before) if before.app.generation == app.generation => {
-                before.limiter.as_ref()
+                before.limits.as_ref()
             }
             Lookup::Found(_) | Lookup::NoSuchApp | Lookup::Unknown => None,
         };
-        let limiter = app.rate_limit.map(|limit| match before {
-            Some(limiter) if limiter.limit() == limit => Arc::clone(limiter),
-            _ => Arc::new(RateLimiter::new(limit, now)),
+        let limits = app.rate_limit.map(|limit| match before {
+            Some(limits) if limits.limit() == limit => Arc::clone(limits),
+            _ => Arc::new(RateLimits::new(limit, now)),
         });
-        Self { app, limiter }
+        Self { app, limits, memory }
     }
 }
 
@@ -63,16 +77,22 @@ pub(super) struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// The entry of an App ID that the index has not been asked for.
-    fn unread() -> Self {
-        let now = Instant::now();
-        Self { lookup: Lookup::Unknown, read_at: now, next_read: now }
+    /// The entry of an App ID that the index has not been asked for. `before` is before any request
+    /// that looks at it.
+    fn unread(before: Instant) -> Self {
+        Self { lookup: Lookup::Unknown, read_at: before, next_read: before }
     }
 
     /// The entry after the index answered, with `app` or that there is none.
-    pub(super) fn updated(&self, app: Option<App>, now: Instant, fresh: Duration) -> Self {
+    pub(super) fn updated(
+        &self,
+        app: Option<App>,
+        memory: &Arc<BodyMemory>,
+        now: Instant,
+        fresh: Duration,
+    ) -> Self {
         let lookup = match app {
-            Some(app) => Lookup::Found(Arc::new(CachedApp::new(app, &self.lookup, now))),
+            Some(app) => Lookup::Found(Arc::new(CachedApp::new(app, &self.lookup, memory, now))),
             None => Lookup::NoSuchApp,
         };
         Self { lookup, read_at: now, next_read: now + fresh }
@@ -93,11 +113,11 @@ impl CacheEntry {
         self,
         now: Instant,
         stale: Duration,
-    ) -> Result<Option<Arc<CachedApp>>, IndexUnavailable> {
+    ) -> Result<Option<Arc<CachedApp>>, NoRecord> {
         let age = now.saturating_duration_since(self.read_at);
         match self.lookup {
             Lookup::Found(app) if age <= stale => Ok(Some(app)),
-            Lookup::Found(_) | Lookup::Unknown => Err(IndexUnavailable),
+            Lookup::Found(_) | Lookup::Unknown => Err(NoRecord::IndexUnavailable),
             Lookup::NoSuchApp => Ok(None),
         }
     }
@@ -111,8 +131,8 @@ pub(super) struct SharedEntry {
 }
 
 impl SharedEntry {
-    pub(super) fn unread() -> Self {
-        Self { entry: RwLock::new(CacheEntry::unread()), refresh: Mutex::new(()) }
+    pub(super) fn unread(before: Instant) -> Self {
+        Self { entry: RwLock::new(CacheEntry::unread(before)), refresh: Mutex::new(()) }
     }
 
     pub(super) fn get(&self) -> CacheEntry {

@@ -1,14 +1,20 @@
 //! What ingest keeps in memory of each app, so that a push costs no round trip to the index.
 //!
+//! - `logins`: the app of a request, if the request has its secret;
+//! - `failed_logins`: how often each address may fail at that;
 //! - `cache`: app records, read again every few seconds;
+//! - `directory`: which apps exist, for addresses that failed too often;
 //! - `entry`: what the cache keeps for one App ID;
-//! - `rate_limit`: how many pushes a second an app may still send to this process.
+//! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
 mod cache;
+mod directory;
 mod entry;
+mod failed_logins;
+mod logins;
 mod rate_limit;
 
-pub(crate) use self::{cache::AppCache, entry::CachedApp, rate_limit::Quota};
+pub(crate) use self::{entry::CachedApp, logins::Logins, rate_limit::Quota};
 
 #[cfg(test)]
 mod tests;

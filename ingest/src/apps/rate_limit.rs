@@ -1,9 +1,11 @@
 //! An app's own rate limit: the generic cell rate algorithm (GCRA), a leaky bucket that needs one
 //! number.
 //!
-//! An app with the limit N may push N times at once and then N times a second. Each process keeps
-//! the limit alone: an app may push N times a second to *each* ingest. That costs no round trip to
-//! a shared counter and still bounds what one app can do.
+//! An app with the limit N may push N times at once and then N times a second, and make as many
+//! other calls besides. The two are limited apart, so that phones that register do not use up what
+//! the backend may push. Each process keeps the limits alone: an app may push N times a second to
+//! *each* ingest. That costs no round trip to a shared counter and still bounds what one app can
+//! do.
 
 use std::{
     num::NonZeroU32,
@@ -18,17 +20,37 @@ const SECOND: u64 = 1_000_000_000;
 /// What is left of a limit, in the terms of the `RateLimit-*` headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Quota {
-    /// Pushes per second.
+    /// Pushes per second, or other calls.
     pub(crate) limit: u32,
-    /// Pushes that would be allowed now.
+    /// How many would be allowed now.
     pub(crate) remaining: u32,
     /// Whole seconds until `remaining` is `limit` again.
     pub(crate) reset: u64,
-    /// Whole seconds until the next push is allowed; 0 if one is now.
+    /// Whole seconds until the next one is allowed; 0 if one is now.
     pub(crate) retry_after: u64,
 }
 
-/// The limit of one app, and what is used of it.
+/// The limits of one app.
+#[derive(Debug)]
+pub(crate) struct RateLimits {
+    pub(crate) pushes: RateLimiter,
+    /// Calls other than pushes.
+    pub(crate) other_calls: RateLimiter,
+}
+
+impl RateLimits {
+    pub(crate) fn new(limit: NonZeroU32, now: Instant) -> Self {
+        let limiter = || RateLimiter::new(limit, now);
+        Self { pushes: limiter(), other_calls: limiter() }
+    }
+
+    /// How many a second each of them allows.
+    pub(crate) fn limit(&self) -> NonZeroU32 {
+        self.pushes.limit
+    }
+}
+
+/// A limit, and what is used of it. Said of pushes, for other calls alike.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     limit: NonZeroU32,
@@ -41,10 +63,6 @@ pub(crate) struct RateLimiter {
 impl RateLimiter {
     pub(crate) fn new(limit: NonZeroU32, now: Instant) -> Self {
         Self { limit, epoch: now, theoretical_arrival: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn limit(&self) -> NonZeroU32 {
-        self.limit
     }
 
     /// Whether a push would be allowed now, without using the limit.

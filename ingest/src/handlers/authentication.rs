@@ -21,14 +21,7 @@ impl Handlers {
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
-        match self.apps.get(&id).await {
-            Ok(Some(cached)) if cached.app.verify(secret, now) => Ok((id, cached)),
-            Ok(Some(_)) => Err(Rejection::SecretIllegal),
-            Ok(None) => {
-                self.decoy_secret.verify(secret);
-                Err(Rejection::SecretIllegal)
-            }
-            Err(_) => Err(Rejection::Unavailable("the device index is away")),
-        }
+        let cached = self.logins.login(&id, secret, head.peer, now).await?;
+        Ok((id, cached))
     }
 }

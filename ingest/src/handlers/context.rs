@@ -3,24 +3,25 @@
 use std::sync::Arc;
 
 use push_index::Index;
-use push_model::secret::{Secret, SecretHash};
-use tokio::sync::Semaphore;
 
-use crate::{apps::AppCache, metrics::Metrics, publisher::Publisher, settings::Settings};
+use crate::{
+    apps::Logins,
+    body::{AppMemory, BodyMemory},
+    metrics::Metrics,
+    publisher::Publisher,
+    settings::Settings,
+};
 
 /// Everything that the handlers need.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     pub(super) settings: Settings,
     pub(super) index: Arc<dyn Index>,
-    pub(super) apps: AppCache,
+    pub(super) logins: Logins,
+    /// The memory for the questions of MQTT brokers: as much as one app may have.
+    pub(super) broker_memory: Arc<AppMemory>,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
-    /// The memory for bodies, one permit a byte.
-    pub(super) memory: Arc<Semaphore>,
-    /// The secret of no app. A given secret is verified against it if the app does not exist, so
-    /// that the answer takes as long as with a wrong secret.
-    pub(super) decoy_secret: SecretHash,
 }
 
 impl Handlers {
@@ -30,10 +31,10 @@ impl Handlers {
         publisher: Publisher,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let memory = Arc::new(BodyMemory::new(&settings.http));
         Self {
-            apps: AppCache::new(index.clone(), settings.apps.clone()),
-            memory: Arc::new(Semaphore::new(settings.http.max_buffered)),
-            decoy_secret: SecretHash::of(&Secret::generate()),
+            broker_memory: Arc::new(AppMemory::new(&memory)),
+            logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
             settings,
             index,
             publisher,

@@ -1,6 +1,9 @@
 //! `PUT`, `GET` and `DELETE /v1/device/{AppID}/{ClientID}`.
 //!
-//! A disabled app cannot push, but its devices can still be registered and removed.
+//! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
+//! limit counts these calls, apart from pushes.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -14,13 +17,19 @@ use push_model::{
 };
 use serde::Serialize;
 
-use super::{body_memory::unread_body, context::Handlers, media_type::JSON};
+use super::{
+    body::unread_body,
+    context::Handlers,
+    media_type::JSON,
+    other_call::{acquire_call, success},
+};
 use crate::{
-    body::RequestBody,
+    apps::{CachedApp, Quota},
+    body::{Purpose, RequestBody},
     head::Head,
     message::read_json_body,
     rejection::Rejection,
-    reply::{self, Reply},
+    reply::Reply,
     route::AppResource,
 };
 
@@ -47,24 +56,25 @@ impl Handlers {
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, client) = self.authenticate_device(resource, head, now).await?;
+        let (cached, client, quota) = self.authenticate_device(resource, head, now).await?;
         JSON.check(head).map_err(Rejection::MediaType)?;
-        let body = self.read_body(body, unread_body).await?;
+        let body = self.read_body(&cached, Purpose::Single, body, unread_body).await?;
         let draft: DeviceDraft<'_> = read_json_body(&body.bytes).map_err(Rejection::Illegal)?;
         if draft.client_id.as_ref().is_some_and(|id| **id != *client.as_str()) {
             let problem = "client_id must be the one in the path, or absent";
             return Err(Rejection::Illegal(problem.into()));
         }
         let device = draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
+        let app = AppKey::from(&cached.app);
         let put = self.ask_index(self.index.put_devices(&app, std::slice::from_ref(&device), now));
         match put.await?.first() {
-            Some(Ok(_)) => self.registered(&app, &device, now),
+            Some(Ok(_)) => self.registered(&app, &device, quota, now),
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
             // The cached record is of an app that was removed.
             Some(Err(PutRefused::AppRemoved)) => {
-                self.apps.invalidate(&app.id);
+                self.logins.invalidate(&app.id);
                 Err(Rejection::SecretIllegal)
             }
             None => Err(Rejection::Unavailable("the device index gave no answer")),
@@ -76,6 +86,7 @@ impl Handlers {
         &self,
         app: &AppKey,
         device: &Device,
+        quota: Option<Quota>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
         let credentials = self.settings.device_credentials.as_ref();
@@ -88,7 +99,7 @@ impl Handlers {
             );
             Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
         })?;
-        success(&Registered { device, mqtt })
+        success(&Registered { device, mqtt }, quota)
     }
 
     pub(super) async fn get_device(
@@ -96,9 +107,11 @@ impl Handlers {
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (app, client) = self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let (cached, client, quota) =
+            self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let app = AppKey::from(&cached.app);
         let device = self.ask_index(self.index.device(&app, &client)).await?;
-        success(&device.ok_or(Rejection::Unknown(DEVICE))?)
+        success(&device.ok_or(Rejection::Unknown(DEVICE))?, quota)
     }
 
     pub(super) async fn delete_device(
@@ -106,27 +119,27 @@ impl Handlers {
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (app, client) = self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let (cached, client, quota) =
+            self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let app = AppKey::from(&cached.app);
         if !self.ask_index(self.index.remove_device(&app, &client)).await? {
             return Err(Rejection::Unknown(DEVICE));
         }
-        success(&Removed { client_id: &client })
+        success(&Removed { client_id: &client }, quota)
     }
 
-    /// The app and the client id of the path, if the request has the app's secret.
+    /// The app and the client id of the path, and what is left of the app's rate limit, if the
+    /// request has the app's secret.
     async fn authenticate_device(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         now: UnixMillis,
-    ) -> Result<(AppKey, ClientId), Rejection> {
+    ) -> Result<(Arc<CachedApp>, ClientId, Option<Quota>), Rejection> {
         let (_, cached) = self.authenticate(&resource.app, head, now).await?;
+        let quota = acquire_call(&cached)?;
         let client = resource.id.parse();
-        let app = AppKey::from(&cached.app);
-        Ok((app, client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?))
+        let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;
+        Ok((cached, client, quota))
     }
-}
-
-fn success<T: Serialize>(result: &T) -> Result<Reply, Rejection> {
-    reply::success(result).map_err(|_| Rejection::Unavailable("the answer cannot be written"))
 }

@@ -1,6 +1,9 @@
 //! Message ids, and the idempotency keys that they can be derived from.
 
-use push_model::ids::{AppId, AudienceKind, MessageId};
+use push_model::{
+    app::App,
+    ids::{AudienceKind, MessageId},
+};
 
 use crate::{head::Head, rejection::Rejection};
 
@@ -10,16 +13,15 @@ const MAX_KEY: usize = 128;
 /// The id of a push, and its deduplication nonce. With an idempotency key, several accepted jobs
 /// of the message share one id. The nonce tells them apart, so that only one of them is sent.
 pub(super) fn identify(
-    app: &AppId,
-    generation: u64,
+    app: &App,
     key: Option<&[u8]>,
     audience_kind: AudienceKind,
     dry_run: bool,
 ) -> (MessageId, u64) {
     match key {
-        Some(key) => (MessageId::from_idempotency_key(app, generation, key), rand::random()),
-        None if dry_run => (MessageId::void(app), 0),
-        None => (MessageId::issue(app, audience_kind), 0),
+        Some(key) => (app.message_id(key), rand::random()),
+        None if dry_run => (MessageId::void(&app.app_id), 0),
+        None => (MessageId::issue(&app.app_id, audience_kind), 0),
     }
 }
 

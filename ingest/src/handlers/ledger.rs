@@ -12,13 +12,11 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::context::Handlers;
-use crate::{
-    head::Head,
-    rejection::Rejection,
-    reply::{self, Reply},
-    route::AppResource,
+use super::{
+    context::Handlers,
+    other_call::{acquire_call, success},
 };
+use crate::{apps::Quota, head::Head, rejection::Rejection, reply::Reply, route::AppResource};
 
 const MESSAGE: &str = "message";
 
@@ -29,7 +27,7 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message) = self.authenticate_message(resource, head, now).await?;
+        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
         let report = match self.ask_index(self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
@@ -38,7 +36,7 @@ impl Handlers {
                 Report::of_waiting(&app, &message, now, horizon)
             }
         };
-        answer(&report.ok_or(Rejection::Unknown(MESSAGE))?)
+        success(&report.ok_or(Rejection::Unknown(MESSAGE))?, quota)
     }
 
     pub(super) async fn recall_message(
@@ -47,32 +45,31 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message) = self.authenticate_message(resource, head, now).await?;
+        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
         let retention = self.settings.ledger_retention;
         match self
             .ask_index(recall_everywhere(&*self.index, &app, &message, now, retention))
             .await?
         {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
-                answer(&Report::of(&entry, now))
+                success(&Report::of(&entry, now), quota)
             }
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
         }
     }
 
-    /// The app and the message id of the path, if the request has the app's secret.
+    /// The app and the message id of the path, and what is left of the app's rate limit, if the
+    /// request has the app's secret.
     async fn authenticate_message(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         now: UnixMillis,
-    ) -> Result<(AppId, MessageId), Rejection> {
-        let (app, _) = self.authenticate(&resource.app, head, now).await?;
+    ) -> Result<(AppId, MessageId, Option<Quota>), Rejection> {
+        let (app, cached) = self.authenticate(&resource.app, head, now).await?;
+        let quota = acquire_call(&cached)?;
         let message = resource.id.parse();
-        Ok((app, message.map_err(|_| Rejection::Illegal("the message id must be a UUID".into()))?))
+        let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
+        Ok((app, message.map_err(not_an_id)?, quota))
     }
-}
-
-fn answer(report: &Report) -> Result<Reply, Rejection> {
-    reply::success(report).map_err(|_| Rejection::Unavailable("the answer cannot be written"))
 }

@@ -6,16 +6,17 @@
 //! |---|---|
 //! | path and method | [`Route::of`] |
 //! | App ID, secret | `authentication` |
-//! | SDK enabled, rate | `push`, `push_batch` |
+//! | SDK enabled, rate | `push`, `push_batch`, `other_call` |
 //! | media type | `media_type` |
-//! | size | `body_memory` |
+//! | size | `body` |
 //! | JSON, fields | [`message`](crate::message) |
 //!
 //! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
-//! `broker_auth` (what MQTT brokers ask). They share `idempotency` and `index_request`.
+//! `broker_auth` (what MQTT brokers ask). They share `idempotency`, `index_request` and
+//! `other_call`.
 
 mod authentication;
-mod body_memory;
+mod body;
 mod broker_auth;
 mod context;
 mod device;
@@ -23,6 +24,7 @@ mod idempotency;
 mod index_request;
 mod ledger;
 mod media_type;
+mod other_call;
 mod push;
 mod push_batch;
 
@@ -40,8 +42,9 @@ use crate::{
 };
 
 impl Handlers {
-    /// Answers one request. A body that the answer does not need is read as well, so that the
-    /// connection can take the next request, unless the answer ends the connection.
+    /// Answers one request, without waiting for a body that the answer does not need. What is left
+    /// of it is the caller's to discard, so that the connection can take the next request, unless
+    /// the answer ends the connection.
     pub(crate) async fn answer(
         &self,
         head: &Head<'_>,
@@ -62,7 +65,7 @@ impl Handlers {
             Err(rejection) => Err(rejection),
         };
         let mut reply = self.counted(name, result);
-        reply.close = !self.can_keep_alive(head, &mut body).await;
+        reply.close = !self.can_keep_alive(head, &body);
         reply
     }
 
@@ -115,21 +118,16 @@ impl Handlers {
         }
     }
 
-    /// Whether the connection can take another request. Reads the rest of the body, of which the
-    /// next request would otherwise be a part. In HTTP/2 only the stream ends.
-    async fn can_keep_alive(
+    /// Whether the connection can take another request, once the rest of the body is discarded. In
+    /// HTTP/2 only the stream ends.
+    fn can_keep_alive(
         &self,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> bool {
-        if head.stream_head.is_some() || body.is_read() {
-            return true;
-        }
         // A client that sent `Expect: 100-continue` was not told to send its body.
-        if head.expects {
-            return false;
-        }
-        let http = &self.settings.http;
-        body.discard(http.max_body, http.body_timeout).await
+        head.stream_head.is_some()
+            || body.is_read()
+            || !head.expects && body.can_be_discarded(self.settings.http.max_body)
     }
 }

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{envelope::encode_job, ids::MessageId, time::UnixMillis};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use super::{
-    body_memory::{Buffered, unread_message},
+    body::{Buffered, unread_message},
     context::Handlers,
     idempotency::{header_key, identify},
     media_type::JSON,
 };
 use crate::{
     apps::Quota,
-    body::RequestBody,
+    body::{Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
     publisher::NotPublished,
@@ -32,8 +32,8 @@ pub(super) enum Handled {
 pub(super) struct CheckedPush {
     id: MessageId,
     job: Vec<u8>,
-    /// What the body had reserved of the memory for bodies. It now stands for the job.
-    memory: OwnedSemaphorePermit,
+    /// The memory of the body. It now stands for the job.
+    memory: Reservation,
     quota: Option<Quota>,
 }
 
@@ -50,23 +50,25 @@ impl Handlers {
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }
-        let quota = match &cached.limiter {
-            Some(limiter) => Some(limiter.acquire(Instant::now()).map_err(Rejection::TooFrequent)?),
+        let quota = match &cached.limits {
+            Some(limits) => {
+                Some(limits.pushes.acquire(Instant::now()).map_err(Rejection::TooFrequent)?)
+            }
             None => None,
         };
         JSON.check(head).map_err(Rejection::MessageMediaType)?;
-        let Buffered { bytes, memory } = self.read_body(body, unread_message).await?;
+        let Buffered { bytes, memory } =
+            self.read_body(&cached, Purpose::Single, body, unread_message).await?;
         let push = Push::read(&bytes, self.settings.rules)?;
         let key = header_key(head)?;
 
         let dry_run = push.dry_run;
-        let generation = cached.app.generation;
-        let (id, dedup_nonce) = identify(&app, generation, key, push.audience_kind(), dry_run);
+        let (id, dedup_nonce) = identify(&cached.app, key, push.audience_kind(), dry_run);
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
         let (payload, audience) = push.into_parts(id, app, now);
-        let job = encode_job(&payload, &audience, dedup_nonce, generation)
+        let job = encode_job(&payload, &audience, dedup_nonce, cached.app.generation)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(Handled::Publish(CheckedPush { id, job, memory, quota }))
     }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use push_queue::Queue;
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot, watch},
+    sync::{oneshot, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -43,7 +43,7 @@ pub(crate) use self::{
     pending_publish::NotPublished,
     push_group::{PushGroup, PushGroupBuilder},
 };
-use crate::{metrics::Metrics, settings::PublisherSettings};
+use crate::{body::Reservation, metrics::Metrics, settings::PublisherSettings};
 
 /// Hands pushes to the loop and waits for their answers.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Publisher {
     pub(crate) async fn publish(
         &self,
         job: Vec<u8>,
-        memory: OwnedSemaphorePermit,
+        memory: Reservation,
     ) -> Result<(), NotPublished> {
         if let Some(reason) = &*self.blocked.borrow() {
             return Err(NotPublished::Blocked(Arc::clone(reason)));
@@ -87,7 +87,7 @@ impl Publisher {
             pushes: 1,
             is_continuation: false,
             enqueued_at,
-            _memory: Some(memory),
+            _memory: memory,
             answer,
         })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -103,7 +103,7 @@ impl Publisher {
     /// its share of the memory until it is answered.
     pub(crate) async fn publish_groups(
         &self,
-        groups: Vec<(PushGroup, Option<OwnedSemaphorePermit>)>,
+        groups: Vec<(PushGroup, Reservation)>,
     ) -> Vec<Result<(), NotPublished>> {
         if let Some(reason) = &*self.blocked.borrow() {
             return vec![Err(NotPublished::Blocked(Arc::clone(reason))); groups.len()];

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::body::Reservation;
 
 /// Why a push is not known to be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +37,7 @@ pub(super) struct PendingPublish {
     pub(super) is_continuation: bool,
     pub(super) enqueued_at: Instant,
     /// Its share of the memory for bodies, held until it is answered.
-    pub(super) _memory: Option<OwnedSemaphorePermit>,
+    pub(super) _memory: Reservation,
     pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
 }
 

@@ -1,6 +1,6 @@
 //! What the stages of a connection's life have in common.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::BytesMut;
 use tokio::net::TcpStream;
@@ -13,6 +13,8 @@ use crate::{handlers::Handlers, settings::HttpSettings};
 /// while it borrows from another.
 pub(super) struct Connection {
     pub(super) stream: Stream,
+    /// The client's address, or that of the proxy in between.
+    pub(super) peer: IpAddr,
     /// What was read from the stream and belongs to no request yet.
     pub(super) received: BytesMut,
     /// What the client and the service are doing, for the time limits and the log.
@@ -29,6 +31,7 @@ impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(
         stream: TcpStream,
+        peer: IpAddr,
         activity: Arc<Activity>,
         handlers: Arc<Handlers>,
         http: Arc<HttpSettings>,
@@ -37,6 +40,7 @@ impl Connection {
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);
         Self {
             stream: Stream::Clear(stream),
+            peer,
             received: BytesMut::new(),
             activity,
             handlers,

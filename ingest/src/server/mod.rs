@@ -32,7 +32,12 @@ mod recognise;
 mod stream;
 mod timeouts;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use push_tls::server::Acceptor;
 use tokio::{
@@ -98,7 +103,10 @@ impl Server {
                 };
                 let activity = Arc::new(Activity::new(Instant::now()));
                 match admission.admit(peer.ip(), &activity).await {
-                    Ok(admitted) => self.serve(stream, tls.clone(), activity, admitted, &admission),
+                    Ok(admitted) => {
+                        let tls = tls.clone();
+                        self.serve(stream, peer.ip(), tls, activity, admitted, &admission);
+                    }
                     Err(full) => self.turn_away(stream, tls.is_some(), full, &turning_away),
                 }
             }
@@ -119,6 +127,7 @@ impl Server {
     fn serve(
         &mut self,
         stream: TcpStream,
+        peer: IpAddr,
         tls: Option<Acceptor>,
         activity: Arc<Activity>,
         admitted: Admitted,
@@ -131,7 +140,7 @@ impl Server {
         let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
         let shutdown = self.shutdown.clone();
         let connection =
-            Connection::new(stream, Arc::clone(&activity), handlers, http, shutdown.clone());
+            Connection::new(stream, peer, Arc::clone(&activity), handlers, http, shutdown.clone());
         let open = self.metrics.open_connection();
         let id = admitted.id();
         let task = self.connections.spawn(async move {

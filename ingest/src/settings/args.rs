@@ -73,6 +73,15 @@ pub struct IngestArgs {
     /// already beyond half of it
     #[arg(long, env = "PUSH_MAX_BUFFERED", value_name = "SIZE", default_value = "128MiB")]
     pub(super) max_buffered: String,
+    /// Bytes of the request bodies of one app in work; one more of its requests is answered 503, a
+    /// batch request already beyond half of it [default: a quarter of --max-buffered, or as much as
+    /// its largest requests need]
+    #[arg(long, env = "PUSH_MAX_BUFFERED_PER_APP", value_name = "SIZE")]
+    pub(super) max_buffered_per_app: Option<String>,
+    /// Bytes a second that a body must come with on average, after its first 5 seconds; a slower
+    /// one is answered 408. 0B is no bound
+    #[arg(long, env = "PUSH_MIN_BODY_RATE", value_name = "SIZE", default_value = "1KiB")]
+    pub(super) min_body_rate: String,
     /// Client ids that one push may name
     #[arg(long, env = "PUSH_MAX_CLIENT_IDS", value_name = "N", default_value = "1000")]
     pub(super) max_client_ids: String,
@@ -85,6 +94,10 @@ pub struct IngestArgs {
     /// How many apps' records are kept
     #[arg(long, env = "PUSH_MAX_APPS", value_name = "N", default_value = "100000")]
     pub(super) max_apps: String,
+    /// Requests a minute of one address (IPv6: of one /64) with a secret that is not one of their
+    /// app; more are answered 429, and cost the index nothing. 0 is no bound
+    #[arg(long, env = "PUSH_MAX_FAILED_LOGINS", value_name = "N", default_value = "60")]
+    pub(super) max_failed_logins: String,
     /// How long the index may take for an answer
     #[arg(long, env = "PUSH_INDEX_TIMEOUT", value_name = "TIME", default_value = "2s")]
     pub(super) index_timeout: String,

@@ -1,7 +1,11 @@
 //! From flags to settings: each value is read within its bounds, and values that depend on each
 //! other are compared. All errors are reported together.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    time::Duration,
+};
 
 use push_index::REMOVED_APP_REFUSES;
 use push_model::{
@@ -129,19 +133,32 @@ impl IngestArgs {
             // The bytes are permits of a semaphore, which can count far more than the upper bound.
             size_between(1024, 1 << 40),
         );
-        if let (Some(body), Some(buffered)) = (max_body, max_buffered)
-            && body > buffered
-        {
-            errors.note("--max-buffered (PUSH_MAX_BUFFERED): must hold one body of --max-body");
-        }
-        if let (Some(body), Some(lines), Some(buffered)) =
-            (max_batch_body, max_batch_lines, max_buffered)
-            && body + lines * LINE_MEMORY > buffered / 2
-        {
-            errors.note(
-                "--max-buffered (PUSH_MAX_BUFFERED): half of it must hold one body of \
-                 --max-batch-body and 1KiB for each of --max-batch-lines",
+        let per_app = self.max_buffered_per_app.as_ref();
+        let per_app = per_app
+            .map(|text| errors.read("--max-buffered-per-app", text, size_between(1024, 1 << 40)));
+        let min_body_rate = errors.read("--min-body-rate", &self.min_body_rate, size);
+        let batch = max_batch_body.zip(max_batch_lines);
+        let batch = batch.map(|(body, lines)| body + lines * LINE_MEMORY);
+        if let (Some(single), Some(batch), Some(buffered)) = (max_body, batch, max_buffered) {
+            hold_largest_requests(
+                errors,
+                "--max-buffered (PUSH_MAX_BUFFERED)",
+                buffered,
+                single,
+                batch,
             );
+        }
+        let max_buffered_per_app = match per_app {
+            Some(per_app) => per_app,
+            None => max_body.zip(batch).zip(max_buffered).map(|((single, batch), buffered)| {
+                (buffered / 4).max(single).max(2 * batch).min(buffered)
+            }),
+        };
+        if let (Some(single), Some(batch), Some(per_app)) = (max_body, batch, max_buffered_per_app)
+            && self.max_buffered_per_app.is_some()
+        {
+            let name = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PER_APP)";
+            hold_largest_requests(errors, name, per_app, single, batch);
         }
         Some(HttpSettings {
             fast_path: fast_path?,
@@ -156,6 +173,8 @@ impl IngestArgs {
             max_batch_lines: max_batch_lines?,
             h2_streams: h2_streams?,
             max_buffered: max_buffered?,
+            max_buffered_per_app: max_buffered_per_app?,
+            min_body_rate: NonZeroUsize::new(min_body_rate?),
         })
     }
 
@@ -163,6 +182,8 @@ impl IngestArgs {
         let fresh = errors.read("--app-fresh", &self.app_fresh, duration);
         let stale = errors.read("--app-stale", &self.app_stale, duration);
         let max_apps = errors.read("--max-apps", &self.max_apps, count(1, 100_000_000));
+        let max_failed_logins =
+            errors.read("--max-failed-logins", &self.max_failed_logins, count(0, 1_000_000));
         let index_timeout = errors.read("--index-timeout", &self.index_timeout, some_time);
         if let (Some(fresh), Some(stale)) = (fresh, stale)
             && fresh > stale
@@ -178,6 +199,7 @@ impl IngestArgs {
             fresh: fresh?,
             stale: stale?,
             max_apps: max_apps?,
+            max_failed_logins: NonZeroU32::new(max_failed_logins?),
             index_timeout: index_timeout?,
         })
     }
@@ -201,6 +223,26 @@ impl IngestArgs {
 
 fn hash(text: &str) -> Result<SecretHash, String> {
     Secret::new(text).map(|secret| SecretHash::of(&secret)).map_err(|bad| bad.to_string())
+}
+
+/// Checks that a memory of so many bytes holds one request of each kind: `single` bytes, and in half
+/// of it `batch` bytes.
+fn hold_largest_requests(
+    errors: &mut ConfigErrors,
+    name: &str,
+    bytes: usize,
+    single: usize,
+    batch: usize,
+) {
+    if single > bytes {
+        errors.note(format!("{name}: must hold one body of --max-body"));
+    }
+    if batch > bytes / 2 {
+        errors.note(format!(
+            "{name}: half of it must hold one body of --max-batch-body and 1KiB for each of \
+             --max-batch-lines"
+        ));
+    }
 }
 
 fn some_time(text: &str) -> Result<Duration, String> {
@@ -341,5 +383,28 @@ mod tests {
         assert!(with("--max-buffered=4MiB").is_ok());
         let errors = with("--max-buffered=4194303B").unwrap_err().to_string();
         assert!(errors.contains("half of it must hold"), "{errors}");
+        assert!(with("--max-buffered-per-app=4MiB").is_ok());
+        let errors = with("--max-buffered-per-app=4194303B").unwrap_err().to_string();
+        assert!(errors.contains("PUSH_MAX_BUFFERED_PER_APP"), "{errors}");
+        assert!(errors.contains("half of it must hold"), "{errors}");
+    }
+
+    #[test]
+    fn an_app_gets_a_quarter_of_the_memory_unless_its_largest_requests_need_more() {
+        let per_app = |flags: &[&str]| check(flags).unwrap().http.max_buffered_per_app;
+        assert_eq!(per_app(&[]), 32 << 20);
+        assert_eq!(per_app(&["--max-buffered=1GiB"]), 256 << 20);
+        assert_eq!(per_app(&["--max-buffered-per-app=50MiB"]), 50 << 20);
+        let large_batches = ["--max-batch-body=31MiB", "--max-batch-lines=1024"];
+        assert_eq!(per_app(&large_batches), 64 << 20);
+        let small = ["--max-buffered=64KiB", "--max-batch-body=1KiB", "--max-batch-lines=1"];
+        assert_eq!(per_app(&[&small[..], &["--max-body=60KiB"]].concat()), 60 << 10);
+    }
+
+    #[test]
+    fn the_least_rate_of_bodies_can_be_switched_off() {
+        let rate = |flags: &[&str]| check(flags).unwrap().http.min_body_rate;
+        assert_eq!(rate(&[]), NonZeroUsize::new(1024));
+        assert_eq!(rate(&["--min-body-rate=0B"]), None);
     }
 }

@@ -7,7 +7,11 @@
 mod args;
 mod check;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    time::Duration,
+};
 
 use push_credentials::DeviceCredentials;
 use push_model::{ledger::Retention, secret::SecretHash};
@@ -15,6 +19,7 @@ use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
 use push_tls::server::TlsSettings;
 
 pub use self::args::IngestArgs;
+use crate::body::TimeLimits;
 
 /// How many bytes a line of a batch request may hold besides its own: its job is longer than the
 /// line by what is the same in all jobs, or its answer says what is wrong with it.
@@ -88,6 +93,19 @@ pub struct HttpSettings {
     /// How many bytes the bodies of all requests in work may have; one more request is answered
     /// 503. A request with many pushes is taken only while half of this is free.
     pub max_buffered: usize,
+    /// How many of these bytes one app may have; one more of its requests is answered 503. Its
+    /// requests with many pushes may have half of this.
+    pub max_buffered_per_app: usize,
+    /// How many bytes a second a body must come with on average, after its first seconds; none
+    /// means no bound.
+    pub min_body_rate: Option<NonZeroUsize>,
+}
+
+impl HttpSettings {
+    /// How long a body may take.
+    pub(crate) const fn body_time(&self) -> TimeLimits {
+        TimeLimits { whole: self.body_timeout, least_rate: self.min_body_rate }
+    }
 }
 
 impl HttpSettings {
@@ -128,6 +146,9 @@ pub struct AppSettings {
     pub stale: Duration,
     /// How many records are cached.
     pub max_apps: usize,
+    /// How many logins of one address may fail in a minute without being refused as too many; none
+    /// means no bound.
+    pub max_failed_logins: Option<NonZeroU32>,
     /// How long the index may take for an answer.
     pub index_timeout: Duration,
 }

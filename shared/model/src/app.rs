@@ -5,7 +5,8 @@ use std::{fmt, num::NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::AppId,
+    id_key::IdKey,
+    ids::{AppId, MessageId},
     secret::{Secret, SecretHash},
     time::UnixMillis,
 };
@@ -69,6 +70,10 @@ pub struct App {
     /// Devices a second that all workers together send to ([`crate::pace`]); none means no pace.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pace: Option<NonZeroU32>,
+    /// What the ids of pushes with an idempotency key are derived with; none in an app of an
+    /// earlier build, until its secret is rotated.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub id_key: Option<IdKey>,
 }
 
 fn is_first(generation: &u64) -> bool {
@@ -96,6 +101,15 @@ impl App {
             disabled: false,
             rate_limit: None,
             pace: None,
+            id_key: Some(IdKey::generate()),
+        }
+    }
+
+    /// The id of every push of this app with this idempotency key, so that a retry is recognised.
+    pub fn message_id(&self, idempotency_key: &[u8]) -> MessageId {
+        match &self.id_key {
+            Some(id_key) => MessageId::derive(&self.app_id, id_key, idempotency_key),
+            None => MessageId::from_idempotency_key(&self.app_id, self.generation, idempotency_key),
         }
     }
 
@@ -109,16 +123,19 @@ impl App {
         current | previous
     }
 
-    /// Replaces the secret; the old one stays valid until `old_valid_until`.
+    /// Replaces the secret; the old one stays valid until `old_valid_until`. An app of an earlier
+    /// build gets a key for message ids.
     pub fn rotate(&mut self, new: &Secret, old_valid_until: UnixMillis) {
         let old = std::mem::replace(&mut self.secret, SecretHash::of(new));
         self.previous = Some(PreviousSecret { secret: old, valid_until: old_valid_until });
+        self.id_key.get_or_insert_with(IdKey::generate);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Origin;
 
     #[test]
     fn after_a_rotation_the_old_secret_is_valid_until_the_overlap_ends() {
@@ -142,6 +159,28 @@ mod tests {
         let stored = serde_json::to_string(&app).unwrap();
         assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
         assert_eq!(AppKey::from(&app).to_string(), "a@3");
+    }
+
+    #[test]
+    fn ids_follow_from_a_key_of_the_app_and_in_an_app_of_an_earlier_build_after_a_rotation() {
+        let app = |name: &str| App::new(name.parse().unwrap(), &Secret::generate(), UnixMillis(0));
+        let (mut a, b) = (app("a"), app("b"));
+        let read_again: App = serde_json::from_str(&serde_json::to_string(&a).unwrap()).unwrap();
+        assert_eq!(a.message_id(b"k"), read_again.message_id(b"k"), "on every ingest");
+        assert_ne!(a.message_id(b"k"), a.message_id(b"l"));
+        assert_ne!(a.message_id(b"k"), b.message_id(b"k"));
+        assert_ne!(a.message_id(b"k"), app("a").message_id(b"k"), "no other app can compute it");
+        assert_eq!(a.message_id(b"k").origin(&a.app_id), Origin::Derived);
+        let before = a.message_id(b"k");
+        a.rotate(&Secret::generate(), UnixMillis(1));
+        assert_eq!(a.message_id(b"k"), before, "a rotation changes no id");
+
+        let mut earlier = App { id_key: None, ..a };
+        assert!(!serde_json::to_string(&earlier).unwrap().contains("id_key"));
+        let guessed = MessageId::from_idempotency_key(&earlier.app_id, 0, b"k");
+        assert_eq!(earlier.message_id(b"k"), guessed, "retries of its pushes are recognised");
+        earlier.rotate(&Secret::generate(), UnixMillis(1));
+        assert_ne!(earlier.message_id(b"k"), guessed);
     }
 
     #[test]

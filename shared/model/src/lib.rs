@@ -9,6 +9,7 @@ pub mod attributes;
 pub mod codes;
 pub mod device;
 pub mod envelope;
+pub mod id_key;
 pub mod ids;
 pub mod ledger;
 pub mod message;

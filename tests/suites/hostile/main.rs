@@ -11,4 +11,8 @@
 mod connections;
 mod credentials;
 mod embedded_broker;
+#[path = "../ingest/support/mod.rs"]
+#[allow(dead_code, reason = "the suite `ingest`, whose service and client these are, uses all")]
+mod support;
+mod tenants;
 mod texts;

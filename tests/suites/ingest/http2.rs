@@ -150,19 +150,38 @@ async fn a_connection_that_does_nothing_is_ended() {
 #[tokio::test]
 async fn a_stream_whose_body_does_not_come_is_answered_and_the_others_go_on() {
     let service = Service::start(&["--body-timeout=1s"]).await;
-    let mut http2 = {
-        let stream = TcpStream::connect(service.address).await.unwrap();
-        let (sender, connection) =
-            http2::handshake::<_, _, NeverComes>(TokioExecutor::new(), TokioIo::new(stream))
-                .await
-                .unwrap();
-        tokio::spawn(connection);
-        sender
-    };
-    let (parts, _) = push(&service, "").into_parts();
-    let answer = timeout(DEADLINE, http2.send_request(Request::from_parts(parts, NeverComes)));
-    assert_eq!(answer.await.expect("in time").unwrap().status(), 408);
+    let answer = answer_without_body(&service, push(&service, "")).await;
+    assert_eq!(answer.status(), 408);
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_whose_answer_needs_no_body_is_answered_before_the_body_comes() {
+    // Far longer than this test waits for an answer.
+    let service = Service::start(&["--body-timeout=5min", "--min-body-rate=0B"]).await;
+    let mut stranger = push(&service, "");
+    stranger.headers_mut().insert("authorization", "wrong".parse().unwrap());
+    let mut lost = push(&service, "");
+    *lost.uri_mut() = "http://push/elsewhere".parse().unwrap();
+    for (request, http) in [(stranger, 401), (lost, 404)] {
+        assert_eq!(answer_without_body(&service, request).await.status(), http);
+    }
+    service.stop().await.unwrap();
+}
+
+/// The answer to a request whose body never comes, on a connection of its own.
+async fn answer_without_body(
+    service: &Service,
+    request: Request<Full<Bytes>>,
+) -> hyper::Response<hyper::body::Incoming> {
+    let stream = TcpStream::connect(service.address).await.unwrap();
+    let (mut http2, connection) =
+        http2::handshake::<_, _, NeverComes>(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let request = request.map(|_| NeverComes);
+    timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap()
 }
 
 /// A body that is announced and never sent.

@@ -350,6 +350,50 @@ async fn an_answer_that_needs_no_body_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
+async fn an_answer_that_needs_no_body_does_not_wait_for_it() {
+    // Far longer than this test waits for an answer.
+    Service::on_both_paths(&["--body-timeout=5min", "--min-body-rate=0B"], async |service| {
+        let push = Request::push(&service, "x".repeat(100_000));
+        let mut unsent = Vec::new();
+        for (request, http) in [
+            (push.clone().header("Authorization", "wrong"), 401),
+            (push.clone().without("Authorization"), 401),
+            (push.clone().path("/v1/elsewhere"), 404),
+            (push.clone().method("PUT"), 405),
+            (push.without("Content-Type"), 415),
+        ] {
+            let (bytes, head) = (request.bytes(), request.head().len());
+            let mut connection = Connection::open(service.address).await;
+            for sent in [head, head + 7] {
+                connection.send(&bytes[..sent]).await;
+                let answer = connection.answer().await;
+                assert_eq!(answer.http, http);
+                // hyper reads no body after the answer.
+                if answer.header("connection").is_some() {
+                    assert!(connection.is_ended().await);
+                    connection = Connection::open(service.address).await;
+                } else {
+                    connection.send(&bytes[sent..]).await;
+                }
+            }
+            connection.send(Request::push(&service, VALID).bytes()).await;
+            assert_eq!(connection.answer().await.http, 200, "a connection is used on");
+            for bytes in [bytes, request.chunked(1000).head()] {
+                let mut connection = Connection::open(service.address).await;
+                connection.send(&bytes[..head.min(bytes.len())]).await;
+                assert_eq!(connection.answer().await.http, http);
+                unsent.push(connection);
+            }
+        }
+        for mut connection in unsent {
+            assert!(connection.is_ended().await, "a body that does not come ends the connection");
+        }
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_client_that_asks_before_sending_is_told_to_send_or_why_not() {
     Service::on_both_paths(&[], async |service| {
         let push = Request::push(&service, VALID).header("Expect", "100-continue");

@@ -82,7 +82,7 @@ impl Handlers {
         let device = keys
             .authenticate(fields.get("clientid"), username, password, now)
             .map_err(Refusal::Token)?;
-        match self.apps.get(&device.app).await {
+        match self.logins.app(&device.app).await {
             Ok(Some(cached)) if cached.app.generation == device.generation => {
                 Ok(Client::Device(device))
             }

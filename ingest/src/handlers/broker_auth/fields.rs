@@ -40,6 +40,8 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use http::{HeaderValue, Request, header::CONTENT_TYPE};
 
     use super::*;
@@ -47,7 +49,7 @@ mod tests {
     fn read(media_type: &'static str, body: &str) -> Option<Fields> {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        Fields::read(&Head::from(&parts), body.as_bytes())
+        Fields::read(&Head::of(&parts, Ipv4Addr::LOCALHOST.into()), body.as_bytes())
     }
 
     #[test]

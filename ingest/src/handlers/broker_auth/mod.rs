@@ -38,7 +38,7 @@ use self::{
 };
 use super::context::Handlers;
 use crate::{
-    body::RequestBody,
+    body::{Purpose, RequestBody, Reservation},
     head::Head,
     reply::Reply,
     route::{Broker, BrokerQuestion},
@@ -117,7 +117,8 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Fields, Refusal> {
-        let read = body.read(MAX_QUESTION, self.settings.http.body_timeout).await;
+        let mut memory = Reservation::empty(&self.broker_memory, Purpose::Single);
+        let read = body.read(MAX_QUESTION, self.settings.http.body_time(), &mut memory).await;
         let bytes = read.map_err(|_| Refusal::Question)?;
         Fields::read(head, &bytes).ok_or(Refusal::Question)
     }

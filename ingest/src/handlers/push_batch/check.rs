@@ -1,10 +1,6 @@
 //! The lines of a batch request, each checked as a single push would be.
 
-use push_model::{
-    envelope::write_job,
-    ids::{AppId, MessageId},
-    time::UnixMillis,
-};
+use push_model::{app::App, envelope::write_job, ids::MessageId, time::UnixMillis};
 
 use crate::{
     handlers::{
@@ -41,13 +37,7 @@ pub(super) struct CheckedLines {
 
 impl Handlers {
     /// Checks the first `allowed` lines of a body.
-    pub(super) async fn check_lines(
-        &self,
-        app: &AppId,
-        generation: u64,
-        body: &[u8],
-        allowed: usize,
-    ) -> CheckedLines {
+    pub(super) async fn check_lines(&self, app: &App, body: &[u8], allowed: usize) -> CheckedLines {
         let now = UnixMillis::now();
         let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
@@ -61,7 +51,7 @@ impl Handlers {
                 tokio::task::yield_now().await;
             }
             job.clear();
-            let line = match self.check_line(app, generation, line, now, &mut job) {
+            let line = match self.check_line(app, line, now, &mut job) {
                 Ok((id, true)) => CheckedLine::DryRun(id),
                 Ok((id, false)) => CheckedLine::InGroup(id, groups.add(&job)),
                 Err(rejection) => CheckedLine::Rejected(rejection),
@@ -74,8 +64,7 @@ impl Handlers {
     /// Checks a line. Returns its id and whether it is a dry run; if not, its job is written.
     fn check_line(
         &self,
-        app: &AppId,
-        generation: u64,
+        app: &App,
         line: &[u8],
         now: UnixMillis,
         job: &mut Vec<u8>,
@@ -87,10 +76,10 @@ impl Handlers {
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let (key, dry_run) = (key.transpose()?, push.dry_run);
-        let (id, dedup_nonce) = identify(app, generation, key, push.audience_kind(), dry_run);
+        let (id, dedup_nonce) = identify(app, key, push.audience_kind(), dry_run);
         if !dry_run {
-            let (payload, audience) = push.into_parts(id, app.clone(), now);
-            write_job(job, &payload, &audience, dedup_nonce, generation)
+            let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
+            write_job(job, &payload, &audience, dedup_nonce, app.generation)
                 .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         }
         Ok((id, dry_run))

@@ -9,8 +9,8 @@
 //! Lines of white space are not pushes: they are not counted, and have no line in the answer.
 //!
 //! The memory of a request is reserved before its lines are parsed: for its body, and for each line
-//! what its job or its answer may need. Batch requests get at most half of the memory for bodies,
-//! so that they never crowd out single pushes. The lines are checked in portions, between which
+//! what its job or its answer may need. Batch requests get at most half of the memory for bodies, and
+//! half of what their app may have of it, so that they never crowd out single pushes. The lines are checked in portions, between which
 //! other requests have their turn.
 //!
 //! `check` has the checks of the lines.
@@ -20,13 +20,18 @@ mod check;
 use bytes::Bytes;
 use hyper::body::Body;
 use push_model::time::UnixMillis;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
-use super::{body_memory::Buffered, context::Handlers, media_type::NDJSON, push::unpublished};
+use super::{
+    body::{Buffered, unread_message},
+    context::Handlers,
+    media_type::NDJSON,
+    push::unpublished,
+};
 use crate::{
     apps::Quota,
-    body::RequestBody,
+    body::{Purpose, RequestBody, Reservation},
     head::Head,
     publisher::{NotPublished, PushGroup},
     rejection::Rejection,
@@ -42,31 +47,32 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let (app, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
+        let (_, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }
-        if let Some(limiter) = &cached.limiter {
-            limiter.check(Instant::now()).map_err(Rejection::TooFrequent)?;
+        if let Some(limits) = &cached.limits {
+            limits.pushes.check(Instant::now()).map_err(Rejection::TooFrequent)?;
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
-        let Buffered { bytes, mut memory } = self.read_batch_request(body).await?;
+        let Buffered { bytes, mut memory } =
+            self.read_body(&cached, Purpose::Batch, body, unread_message).await?;
         let count = count_lines(&bytes, self.settings.http.max_batch_lines)?;
         if head.idempotency_key.is_some() {
             let problem = "the header Idempotency-Key is for a single push: here each line has \
                            its own, in the field idempotency_key";
             return Err(Rejection::MessageIllegal(problem.into()));
         }
-        memory.merge(self.reserve_batch_request_memory(count * LINE_MEMORY)?);
-        let (allowed, quota) = match &cached.limiter {
-            Some(limiter) => match limiter.acquire_up_to(count, Instant::now()) {
+        memory.grow(count * LINE_MEMORY)?;
+        let (allowed, quota) = match &cached.limits {
+            Some(limits) => match limits.pushes.acquire_up_to(count, Instant::now()) {
                 (0, quota) => return Err(Rejection::TooFrequent(quota)),
                 (allowed, quota) => (allowed, Some(quota)),
             },
             None => (count, None),
         };
 
-        let mut checked = self.check_lines(&app, cached.app.generation, &bytes, allowed).await;
+        let mut checked = self.check_lines(&cached.app, &bytes, allowed).await;
         drop(bytes);
         if let Some(quota) = quota {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));
@@ -79,12 +85,12 @@ impl Handlers {
     async fn publish_lines(
         &self,
         checked: CheckedLines,
-        mut memory: OwnedSemaphorePermit,
+        mut memory: Reservation,
         quota: Option<Quota>,
     ) -> Result<Reply, Rejection> {
         let CheckedLines { lines, groups } = checked;
         let with_memory = |group: PushGroup| {
-            let share = memory.split(group.memory().min(memory.num_permits()));
+            let share = memory.split(group.memory());
             (group, share)
         };
         let groups = groups.into_iter().map(with_memory).collect();

@@ -15,10 +15,10 @@ use push_model::{
     message::{Audience, Payload},
     time::UnixMillis,
 };
-use tokio::sync::Semaphore;
 
 use self::scripted_queue::ScriptedQueue;
 use super::*;
+use crate::body::{AppMemory, Purpose, tests::memory};
 
 const SETTINGS: PublisherSettings = PublisherSettings {
     batch_jobs: 4,
@@ -53,10 +53,15 @@ fn job(bytes: usize) -> Vec<u8> {
     encode_job(&payload, &Audience::All, 0, 0).unwrap()
 }
 
+/// The memory of a request that uses none.
+fn no_memory() -> Reservation {
+    Reservation::empty(&Arc::new(AppMemory::new(&memory(0, 0))), Purpose::Single)
+}
+
 /// Starts a push, and waits for its answer as a request would.
 fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPublished>> {
     let publisher = Arc::clone(publisher);
-    let memory = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    let memory = no_memory();
     tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
 }
 
@@ -69,7 +74,7 @@ fn push_batch(
     for _ in 0..pushes {
         builder.add(&job(1));
     }
-    let groups: Vec<_> = builder.finish().into_iter().map(|group| (group, None)).collect();
+    let groups: Vec<_> = builder.finish().into_iter().map(|group| (group, no_memory())).collect();
     let (publisher, count) = (Arc::clone(publisher), groups.len());
     (tokio::spawn(async move { publisher.publish_groups(groups).await }), count)
 }

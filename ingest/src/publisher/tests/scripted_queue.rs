@@ -13,14 +13,14 @@ use super::*;
 #[derive(Debug)]
 pub(super) struct ScriptedQueue {
     published: Mutex<Vec<Bytes>>,
-    pub(super) confirms: Semaphore,
+    pub(super) confirms: tokio::sync::Semaphore,
     refuses: bool,
     blocked: watch::Sender<Option<Arc<str>>>,
 }
 
 impl ScriptedQueue {
     pub(super) fn new(confirms: usize, refuses: bool) -> Arc<Self> {
-        let (published, confirms) = (Mutex::default(), Semaphore::new(confirms));
+        let (published, confirms) = (Mutex::default(), tokio::sync::Semaphore::new(confirms));
         Arc::new(Self { published, confirms, refuses, blocked: watch::Sender::new(None) })
     }
 

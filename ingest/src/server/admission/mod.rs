@@ -8,10 +8,8 @@
 //! proxy, from whose address all connections come, loses idle ones only. A connection with a
 //! request in work is never closed for another.
 //!
-//! - `client`: what counts as one address
-//! - `register`: the connections that are served, and which of them is closed
+//! `register` has the connections that are served, and says which of them is closed.
 
-mod client;
 mod register;
 
 use std::{
@@ -26,12 +24,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::{
-    client::Client,
-    register::{ConnectionId, Register},
-};
+use self::register::{ConnectionId, Register};
 use super::activity::Activity;
-use crate::{metrics::Metrics, settings::HttpSettings};
+use crate::{client::Client, metrics::Metrics, settings::HttpSettings};
 
 /// How long a new connection waits until the one that is closed for it has ended.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);

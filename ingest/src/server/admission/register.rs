@@ -11,8 +11,7 @@ use std::{
 
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::client::Client;
-use crate::server::activity::Activity;
+use crate::{client::Client, server::activity::Activity};
 
 /// How many connections of an address are looked at to find an idle one.
 const SAMPLE: usize = 16;

@@ -14,6 +14,9 @@ use crate::server::stream::Stream;
 
 /// How much is read at once at most, in bytes.
 const MAX_READ: usize = 64 * 1024;
+/// How much is read at once of a body of which less has arrived so far: nothing is allocated for
+/// what is only announced.
+const FIRST_READ: usize = 4096;
 
 /// A body of known length. Nothing is read beyond its end, where the next request begins.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(super) struct SizedBody<'a> {
     arrived: &'a [u8],
     /// How many bytes are still to come over the stream.
     to_come: u64,
+    /// How many bytes have come, with the head and over the stream.
+    came: usize,
     stream: &'a mut Stream,
     buffer: BytesMut,
 }
@@ -33,12 +38,17 @@ impl<'a> SizedBody<'a> {
             _ => received,
         };
         let to_come = length.saturating_sub(arrived.len() as u64);
-        Self { arrived, to_come, stream, buffer: BytesMut::new() }
+        Self { arrived, to_come, came: arrived.len(), stream, buffer: BytesMut::new() }
     }
 
     /// How many bytes of it came with the head and are not taken yet.
     pub(super) fn arrived(&self) -> usize {
         self.arrived.len()
+    }
+
+    /// How many bytes of it are still to come.
+    pub(super) fn to_come(&self) -> u64 {
+        self.to_come
     }
 }
 
@@ -58,7 +68,8 @@ impl Body for SizedBody<'_> {
         if this.to_come == 0 {
             return Poll::Ready(None);
         }
-        let size = usize::try_from(this.to_come).map_or(MAX_READ, |size| size.min(MAX_READ));
+        let size = this.came.clamp(FIRST_READ, MAX_READ);
+        let size = usize::try_from(this.to_come).map_or(size, |to_come| to_come.min(size));
         // A buffer is used up before another is allocated, or a body that comes byte by byte would
         // hold one for each byte.
         if this.buffer.capacity() == 0 {
@@ -70,6 +81,7 @@ impl Body for SizedBody<'_> {
             return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
         }
         this.to_come -= n as u64;
+        this.came += n;
         Poll::Ready(Some(Ok(Frame::data(this.buffer.split().freeze()))))
     }
 

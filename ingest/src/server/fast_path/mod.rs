@@ -14,20 +14,33 @@ mod body;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use self::body::SizedBody;
 use super::stream::Stream;
-use crate::{handlers::Handlers, head::Head, reply::Reply};
+use crate::{body::discard, handlers::Handlers, head::Head, reply::Reply};
+
+/// How long the rest of a body may take whose request was answered without it.
+const REST_TIME: Duration = Duration::from_secs(5);
 
 /// Answers a request of which this is the head. Its body has `length` bytes and begins with what
-/// was received behind the head. Says also how many of those bytes belong to it.
+/// was received behind the head. Says also how many of those bytes belong to it, and how many more
+/// are still to come if the answer needed none of them.
 pub(super) async fn answer(
     head: &Head<'_>,
     length: u64,
     after_head: &[u8],
     stream: &mut Stream,
     handlers: &Handlers,
-) -> (Reply, usize) {
+) -> (Reply, usize, u64) {
     let mut body = SizedBody::new(after_head, length, stream);
     let used = body.arrived();
-    (handlers.answer(head, &mut body).await, used)
+    let reply = handlers.answer(head, &mut body).await;
+    (reply, used, body.to_come())
+}
+
+/// Drops the rest of a body of a request that was answered, of so many bytes, so that the connection
+/// can take the next request. False if it must end.
+pub(super) async fn discard_rest(to_come: u64, stream: &mut Stream, limit: usize) -> bool {
+    to_come == 0 || discard(&mut SizedBody::new(&[], to_come, stream), limit, REST_TIME).await
 }

@@ -1,6 +1,11 @@
 //! Which requests take the fast path, and that hyper reads them in the same way.
 
-use std::{cell::Cell, convert::Infallible, sync::Mutex};
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::Mutex,
+};
 
 use bytes::Bytes;
 use http::{Request as HttpRequest, Response};
@@ -20,14 +25,15 @@ use crate::{
 };
 
 const MAX_HEAD: usize = 16 * 1024;
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const CASES: u32 = 4000;
 
 fn takes_fast_path(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(parse(bytes.as_ref(), MAX_HEAD), Parsed::Request(Request { usual: Some(_), .. }))
+    matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Request(Request { usual: Some(_), .. }))
 }
 
 fn is_left_to_hyper(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(parse(bytes.as_ref(), MAX_HEAD), Parsed::Request(Request { usual: None, .. }))
+    matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Request(Request { usual: None, .. }))
 }
 
 #[test]
@@ -91,7 +97,7 @@ async fn by_hyper(bytes: &[u8]) -> Option<Read> {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.ok().map(http_body_util::Collected::to_bytes);
-            let head = format!("{:?}", Head::from(&parts));
+            let head = format!("{:?}", Head::of(&parts, PEER));
             first.lock().unwrap().get_or_insert(Read { head, body });
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
@@ -187,7 +193,7 @@ fn hyper_reads_what_takes_the_fast_path_in_the_same_way() {
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&requests(), |bytes| {
-            let Parsed::Request(request) = parse(&bytes, MAX_HEAD) else { return Ok(()) };
+            let Parsed::Request(request) = parse(&bytes, MAX_HEAD, PEER) else { return Ok(()) };
             let (Some(head), Framing::Sized(length)) = (request.usual, request.framing) else {
                 return Ok(());
             };

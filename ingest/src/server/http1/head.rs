@@ -6,7 +6,7 @@
 //! and 6.3): no `Host`, or two; a length besides a transfer coding; two lengths, even if they are
 //! equal; any coding but one `chunked`; a transfer coding in HTTP/1.0.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, net::IpAddr};
 
 use http::Method;
 
@@ -54,13 +54,13 @@ pub(in crate::server) enum Framing {
     Chunked,
 }
 
-/// Parses the head that these bytes begin with, which may have `max_head` bytes.
-pub(in crate::server) fn parse(bytes: &[u8], max_head: usize) -> Parsed<'_> {
+/// Parses the head that these bytes of a client begin with, which may have `max_head` bytes.
+pub(in crate::server) fn parse(bytes: &[u8], max_head: usize, peer: IpAddr) -> Parsed<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(httparse::Status::Complete(head_bytes)) if head_bytes <= max_head => {
-            match read(&request, head_bytes) {
+            match read(&request, head_bytes, peer) {
                 Ok(request) => Parsed::Request(request),
                 Err(rejection) => Parsed::Refused(rejection),
             }
@@ -74,6 +74,7 @@ pub(in crate::server) fn parse(bytes: &[u8], max_head: usize) -> Parsed<'_> {
 fn read<'a>(
     request: &httparse::Request<'_, 'a>,
     head_bytes: usize,
+    peer: IpAddr,
 ) -> Result<Request<'a>, Rejection> {
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
     else {
@@ -101,7 +102,7 @@ fn read<'a>(
         framing,
         is_last: fields.closes || !is_1_1,
         answer_has_body: method != "HEAD",
-        usual: if usual { fields.into_head(method, target) } else { None },
+        usual: if usual { fields.into_head(method, target, peer) } else { None },
     })
 }
 
@@ -159,7 +160,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The head as the handlers need it, if method and target are usual.
-    fn into_head(self, method: &str, target: &'a str) -> Option<Head<'a>> {
+    fn into_head(self, method: &str, target: &'a str, peer: IpAddr) -> Option<Head<'a>> {
         Some(Head {
             method: match method {
                 "POST" => Method::POST,
@@ -168,6 +169,7 @@ impl<'a> Fields<'a> {
                 "DELETE" => Method::DELETE,
                 _ => return None,
             },
+            peer,
             path: path(target)?,
             authorization: self.authorization,
             content_type: self.content_type,
@@ -199,23 +201,26 @@ fn content_length(value: &[u8]) -> Result<u64, Rejection> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const MAX_HEAD: usize = 8192;
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn with(headers: &str) -> String {
         format!("POST /p HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n")
     }
 
     fn request(bytes: &str) -> Request<'_> {
-        match parse(bytes.as_bytes(), MAX_HEAD) {
+        match parse(bytes.as_bytes(), MAX_HEAD, PEER) {
             Parsed::Request(request) => request,
             other => panic!("{other:?} of {bytes}"),
         }
     }
 
     fn is_malformed(bytes: impl AsRef<[u8]>) -> bool {
-        matches!(parse(bytes.as_ref(), MAX_HEAD), Parsed::Refused(Rejection::Malformed(_)))
+        matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Refused(Rejection::Malformed(_)))
     }
 
     #[test]
@@ -281,14 +286,14 @@ mod tests {
         let head = with("Content-Length: 3");
         let head = head.as_bytes();
         for end in 0..head.len() {
-            assert_eq!(parse(&head[..end], MAX_HEAD), Parsed::Partial, "{end}");
+            assert_eq!(parse(&head[..end], MAX_HEAD, PEER), Parsed::Partial, "{end}");
         }
-        assert!(matches!(parse(head, head.len()), Parsed::Request(_)));
+        assert!(matches!(parse(head, head.len(), PEER), Parsed::Request(_)));
         let too_large = Parsed::Refused(Rejection::HeadTooLarge);
-        assert_eq!(parse(head, head.len() - 1), too_large);
-        assert_eq!(parse(&head[..20], 20), too_large);
+        assert_eq!(parse(head, head.len() - 1, PEER), too_large);
+        assert_eq!(parse(&head[..20], 20, PEER), too_large);
         let many = with(&"X: y\r\n".repeat(100));
-        assert_eq!(parse(many.as_bytes(), MAX_HEAD), too_large);
+        assert_eq!(parse(many.as_bytes(), MAX_HEAD, PEER), too_large);
     }
 
     #[test]
@@ -297,10 +302,10 @@ mod tests {
             ["hello\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n"]
         {
             let refused = Parsed::Refused(Rejection::NotHttp);
-            assert_eq!(parse(bytes.as_bytes(), MAX_HEAD), refused, "{bytes}");
+            assert_eq!(parse(bytes.as_bytes(), MAX_HEAD, PEER), refused, "{bytes}");
         }
         assert_eq!(
-            parse(with("X: a\r\n b").as_bytes(), MAX_HEAD),
+            parse(with("X: a\r\n b").as_bytes(), MAX_HEAD, PEER),
             Parsed::Refused(Rejection::NotHttp)
         );
     }

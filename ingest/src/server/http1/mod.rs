@@ -34,7 +34,7 @@ const EARLY_PARSES: usize = 8;
 
 /// Serves requests until the connection ends. Gives back the stream, and how it is to be closed.
 pub(super) async fn serve(connection: Connection) -> (Stream, End) {
-    let Connection { mut stream, mut received, activity, handlers, http, mut interruptions } =
+    let Connection { mut stream, peer, mut received, activity, handlers, http, mut interruptions } =
         connection;
     let (mut date, mut answer) = (Date::default(), Vec::new());
     let end = 'connection: loop {
@@ -45,7 +45,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 let is_parsed = reads < EARLY_PARSES
                     || received.len() >= http.max_header
                     || ends_a_head(&received, seen);
-                match is_parsed.then(|| parse(&received, http.max_header)) {
+                match is_parsed.then(|| parse(&received, http.max_header, peer)) {
                     Some(Parsed::Request(request)) => break request,
                     Some(Parsed::Refused(why)) => break 'connection End::AfterReply(why),
                     Some(Parsed::Partial) | None => activity.received(),
@@ -71,12 +71,14 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
 
         let in_work = activity.begin_request();
         let (is_last, has_body) = (request.is_last, request.answer_has_body);
+        let mut to_come = 0;
         let mut reply = match (request.usual, request.framing) {
             (Some(head), Framing::Sized(length)) if http.fast_path => {
                 let after_head = &received[request.head_bytes..];
-                let (reply, used) =
+                let (reply, used, rest) =
                     fast_path::answer(&head, length, after_head, &mut stream, &handlers).await;
                 received.advance(request.head_bytes + used);
+                to_come = rest;
                 reply
             }
             // Boxed: few requests need it, and its state would make the future of every connection
@@ -85,7 +87,8 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 &mut stream,
                 &mut received,
                 &handlers,
-                http.max_header,
+                peer,
+                &http,
             ))
             .await
             {
@@ -121,6 +124,9 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         answer.shrink_to(MIN_READ);
         // The service may have begun to stop while the client took its time to read.
         if reply.close || (received.is_empty() && interruptions.is_stopping()) {
+            break End::Graceful;
+        }
+        if !fast_path::discard_rest(to_come, &mut stream, http.max_body).await {
             break End::Graceful;
         }
     };

@@ -1,9 +1,9 @@
 //! One HTTP/1 request: hyper reads it, the handlers answer it, and the connection writes the answer.
 //!
 //! hyper would write the answer, too, and go on to the next request, whose head it would read by
-//! rules that are not strict enough for us. So it gets no answer: once the handlers have one, which
-//! is after they have read the whole body or want the connection to end, hyper is taken apart, and
-//! what it has read beyond the request is given back.
+//! rules that are not strict enough for us. So it gets no answer: once there is one, which is after
+//! the whole body was read, or the connection is to end, hyper is taken apart, and what it has read
+//! beyond the request is given back.
 //!
 //! What hyper writes by itself before it hands over the request refuses a head that it cannot read,
 //! in a form that is not ours, and is dropped. What it writes later is `100 Continue`.
@@ -12,6 +12,7 @@ use std::{
     convert::Infallible,
     future::{pending, poll_fn},
     io, mem,
+    net::IpAddr,
     pin::Pin,
     sync::{
         Mutex, PoisonError,
@@ -28,7 +29,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{answer::answer, replay::Replay};
-use crate::{handlers::Handlers, rejection::Rejection, reply::Reply, server::close::End};
+use crate::{
+    handlers::Handlers, rejection::Rejection, reply::Reply, server::close::End,
+    settings::HttpSettings,
+};
 
 /// hyper does not accept a smaller read buffer.
 const MIN_READ_BUFFER: usize = 8192;
@@ -44,14 +48,15 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
     stream: &mut S,
     received: &mut BytesMut,
     handlers: &Handlers,
-    max_header: usize,
+    peer: IpAddr,
+    http: &HttpSettings,
 ) -> Result<Reply, End> {
     let (is_handed_over, reply) = (AtomicBool::new(false), Mutex::new(None));
     let service = service_fn(|request| {
         let (is_handed_over, reply) = (&is_handed_over, &reply);
         async move {
             is_handed_over.store(true, Ordering::Relaxed);
-            let answer = answer(handlers, request).await;
+            let answer = answer(handlers, peer, request, Some(http.max_body)).await;
             *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
             pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
         }
@@ -61,8 +66,8 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
     let mut serving = http1::Builder::new()
         // A client that sends its request and closes its side still wants the answer.
         .half_close(true)
-        .max_header_size(max_header)
-        .max_buf_size(max_header.max(MIN_READ_BUFFER))
+        .max_header_size(http.max_header)
+        .max_buf_size(http.max_header.max(MIN_READ_BUFFER))
         .serve_connection(TokioIo::new(io), service);
     let result = poll_fn(|cx| {
         let served = Pin::new(&mut serving).poll(cx);

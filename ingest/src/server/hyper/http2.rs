@@ -17,14 +17,16 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves HTTP/2 until the connection ends. hyper closes the stream.
 pub(in crate::server) async fn serve_http2(connection: Connection) {
-    let Connection { stream, received, activity, handlers, http, mut interruptions } = connection;
+    let Connection { stream, peer, received, activity, handlers, http, mut interruptions } =
+        connection;
     activity.multiplex();
     let service = {
         let activity = Arc::clone(&activity);
         service_fn(move |request| {
             let (handlers, in_work) = (Arc::clone(&handlers), activity.begin_request());
             async move {
-                let reply = answer(&handlers, request).await;
+                // What is left of the body ends with its stream.
+                let reply = answer(&handlers, peer, request, None).await;
                 drop(in_work);
                 Ok::<_, Infallible>(Response::from(reply))
             }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
 pub use self::pages::{AudienceKind, LedgerPage, PageField, Window};
-use crate::{text::Text, time::UnixMillis};
+use crate::{id_key::IdKey, text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the message is for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -137,8 +137,16 @@ impl MessageId {
         Self::with_checksum(app, Uuid::now_v7(), u16::MAX)
     }
 
-    /// The id of every push of this app with this key, so that a retry is recognised. Apps of
-    /// different generations with the same name have different ids for the same key.
+    /// The id of every push of this app with this idempotency key. Only who has the app's key for
+    /// ids can compute it ([`IdKey`]). The keys of apps of different generations with the same name
+    /// differ.
+    pub fn derive(app: &AppId, id_key: &IdKey, key: &[u8]) -> Self {
+        let data = [id_key.bytes(), key].concat();
+        Self::of_digest(app, digest(b"push-message-id-of-keyed-app\0", app, &data))
+    }
+
+    /// As [`MessageId::derive`] for an app that has no key for ids. Apps of different generations
+    /// with the same name have different ids for the same key.
     ///
     /// Neither an app's name nor a key has a NUL, which separates them in the digest.
     pub fn from_idempotency_key(app: &AppId, generation: u64, key: &[u8]) -> Self {
@@ -149,6 +157,10 @@ impl MessageId {
                 digest(b"push-message-id-of-later-app\0", app, &key)
             }
         };
+        Self::of_digest(app, digest)
+    }
+
+    fn of_digest(app: &AppId, digest: [u8; 32]) -> Self {
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         Self::with_checksum(app, Uuid::new_v8(id), 0)

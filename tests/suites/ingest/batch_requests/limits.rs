@@ -214,9 +214,13 @@ async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
     let request = batch_request(&service, &[large.as_str()]);
     assert_eq!(Answers::to(&service, &request).await.statuses(), [200], "it fits alone");
 
-    let mut slow = Connection::open(service.address).await;
-    slow.send(request.head()).await;
+    let mut slow = Vec::new();
+    let (begin, end) = (request.bytes(), "\n");
     eventually("half of the memory is full", DEADLINE, async || {
+        // A request that is in work meanwhile may leave too little for one of them.
+        let mut one = Connection::open(service.address).await;
+        one.send(&begin[..begin.len() - end.len()]).await;
+        slow.push(one);
         let mut connection = Connection::open(service.address).await;
         connection.send(request.bytes()).await;
         let raw = connection.raw_answer().await;
@@ -231,8 +235,12 @@ async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
     let small = Answers::to(&service, &batch_request(&service, &[VALID])).await;
     assert_eq!(small.statuses(), [200], "and so does a small request");
 
-    slow.send(format!("{large}\n")).await;
-    assert_eq!(Answers::next(&mut slow).await.statuses(), [200]);
+    let mut finished = 0;
+    for mut one in slow {
+        one.send(end).await;
+        finished += u32::from(one.raw_answer().await.http == 200);
+    }
+    assert!(finished > 0, "what has its memory is finished");
     assert_eq!(Answers::to(&service, &request).await.statuses(), [200]);
     service.stop().await.unwrap();
 }

@@ -1,14 +1,14 @@
-//! What counts as one address.
+//! What counts as one address, where a bound is for each address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 /// What counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that name its
 /// network, because a single host has all addresses of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Client(IpAddr);
+pub(crate) struct Client(IpAddr);
 
 impl Client {
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(crate) fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(v4) => v4.into(),
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),

@@ -1,0 +1,152 @@
+//! Failed logins: requests with a secret that is none of their app's, counted for each address.
+//!
+//! A secret has 256 random bits and is not guessed. What has to be bounded is the work: each
+//! invented App ID would make the index look for an app. An address that has used up its failed
+//! logins costs the index nothing more ([`AppCache::get`](super::cache::AppCache::get)).
+//!
+//! Other clients may share the address, behind a proxy. So the bound refuses no request whose secret
+//! is right, and a request for an app whose record is cached does not even look here.
+//!
+//! The addresses are not stored. Each has, by its hash, one of a fixed number of counters (GCRA,
+//! as in `rate_limit`). Two addresses that share a counter share a bound, which does no harm for
+//! the same reason. There is no lock, and nothing to evict.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use tokio::time::Instant;
+
+use crate::client::Client;
+
+/// How many counters there are, of 8 bytes each.
+const COUNTERS: usize = 16_384;
+/// The bound is on failed logins in this time, in nanoseconds.
+const MINUTE: u64 = 60_000_000_000;
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// The failed logins of all addresses.
+#[derive(Debug)]
+pub(super) struct FailedLogins {
+    /// From one failed login to the next at the bound, in nanoseconds; none if there is no bound.
+    interval: Option<u64>,
+    epoch: Instant,
+    /// Its keys are random, so that no client can choose an address with another's counter.
+    hasher: RandomState,
+    /// GCRA's theoretical arrival times, in nanoseconds since `epoch`.
+    counters: Box<[AtomicU64]>,
+}
+
+impl FailedLogins {
+    /// Allows each address so many in a minute.
+    pub(super) fn new(a_minute: Option<NonZeroU32>, now: Instant) -> Self {
+        Self {
+            interval: a_minute.map(|limit| MINUTE / u64::from(limit.get())),
+            epoch: now,
+            hasher: RandomState::new(),
+            counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Whether an address has used up its failed logins.
+    pub(super) fn is_used_up(&self, address: IpAddr, now: Instant) -> bool {
+        let (counter, now) = (self.counter(address), self.nanos(now));
+        self.interval
+            .is_some_and(|interval| next(counter.load(Ordering::Relaxed), interval, now).is_err())
+    }
+
+    /// Counts a failed login.
+    ///
+    /// # Errors
+    /// If the address had used them up before: whole seconds until it may fail again.
+    pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
+        let Some(interval) = self.interval else { return Ok(()) };
+        let (counter, now) = (self.counter(address), self.nanos(now));
+        let counted = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |arrival| {
+            next(arrival, interval, now).ok()
+        });
+        match counted {
+            Ok(_) => Ok(()),
+            Err(arrival) => next(arrival, interval, now).map(drop),
+        }
+    }
+
+    fn counter(&self, address: IpAddr) -> &AtomicU64 {
+        let hash = self.hasher.hash_one(Client::of(address));
+        // The remainder is less than the number of counters.
+        &self.counters[usize::try_from(hash % COUNTERS as u64).unwrap_or_default()]
+    }
+
+    /// Nanoseconds since the epoch.
+    fn nanos(&self, now: Instant) -> u64 {
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+}
+
+/// The counter after one more; whole seconds until that is allowed if it is not.
+fn next(arrival: u64, interval: u64, now: u64) -> Result<u64, u64> {
+    let after = arrival.max(now) + interval;
+    match (after - now).checked_sub(MINUTE) {
+        None | Some(0) => Ok(after),
+        Some(wait) => Err(wait.div_ceil(SECOND)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn of(a_minute: u32, now: Instant) -> FailedLogins {
+        FailedLogins::new(NonZeroU32::new(a_minute), now)
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_may_fail_so_often_in_a_minute_and_is_then_told_when_to_come_back() {
+        let start = Instant::now();
+        let logins = of(3, start);
+        let one = address("192.0.2.1");
+        for _ in 0..3 {
+            assert!(!logins.is_used_up(one, start));
+            assert_eq!(logins.count(one, start), Ok(()));
+        }
+        assert!(logins.is_used_up(one, start));
+        assert_eq!(logins.count(one, start), Err(20));
+        let later = start + Duration::from_secs(20);
+        assert!(!logins.is_used_up(one, later), "what was refused does not count");
+        assert_eq!(logins.count(one, later), Ok(()));
+        assert!(logins.is_used_up(one, later));
+    }
+
+    #[test]
+    fn addresses_are_counted_apart_and_those_of_one_ipv6_network_together() {
+        let start = Instant::now();
+        let logins = of(1, start);
+        assert_eq!(logins.count(address("2001:db8:1:2::1"), start), Ok(()));
+        assert!(logins.is_used_up(address("2001:db8:1:2:ffff::9"), start));
+        assert_eq!(logins.count(address("192.0.2.1"), start), Ok(()));
+        assert!(logins.is_used_up(address("::ffff:192.0.2.1"), start));
+        // A few of them may share a counter.
+        let others = (0..100).map(|n| address(&format!("2001:db8:2:{n:x}::1")));
+        assert!(others.filter(|other| logins.is_used_up(*other, start)).count() < 5);
+    }
+
+    #[test]
+    fn without_a_bound_nothing_is_used_up() {
+        let start = Instant::now();
+        let logins = FailedLogins::new(None, start);
+        let one = address("192.0.2.1");
+        assert!((0..1000).all(|_| logins.count(one, start).is_ok()));
+        assert!(!logins.is_used_up(one, start));
+    }
+}

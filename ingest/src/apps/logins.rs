@@ -1,0 +1,79 @@
+//! Which app a request is for, by App ID and secret.
+//!
+//! A failed login tells nothing but that it failed. The answer to it comes after
+//! [`FAILED_LOGIN_TIME`], whether the app exists or not, is cached or has to be read, and however
+//! many secrets it has: the work differs, and an answer that came when the work is done would tell.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use push_index::Apps;
+use push_model::{ids::AppId, time::UnixMillis};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    cache::AppCache,
+    entry::{CachedApp, NoRecord},
+    failed_logins::FailedLogins,
+};
+use crate::{body::BodyMemory, metrics::Metrics, rejection::Rejection, settings::AppSettings};
+
+/// When a failed login is answered, after its request: longer than reading a record takes, so that
+/// it does not tell whether one was read.
+pub(crate) const FAILED_LOGIN_TIME: Duration = Duration::from_millis(50);
+
+/// The apps, and who failed to log in as one of them.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    apps: AppCache,
+    failed: FailedLogins,
+    metrics: Arc<Metrics>,
+}
+
+impl Logins {
+    pub(crate) fn new(
+        index: Arc<dyn Apps>,
+        settings: AppSettings,
+        memory: Arc<BodyMemory>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
+        Self { apps: AppCache::new(index, settings, memory), failed, metrics }
+    }
+
+    /// The app with this id, if the secret is one of its own. `address` is the client's.
+    pub(crate) async fn login(
+        &self,
+        id: &AppId,
+        secret: &[u8],
+        address: IpAddr,
+        at: UnixMillis,
+    ) -> Result<Arc<CachedApp>, Rejection> {
+        let now = Instant::now();
+        let may_ask = || !self.failed.is_used_up(address, now);
+        match self.apps.get(id, now, may_ask).await {
+            Ok(Some(cached)) if cached.app.verify(secret, at) => return Ok(cached),
+            Ok(_) | Err(NoRecord::NotAsked) => {}
+            Err(NoRecord::IndexUnavailable) => {
+                return Err(Rejection::Unavailable("the device index is away"));
+            }
+        }
+        self.metrics.failed_logins.inc();
+        let counted = self.failed.count(address, now);
+        // Boxed: most requests need no timer, and it would be part of every connection.
+        Box::pin(sleep_until(now + FAILED_LOGIN_TIME)).await;
+        Err(match counted {
+            Ok(()) => Rejection::SecretIllegal,
+            Err(retry_after) => Rejection::TooManyFailedLogins { retry_after },
+        })
+    }
+
+    /// The app with this id, for a client that has proved in another way that it may ask.
+    pub(crate) async fn app(&self, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
+        self.apps.get(id, Instant::now(), || true).await
+    }
+
+    /// Drops an app's record, so that the next request reads it again.
+    pub(crate) fn invalidate(&self, id: &AppId) {
+        self.apps.invalidate(id);
+    }
+}

@@ -1,0 +1,149 @@
+//! Request bodies: read within bounds of size, memory and time.
+//!
+//! - `memory`: what all bodies, and those of one app, may occupy;
+//! - `buffer`: what has arrived of a body;
+//! - `time_limits`: how long a body may take.
+
+mod buffer;
+mod memory;
+mod time_limits;
+
+use std::{future::poll_fn, num::NonZeroUsize, pin::Pin, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body;
+
+use self::{buffer::Buffer, time_limits::Watch};
+pub(crate) use self::{
+    memory::{AppMemory, BodyMemory, MemoryFull, Purpose, Reservation},
+    time_limits::TimeLimits,
+};
+
+/// Why a body cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// It is larger than allowed, or is announced to be. The rest is not read.
+    TooLarge,
+    /// It did not arrive in time.
+    Late,
+    /// It arrived more slowly than it may, in bytes a second.
+    Slow(NonZeroUsize),
+    /// It ended early, or its framing is broken.
+    Broken,
+    /// There is no memory for what has arrived. The rest is not read.
+    NoMemory(MemoryFull),
+}
+
+/// The body of a request. After reading it has failed, it is not read again: what still arrives
+/// cannot be told from the next request, and a client that was late is not waited for twice.
+#[derive(Debug)]
+pub(crate) struct RequestBody<'a, B> {
+    body: &'a mut B,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unread,
+    Read,
+    Failed,
+}
+
+impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
+    pub(crate) fn new(body: &'a mut B) -> Self {
+        Self { body, state: State::Unread }
+    }
+
+    /// Whether nothing of it is left.
+    pub(crate) fn is_read(&self) -> bool {
+        self.state == State::Read || self.body.is_end_stream()
+    }
+
+    /// Whether what is left of it can be read and dropped ([`discard`]).
+    pub(crate) fn can_be_discarded(&self, limit: usize) -> bool {
+        self.state != State::Failed && self.announced(limit).is_ok()
+    }
+
+    /// How many bytes it may still have: as many as it has if that is known, else the limit.
+    ///
+    /// # Errors
+    /// If it is announced to be larger than the limit.
+    fn announced(&self, limit: usize) -> Result<usize, BodyError> {
+        match self.body.size_hint().exact() {
+            None => Ok(limit),
+            Some(length) => match usize::try_from(length) {
+                Ok(length) if length <= limit => Ok(length),
+                _ => Err(BodyError::TooLarge),
+            },
+        }
+    }
+
+    /// Reads the whole body. What has arrived of it is reserved in `memory`.
+    pub(crate) async fn read(
+        &mut self,
+        limit: usize,
+        time: TimeLimits,
+        memory: &mut Reservation,
+    ) -> Result<Bytes, BodyError> {
+        let max = self.announced(limit)?;
+        let whole = collect(self.body, max, time, memory).await;
+        self.state = match whole {
+            Ok(_) => State::Read,
+            Err(_) => State::Failed,
+        };
+        whole
+    }
+}
+
+/// Reads and drops what is left of a body whose request is answered without it, so that the
+/// connection can be used for another request. False if it has more bytes than `limit` or takes
+/// longer than `time`, and the connection must end.
+pub(crate) async fn discard(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    limit: usize,
+    time: Duration,
+) -> bool {
+    let skip = async {
+        let mut skipped = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            skipped += frame.data_ref().map_or(0, Bytes::len);
+            if skipped > limit {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(time, skip).await.unwrap_or(false)
+}
+
+/// All bytes of a body of at most `max`.
+async fn collect(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    max: usize,
+    time: TimeLimits,
+    memory: &mut Reservation,
+) -> Result<Bytes, BodyError> {
+    let (mut buffer, mut watch) = (Buffer::new(), Watch::new(time));
+    // A body of known length has ended with its last byte. Asking for another frame would cost
+    // hyper another poll only to say so.
+    while !body.is_end_stream() {
+        let arrived = buffer.len();
+        let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            // Only a body that has not arrived with its head needs a timer.
+            Poll::Pending => watch.poll_too_long(arrived, cx).map(Err),
+        });
+        let Some(frame) = frame.await? else { break };
+        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+        if data.len() > max - arrived {
+            return Err(BodyError::TooLarge);
+        }
+        buffer.push(data, max, memory).map_err(BodyError::NoMemory)?;
+    }
+    Ok(buffer.into_bytes())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
