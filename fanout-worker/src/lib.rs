@@ -47,7 +47,8 @@ pub use crate::{
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
     settings::{
-        MqttArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings,
+        MqttArgs, MqttTlsArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs,
+        WorkerSettings,
     },
     transport::Transports,
 };

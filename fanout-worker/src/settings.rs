@@ -8,7 +8,9 @@ use push_queue::MAX_DELAY;
 use push_service::{
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, address, count, duration, size},
+    tls::{self, ClientFlags},
 };
+use push_tls::client::ClientTls;
 
 use crate::{
     control::{priority::BulkLimits, retry_policy::RetryPolicy},
@@ -113,7 +115,24 @@ pub struct MqttArgs {
     #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
     mqtt_url_file: Option<PathBuf>,
     #[command(flatten)]
+    tls: MqttTlsArgs,
+    #[command(flatten)]
     tuning: MqttTuningArgs,
+}
+
+/// Flags about TLS to the broker, for every program that connects to one.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "MQTT")]
+pub struct MqttTlsArgs {
+    /// For `mqtts://`: the authorities that are trusted instead of the machine's, as PEM
+    #[arg(long, env = "PUSH_MQTT_CA", value_name = "FILE")]
+    mqtt_ca: Option<String>,
+    /// For `mqtts://`: the certificate that is shown to the broker, as PEM
+    #[arg(long, env = "PUSH_MQTT_CERT", value_name = "FILE")]
+    mqtt_cert: Option<String>,
+    /// The private key of `--mqtt-cert`, as PEM
+    #[arg(long, env = "PUSH_MQTT_KEY", value_name = "FILE")]
+    mqtt_key: Option<String>,
 }
 
 /// Flags about the use of a broker, for programs that know its address from elsewhere.
@@ -279,8 +298,30 @@ impl MqttArgs {
         let url = errors.read_secret("--mqtt-url", setting, |url| {
             url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
         });
-        let (url, tuning) = (url?, tuning?);
-        Some(url.map(|url| (url, tuning)))
+        let (url, tls) = self.tls.check(url, errors)?;
+        let tuning = tuning?;
+        Some(url.map(|url| (url.with_tls(tls), tuning)))
+    }
+}
+
+impl MqttTlsArgs {
+    /// Checks the flags; what is wrong goes into `errors`. `url` is the broker's, as
+    /// [`ConfigErrors::read_secret`] gives it: a file without a URL is as useless as one for a URL
+    /// without TLS.
+    pub fn check(
+        &self,
+        url: Option<Option<MqttUrl>>,
+        errors: &mut ConfigErrors,
+    ) -> Option<(Option<MqttUrl>, Option<ClientTls>)> {
+        let flags = ClientFlags {
+            authorities: ("--mqtt-ca", self.mqtt_ca.as_deref()),
+            certificate: ("--mqtt-cert", self.mqtt_cert.as_deref()),
+            key: ("--mqtt-key", self.mqtt_key.as_deref()),
+            schemes: "mqtts://",
+        };
+        let encrypted = url.as_ref().map(|url| url.as_ref().is_some_and(MqttUrl::uses_tls));
+        let tls = tls::client(flags, encrypted, errors);
+        url.zip(tls)
     }
 }
 

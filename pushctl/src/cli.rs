@@ -16,7 +16,7 @@ use crate::{
     app::{self, AppCommand},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
-    doctor,
+    doctor::{self, DoctorArgs},
     key::{self, KeyCommand},
     message::{self, MessageCommand},
     output::Output,
@@ -74,8 +74,9 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Check the engines, their versions, settings that cost memory or safety, and the backlog
-    Doctor,
+    /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
+    /// backlog
+    Doctor(DoctorArgs),
 }
 
 /// Runs the command line. An error is printed with its causes in one line.
@@ -140,10 +141,10 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             queue.close().await;
             result
         }
-        Command::Doctor => {
+        Command::Doctor(args) => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(&*queue, &*index, &urls, out).await;
+            let result = doctor::run(args, &urls, &*queue, &*index, out).await;
             queue.close().await;
             result
         }

@@ -90,7 +90,9 @@ impl Authority {
     /// # Panics
     /// If its files cannot be written.
     pub fn server(&self, names: &[&str], validity: Validity) -> Certificate {
-        self.issue(names, "server", ExtendedKeyUsagePurpose::ServerAuth, validity)
+        // Nodes of a cluster are each other's clients.
+        let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(names, "server", &usages, validity)
     }
 
     /// Issues the certificate of a server on this machine, `localhost` and `127.0.0.1`.
@@ -106,19 +108,19 @@ impl Authority {
     /// # Panics
     /// If its files cannot be written.
     pub fn client(&self, name: &str, validity: Validity) -> Certificate {
-        self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth, validity)
+        self.issue(&[name], name, &[ExtendedKeyUsagePurpose::ClientAuth], validity)
     }
 
     fn issue(
         &self,
         names: &[&str],
         common_name: &str,
-        usage: ExtendedKeyUsagePurpose,
+        usages: &[ExtendedKeyUsagePurpose],
         validity: Validity,
     ) -> Certificate {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = params(names, common_name, validity);
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages.to_vec();
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().expect("a key");
         let signed = params.signed_by(&key, &self.issuer).expect("a certificate");

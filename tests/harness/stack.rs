@@ -42,6 +42,8 @@ impl Servers {
 #[derive(Debug)]
 pub struct Stack {
     servers: Servers,
+    /// Flags about the engines, besides those that name them.
+    engine_flags: Vec<String>,
     /// Prefix of its queues and keys.
     pub namespace: String,
     ports: Vec<Port>,
@@ -55,8 +57,17 @@ impl Stack {
     /// # Panics
     /// If it does not become ready.
     pub async fn start(servers: Servers) -> Self {
+        Self::start_with(servers, Vec::new()).await
+    }
+
+    /// Like [`start`](Self::start), with these flags about the engines for every program.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn start_with(servers: Servers, engine_flags: Vec<String>) -> Self {
         let mut stack = Self {
             servers,
+            engine_flags,
             namespace: namespace(),
             ports: Vec::new(),
             ingests: Vec::new(),
@@ -118,6 +129,7 @@ impl Stack {
             .into_iter()
             .flatten()
             .map(str::to_owned)
+            .chain(self.engine_flags.iter().cloned())
             .collect()
     }
 

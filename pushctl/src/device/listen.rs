@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use push_fanout_worker::MqttTlsArgs;
 use push_model::ids::{AppId, ClientId};
 use push_mqtt::{BadMqttUrl, MqttUrl};
 use push_service::{
@@ -37,6 +38,8 @@ pub struct ListenArgs {
     /// The file that holds the URL of the broker, in place of --mqtt-url
     #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
     mqtt_url_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: MqttTlsArgs,
     /// How long the broker keeps messages for the device after this command ends
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     session: Duration,
@@ -56,10 +59,11 @@ impl ListenArgs {
             SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
         let parse = |url: &str| url.parse().map_err(|bad: BadMqttUrl| bad.to_string());
         let url = match errors.read_secret("--mqtt-url", setting, parse) {
-            Some(None) => errors.read("--mqtt-url", DEFAULT_BROKER, parse),
-            url => url.flatten(),
+            Some(None) => errors.read("--mqtt-url", DEFAULT_BROKER, parse).map(Some),
+            url => url,
         };
-        errors.finish(url)
+        let broker = self.tls.check(url, &mut errors);
+        errors.finish(broker.and_then(|(url, tls)| Some(url?.with_tls(tls))))
     }
 
     /// The app.

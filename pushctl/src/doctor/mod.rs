@@ -1,8 +1,10 @@
 //! `pushctl doctor`: checks the engines and reports what would cost memory, safety or messages.
 //!
-//! `history` judges how far back the ledger reaches, `files` who can read the embedded engines; every
-//! other check is in this file.
+//! `encryption` looks at how servers and clients are reached, `history` judges how far back the
+//! ledger reaches, `files` who can read the embedded engines; every other check is in this file.
 
+mod args;
+mod encryption;
 mod files;
 mod finding;
 mod history;
@@ -13,6 +15,7 @@ use push_model::time::UnixMillis;
 use push_queue::{Lane, Queue};
 use push_service::{causes::with_causes, engines::EngineSettings};
 
+pub use self::args::DoctorArgs;
 use self::finding::finding;
 use crate::output::{Output, Table};
 
@@ -22,13 +25,15 @@ const DEAD_COUNTED: usize = 1000;
 /// Runs every check, also after one failed, and prints the findings.
 ///
 /// # Errors
-/// If any finding is an error.
+/// If any finding is an error, or a setting is wrong.
 pub async fn run(
+    args: DoctorArgs,
+    engines: &EngineSettings,
     queue: &dyn Queue,
     index: &dyn Index,
-    engines: &EngineSettings,
     out: Output,
 ) -> anyhow::Result<()> {
+    let settings = args.check()?;
     let mut findings = Vec::new();
     match queue.describe().await {
         Ok(description) => findings.push(finding(Level::Ok, "queue", description)),
@@ -48,6 +53,8 @@ pub async fn run(
         Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
     });
     findings.extend(files::judge(engines));
+    findings.extend(encryption::links(engines, settings.mqtt.as_ref()).await);
+    findings.extend(settings.listeners().filter_map(|of| encryption::listener(&of)));
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
     for finding in &findings {
         let mark = match finding.level {

@@ -3,21 +3,22 @@
 #[cfg(test)]
 mod fuzz;
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::{io, num::NonZeroU16, time::Duration};
 
 use bytes::BytesMut;
+use push_tls::{
+    FileError,
+    client::{ClientFiles, ClientTls},
+    failure::TlsFailure,
+    tokio_rustls::client::TlsStream,
+};
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
     v5::{Codec, Connect, ConnectAck, ConnectAckReason, Packet},
 };
-use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
-};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{self, ClientConfig, crypto::ring, pki_types::ServerName},
 };
 use tokio_util::codec::{Decoder, Encoder};
 
@@ -40,13 +41,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub enum ConnectError {
     /// The broker cannot be reached.
     #[error("no connection")]
-    Io(#[from] std::io::Error),
+    Io(#[source] io::Error),
     /// The certificates of this machine cannot be used.
     #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
-    /// The host is not a name that a certificate can be checked against.
-    #[error("the host has no name that a certificate could confirm")]
-    Name(#[from] rustls::pki_types::InvalidDnsNameError),
+    TlsFiles(#[from] FileError),
+    /// Broker and client do not trust each other, or the broker does not speak TLS.
+    #[error("no TLS connection")]
+    Tls(#[source] TlsFailure),
     /// The broker or the network is too slow.
     #[error("no session within {0:?}")]
     Slow(Duration),
@@ -65,6 +66,12 @@ pub enum ConnectError {
     /// User or password are longer than MQTT allows.
     #[error("the login does not fit into CONNECT")]
     Encode(#[from] EncodeError),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        TlsFailure::of(&error).map_or(Self::Io(error), Self::Tls)
+    }
 }
 
 /// What the handshake agreed on.
@@ -95,23 +102,29 @@ pub async fn connect(
         let tcp = TcpStream::connect((url.host.as_str(), url.port)).await?;
         tcp.set_nodelay(true)?;
         let mut stream: Box<dyn Stream> =
-            if url.tls { Box::new(encrypt(tcp, &url.host).await?) } else { Box::new(tcp) };
+            if url.tls { Box::new(encrypt(tcp, url).await?) } else { Box::new(tcp) };
         let terms = log_in(&mut stream, with_login(wanted, url)).await?;
         Ok((stream, terms))
     };
-    tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Slow(limit)))
+    match tokio::time::timeout(limit, attempt).await {
+        // The alert with which a broker refuses a certificate can be lost behind our CONNECT.
+        Ok(Err(ConnectError::Io(error))) if let Some(tls) = &url.client_tls => {
+            let probe = tls.probe((&url.host, url.port));
+            let probed = tokio::time::timeout(limit, probe).await.ok().and_then(Result::err);
+            let failure = probed.and_then(|error| TlsFailure::of(&error));
+            Err(failure.map_or(ConnectError::Io(error), ConnectError::Tls))
+        }
+        Ok(result) => result,
+        Err(_) => Err(ConnectError::Slow(limit)),
+    }
 }
 
-async fn encrypt(
-    tcp: TcpStream,
-    host: &str,
-) -> Result<tokio_rustls::client::TlsStream<TcpStream>, ConnectError> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_platform_verifier()?
-        .with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned())?;
-    Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+async fn encrypt(tcp: TcpStream, url: &MqttUrl) -> Result<TlsStream<TcpStream>, ConnectError> {
+    let tls = match &url.client_tls {
+        Some(tls) => tls,
+        None => &ClientTls::new(ClientFiles::default())?,
+    };
+    Ok(tls.connect(&url.host, tcp).await?)
 }
 
 fn with_login(mut wanted: Connect, url: &MqttUrl) -> Connect {

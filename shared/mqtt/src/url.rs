@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use percent_encoding::percent_decode_str;
+use push_tls::client::ClientTls;
 
 /// The port registered for MQTT (IANA).
 const PLAIN_PORT: u16 = 1883;
@@ -13,6 +14,8 @@ const TLS_PORT: u16 = 8883;
 #[derive(Clone, PartialEq, Eq)]
 pub struct MqttUrl {
     pub(super) tls: bool,
+    /// Authority and certificate for `mqtts://`; without it, the machine's authorities are trusted.
+    pub(super) client_tls: Option<ClientTls>,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) login: Option<Login>,
@@ -40,6 +43,32 @@ impl MqttUrl {
     /// Whether it has a login.
     pub fn has_login(&self) -> bool {
         self.login.is_some()
+    }
+
+    /// Whether connections are encrypted: `mqtts://`.
+    pub fn uses_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Authority and certificate for `mqtts://`, if they were set.
+    pub fn tls(&self) -> Option<&ClientTls> {
+        self.client_tls.as_ref()
+    }
+
+    /// The broker's host: a name or an address.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The broker's port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The same broker, with this authority and this certificate for `mqtts://`.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<ClientTls>) -> Self {
+        Self { client_tls: tls, ..self }
     }
 }
 
@@ -72,7 +101,7 @@ impl FromStr for MqttUrl {
             user => Some(Login { user: decode(user)?, password }),
         };
         let port = url.port().unwrap_or(if tls { TLS_PORT } else { PLAIN_PORT });
-        Ok(Self { tls, host, port, login })
+        Ok(Self { tls, client_tls: None, host, port, login })
     }
 }
 

@@ -3,9 +3,13 @@
 
 use std::{error::Error as _, path::PathBuf};
 
-use push_tls::{FileError, server::TlsSettings};
+use push_tls::{
+    FileError,
+    client::{ClientFiles, ClientTls, Identity},
+    server::TlsSettings,
+};
 
-use crate::settings::{ConfigErrors, variable};
+use crate::settings::{ConfigErrors, may_hold_secret, variable};
 
 /// A flag and its value, if it was set.
 pub type Flag<'a> = (&'a str, Option<&'a str>);
@@ -24,7 +28,51 @@ pub fn listener(
     match settings.check() {
         Ok(()) => Some(Some(settings)),
         Err(error) => {
-            errors.note(unusable(&[certificate.0, key.0], &error));
+            errors.note(unusable(&[certificate, key], &error));
+            None
+        }
+    }
+}
+
+/// The flags about the TLS of the connections to one server.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientFlags<'a> {
+    /// The file of the authorities that are trusted.
+    pub authorities: Flag<'a>,
+    /// The file of the client certificate.
+    pub certificate: Flag<'a>,
+    /// The file of its key.
+    pub key: Flag<'a>,
+    /// The schemes with which the server's URL asks for TLS.
+    pub schemes: &'a str,
+}
+
+/// TLS to a server. `encrypted` says whether its URL asks for TLS; none if the URL cannot be used.
+/// Problems are added to `errors`. `Some(None)` means no TLS.
+pub fn client(
+    flags: ClientFlags<'_>,
+    encrypted: Option<bool>,
+    errors: &mut ConfigErrors,
+) -> Option<Option<ClientTls>> {
+    let pair = pair(flags.certificate, flags.key, errors);
+    let all = [flags.authorities, flags.certificate, flags.key];
+    let set: Vec<Flag<'_>> = all.into_iter().filter(|flag| flag.1.is_some()).collect();
+    if !encrypted? {
+        for (flag, _) in &set {
+            let (flag, schemes) = (setting(flag), flags.schemes);
+            errors.note(format!("{flag} is of use only for a URL that begins with {schemes}"));
+        }
+        return set.is_empty().then_some(None);
+    }
+    let files = ClientFiles {
+        authorities: flags.authorities.1.map(PathBuf::from),
+        identity: pair?.map(|(certificate, key)| Identity { certificate, key }),
+    };
+    match ClientTls::new(files) {
+        Ok(tls) => Some(Some(tls)),
+        Err(error) => {
+            let concerned = if set.is_empty() { vec![flags.authorities] } else { set };
+            errors.note(unusable(&concerned, &error));
             None
         }
     }
@@ -51,11 +99,19 @@ fn setting(flag: &str) -> String {
     format!("{flag} ({})", variable(flag))
 }
 
-/// What is wrong with the files of these flags. The error names the file that it is about.
-fn unusable(flags: &[&str], error: &FileError) -> String {
-    let flags: Vec<String> = flags.iter().map(|flag| setting(flag)).collect();
+/// What is wrong with the files of these flags. The error names the file that it is about, unless
+/// its name may be a URL with a password, given to the wrong flag.
+fn unusable(flags: &[Flag<'_>], error: &FileError) -> String {
+    let names: Vec<String> = flags.iter().map(|(flag, _)| setting(flag)).collect();
+    let names = names.join(", ");
+    if flags.iter().any(|(_, file)| file.is_some_and(may_hold_secret)) {
+        return format!(
+            "{names}: no such file can be used; its name is not shown, because it may hold a \
+             password"
+        );
+    }
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{}: {error}{cause}", flags.join(", "))
+    format!("{names}: {error}{cause}")
 }
 
 #[cfg(test)]
@@ -77,6 +133,36 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    fn check_client(file: Option<&str>, encrypted: bool) -> Result<Option<ClientTls>, String> {
+        let mut errors = ConfigErrors::default();
+        let flags = ClientFlags {
+            authorities: ("--queue-ca", file),
+            certificate: ("--queue-cert", None),
+            key: ("--queue-key", None),
+            schemes: "amqps://",
+        };
+        let tls = client(flags, Some(encrypted), &mut errors);
+        errors.finish(tls).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn a_file_for_a_connection_in_clear_is_a_configuration_error() {
+        assert_eq!(check_client(None, false), Ok(None));
+        let text = check_client(Some("/ca.pem"), false).unwrap_err();
+        assert!(
+            text.contains("--queue-ca (PUSH_QUEUE_CA) is of use only") && text.contains("amqps://"),
+            "{text}"
+        );
+        let text = check_client(Some("/no/ca.pem"), true).unwrap_err();
+        assert!(text.contains("PUSH_QUEUE_CA): /no/ca.pem cannot be read"), "{text}");
+    }
+
+    #[test]
+    fn a_url_that_was_given_as_a_file_is_not_repeated() {
+        let text = check(Some("amqp://u:hunter2@h"), Some("/no/such.key")).unwrap_err();
+        assert!(text.contains("PUSH_TLS_CERT") && !text.contains("hunter2"), "{text}");
     }
 
     #[test]

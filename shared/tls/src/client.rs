@@ -5,17 +5,27 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rustls::{
-    ClientConfig, RootCertStore, client::ResolvesClientCert, pki_types::ServerName,
+    ClientConfig, RootCertStore,
+    client::ResolvesClientCert,
+    pki_types::{CertificateDer, ServerName},
     sign::SingleCertAndKey,
 };
 use rustls_platform_verifier::BuilderVerifierExt as _;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::files::{FileError, PemFile, Watched, certified_key};
+
+/// How long [`ClientTls::probe`] waits for the refusal of a client certificate.
+pub const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The files of the connections to one server. With none of them, the authorities of the machine
 /// are trusted and no certificate is shown.
@@ -39,9 +49,11 @@ pub struct Identity {
 /// TLS to one server; cheap to clone. The files are read again for each new connection, and take
 /// effect if they can be used.
 #[derive(Clone)]
-pub struct ClientTls {
+pub struct ClientTls(Arc<Inner>);
+
+struct Inner {
     files: ClientFiles,
-    material: Arc<Watched<ClientMaterial>>,
+    material: Watched<ClientMaterial>,
 }
 
 /// What a connection is made with.
@@ -75,23 +87,48 @@ impl ClientTls {
             let (authorities, identity) = files.split_at(usize::from(has_authorities));
             material(authorities.first(), identity)
         })?;
-        Ok(Self { files, material: Arc::new(material) })
+        Ok(Self(Arc::new(Inner { files, material })))
     }
 
     /// The files.
     pub fn files(&self) -> &ClientFiles {
-        &self.files
+        &self.0.files
     }
 
     /// What a new connection is made with, after a look at the files.
     pub async fn material(&self) -> Arc<ClientMaterial> {
-        if !self.material.paths().is_empty() {
-            let material = Arc::clone(&self.material);
-            if let Err(error) = tokio::task::spawn_blocking(move || material.refresh()).await {
+        if !self.0.material.paths().is_empty() {
+            let inner = Arc::clone(&self.0);
+            let refresh = tokio::task::spawn_blocking(move || inner.material.refresh());
+            if let Err(error) = refresh.await {
                 tracing::error!(%error, "the certificate files cannot be read again");
             }
         }
-        self.material.current()
+        self.0.material.current()
+    }
+
+    /// Connects, and waits for [`REFUSAL_WAIT`] whether the server refuses this client's certificate,
+    /// which it says only after the handshake. Gives the server's certificates, its own first.
+    ///
+    /// Nothing is sent meanwhile: a server that closes a connection with unread bytes resets it, and
+    /// then its reason can be lost. The caller bounds the time of the handshake.
+    ///
+    /// # Errors
+    /// If no connection comes about; [`crate::failure::TlsFailure::of`] tells whether TLS is why.
+    pub async fn probe(
+        &self,
+        (host, port): (&str, u16),
+    ) -> io::Result<Vec<CertificateDer<'static>>> {
+        let mut stream = self.connect(host, TcpStream::connect((host, port)).await?).await?;
+        // A server that accepts waits for the client to speak.
+        if let Ok(read) = timeout(REFUSAL_WAIT, stream.read_u8()).await
+            && let Err(error) = read
+            && error.kind() != io::ErrorKind::UnexpectedEof
+        {
+            return Err(error);
+        }
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        Ok(certificates.iter().cloned().map(CertificateDer::into_owned).collect())
     }
 
     /// Completes the handshake on a connection to `host`, whose certificate must have that name.
@@ -111,13 +148,13 @@ impl ClientTls {
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.files.fmt(f)
+        self.0.files.fmt(f)
     }
 }
 
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
-        self.files == other.files
+        self.0.files == other.0.files
     }
 }
 

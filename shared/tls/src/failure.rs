@@ -61,12 +61,30 @@ impl TlsFailure {
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
-            if let Some(tls) = rustls_error(error) {
-                return Some(Self::from(tls.clone()));
+            if let Some(found) = Self::in_one(error) {
+                return Some(found);
             }
             next = error.source();
         }
         None
+    }
+
+    /// The error itself, or what it wraps without naming it as its source: `io::Error` gives the
+    /// source of what it wraps, and a shared error is of another type than what is shared.
+    fn in_one(error: &(dyn Error + 'static)) -> Option<Self> {
+        if let Some(failure) = error.downcast_ref::<Self>() {
+            return Some(failure.clone());
+        }
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return Some(error.clone().into());
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Self::in_one(error.get_ref()?);
+        }
+        if let Some(error) = error.downcast_ref::<Arc<io::Error>>() {
+            return Self::in_one(error.as_ref());
+        }
+        Self::in_one(error.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.as_ref())
     }
 }
 
@@ -112,21 +130,6 @@ fn of_certificate(error: CertificateError) -> TlsFailure {
         }
         error => TlsFailure::Certificate(error),
     }
-}
-
-/// The error itself, or what it wraps without naming it as its source: `io::Error` gives the source
-/// of what it wraps, and a shared error is of another type than what is shared.
-fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    let wrapped: &'a (dyn Error + 'static) = if let Some(error) = error.downcast_ref() {
-        return Some(error);
-    } else if let Some(error) = error.downcast_ref::<io::Error>() {
-        error.get_ref()?
-    } else if let Some(error) = error.downcast_ref::<Arc<io::Error>>() {
-        error.as_ref()
-    } else {
-        error.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.as_ref()
-    };
-    rustls_error(wrapped)
 }
 
 fn at(time: &Option<UnixTime>) -> String {

@@ -13,10 +13,12 @@
 //!
 //! - [`server`]: a listener's certificate, and accepting connections with it
 //! - [`client`]: which authority is trusted, and which certificate is shown to a server
+//! - [`expiry`]: until when a certificate is valid
 //! - [`failure`]: why a handshake with a server failed
 //! - `files`: PEM files, what can be wrong with them, and noticing that they changed
 
 pub mod client;
+pub mod expiry;
 pub mod failure;
 mod files;
 pub mod server;

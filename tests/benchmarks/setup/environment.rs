@@ -135,7 +135,9 @@ pub(crate) async fn open_engine(
     let limit = Duration::from_secs(10);
     let urls = EngineSettings {
         queue: QueueUrl::Sqlite("unused".into()),
+        queue_tls: None,
         index,
+        index_tls: None,
         namespace: namespace.to_owned(),
         ledger: None,
         ledger_retention: Retention::all(Duration::from_secs(3600)),

@@ -9,6 +9,7 @@ mod rabbitmq;
 mod rabbitmq_cluster;
 mod redis;
 mod redis_cluster;
+mod tls;
 
 use std::{
     future::Future,
@@ -27,6 +28,7 @@ pub use self::{
     rabbitmq_cluster::RabbitMqCluster,
     redis::{FilesSnapshot, Redis, Refusal},
     redis_cluster::RedisCluster,
+    tls::Tls,
 };
 use crate::process::{Output, Process, installed, log_tail};
 
@@ -55,6 +57,9 @@ pub trait Kind {
 
     /// The URL at which it answers.
     fn url(&self) -> String;
+
+    /// The URL of its TLS listener, if it has one.
+    fn tls_url(&self) -> Option<String>;
 }
 
 /// A server that runs until it is dropped.
@@ -122,6 +127,14 @@ impl<K: Kind> Server<K> {
     /// The URL at which it answers.
     pub fn url(&self) -> String {
         self.kind.url()
+    }
+
+    /// The URL of its TLS listener, with the name `localhost`.
+    ///
+    /// # Panics
+    /// If it was started without one.
+    pub fn tls_url(&self) -> String {
+        self.kind.tls_url().unwrap_or_else(|| panic!("this {} has no TLS", K::NAME))
     }
 
     /// The process id of the server.

@@ -7,7 +7,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Kind, Server, ServerError, program, system};
+use super::{
+    Kind, Server, ServerError, program, system,
+    tls::{Tls, TlsListener},
+};
 use crate::ports::{Port, free_port};
 
 /// A Mosquitto broker. It keeps sessions in memory only: a restart loses them.
@@ -17,6 +20,7 @@ pub type Mosquitto = Server<MosquittoKind>;
 #[derive(Debug)]
 pub struct MosquittoKind {
     port: Port,
+    tls: Option<TlsListener>,
 }
 
 /// How many messages are kept for a client that is disconnected or slow: more than any test sends
@@ -35,7 +39,17 @@ impl Server<MosquittoKind> {
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<MosquittoKind>)?;
-        Self::start_kind(MosquittoKind { port }).await
+        Self::start_kind(MosquittoKind { port, tls: None }).await
+    }
+
+    /// Starts one that has a TLS listener as well.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
+        let port = free_port().map_err(system::<MosquittoKind>)?;
+        let tls = TlsListener::new(tls).map_err(system::<MosquittoKind>)?;
+        Self::start_kind(MosquittoKind { port, tls: Some(tls) }).await
     }
 }
 
@@ -44,7 +58,7 @@ impl Kind for MosquittoKind {
 
     fn command(&self, folder: &Path) -> Result<Command, ServerError> {
         let file = folder.join("mosquitto.conf");
-        let settings = format!(
+        let mut settings = format!(
             "listener {} 127.0.0.1\n\
              allow_anonymous true\n\
              persistence false\n\
@@ -55,6 +69,20 @@ impl Kind for MosquittoKind {
              log_type warning\n",
             self.port.number(),
         );
+        if let Some(listener) = &self.tls {
+            let [certificate, key, authority] = listener.files();
+            // The user that it otherwise becomes if root starts it may not read the files.
+            settings.push_str(&format!(
+                "user root\n\
+                 listener {} 127.0.0.1\n\
+                 certfile {certificate}\n\
+                 keyfile {key}\n\
+                 cafile {authority}\n\
+                 require_certificate {}\n",
+                listener.port.number(),
+                listener.tls.clients_must_prove,
+            ));
+        }
         std::fs::write(&file, settings).map_err(system::<Self>)?;
         let mut command = program("mosquitto")?;
         command.arg("-c").arg(file);
@@ -78,5 +106,9 @@ impl Kind for MosquittoKind {
 
     fn url(&self) -> String {
         format!("mqtt://{}", self.port.address())
+    }
+
+    fn tls_url(&self) -> Option<String> {
+        Some(self.tls.as_ref()?.url("mqtts", ""))
     }
 }

@@ -19,7 +19,10 @@ use futures::future::try_join_all;
 use lapin::{Connection, ConnectionProperties};
 use tokio::time::timeout;
 
-use super::{Kind, Server, ServerError, program, system};
+use super::{
+    Kind, Server, ServerError, program, system,
+    tls::{Tls, TlsListener},
+};
 use crate::{
     eventually, namespace,
     ports::{Port, free_port},
@@ -39,6 +42,7 @@ pub struct RabbitMqKind {
     /// The nodes of its cluster, including itself; empty if it is alone.
     peers: Vec<String>,
     log: Log,
+    tls: Option<TlsListener>,
 }
 
 /// How large the write-ahead log of quorum queues may become before RabbitMQ writes what is still
@@ -90,6 +94,16 @@ impl Server<RabbitMqKind> {
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let kind = RabbitMqKind::new(&Mapper::start()?)?;
+        Self::start_kind(kind).await
+    }
+
+    /// Starts one that has a TLS listener as well.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
+        let tls = TlsListener::new(tls).map_err(system::<RabbitMqKind>)?;
+        let kind = RabbitMqKind { tls: Some(tls), ..RabbitMqKind::new(&Mapper::start()?)? };
         Self::start_kind(kind).await
     }
 
@@ -189,7 +203,7 @@ impl RabbitMqKind {
         let port = || free_port().map_err(system::<Self>);
         let (port, distribution) = (port()?, port()?);
         let (peers, log) = (Vec::new(), Log::Small);
-        Ok(Self { port, distribution, mapper: mapper.clone(), peers, log })
+        Ok(Self { port, distribution, mapper: mapper.clone(), peers, log, tls: None })
     }
 
     /// The settings files, written anew for every start.
@@ -204,6 +218,22 @@ impl RabbitMqKind {
         );
         if let Log::Small = self.log {
             settings.push_str("raft.wal_max_size_bytes = 67108864\n");
+        }
+        if let Some(listener) = &self.tls {
+            let [certificate, key, authority] = listener.files();
+            let verify = if listener.tls.clients_must_prove { "peer" } else { "none" };
+            write!(
+                settings,
+                "listeners.ssl.1 = 127.0.0.1:{}\n\
+                 ssl_options.certfile = {certificate}\n\
+                 ssl_options.keyfile = {key}\n\
+                 ssl_options.cacertfile = {authority}\n\
+                 ssl_options.verify = verify_{verify}\n\
+                 ssl_options.fail_if_no_peer_cert = {}\n",
+                listener.port.number(),
+                listener.tls.clients_must_prove,
+            )
+            .map_err(io::Error::other)?;
         }
         if !self.peers.is_empty() {
             settings.push_str("cluster_formation.peer_discovery_backend = classic_config\n");
@@ -267,5 +297,9 @@ impl Kind for RabbitMqKind {
 
     fn url(&self) -> String {
         format!("amqp://guest:guest@{}/%2f", self.port.address())
+    }
+
+    fn tls_url(&self) -> Option<String> {
+        Some(self.tls.as_ref()?.url("amqps", "guest:guest@") + "/%2f")
     }
 }

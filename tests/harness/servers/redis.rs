@@ -11,7 +11,10 @@ use std::{
 use redis::RedisResult;
 use tempfile::TempDir;
 
-use super::{Kind, Server, ServerError, program, system};
+use super::{
+    Kind, Server, ServerError, program, system,
+    tls::{Tls, TlsListener},
+};
 use crate::ports::{Port, free_port};
 
 /// A Redis server.
@@ -25,6 +28,7 @@ pub struct RedisKind {
     bus: Option<Port>,
     /// `appendfsync`: when writes reach the disk.
     sync: &'static str,
+    tls: Option<TlsListener>,
 }
 
 /// Why a server that answers refuses writes.
@@ -83,8 +87,15 @@ impl Server<RedisKind> {
     /// # Errors
     /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
-        let port = free_port().map_err(system::<RedisKind>)?;
-        Self::start_kind(RedisKind { port, bus: None, sync: EVERY_SECOND }).await
+        Self::start_kind(RedisKind::new(None, None)?).await
+    }
+
+    /// Starts one that has a TLS listener as well.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
+        Self::start_kind(RedisKind::new(None, Some(tls))?).await
     }
 
     /// From now on, also after a restart, every write is on disk before it is answered.
@@ -166,10 +177,9 @@ impl Server<RedisKind> {
     }
 
     /// Starts one that can become part of a cluster.
-    pub(super) async fn start_node() -> Result<Self, ServerError> {
-        let port = free_port().map_err(system::<RedisKind>)?;
+    pub(super) async fn start_node(tls: Option<Tls>) -> Result<Self, ServerError> {
         let bus = free_port().map_err(system::<RedisKind>)?;
-        Self::start_kind(RedisKind { port, bus: Some(bus), sync: EVERY_SECOND }).await
+        Self::start_kind(RedisKind::new(Some(bus), tls)?).await
     }
 
     /// `127.0.0.1:port`
@@ -177,9 +187,19 @@ impl Server<RedisKind> {
         self.kind.port.address()
     }
 
-    /// Its port and its bus port, as `CLUSTER MEET` wants them.
+    /// Its port and its bus port, as `CLUSTER MEET` wants them: with TLS, the nodes use the TLS port
+    /// with each other.
     pub(super) fn ports(&self) -> (u16, Option<u16>) {
-        (self.kind.port.number(), self.kind.bus.as_ref().map(Port::number))
+        let port = self.kind.tls.as_ref().map_or(&self.kind.port, |listener| &listener.port);
+        (port.number(), self.kind.bus.as_ref().map(Port::number))
+    }
+}
+
+impl RedisKind {
+    fn new(bus: Option<Port>, tls: Option<Tls>) -> Result<Self, ServerError> {
+        let port = free_port().map_err(system::<Self>)?;
+        let tls = tls.map(TlsListener::new).transpose().map_err(system::<Self>)?;
+        Ok(Self { port, bus, sync: EVERY_SECOND, tls })
     }
 }
 
@@ -207,6 +227,18 @@ impl Kind for RedisKind {
             set("cluster-announce-ip", "127.0.0.1");
             set("cluster-node-timeout", "5000");
         }
+        if let Some(listener) = &self.tls {
+            let [certificate, key, authority] = listener.files();
+            set("tls-port", &listener.port.number().to_string());
+            set("tls-cert-file", &certificate);
+            set("tls-key-file", &key);
+            set("tls-ca-cert-file", &authority);
+            set("tls-auth-clients", if listener.tls.clients_must_prove { "yes" } else { "no" });
+            if self.bus.is_some() {
+                // Without it, the nodes would name each other's ports in clear to clients.
+                set("tls-cluster", "yes");
+            }
+        }
         Ok(command)
     }
 
@@ -221,5 +253,9 @@ impl Kind for RedisKind {
 
     fn url(&self) -> String {
         format!("redis://{}", self.port.address())
+    }
+
+    fn tls_url(&self) -> Option<String> {
+        Some(self.tls.as_ref()?.url("rediss", ""))
     }
 }

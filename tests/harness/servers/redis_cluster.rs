@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Redis, ServerError};
+use super::{Redis, ServerError, Tls};
 
 /// Masters of a cluster: the fewest that Redis recommends.
 const MASTERS: u16 = 3;
@@ -38,9 +38,19 @@ impl RedisCluster {
     /// # Errors
     /// When a node does not answer, or the nodes do not agree.
     pub async fn start() -> Result<Self, ServerError> {
-        let (one, two, three) =
-            tokio::try_join!(Redis::start_node(), Redis::start_node(), Redis::start_node())?;
-        let cluster = Self { nodes: vec![one, two, three] };
+        Self::start_nodes(None).await
+    }
+
+    /// Starts one whose nodes have TLS listeners as well, and use TLS with each other.
+    ///
+    /// # Errors
+    /// When a node does not answer, or the nodes do not agree.
+    pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
+        Self::start_nodes(Some(tls)).await
+    }
+
+    async fn start_nodes(tls: Option<Tls>) -> Result<Self, ServerError> {
+        let cluster = Self { nodes: three_nodes(tls).await? };
         cluster.introduce().await.map_err(|error| cluster.failure(error.to_string()))?;
         cluster.wait_until_whole().await?;
         Ok(cluster)
@@ -52,9 +62,7 @@ impl RedisCluster {
     /// When a node does not answer, or the nodes do not agree.
     pub async fn start_with_replicas() -> Result<Self, ServerError> {
         let mut cluster = Self::start().await?;
-        let (one, two, three) =
-            tokio::try_join!(Redis::start_node(), Redis::start_node(), Redis::start_node())?;
-        cluster.nodes.extend([one, two, three]);
+        cluster.nodes.extend(three_nodes(None).await?);
         cluster.meet_all().await.map_err(|error| cluster.failure(error.to_string()))?;
         cluster.wait_until_whole().await?;
         cluster.replicate().await.map_err(|error| cluster.failure(error.to_string()))?;
@@ -66,6 +74,16 @@ impl RedisCluster {
     pub fn url(&self) -> String {
         let addresses: Vec<String> = self.nodes.iter().map(Redis::address).collect();
         format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// `rediss-cluster://localhost:port,localhost:port,…`
+    ///
+    /// # Panics
+    /// If it was started without TLS.
+    pub fn tls_url(&self) -> String {
+        let urls = self.nodes.iter().map(Redis::tls_url);
+        let addresses: Vec<String> = urls.map(|url| url.replace("rediss://", "")).collect();
+        format!("rediss-cluster://{}", addresses.join(","))
     }
 
     /// The nodes, to kill, freeze and restart them.
@@ -220,6 +238,10 @@ impl RedisCluster {
         let log = "see the nodes".to_owned();
         ServerError::Silent { name: NAME, last, log }
     }
+}
+
+async fn three_nodes(tls: Option<Tls>) -> Result<Vec<Redis>, ServerError> {
+    futures::future::try_join_all((0..MASTERS).map(|_| Redis::start_node(tls.clone()))).await
 }
 
 /// The hash slots of one master.

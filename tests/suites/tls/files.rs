@@ -117,3 +117,32 @@ fn no_text_shows_what_is_in_a_key_file() {
     let settings = settings(&one);
     assert!(!format!("{settings:?}").contains(line));
 }
+
+/// The shell commands of a page's section.
+fn commands(page: &str, heading: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page);
+    let text = fs::read_to_string(path).unwrap();
+    let (_, section) = text.split_once(heading).unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    block.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_commands_of_the_operating_page_make_certificates_that_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = commands("docs/operating.md", "## TLS\n");
+    let mut shell = Command::new("bash");
+    let output = shell.args(["-euc", &script]).current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = |name: &str| folder.path().join(name);
+    TlsSettings { certificate: file("server.pem"), key: file("server-key.pem") }.check().unwrap();
+    let identity = Identity { certificate: file("client.pem"), key: file("client-key.pem") };
+    let files = ClientFiles { authorities: Some(file("ca.pem")), identity: Some(identity) };
+    ClientTls::new(files).unwrap();
+    // OpenSSL checks a certificate for each use as servers do.
+    for (use_of, certificate) in [("sslserver", "server.pem"), ("sslclient", "client.pem")] {
+        let (ca, certificate) = (file("ca.pem"), file(certificate));
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        openssl(&["verify", "-purpose", use_of, "-CAfile", &path(&ca), &path(&certificate)]);
+    }
+}

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod doctor;
+mod end_to_end;
 mod files;
 mod handshakes;
+mod links;
 mod listeners;
 mod support;

@@ -31,6 +31,8 @@ mod scripts;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use push_tls::client::ClientTls;
+
 use self::{
     connection::{Link, Server},
     devices::{
@@ -46,9 +48,12 @@ use super::{Finding, Index, IndexError};
 /// How long the key of [`Index::takes_writes`] is kept.
 const WRITE_PROBE_KEPT: Duration = Duration::from_secs(60);
 
-/// How long to wait for Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How to connect to Redis, and how long to wait for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
+    /// Authority and certificate for `rediss://` and `rediss-cluster://`; without it, the machine's
+    /// authorities are trusted.
+    pub tls: Option<ClientTls>,
     /// For a connection, including TLS, log-in and reading the slot map of a cluster.
     pub connect_timeout: Duration,
     /// For an answer. Must suffice for the largest read, which is a few megabytes.
@@ -57,7 +62,11 @@ pub struct RedisSettings {
 
 impl Default for RedisSettings {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(2), response_timeout: Duration::from_secs(5) }
+        Self {
+            tls: None,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(5),
+        }
     }
 }
 
@@ -92,8 +101,8 @@ struct Context {
 }
 
 impl RedisIndex {
-    /// Connects to `redis://…`, `rediss://…` or `redis-cluster://host:port,host:port`. All keys
-    /// begin with `namespace`.
+    /// Connects to `redis://…`, `rediss://…`, `redis-cluster://host:port,host:port` or
+    /// `rediss-cluster://…`. All keys begin with `namespace`.
     ///
     /// # Errors
     /// If the URL is none of these, or the server does not answer now.
@@ -105,7 +114,7 @@ impl RedisIndex {
         let server = Server::open(url, &settings)?;
         let keys = Keys::new(namespace);
         let scripts = Arc::new(Scripts::new());
-        let quick = Arc::new(Link::new(server.clone(), settings));
+        let quick = Arc::new(Link::new(server.clone(), settings.clone()));
         let bulk = Arc::new(Link::new(server, settings));
         let context = Context {
             scripts: Arc::clone(&scripts),

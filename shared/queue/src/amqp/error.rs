@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use push_tls::{FileError, failure::TlsFailure};
+
 use crate::QueueError;
 
 /// Cloneable, because one failure may end several publishes.
@@ -19,6 +21,12 @@ pub(super) enum AmqpError {
     /// The server properties could not be read.
     #[error("RabbitMQ was not reached")]
     Io(#[source] std::sync::Arc<std::io::Error>),
+    /// Server and client do not trust each other, or the server does not speak TLS.
+    #[error("no TLS connection to RabbitMQ")]
+    Tls(#[source] TlsFailure),
+    /// The certificates of this machine cannot be used.
+    #[error("TLS to RabbitMQ cannot be set up")]
+    TlsFiles(#[source] std::sync::Arc<FileError>),
     /// It announced that it takes no messages, and stores what was sent only later.
     #[error("RabbitMQ takes no messages for now: {0}")]
     Blocked(std::sync::Arc<str>),
@@ -59,6 +67,13 @@ pub(super) enum AmqpError {
     SessionOver,
 }
 
+impl AmqpError {
+    /// The same error, or what TLS says of it if TLS is its cause.
+    pub(super) fn or_tls(self) -> Self {
+        TlsFailure::of(&self).map_or(self, Self::Tls)
+    }
+}
+
 impl From<AmqpError> for QueueError {
     fn from(error: AmqpError) -> Self {
         match error {
@@ -67,6 +82,8 @@ impl From<AmqpError> for QueueError {
             | AmqpError::NoHost
             | AmqpError::Broken(_)
             | AmqpError::Io(_)
+            | AmqpError::Tls(_)
+            | AmqpError::TlsFiles(_)
             | AmqpError::Blocked(_)
             | AmqpError::Late(_)
             | AmqpError::Cancelled

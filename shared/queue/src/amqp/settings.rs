@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use push_tls::client::ClientTls;
+
 /// Settings of the RabbitMQ engine.
 #[derive(Debug, Clone)]
 pub struct AmqpSettings {
     /// The program's name in the server's list of connections.
     pub program: String,
+    /// Authority and certificate for `amqps://`; without it, the machine's authorities are trusted.
+    pub tls: Option<ClientTls>,
     /// Interval of heartbeats, in whole seconds, unless the URL has `?heartbeat=`. A connection on
     /// which the server is silent for twice as long is lost.
     pub heartbeat: Duration,
@@ -31,6 +35,7 @@ impl Default for AmqpSettings {
     fn default() -> Self {
         Self {
             program: "push".to_owned(),
+            tls: None,
             heartbeat: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(15),

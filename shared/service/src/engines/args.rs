@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use push_model::{ledger::Retention, namespace::namespace};
+use push_tls::client::ClientTls;
 
 use super::{
     settings::{EngineSettings, EngineTimeouts},
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, duration},
+    tls::{self, ClientFlags},
 };
 
 const QUEUE: &str = "--queue-url";
@@ -22,19 +24,37 @@ const NAMESPACE: &str = "--namespace";
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArgs {
     /// The queue: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
-    /// `sqlite:///absolute/path`
+    /// `sqlite:///absolute/path`; with TLS `amqps://…`
     #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", global = true)]
     queue_url: Option<SecretText>,
     /// The file that holds the URL of the queue, in place of --queue-url
     #[arg(long, env = "PUSH_QUEUE_URL_FILE", value_name = "FILE", global = true)]
     queue_url_file: Option<PathBuf>,
+    /// For `amqps://`: the authorities that are trusted instead of the machine's, as PEM
+    #[arg(long, env = "PUSH_QUEUE_CA", value_name = "FILE", global = true)]
+    queue_ca: Option<String>,
+    /// For `amqps://`: the certificate that is shown to the queue's server, as PEM
+    #[arg(long, env = "PUSH_QUEUE_CERT", value_name = "FILE", global = true)]
+    queue_cert: Option<String>,
+    /// The private key of `--queue-cert`, as PEM
+    #[arg(long, env = "PUSH_QUEUE_KEY", value_name = "FILE", global = true)]
+    queue_key: Option<String>,
     /// The index: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
-    /// `sqlite:///absolute/path`
+    /// `sqlite:///absolute/path`; with TLS `rediss://…`, `rediss-cluster://…`
     #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", global = true)]
     index_url: Option<SecretText>,
     /// The file that holds the URL of the index, in place of --index-url
     #[arg(long, env = "PUSH_INDEX_URL_FILE", value_name = "FILE", global = true)]
     index_url_file: Option<PathBuf>,
+    /// For `rediss://`: the authorities that are trusted instead of the machine's, as PEM
+    #[arg(long, env = "PUSH_INDEX_CA", value_name = "FILE", global = true)]
+    index_ca: Option<String>,
+    /// For `rediss://`: the certificate that is shown to the index's server, as PEM
+    #[arg(long, env = "PUSH_INDEX_CERT", value_name = "FILE", global = true)]
+    index_cert: Option<String>,
+    /// The private key of `--index-cert`, as PEM
+    #[arg(long, env = "PUSH_INDEX_KEY", value_name = "FILE", global = true)]
+    index_key: Option<String>,
     /// Prefix of every queue and key, so that several services can share the servers
     #[arg(
         long,
@@ -152,6 +172,8 @@ impl EngineArgs {
         errors: &mut ConfigErrors,
     ) -> Option<EngineSettings> {
         let ledger = errors.read_secret(LEDGER, self.ledger(), IndexUrl::parse);
+        let queue_tls = self.queue_tls(queue.as_ref(), errors);
+        let index_tls = self.index_tls(index.as_ref(), ledger.as_ref(), errors);
         let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
         let mut time = |flag, text| errors.read(flag, text, duration);
         let connect = time("--connect-timeout", &self.connect_timeout);
@@ -169,12 +191,49 @@ impl EngineArgs {
         };
         Some(EngineSettings {
             queue: queue?,
+            queue_tls: queue_tls?,
             index: index?,
+            index_tls: index_tls?,
             ledger: ledger?,
             namespace: namespace?,
             timeouts,
             ledger_retention,
         })
+    }
+}
+
+impl EngineArgs {
+    fn queue_tls(
+        &self,
+        queue: Option<&QueueUrl>,
+        errors: &mut ConfigErrors,
+    ) -> Option<Option<ClientTls>> {
+        let flags = ClientFlags {
+            authorities: ("--queue-ca", self.queue_ca.as_deref()),
+            certificate: ("--queue-cert", self.queue_cert.as_deref()),
+            key: ("--queue-key", self.queue_key.as_deref()),
+            schemes: "amqps://",
+        };
+        tls::client(flags, queue.map(QueueUrl::uses_tls), errors)
+    }
+
+    /// The ledger's own store is reached like the index.
+    fn index_tls(
+        &self,
+        index: Option<&IndexUrl>,
+        ledger: Option<&Option<IndexUrl>>,
+        errors: &mut ConfigErrors,
+    ) -> Option<Option<ClientTls>> {
+        let flags = ClientFlags {
+            authorities: ("--index-ca", self.index_ca.as_deref()),
+            certificate: ("--index-cert", self.index_cert.as_deref()),
+            key: ("--index-key", self.index_key.as_deref()),
+            schemes: "rediss:// or rediss-cluster://",
+        };
+        let encrypted = index.zip(ledger).map(|(index, ledger)| {
+            index.uses_tls() || ledger.as_ref().is_some_and(IndexUrl::uses_tls)
+        });
+        tls::client(flags, encrypted, errors)
     }
 }
 
@@ -188,6 +247,12 @@ mod tests {
             queue_url_file: None,
             index_url: index.map(|url| url.to_owned().into()),
             index_url_file: None,
+            queue_ca: None,
+            queue_cert: None,
+            queue_key: None,
+            index_ca: None,
+            index_cert: None,
+            index_key: None,
             namespace: "push".into(),
             connect_timeout: "5s".into(),
             queue_timeout: "10s".into(),
@@ -208,6 +273,22 @@ mod tests {
             .unwrap();
         assert_eq!(urls.queue, QueueUrl::Amqp("amqp://localhost".to_owned().into()));
         assert_eq!(urls.index, IndexUrl::Sqlite("/data/index.sqlite3".into()));
+    }
+
+    #[test]
+    fn the_files_of_the_index_serve_the_store_of_the_ledger_too() {
+        let mut args = args(Some("amqp://h"), Some("redis://h"));
+        args.index_ca = Some("/no/such.pem".into());
+        let check = |args: &EngineArgs| {
+            let mut errors = ConfigErrors::default();
+            assert!(args.check(&mut errors).is_none());
+            errors.to_string()
+        };
+        let text = check(&args);
+        assert!(text.contains("--index-ca (PUSH_INDEX_CA) is of use only for"), "{text}");
+        args.ledger_url = Some("rediss://h".to_owned().into());
+        let text = check(&args);
+        assert!(text.contains("PUSH_INDEX_CA): /no/such.pem cannot be read"), "{text}");
     }
 
     #[test]

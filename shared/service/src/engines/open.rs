@@ -31,6 +31,7 @@ pub async fn open_queue(
         QueueUrl::Amqp(url) => {
             let settings = AmqpSettings {
                 program: program.to_owned(),
+                tls: engines.queue_tls.clone(),
                 heartbeat: timeouts.heartbeat,
                 connect_timeout: timeouts.connect,
                 request_timeout: timeouts.queue,
@@ -67,6 +68,7 @@ async fn open_store(
     Ok(match url {
         IndexUrl::Redis(url) => {
             let settings = RedisSettings {
+                tls: engines.index_tls.clone(),
                 connect_timeout: timeouts.connect,
                 response_timeout: timeouts.index,
             };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use push_model::ledger::Retention;
+use push_tls::client::ClientTls;
 
 use super::urls::{IndexUrl, QueueUrl};
 
@@ -11,8 +12,13 @@ use super::urls::{IndexUrl, QueueUrl};
 pub struct EngineSettings {
     /// The queue.
     pub queue: QueueUrl,
+    /// Authority and certificate of the connections to the queue, if its URL asks for TLS.
+    pub queue_tls: Option<ClientTls>,
     /// The index.
     pub index: IndexUrl,
+    /// Authority and certificate of the connections to the index and to the ledger's own store, if
+    /// one of their URLs asks for TLS.
+    pub index_tls: Option<ClientTls>,
     /// Prefix of every queue and key.
     pub namespace: String,
     /// How long the servers may take.

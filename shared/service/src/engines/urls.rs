@@ -21,7 +21,7 @@ pub enum QueueUrl {
 /// Which index.
 #[derive(Clone, PartialEq, Eq)]
 pub enum IndexUrl {
-    /// Redis (`redis://`, `rediss://`) or Redis Cluster (`redis-cluster://`).
+    /// Redis (`redis://`, `rediss://`) or Redis Cluster (`redis-cluster://`, `rediss-cluster://`).
     Redis(SecretText),
     /// A SQLite file.
     Sqlite(PathBuf),
@@ -43,6 +43,19 @@ impl QueueUrl {
         }
     }
 
+    /// Whether the connections are encrypted.
+    pub fn uses_tls(&self) -> bool {
+        matches!(self, Self::Amqp(url) if scheme(url.expose()) == "amqps")
+    }
+
+    /// Host and port of each server that the URL names.
+    pub fn servers(&self) -> Vec<(String, u16)> {
+        match self {
+            Self::Amqp(url) => servers(url.expose(), if self.uses_tls() { 5671 } else { 5672 }),
+            Self::Sqlite(_) => Vec::new(),
+        }
+    }
+
     /// The embedded queue in the directory for data.
     pub(super) fn embedded(data_dir: &Path) -> Self {
         Self::Sqlite(data_dir.join("queue.sqlite3"))
@@ -57,15 +70,29 @@ impl IndexUrl {
     /// What is wrong with it; never with the password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         match scheme(url) {
-            "redis" | "rediss" | "redis-cluster" => {
+            "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
                 check_redis(url)?;
                 Ok(Self::Redis(url.to_owned().into()))
             }
             "sqlite" => sqlite_path(url).map(Self::Sqlite),
             _ => {
-                Err("must begin with redis://, rediss://, redis-cluster:// or sqlite:///"
+                Err("must begin with redis://, rediss://, redis-cluster://, rediss-cluster:// or \
+                 sqlite:///"
                     .to_owned())
             }
+        }
+    }
+
+    /// Whether the connections are encrypted.
+    pub fn uses_tls(&self) -> bool {
+        matches!(self, Self::Redis(url) if scheme(url.expose()).starts_with("rediss"))
+    }
+
+    /// Host and port of each server that the URL names.
+    pub fn servers(&self) -> Vec<(String, u16)> {
+        match self {
+            Self::Redis(url) => servers(url.expose(), 6379),
+            Self::Sqlite(_) => Vec::new(),
         }
     }
 
@@ -77,6 +104,17 @@ impl IndexUrl {
 
 fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+/// The hosts of `scheme://[user:password@]host[:port],host[:port]/…`.
+fn servers(url: &str, default_port: u16) -> Vec<(String, u16)> {
+    let (_, hosts, _) = parts(url).unwrap_or_default();
+    let server = |host: &str| {
+        let with_port = host.rsplit_once(':').and_then(|(h, port)| Some((h, port.parse().ok()?)));
+        let (host, port) = with_port.unwrap_or((host, default_port));
+        (host.trim_matches(['[', ']']).to_owned(), port)
+    };
+    hosts.split(',').map(server).collect()
 }
 
 fn sqlite_path(url: &str) -> Result<PathBuf, String> {
@@ -101,8 +139,9 @@ fn parts(url: &str) -> Option<(&str, &str, &str)> {
 /// Checks the hosts of a Redis URL. A URL whose password has a character that must be encoded is
 /// refused, because what is left of it would be taken for a host, and hosts are printed.
 fn check_redis(url: &str) -> Result<(), String> {
-    const FORM: &str = "must be redis://[user:password@]host[:port], rediss://…, or \
-                        redis-cluster://[user:password@]host[:port],host[:port]";
+    const FORM: &str = "must be redis://[user:password@]host[:port], rediss://…, \
+                        redis-cluster://[user:password@]host[:port],host[:port], or \
+                        rediss-cluster://…";
     let (scheme, hosts, _) = parts(url).ok_or(FORM)?;
     let authority = url.find("://").map_or(0, |at| at + "://".len());
     let behind = url.get(authority..).and_then(|rest| rest.split_once(['/', '?', '#']));
@@ -116,9 +155,12 @@ fn check_redis(url: &str) -> Result<(), String> {
         !host.is_empty() && parsed.is_ok_and(|url| url.host_str().is_some_and(|h| !h.is_empty()))
     };
     let is_good = match scheme {
-        "redis-cluster" => hosts.split(',').all(is_host),
+        "redis-cluster" | "rediss-cluster" => hosts.split(',').all(is_host),
         _ => is_host(hosts),
     };
+    if url.contains('#') {
+        return Err("must not have a fragment (#…)".to_owned());
+    }
     if is_good { Ok(()) } else { Err(FORM.to_owned()) }
 }
 
@@ -196,6 +238,31 @@ mod tests {
         {
             assert!(IndexUrl::parse(good).is_ok(), "{good}");
         }
+    }
+
+    #[test]
+    fn the_scheme_tells_whether_a_connection_is_encrypted() {
+        let index = |url: &str| IndexUrl::parse(url).unwrap().uses_tls();
+        assert!(index("rediss://h") && index("rediss-cluster://a,b"));
+        assert!(!index("redis://h") && !index("redis-cluster://a,b") && !index("sqlite:///a"));
+        let queue = |url: &str| QueueUrl::parse(url).unwrap().uses_tls();
+        assert!(queue("amqps://h") && !queue("amqp://h") && !queue("sqlite:///a"));
+    }
+
+    #[test]
+    fn every_server_of_a_url_is_named_with_its_port() {
+        let of = |host: &str, port| (host.to_owned(), port);
+        let queue = QueueUrl::Amqp("amqps://u:p@a,[::1]:9,b:7/%2f?heartbeat=5".to_owned().into());
+        assert_eq!(queue.servers(), [of("a", 5671), of("::1", 9), of("b", 7)]);
+        let index = IndexUrl::Redis("redis-cluster://[::1],c:1".to_owned().into());
+        assert_eq!(index.servers(), [of("::1", 6379), of("c", 1)]);
+        assert_eq!(IndexUrl::Sqlite("/a".into()).servers(), []);
+    }
+
+    #[test]
+    fn no_url_can_turn_the_check_of_certificates_off() {
+        let error = IndexUrl::parse("rediss://:secret@h/#insecure").unwrap_err();
+        assert!(error.contains("fragment") && !error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use push_tests::{
 use crate::support::{NOW, client, device, key, scan_all, wanted};
 
 const SETTINGS: RedisSettings = RedisSettings {
+    tls: None,
     connect_timeout: Duration::from_millis(500),
     response_timeout: Duration::from_millis(500),
 };

@@ -1,11 +1,17 @@
-//! The server behind a URL, a single Redis or a cluster, and how each kind is sent a request.
+//! The server behind a URL, a single Redis or a cluster, with or without TLS, and how each kind is
+//! sent a request.
 
 use std::io;
 
+use push_tls::{
+    client::{ClientFiles, ClientPem, ClientTls},
+    failure::TlsFailure,
+};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo as _, Pipeline, RedisError, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
-    cluster::ClusterClient,
+    cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
     cluster_routing::SingleNodeRoutingInfo,
 };
@@ -26,9 +32,11 @@ pub(super) enum Request<'a> {
 
 /// Where to connect to.
 #[derive(Clone)]
-pub(in crate::redis) enum Server {
-    Single(Box<Client>),
-    Cluster(Box<ClusterClient>),
+pub(in crate::redis) struct Server {
+    /// The single server, or those nodes of a cluster that the URL names.
+    nodes: Vec<ConnectionInfo>,
+    is_cluster: bool,
+    tls: Option<ClientTls>,
 }
 
 #[derive(Clone)]
@@ -38,58 +46,136 @@ pub(super) enum Connection {
 }
 
 impl Server {
-    /// Reads `redis://…`, `rediss://…` or `redis-cluster://[user:password@]host:port,host:port`.
+    /// Reads `redis://…`, `rediss://…`, `redis-cluster://[user:password@]host:port,host:port` or
+    /// `rediss-cluster://…`.
     pub(in crate::redis) fn open(url: &str, settings: &RedisSettings) -> Result<Self, IndexError> {
-        if url.starts_with("rediss:") {
-            // The dependencies enable two crypto providers, and rustls panics if none is chosen.
-            // The call fails if the program has chosen one already, which is as good.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let of_one_node = match scheme {
+            "redis-cluster" => Some("redis"),
+            "rediss-cluster" => Some("rediss"),
+            _ => None,
+        };
+        let urls = match of_one_node {
+            Some(scheme) => each_node(scheme, rest),
+            None => vec![url.to_owned()],
+        };
+        let nodes: Result<Vec<_>, _> =
+            urls.iter().map(|url| url.as_str().into_connection_info()).collect();
+        let tls = match &settings.tls {
+            _ if !scheme.starts_with("rediss") => None,
+            Some(tls) => Some(tls.clone()),
+            None => Some(
+                ClientTls::new(ClientFiles::default())
+                    .map_err(|error| IndexError::Unreachable(Box::new(error)))?,
+            ),
+        };
+        if tls.is_some() {
+            // The client library builds its own configuration.
+            push_tls::install_provider();
         }
-        let Some(rest) = url.strip_prefix("redis-cluster://") else {
-            let client = Client::open(url).map_err(Failure::before_sending)?;
-            return Ok(Self::Single(Box::new(client)));
+        let nodes = nodes.map_err(Failure::before_sending)?;
+        let server = Self { nodes, is_cluster: of_one_node.is_some(), tls };
+        if server.is_cluster {
+            // What the nodes must have in common is checked now rather than by each connection.
+            server.cluster(settings).build().map_err(Failure::before_sending)?;
+        }
+        Ok(server)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
+    pub(super) async fn connect(&self, settings: &RedisSettings) -> Result<Connection, RedisError> {
+        let within = settings.connect_timeout;
+        match timeout(within, self.attempt(settings)).await {
+            Ok(Err(error)) if let Some(tls) = &self.tls => {
+                let failure = TlsFailure::of(&error);
+                let failure = match failure {
+                    // A cluster's error has only the text of its cause, and the alert with which a
+                    // server refuses a certificate after the handshake may be lost.
+                    None => timeout(within, self.tls_failure(tls)).await.unwrap_or_default(),
+                    known => known,
+                };
+                Err(failure.map_or(error, |failure| {
+                    io::Error::new(io::ErrorKind::InvalidData, failure).into()
+                }))
+            }
+            Ok(connected) => connected,
+            Err(_) => Err(timed_out()),
+        }
+    }
+
+    async fn attempt(&self, settings: &RedisSettings) -> Result<Connection, RedisError> {
+        // Read anew for every connection, so that a renewed certificate is shown.
+        let certificates = match &self.tls {
+            Some(tls) => Some(certificates(&tls.material().await.pem)),
+            None => None,
         };
-        let rest = rest.split(['/', '?']).next().unwrap_or_default();
-        let (credentials, hosts) = match rest.rsplit_once('@') {
-            Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-            None => (String::new(), rest),
+        if self.is_cluster {
+            let mut cluster = self.cluster(settings);
+            if let Some(certificates) = certificates {
+                cluster = cluster.certs(certificates);
+            }
+            return cluster.build()?.get_async_connection().await.map(Connection::Cluster);
+        }
+        let Some(node) = self.nodes.first().cloned() else { return Err(no_node()) };
+        let client = match certificates {
+            Some(certificates) => Client::build_with_tls(node, certificates)?,
+            None => Client::open(node)?,
         };
-        let nodes = hosts.split(',').map(|host| format!("redis://{credentials}{host}"));
-        ClusterClient::builder(nodes)
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(settings.connect_timeout))
+            .set_response_timeout(Some(settings.response_timeout));
+        client.get_multiplexed_async_connection_with_config(&config).await.map(Connection::Single)
+    }
+
+    fn cluster(&self, settings: &RedisSettings) -> ClusterClientBuilder {
+        ClusterClient::builder(self.nodes.clone())
             // The client connects to all seeds at once and waits for all of them, and the whole
             // must end within `connect_timeout`: a seed that does not answer must leave time for
             // the rest.
             .connection_timeout(settings.connect_timeout / CONNECT_TIMEOUT_OF_ONE_NODE)
             .response_timeout(settings.response_timeout)
             .retries(0)
-            .build()
-            .map(|client| Self::Cluster(Box::new(client)))
-            .map_err(|error| Failure::before_sending(error).into())
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
-    }
-
-    pub(super) async fn connect(&self, settings: &RedisSettings) -> Result<Connection, RedisError> {
-        let connect = async {
-            match self {
-                Self::Single(client) => {
-                    let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(settings.connect_timeout))
-                        .set_response_timeout(Some(settings.response_timeout));
-                    client
-                        .get_multiplexed_async_connection_with_config(&config)
-                        .await
-                        .map(Connection::Single)
-                }
-                Self::Cluster(client) => {
-                    client.get_async_connection().await.map(Connection::Cluster)
-                }
+    /// What TLS says of the first node with which it fails.
+    async fn tls_failure(&self, tls: &ClientTls) -> Option<TlsFailure> {
+        for node in &self.nodes {
+            if let ConnectionAddr::TcpTls { host, port, .. } = node.addr()
+                && let Err(error) = tls.probe((host, *port)).await
+                && let Some(failure) = TlsFailure::of(&error)
+            {
+                return Some(failure);
             }
-        };
-        timeout(settings.connect_timeout, connect).await.unwrap_or_else(|_| Err(timed_out()))
+        }
+        None
     }
+}
+
+/// One URL for each node of `[user:password@]host:port,host:port`.
+fn each_node(scheme: &str, rest: &str) -> Vec<String> {
+    let rest = rest.split(['/', '?']).next().unwrap_or_default();
+    let (credentials, hosts) = match rest.rsplit_once('@') {
+        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
+        None => (String::new(), rest),
+    };
+    hosts.split(',').map(|host| format!("{scheme}://{credentials}{host}")).collect()
+}
+
+fn certificates(pem: &ClientPem) -> TlsCertificates {
+    TlsCertificates {
+        client_tls: pem
+            .identity
+            .clone()
+            .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+        root_cert: pem.authorities.clone(),
+    }
+}
+
+fn no_node() -> RedisError {
+    RedisError::from((redis::ErrorKind::InvalidClientConfig, "the URL names no server"))
 }
 
 impl Connection {

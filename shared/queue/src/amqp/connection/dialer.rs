@@ -10,11 +10,21 @@ use std::{
     time::Duration,
 };
 
-use lapin::{Channel, Connection, ConnectionProperties, types::Heartbeat};
+use lapin::{
+    Channel, Connection, ConnectionProperties,
+    tcp::AMQPUriTcpExt as _,
+    types::{FieldTable, Heartbeat},
+    uri::{AMQPScheme, AMQPUri},
+};
+use push_tls::{
+    client::{ClientFiles, ClientTls},
+    failure::TlsFailure,
+    rustls::ClientConfig,
+};
 
 use super::{
     hosts::{Host, Hosts},
-    server_properties,
+    server_properties, socket,
 };
 use crate::amqp::{
     error::{AmqpError, chain, within},
@@ -33,6 +43,8 @@ pub(crate) struct Dialer {
     pub(crate) names: Arc<Names>,
     pub(crate) settings: Arc<AmqpSettings>,
     namespace: Arc<str>,
+    /// For `amqps://` only.
+    tls: Option<ClientTls>,
 }
 
 /// An open connection and its first channel.
@@ -58,7 +70,17 @@ impl Dialer {
         for host in hosts.iter_mut() {
             host.uri.query.heartbeat.get_or_insert(heartbeat);
         }
+        let encrypted = hosts.iter_mut().any(|host| host.uri.scheme == AMQPScheme::AMQPS);
+        let tls = match &settings.tls {
+            _ if !encrypted => None,
+            Some(tls) => Some(tls.clone()),
+            None => Some(
+                ClientTls::new(ClientFiles::default())
+                    .map_err(|error| AmqpError::TlsFiles(Arc::new(error)))?,
+            ),
+        };
         Ok(Self {
+            tls,
             hosts: Arc::new(hosts),
             names: Arc::new(Names::new(namespace.clone())),
             settings: Arc::new(settings),
@@ -70,7 +92,7 @@ impl Dialer {
     pub(crate) async fn describe(&self) -> Result<String, AmqpError> {
         let mut properties = Err(AmqpError::NoHost);
         for (_, host) in self.hosts.in_order() {
-            properties = server_properties::read(&host.uri, self.settings.connect_timeout).await;
+            properties = self.server_properties(host).await;
             if properties.is_ok() {
                 break;
             }
@@ -100,14 +122,49 @@ impl Dialer {
 
     async fn connect_to(&self, host: &Host, purpose: &str) -> Result<Connection, AmqpError> {
         if host.timed_out.load(Ordering::Relaxed) {
-            server_properties::read(&host.uri, self.settings.connect_timeout).await?;
+            self.server_properties(host).await?;
         }
         let name = format!("{} {purpose} ({})", self.settings.program, self.namespace);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connect = Connection::connect_uri(host.uri.clone(), properties);
+        let tls = self.tls_config().await;
+        let connect = Connection::connector(
+            host.uri.clone(),
+            lapin::runtime::default_runtime()?,
+            async move |uri: AMQPUri, runtime| {
+                let stream = socket::in_clear(&uri).connect_async(&runtime).await?;
+                Ok(socket::encrypt(stream, &uri, tls.clone()).await?)
+            },
+            properties,
+        );
         let result = within(self.settings.connect_timeout, connect).await;
         host.timed_out.store(matches!(result, Err(AmqpError::Late(_))), Ordering::Relaxed);
-        result
+        match result.map_err(AmqpError::or_tls) {
+            // The client library may lose the alert with which a server refuses a certificate
+            // after the handshake.
+            Err(AmqpError::Broken(error)) => {
+                Err(self.tls_failure(host).await.map_or(AmqpError::Broken(error), AmqpError::Tls))
+            }
+            result => result,
+        }
+    }
+
+    /// What TLS says of a host with which the connection broke.
+    async fn tls_failure(&self, host: &Host) -> Option<TlsFailure> {
+        let authority = &host.uri.authority;
+        let address = (authority.host.trim_matches(['[', ']']), authority.port);
+        let probe = self.tls.as_ref()?.probe(address);
+        let probed = tokio::time::timeout(self.settings.connect_timeout, probe).await.ok()?;
+        TlsFailure::of(&probed.err()?)
+    }
+
+    async fn server_properties(&self, host: &Host) -> Result<FieldTable, AmqpError> {
+        let tls = self.tls_config().await;
+        server_properties::read(&host.uri, tls, self.settings.connect_timeout).await
+    }
+
+    /// The configuration of a new connection; none if it is not to be encrypted.
+    async fn tls_config(&self) -> Option<Arc<ClientConfig>> {
+        Some(Arc::clone(&self.tls.as_ref()?.material().await.config))
     }
 
     /// Opens a connection and declares everything on its first channel.

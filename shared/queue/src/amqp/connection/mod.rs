@@ -8,6 +8,7 @@
 //!
 //! - `dialer`: opens a connection, with everything declared on its first channel
 //! - `hosts`: the hosts of the URL, and which one is tried first
+//! - `socket`: the socket of a connection, encrypted or not
 //! - `server_properties`: the server's first frame, read without the client library
 //! - `backoff`: the pauses between attempts
 //! - `control`: the connection for the operator's requests
@@ -17,6 +18,7 @@ mod control;
 mod dialer;
 mod hosts;
 mod server_properties;
+mod socket;
 
 pub use self::hosts::check_url;
 pub(super) use self::{

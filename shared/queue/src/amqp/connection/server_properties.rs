@@ -11,11 +11,13 @@ use amq_protocol::{
 };
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use lapin::{
-    tcp::{AMQPUriTcpExt, TLSConfig},
+    tcp::AMQPUriTcpExt as _,
     types::{AMQPValue, FieldTable},
     uri::AMQPUri,
 };
+use push_tls::rustls::ClientConfig;
 
+use super::socket;
 use crate::amqp::error::AmqpError;
 
 /// The protocol header that a client sends first: AMQP 0-9-1.
@@ -35,16 +37,21 @@ pub(super) fn product_and_version(properties: &FieldTable) -> String {
 }
 
 /// Reads the server properties, within `bound`. In every case the socket is closed afterwards.
-pub(super) async fn read(uri: &AMQPUri, bound: Duration) -> Result<FieldTable, AmqpError> {
-    tokio::time::timeout(bound, properties(uri))
+pub(super) async fn read(
+    uri: &AMQPUri,
+    tls: Option<Arc<ClientConfig>>,
+    bound: Duration,
+) -> Result<FieldTable, AmqpError> {
+    tokio::time::timeout(bound, properties(uri, tls))
         .await
         .map_err(|_| AmqpError::Late(bound))?
-        .map_err(|error| AmqpError::Io(Arc::new(error)))
+        .map_err(|error| AmqpError::Io(Arc::new(error)).or_tls())
 }
 
-async fn properties(uri: &AMQPUri) -> io::Result<FieldTable> {
+async fn properties(uri: &AMQPUri, tls: Option<Arc<ClientConfig>>) -> io::Result<FieldTable> {
     let runtime = lapin::runtime::default_runtime().map_err(io::Error::other)?;
-    let mut stream = uri.connect_with_config_async(TLSConfig::default(), &runtime).await?;
+    let stream = socket::in_clear(uri).connect_async(&runtime).await?;
+    let mut stream = socket::encrypt(stream, uri, tls).await?;
     stream.write_all(PROTOCOL_HEADER).await?;
     stream.flush().await?;
     let mut frame = vec![0; FRAME_HEADER];
