@@ -8,7 +8,7 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use http::StatusCode;
-use push_model::{codes::PushCode, ids::BadId};
+use push_model::{app::Scope, codes::PushCode, ids::BadId};
 
 use crate::apps::Quota;
 
@@ -38,6 +38,8 @@ pub(crate) enum Rejection {
     /// The secret is wrong, and so were too many of the client's address. It may fail again after so
     /// many seconds.
     TooManyFailedLogins { retry_after: u64 },
+    /// 21004: the secret is one of the app, but not one for this call.
+    ScopeMissing(Scope),
     /// 21007
     AppDisabled,
     /// 22001
@@ -90,7 +92,9 @@ impl Rejection {
             | Self::MessageIllegal(_)
             | Self::TooManyClients { .. }
             | Self::Illegal(_) => StatusCode::BAD_REQUEST,
-            Self::SecretMissing | Self::SecretIllegal => StatusCode::UNAUTHORIZED,
+            Self::SecretMissing | Self::SecretIllegal | Self::ScopeMissing(_) => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::AppDisabled => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -116,7 +120,7 @@ impl Rejection {
             Self::AppIdMissing => Some(PushCode::AppIdMissing),
             Self::AppIdIllegal(_) => Some(PushCode::AppIdIllegal),
             Self::SecretMissing => Some(PushCode::AppSecretMissing),
-            Self::SecretIllegal => Some(PushCode::AppSecretIllegal),
+            Self::SecretIllegal | Self::ScopeMissing(_) => Some(PushCode::AppSecretIllegal),
             Self::AppDisabled => Some(PushCode::AppDisabled),
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
@@ -177,6 +181,11 @@ impl Rejection {
                                                  ID and secret"
                     .into()
             }
+            Self::ScopeMissing(scope) => format!(
+                "it lacks the scope {}, which this call needs: use a secret that has it (pushctl \
+                 app secret list shows the secrets of the app and their scopes)",
+                scope.name()
+            ),
             Self::AppDisabled => "this app may not push now".into(),
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
@@ -221,6 +230,7 @@ mod tests {
             (Rejection::AppIdIllegal(bad_id), 400, 21002),
             (Rejection::SecretMissing, 401, 21003),
             (Rejection::SecretIllegal, 401, 21004),
+            (Rejection::ScopeMissing(Scope::Push), 401, 21004),
             (Rejection::MessageIllegal(String::new()), 400, 21005),
             (Rejection::MessageTooLarge(1), 413, 21005),
             (Rejection::TooManyLines(1), 413, 21005),

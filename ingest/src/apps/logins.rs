@@ -7,7 +7,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use push_index::Apps;
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{app::Scope, ids::AppId, time::UnixMillis};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -40,19 +40,26 @@ impl Logins {
         Self { apps: AppCache::new(index, settings, memory), failed, metrics }
     }
 
-    /// The app with this id, if the secret is one of its own. `address` is the client's.
+    /// The app with this id, if the secret is one of its own and has this scope. `address` is the
+    /// client's.
     pub(crate) async fn login(
         &self,
         id: &AppId,
         secret: &[u8],
+        scope: Scope,
         address: IpAddr,
         at: UnixMillis,
     ) -> Result<Arc<CachedApp>, Rejection> {
         let now = Instant::now();
         let may_ask = || !self.failed.is_used_up(address, now);
         match self.apps.get(id, now, may_ask).await {
-            Ok(Some(cached)) if cached.app.verify(secret, at) => return Ok(cached),
-            Ok(_) | Err(NoRecord::NotAsked) => {}
+            Ok(Some(cached)) => match cached.app.verify(secret, at) {
+                Some(verified) if verified.scopes.contains(scope) => return Ok(cached),
+                // It is a secret of the app, so nothing has to be hidden from its holder.
+                Some(_) => return Err(Rejection::ScopeMissing(scope)),
+                None => {}
+            },
+            Ok(None) | Err(NoRecord::NotAsked) => {}
             Err(NoRecord::IndexUnavailable) => {
                 return Err(Rejection::Unavailable("the device index is away"));
             }

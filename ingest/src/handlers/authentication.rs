@@ -1,18 +1,23 @@
-//! The App ID in the path, and its secret in the `Authorization` header.
+//! The App ID in the path, and a secret of that app in the `Authorization` header.
+//!
+//! A secret opens the calls that are among its scopes. One without the scope of the call is answered
+//! 21004, like a wrong one, because the contract has one code for a secret that does not open the
+//! call; the text says what is missing. That tells only the holder of a secret that it is one.
 
 use std::sync::Arc;
 
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{app::Scope, ids::AppId, time::UnixMillis};
 
 use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};
 
 impl Handlers {
-    /// The app that the request is for, if the request has its secret.
+    /// The app that the request is for, if the request has a secret of it with this scope.
     pub(super) async fn authenticate(
         &self,
         id: &str,
         head: &Head<'_>,
+        scope: Scope,
         now: UnixMillis,
     ) -> Result<(AppId, Arc<CachedApp>), Rejection> {
         if id.is_empty() {
@@ -21,7 +26,7 @@ impl Handlers {
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
-        let cached = self.logins.login(&id, secret, head.peer, now).await?;
+        let cached = self.logins.login(&id, secret, scope, head.peer, now).await?;
         Ok((id, cached))
     }
 }

@@ -10,7 +10,7 @@ use hyper::body::Body;
 use push_credentials::MqttLogin;
 use push_index::PutRefused;
 use push_model::{
-    app::AppKey,
+    app::{AppKey, Scope},
     device::{Device, DeviceDraft, TransportKind},
     ids::ClientId,
     time::UnixMillis,
@@ -129,14 +129,15 @@ impl Handlers {
     }
 
     /// The app and the client id of the path, and what is left of the app's rate limit, if the
-    /// request has the app's secret.
+    /// request has a secret for devices. Reading a device needs it as well, because the record holds
+    /// the device's token.
     async fn authenticate_device(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         now: UnixMillis,
     ) -> Result<(Arc<CachedApp>, ClientId, Option<Quota>), Rejection> {
-        let (_, cached) = self.authenticate(&resource.app, head, now).await?;
+        let (_, cached) = self.authenticate(&resource.app, head, Scope::Devices, now).await?;
         let quota = acquire_call(&cached)?;
         let client = resource.id.parse();
         let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;

@@ -6,6 +6,7 @@
 
 use push_index::{horizon, recall_everywhere};
 use push_model::{
+    app::Scope,
     ids::{AppId, MessageId},
     ledger::RecallOutcome,
     report::Report,
@@ -27,7 +28,8 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
+        let (app, message, quota) =
+            self.authenticate_message(resource, head, Scope::Read, now).await?;
         let report = match self.ask_index(self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
@@ -45,7 +47,8 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
+        let (app, message, quota) =
+            self.authenticate_message(resource, head, Scope::Recall, now).await?;
         let retention = self.settings.ledger_retention;
         match self
             .ask_index(recall_everywhere(&*self.index, &app, &message, now, retention))
@@ -59,14 +62,15 @@ impl Handlers {
     }
 
     /// The app and the message id of the path, and what is left of the app's rate limit, if the
-    /// request has the app's secret.
+    /// request has a secret with this scope.
     async fn authenticate_message(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
+        scope: Scope,
         now: UnixMillis,
     ) -> Result<(AppId, MessageId, Option<Quota>), Rejection> {
-        let (app, cached) = self.authenticate(&resource.app, head, now).await?;
+        let (app, cached) = self.authenticate(&resource.app, head, scope, now).await?;
         let quota = acquire_call(&cached)?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());

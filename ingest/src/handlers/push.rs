@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::{envelope::encode_job, ids::MessageId, time::UnixMillis};
+use push_model::{app::Scope, envelope::encode_job, ids::MessageId, time::UnixMillis};
 use tokio::time::Instant;
 
 use super::{
@@ -46,7 +46,7 @@ impl Handlers {
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Handled, Rejection> {
         let now = UnixMillis::now();
-        let (app, cached) = self.authenticate(app, head, now).await?;
+        let (app, cached) = self.authenticate(app, head, Scope::Push, now).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

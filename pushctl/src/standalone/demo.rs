@@ -114,7 +114,7 @@ pub(super) async fn run(
 /// Makes the app, or on a later run finds it with the secret that the first run stored.
 async fn make_app(index: &dyn Index, app: &AppId, file: &Path) -> anyhow::Result<Secret> {
     if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), index.app(app).await?)
-        && stored.verify(secret.expose().as_bytes(), UnixMillis::now())
+        && stored.verify(secret.expose().as_bytes(), UnixMillis::now()).is_some()
     {
         return Ok(secret);
     }

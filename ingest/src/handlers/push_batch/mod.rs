@@ -19,7 +19,7 @@ mod check;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::time::UnixMillis;
+use push_model::{app::Scope, time::UnixMillis};
 use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
@@ -47,7 +47,7 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let (_, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
+        let (_, cached) = self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

@@ -78,7 +78,8 @@ impl RedisIndex {
 #[async_trait]
 impl Apps for RedisIndex {
     async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
-        let mut app = App { generation: 0, ..app.clone() };
+        let mut app = app.clone();
+        app.generation = 0;
         for _ in 0..CREATE_TRIES {
             let mut create = self.scripts.create_app.call(&[&self.keys.apps()]);
             create.arg(app.app_id.as_str()).arg(app.generation).arg(write(&app)?);

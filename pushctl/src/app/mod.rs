@@ -1,14 +1,27 @@
 //! `pushctl app`: makes, changes and removes apps and their secrets. The HTTP API cannot do this.
+//!
+//! - `secret`: the named secrets of an app
+//! - `secret_file`: secrets that come from a file
+
+mod secret;
+mod secret_file;
 
 use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use push_index::Index;
-use push_model::{app::App, ids::AppId, secret::Secret, time::UnixMillis};
+use push_model::{
+    app::{App, DEFAULT_SECRET},
+    ids::AppId,
+    secret::Secret,
+    time::UnixMillis,
+};
 use push_service::settings::{count, duration};
 use serde_json::json;
 
+use self::secret_file::read_or_generate;
+pub use self::{secret::SecretCommand, secret_file::read_secret};
 use crate::output::{Output, Table};
 
 /// What to do with apps.
@@ -59,7 +72,10 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
     },
-    /// Replace the secret and print the new one, once
+    /// Secrets for a part of the API each
+    #[command(subcommand)]
+    Secret(SecretCommand),
+    /// Replace the default secret and print the new one, once
     RotateSecret {
         /// The app
         app_id: AppId,
@@ -111,7 +127,7 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             if !index.create_app(&app).await? {
                 bail!("there is an app {} already", app.app_id);
             }
-            show_secret(&app, &secret, out)
+            show_secret(&app, DEFAULT_SECRET, &secret, out)
         }
         AppCommand::List => {
             let apps = index.apps().await?;
@@ -147,12 +163,14 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             }
             out.result(format!("removed {app_id}"), &json!({ "removed": app_id }))
         }
+        AppCommand::Secret(command) => secret::run(command, index, out).await,
         AppCommand::RotateSecret { app_id, secret_file, overlap } => {
             let mut app = find(index, &app_id).await?;
             let secret = read_or_generate(secret_file)?;
-            app.rotate(&secret, UnixMillis::now().plus(overlap));
+            let now = UnixMillis::now();
+            app.rotate(&secret, now, now.plus(overlap))?;
             store(index, &app).await?;
-            show_secret(&app, &secret, out)
+            show_secret(&app, DEFAULT_SECRET, &secret, out)
         }
     }
 }
@@ -191,28 +209,21 @@ async fn set_disabled(
     )
 }
 
-/// Reads a secret from a file, without the line end that editors append.
-///
-/// # Errors
-/// If the file cannot be read or holds no acceptable secret.
-pub fn read_secret(file: &std::path::Path) -> anyhow::Result<Secret> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the secret file {}", file.display()))?;
-    Secret::new(text.trim_end_matches(['\r', '\n']))
-        .with_context(|| format!("the secret in {} cannot be used", file.display()))
-}
-
-fn read_or_generate(file: Option<PathBuf>) -> anyhow::Result<Secret> {
-    file.map_or_else(|| Ok(Secret::generate()), |file| read_secret(&file))
-}
-
-fn show_secret(app: &App, secret: &Secret, out: Output) -> anyhow::Result<()> {
+/// Prints a new secret. The default one is printed without its name, as it is the only one of most
+/// apps.
+fn show_secret(app: &App, name: &str, secret: &Secret, out: Output) -> anyhow::Result<()> {
+    let (mut named, mut json) = (String::new(), json!({ "app_id": app.app_id }));
+    if name != DEFAULT_SECRET {
+        named = format!("name    {name}\n");
+        json["name"] = name.into();
+    }
+    json["secret"] = secret.expose().into();
     let text = format!(
-        "app     {}\nsecret  {}\n\nThe secret is not shown again: keep it now.",
+        "app     {}\n{named}secret  {}\n\nThe secret is not shown again: keep it now.",
         app.app_id,
         secret.expose()
     );
-    out.result(text, &json!({ "app_id": app.app_id, "secret": secret.expose() }))
+    out.result(text, &json)
 }
 
 fn state(app: &App) -> &'static str {

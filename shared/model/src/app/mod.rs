@@ -1,9 +1,22 @@
-//! An app: its secrets, and how fast its devices are sent to.
+//! An app: its secrets, its limits, and how fast its devices are sent to.
+//!
+//! - `scope`: what a secret opens
+//! - `secrets`: the secrets, and which of them a caller has
 
-use std::{fmt, num::NonZeroU32};
+mod scope;
+mod secrets;
+
+use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::{
+    scope::{NoSuchScope, Scope, Scopes},
+    secrets::{
+        DEFAULT_SECRET, MAX_NAMED_SECRETS, NamedSecret, NotAdded, PREVIOUS_SECRET, PreviousSecret,
+        SecretInfo, VerifiedSecret,
+    },
+};
 use crate::{
     id_key::IdKey,
     ids::{AppId, MessageId},
@@ -46,7 +59,8 @@ impl fmt::Display for AppKey {
     }
 }
 
-/// An app as it is stored.
+/// An app as it is stored. `tests/golden/` of this crate has records of earlier builds, which must
+/// stay readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
     /// The app.
@@ -56,11 +70,17 @@ pub struct App {
     pub generation: u64,
     /// When it was made.
     pub created_at: UnixMillis,
-    /// The secret in force.
+    /// The default secret, which opens everything.
     pub secret: SecretHash,
-    /// The secret before the last rotation, which stays valid for a while.
+    /// When the default secret was last replaced.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rotated_at: Option<UnixMillis>,
+    /// The default secret before the last rotation, which stays valid for a while.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub previous: Option<PreviousSecret>,
+    /// The named secrets. A build before them does not see them, so it accepts fewer secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub secrets: Vec<NamedSecret>,
     /// A disabled app's pushes are refused with 21007.
     #[serde(default)]
     pub disabled: bool,
@@ -71,37 +91,34 @@ pub struct App {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pace: Option<NonZeroU32>,
     /// What the ids of pushes with an idempotency key are derived with; none in an app of an
-    /// earlier build, until its secret is rotated.
+    /// earlier build, until its default secret is rotated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id_key: Option<IdKey>,
+    /// What a later build has written. It stays when this build changes the record.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, serde_json::Value>,
 }
 
 fn is_first(generation: &u64) -> bool {
     *generation == 0
 }
 
-/// A secret that was replaced and is valid for a while.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreviousSecret {
-    /// The old secret.
-    pub secret: SecretHash,
-    /// When it stops being valid.
-    pub valid_until: UnixMillis,
-}
-
 impl App {
-    /// A new, enabled app without a rate limit and without a pace.
+    /// A new, enabled app without named secrets and without limits.
     pub fn new(app_id: AppId, secret: &Secret, now: UnixMillis) -> Self {
         Self {
             app_id,
             generation: 0,
             created_at: now,
             secret: SecretHash::of(secret),
+            rotated_at: None,
             previous: None,
+            secrets: Vec::new(),
             disabled: false,
             rate_limit: None,
             pace: None,
             id_key: Some(IdKey::generate()),
+            unknown: BTreeMap::new(),
         }
     }
 
@@ -112,24 +129,6 @@ impl App {
             None => MessageId::from_idempotency_key(&self.app_id, self.generation, idempotency_key),
         }
     }
-
-    /// Whether these bytes are a secret of this app that is valid now.
-    pub fn verify(&self, presented: &[u8], now: UnixMillis) -> bool {
-        let current = self.secret.verify(presented);
-        let previous = self
-            .previous
-            .as_ref()
-            .is_some_and(|p| now < p.valid_until && p.secret.verify(presented));
-        current | previous
-    }
-
-    /// Replaces the secret; the old one stays valid until `old_valid_until`. An app of an earlier
-    /// build gets a key for message ids.
-    pub fn rotate(&mut self, new: &Secret, old_valid_until: UnixMillis) {
-        let old = std::mem::replace(&mut self.secret, SecretHash::of(new));
-        self.previous = Some(PreviousSecret { secret: old, valid_until: old_valid_until });
-        self.id_key.get_or_insert_with(IdKey::generate);
-    }
 }
 
 #[cfg(test)]
@@ -137,15 +136,64 @@ mod tests {
     use super::*;
     use crate::ids::Origin;
 
+    /// The record of a build without named secrets, after a rotation.
+    const APP_V1: &str = include_str!("../../tests/golden/app-v1.json");
+    /// The same app with two named secrets.
+    const APP_V2: &str = include_str!("../../tests/golden/app-v2.json");
+    /// The secrets of both records: the default one, the one before it, and those named `phones`
+    /// and `later`.
+    const OWN: &str = "456702953368a58fcc913a2900d58f503d24812db9db1e5f800a3fd32edc0275";
+    const OLD: &str = "753353ba28d40a7ddfc8f245fe43e9c8754b8462d18840933989d098c30619b4";
+    const PHONES: &str = "bd718a19817979b7b638dfe22a7ff9964d939d40b047bc0576866d582ae91ff2";
+    const LATER: &str = "5d29b6f1bc0cca00f059c08a6bc11434fbe431deb5b44dbd7ccd52b64a0db1ef";
+    /// While the secret before the rotation is valid.
+    const NOW: UnixMillis = UnixMillis(1_700_000_100_000);
+
+    fn opens(record: &str, secret: &str) -> Option<Scopes> {
+        let app: App = serde_json::from_str(record).unwrap();
+        app.verify(secret.as_bytes(), NOW).map(|verified| verified.scopes)
+    }
+
     #[test]
-    fn after_a_rotation_the_old_secret_is_valid_until_the_overlap_ends() {
-        let (old, new) = (Secret::generate(), Secret::generate());
-        let mut app = App::new("a".parse().unwrap(), &old, UnixMillis(0));
-        app.rotate(&new, UnixMillis(1000));
-        assert!(app.verify(new.expose().as_bytes(), UnixMillis(0)));
-        assert!(app.verify(old.expose().as_bytes(), UnixMillis(999)));
-        assert!(!app.verify(old.expose().as_bytes(), UnixMillis(1000)));
-        assert!(app.verify(new.expose().as_bytes(), UnixMillis(1000)));
+    fn a_record_of_a_build_without_named_secrets_is_read_and_its_secrets_open_everything() {
+        assert_eq!(opens(APP_V1, OWN), Some(Scopes::ALL));
+        assert_eq!(opens(APP_V1, OLD), Some(Scopes::ALL));
+        assert_eq!(opens(APP_V1, PHONES), None);
+        let mut app: App = serde_json::from_str(APP_V1).unwrap();
+        assert_eq!(serde_json::to_string(&app).unwrap(), APP_V1.trim_end());
+        let devices = [Scope::Devices].into_iter().collect();
+        let secret = Secret::generate();
+        app.add_secret("n".parse().unwrap(), &secret, devices, NOW, None).unwrap();
+        let verified = app.verify(secret.expose().as_bytes(), NOW).unwrap();
+        assert_eq!(verified.scopes, devices);
+    }
+
+    #[test]
+    fn what_a_later_build_has_written_opens_nothing_here_and_stays_in_the_record() {
+        assert_eq!(opens(APP_V2, OWN), Some(Scopes::ALL));
+        let phones = [Scope::Devices, Scope::Read].into_iter().collect();
+        assert_eq!(opens(APP_V2, PHONES), Some(phones));
+        assert_eq!(opens(APP_V2, LATER), None, "it has a restriction that is not understood");
+        let app: App = serde_json::from_str(APP_V2).unwrap();
+        let stored = serde_json::to_value(&app).unwrap();
+        let mut expected: serde_json::Value = serde_json::from_str(APP_V2).unwrap();
+        expected["secrets"][1]["scopes"] = serde_json::json!(["push"]);
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn a_build_without_named_secrets_reads_a_record_with_them_and_accepts_none_of_them() {
+        #[derive(Deserialize)]
+        struct AppV1 {
+            secret: SecretHash,
+            previous: Option<PreviousSecret>,
+        }
+        let app: AppV1 = serde_json::from_str(APP_V2).unwrap();
+        let previous = app.previous.unwrap().secret;
+        assert!(app.secret.verify(OWN.as_bytes()) && previous.verify(OLD.as_bytes()));
+        for scoped in [PHONES, LATER] {
+            assert!(!app.secret.verify(scoped.as_bytes()) && !previous.verify(scoped.as_bytes()));
+        }
     }
 
     #[test]
@@ -164,6 +212,7 @@ mod tests {
     #[test]
     fn ids_follow_from_a_key_of_the_app_and_in_an_app_of_an_earlier_build_after_a_rotation() {
         let app = |name: &str| App::new(name.parse().unwrap(), &Secret::generate(), UnixMillis(0));
+        let rotate = |app: &mut App| app.rotate(&Secret::generate(), UnixMillis(0), UnixMillis(1));
         let (mut a, b) = (app("a"), app("b"));
         let read_again: App = serde_json::from_str(&serde_json::to_string(&a).unwrap()).unwrap();
         assert_eq!(a.message_id(b"k"), read_again.message_id(b"k"), "on every ingest");
@@ -172,14 +221,14 @@ mod tests {
         assert_ne!(a.message_id(b"k"), app("a").message_id(b"k"), "no other app can compute it");
         assert_eq!(a.message_id(b"k").origin(&a.app_id), Origin::Derived);
         let before = a.message_id(b"k");
-        a.rotate(&Secret::generate(), UnixMillis(1));
+        rotate(&mut a).unwrap();
         assert_eq!(a.message_id(b"k"), before, "a rotation changes no id");
 
         let mut earlier = App { id_key: None, ..a };
         assert!(!serde_json::to_string(&earlier).unwrap().contains("id_key"));
         let guessed = MessageId::from_idempotency_key(&earlier.app_id, 0, b"k");
         assert_eq!(earlier.message_id(b"k"), guessed, "retries of its pushes are recognised");
-        earlier.rotate(&Secret::generate(), UnixMillis(1));
+        rotate(&mut earlier).unwrap();
         assert_ne!(earlier.message_id(b"k"), guessed);
     }
 
