@@ -5,10 +5,10 @@
 //! exception is the reason why a broker takes nothing for now, because it tells the caller how long
 //! that may last.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{num::{NonZeroU32, NonZeroUsize}, sync::Arc};
 
 use http::StatusCode;
-use push_model::{app::Scope, codes::PushCode, ids::BadId};
+use push_model::{app::Scope, codes::PushCode, ids::{AppId, BadId}};
 
 use crate::apps::Quota;
 
@@ -73,6 +73,13 @@ pub(crate) enum Rejection {
     BodyTooSlow(NonZeroUsize),
     /// The app has no such device or message; this says which of the two.
     Unknown(&'static str),
+    /// The app has as many devices as it may.
+    DevicesUsedUp {
+        /// The app.
+        app: AppId,
+        /// How many it may have.
+        most: NonZeroU32,
+    },
     /// The index has no room for the device.
     NoRoom(String),
     /// The service cannot do it now. The caller can try again.
@@ -101,7 +108,7 @@ impl Rejection {
             Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow(_) => {
                 StatusCode::REQUEST_TIMEOUT
             }
-            Self::NoRoom(_) => StatusCode::CONFLICT,
+            Self::NoRoom(_) | Self::DevicesUsedUp { .. } => StatusCode::CONFLICT,
             Self::MessageTooLarge(_) | Self::TooManyLines(_) | Self::TooLarge(_) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
@@ -143,6 +150,7 @@ impl Rejection {
             | Self::BodyTooSlow(_)
             | Self::Unknown(_)
             | Self::NoRoom(_)
+            | Self::DevicesUsedUp { .. }
             | Self::Unavailable(_)
             | Self::QueueBlocked(_) => None,
         }
@@ -208,6 +216,10 @@ impl Rejection {
             Self::BodyTooSlow(rate) => {
                 format!("the request's body came with fewer than {rate} bytes a second")
             }
+            Self::DevicesUsedUp { app, most } => format!(
+                "the quota max-devices is used up: this app may have {most} devices. Remove some, \
+                 or have the operator raise it: pushctl app set {app} --max-devices N"
+            ),
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
             Self::QueueBlocked(why) => {
@@ -225,6 +237,7 @@ mod tests {
     fn the_codes_have_the_http_statuses_of_the_contract() {
         let bad_id = "".parse::<push_model::ids::AppId>().unwrap_err();
         let quota = Quota::default();
+        let app = "a".parse().unwrap();
         let table = [
             (Rejection::AppIdMissing, 400, 21001),
             (Rejection::AppIdIllegal(bad_id), 400, 21002),
@@ -240,6 +253,7 @@ mod tests {
             (Rejection::TooFrequent(quota), 429, 22001),
             (Rejection::TooManyCalls(quota), 429, 429),
             (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),
+            (Rejection::DevicesUsedUp { app, most: NonZeroU32::MIN }, 409, 409),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),

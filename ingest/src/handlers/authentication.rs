@@ -6,10 +6,24 @@
 
 use std::sync::Arc;
 
-use push_model::{app::Scope, ids::AppId, time::UnixMillis};
+use push_model::{app::{Scope, VerifiedSecret}, ids::AppId, time::UnixMillis};
 
 use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};
+
+/// Who makes a request.
+pub(super) struct Caller {
+    pub(super) app: AppId,
+    pub(super) cached: Arc<CachedApp>,
+    pub(super) secret: VerifiedSecret,
+}
+
+impl Caller {
+    /// The name of the secret.
+    pub(super) fn secret_name(&self) -> Option<&str> {
+        self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)
+    }
+}
 
 impl Handlers {
     /// The app that the request is for, if the request has a secret of it with this scope.
@@ -19,14 +33,14 @@ impl Handlers {
         head: &Head<'_>,
         scope: Scope,
         now: UnixMillis,
-    ) -> Result<(AppId, Arc<CachedApp>), Rejection> {
+    ) -> Result<Caller, Rejection> {
         if id.is_empty() {
             return Err(Rejection::AppIdMissing);
         }
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
-        let cached = self.logins.login(&id, secret, scope, head.peer, now).await?;
-        Ok((id, cached))
+        let (cached, secret) = self.logins.login(&id, secret, scope, head.peer, now).await?;
+        Ok(Caller { app: id, cached, secret })
     }
 }

@@ -12,7 +12,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use push_index::Index;
 use push_model::{
-    app::{App, DEFAULT_SECRET},
+    app::{App, DEFAULT_SECRET, DeviceQuota},
+    audit::{Action, AuditEvent},
     ids::AppId,
     secret::Secret,
     time::UnixMillis,
@@ -22,7 +23,10 @@ use serde_json::json;
 
 use self::secret_file::read_or_generate;
 pub use self::{secret::SecretCommand, secret_file::read_secret};
-use crate::output::{Output, Table};
+use crate::{
+    audit,
+    output::{Output, Table},
+};
 
 /// What to do with apps.
 #[derive(Debug, Subcommand)]
@@ -40,6 +44,9 @@ pub enum AppCommand {
         /// The most devices per second that all workers together send to; no limit if not given
         #[arg(long, value_name = "N")]
         pace: Option<NonZeroU32>,
+        /// The most devices it may have, or `none`; if not given, --app-max-devices of ingest
+        #[arg(long, value_name = "N", value_parser = quota)]
+        max_devices: Option<DeviceQuota>,
     },
     /// Change how often the app may push and how fast its devices are sent to (takes effect within
     /// 5 s, also for what is being sent)
@@ -98,7 +105,27 @@ pub struct Changes {
     /// The most devices per second that all workers together send to, or `none`
     #[arg(long, value_name = "N", value_parser = limit)]
     pace: Option<Limit>,
+    /// The most devices the app may have, `none`, or `default` for --app-max-devices of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_devices: Option<DeviceQuota>,
 }
+
+impl Changes {
+    fn apply(&self, app: &mut App) {
+        if let Some(Limit(rate_limit)) = self.rate_limit {
+            app.rate_limit = rate_limit;
+        }
+        if let Some(Limit(pace)) = self.pace {
+            app.pace = pace;
+        }
+        if let Some(max_devices) = self.max_devices {
+            app.max_devices = max_devices;
+        }
+    }
+}
+
+/// How often a change is tried again after another program has changed the same app.
+const CHANGE_TRIES: usize = 5;
 
 /// A new limit, or `none`, which removes it.
 #[derive(Debug, Clone, Copy)]
@@ -113,17 +140,64 @@ fn limit(text: &str) -> Result<Limit, String> {
         .map_err(|wrong| format!("{wrong}, or none"))
 }
 
+fn quota(text: &str) -> Result<DeviceQuota, String> {
+    match text {
+        "default" => Ok(DeviceQuota::Default),
+        _ => match limit(text).map_err(|wrong| format!("{wrong}, or default"))? {
+            Limit(Some(devices)) => Ok(DeviceQuota::AtMost(devices)),
+            Limit(None) => Ok(DeviceQuota::None),
+        },
+    }
+}
+
+/// What the audit trail says of a command; none for one that changes nothing.
+fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
+    let (action, app, secret) = match command {
+        AppCommand::Create { app_id, .. } => (Action::AppCreated, app_id, None),
+        AppCommand::Set { app_id, .. } => (Action::AppChanged, app_id, None),
+        AppCommand::Disable { app_id } => (Action::AppDisabled, app_id, None),
+        AppCommand::Enable { app_id } => (Action::AppEnabled, app_id, None),
+        AppCommand::Remove { app_id } => (Action::AppRemoved, app_id, None),
+        AppCommand::RotateSecret { app_id, .. } => {
+            (Action::SecretRotated, app_id, Some(DEFAULT_SECRET))
+        }
+        AppCommand::Secret(SecretCommand::Add { app_id, name, .. }) => {
+            (Action::SecretAdded, app_id, Some(name.as_str()))
+        }
+        AppCommand::Secret(SecretCommand::Revoke { app_id, name }) => {
+            (Action::SecretRevoked, app_id, Some(name.as_str()))
+        }
+        AppCommand::List
+        | AppCommand::Show { .. }
+        | AppCommand::Secret(SecretCommand::List { .. }) => return None,
+    };
+    let (app, secret) = (Some(app.clone()), secret.map(str::to_owned));
+    Some(AuditEvent { app, secret, ..audit::event(action) })
+}
+
+/// Runs the command, and records what it changes.
+///
+/// # Errors
+/// As the command, and if it could not be recorded.
+pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    match audit_event(&command) {
+        Some(event) => audit::recorded(index, event, execute(command, index, out)).await,
+        None => execute(command, index, out).await,
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// If there is no such app (or one already, for `create`), or the index did not answer.
-pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match command {
-        AppCommand::Create { app_id, secret_file, rate_limit, pace } => {
+        AppCommand::Create { app_id, secret_file, rate_limit, pace, max_devices } => {
             let secret = read_or_generate(secret_file)?;
             let mut app = App::new(app_id, &secret, UnixMillis::now());
             app.rate_limit = rate_limit;
             app.pace = pace;
+            app.max_devices = max_devices.unwrap_or_default();
             if !index.create_app(&app).await? {
                 bail!("there is an app {} already", app.app_id);
             }
@@ -145,14 +219,11 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
         }
         AppCommand::Show { app_id } => show(index, &find(index, &app_id).await?, out).await,
         AppCommand::Set { app_id, changes } => {
-            let mut app = find(index, &app_id).await?;
-            if let Some(Limit(rate_limit)) = changes.rate_limit {
-                app.rate_limit = rate_limit;
-            }
-            if let Some(Limit(pace)) = changes.pace {
-                app.pace = pace;
-            }
-            store(index, &app).await?;
+            let change = |app: &mut App| {
+                changes.apply(app);
+                Ok(())
+            };
+            let app = change_app(index, &app_id, change).await?;
             show(index, &app, out).await
         }
         AppCommand::Disable { app_id } => set_disabled(index, &app_id, true, out).await,
@@ -165,11 +236,12 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
         }
         AppCommand::Secret(command) => secret::run(command, index, out).await,
         AppCommand::RotateSecret { app_id, secret_file, overlap } => {
-            let mut app = find(index, &app_id).await?;
             let secret = read_or_generate(secret_file)?;
-            let now = UnixMillis::now();
-            app.rotate(&secret, now, now.plus(overlap))?;
-            store(index, &app).await?;
+            let change = |app: &mut App| {
+                let now = UnixMillis::now();
+                Ok(app.rotate(&secret, now, now.plus(overlap))?)
+            };
+            let app = change_app(index, &app_id, change).await?;
             show_secret(&app, DEFAULT_SECRET, &secret, out)
         }
     }
@@ -179,19 +251,32 @@ async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
     index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))
 }
 
-/// Replaces the record of an app. It may have been removed since it was read.
-async fn store(index: &dyn Index, app: &App) -> anyhow::Result<()> {
-    if !index.update_app(app).await? {
-        bail!("there is no app {} any more", app.app_id);
+/// Changes the record of an app. If it was changed by another program since it was read, it is read
+/// again.
+async fn change_app(
+    index: &dyn Index,
+    app_id: &AppId,
+    mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
+) -> anyhow::Result<App> {
+    for _ in 0..CHANGE_TRIES {
+        let mut app = find(index, app_id).await?;
+        change(&mut app)?;
+        if index.update_app(&app).await? {
+            return Ok(app);
+        }
     }
-    Ok(())
+    bail!("{app_id} is being changed by other programs at this moment: try again")
 }
 
 async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::Result<()> {
     let devices = index.count_devices(&app.into()).await?;
     let mut table = Table::new(&COLUMNS);
     table.row(cells(app, devices));
-    out.result(table, &describe(app, devices))
+    let uses = index.secret_uses(&app.into()).await?;
+    let (secrets, json) = secret::listed(app, &uses);
+    let mut described = describe(app, devices);
+    described["secrets"] = json;
+    out.result(format!("{table}\n{secrets}"), &described)
 }
 
 async fn set_disabled(
@@ -200,9 +285,11 @@ async fn set_disabled(
     disabled: bool,
     out: Output,
 ) -> anyhow::Result<()> {
-    let mut app = find(index, app_id).await?;
-    app.disabled = disabled;
-    store(index, &app).await?;
+    let change = |app: &mut App| {
+        app.disabled = disabled;
+        Ok(())
+    };
+    let app = change_app(index, app_id, change).await?;
     out.result(
         format!("{app_id} is {}", state(&app)),
         &json!({ "app_id": app_id, "disabled": disabled }),
@@ -230,9 +317,10 @@ fn state(app: &App) -> &'static str {
     if app.disabled { "disabled" } else { "enabled" }
 }
 
-const COLUMNS: [&str; 6] = ["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "CREATED"];
+const COLUMNS: [&str; 7] =
+    ["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "MAX DEVICES", "CREATED"];
 
-fn cells(app: &App, devices: u64) -> [String; 6] {
+fn cells(app: &App, devices: u64) -> [String; 7] {
     let a_second =
         |limit: Option<NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |n| format!("{n}/s"));
     [
@@ -241,6 +329,11 @@ fn cells(app: &App, devices: u64) -> [String; 6] {
         a_second(app.rate_limit),
         a_second(app.pace),
         devices.to_string(),
+        match app.max_devices {
+            DeviceQuota::Default => "default".to_owned(),
+            DeviceQuota::None => "none".to_owned(),
+            DeviceQuota::AtMost(devices) => devices.to_string(),
+        },
         app.created_at.to_string(),
     ]
 }
@@ -252,6 +345,7 @@ fn describe(app: &App, devices: u64) -> serde_json::Value {
         "rate_limit": app.rate_limit,
         "pace": app.pace,
         "devices": devices,
+        "max_devices": app.max_devices,
         "created_at": app.created_at,
         "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
     })

@@ -1,6 +1,6 @@
 //! `pushctl app secret`: the named secrets of an app, each for a part of the HTTP API.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -13,7 +13,7 @@ use push_model::{
 use push_service::settings::duration;
 use serde_json::json;
 
-use super::{find, secret_file::read_or_generate, show_secret, store};
+use super::{change_app, find, secret_file::read_or_generate, show_secret};
 use crate::output::{Output, Table};
 
 /// What to do with the secrets of an app.
@@ -70,23 +70,30 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     match command {
         SecretCommand::Add { app_id, name, scope, secret_file, expires } => {
-            let mut app = find(index, &app_id).await?;
             let secret = read_or_generate(secret_file)?;
             let scopes: Scopes = scope.into_iter().collect();
-            app.add_secret(name.clone(), &secret, scopes, UnixMillis::now(), expires)?;
-            store(index, &app).await?;
+            let add = |app: &mut App| {
+                Ok(app.add_secret(name.clone(), &secret, scopes, UnixMillis::now(), expires)?)
+            };
+            let app = change_app(index, &app_id, add).await?;
             show_secret(&app, name.as_str(), &secret, out)
         }
-        SecretCommand::List { app_id } => list(&find(index, &app_id).await?, out),
+        SecretCommand::List { app_id } => {
+            let app = find(index, &app_id).await?;
+            let (table, json) = listed(&app, &index.secret_uses(&(&app).into()).await?);
+            out.result(table, &json)
+        }
         SecretCommand::Revoke { app_id, name } => {
-            let mut app = find(index, &app_id).await?;
-            if !app.revoke_secret(&name) {
+            let revoke = |app: &mut App| {
+                if app.revoke_secret(&name) {
+                    return Ok(());
+                }
                 bail!(
                     "{app_id} has no named secret {name} (the default one is replaced with pushctl \
                      app rotate-secret)"
-                );
-            }
-            store(index, &app).await?;
+                )
+            };
+            change_app(index, &app_id, revoke).await?;
             out.result(
                 format!("revoked {name} of {app_id}"),
                 &json!({ "app_id": app_id, "revoked": name }),
@@ -95,12 +102,17 @@ pub(super) async fn run(
     }
 }
 
-fn list(app: &App, out: Output) -> anyhow::Result<()> {
+/// The secrets of an app, for people and for programs, with what the index knows of their last
+/// uses.
+pub(super) fn listed(app: &App, uses: &BTreeMap<String, UnixMillis>) -> (Table, serde_json::Value) {
     let now = UnixMillis::now();
-    let mut table = Table::new(&["SECRET", "SCOPES", "STATE", "MADE", "EXPIRES"]);
+    let mut table = Table::new(&["SECRET", "SCOPES", "STATE", "MADE", "EXPIRES", "LAST USED"]);
     let mut rows = Vec::new();
     for secret in app.all_secrets() {
         let valid = secret.is_valid(now);
+        // A use before it was made is one of an earlier secret of that name.
+        let used_at = uses.get(secret.name).copied();
+        let used_at = used_at.filter(|used_at| secret.made_at.is_none_or(|made| made <= *used_at));
         let time = |time: Option<UnixMillis>, none: &str| {
             time.map_or_else(|| none.to_owned(), |time| time.to_string())
         };
@@ -110,6 +122,7 @@ fn list(app: &App, out: Output) -> anyhow::Result<()> {
             if valid { "valid" } else { "invalid" }.to_owned(),
             time(secret.made_at, "unknown"),
             time(secret.expires_at, "never"),
+            time(used_at, "-"),
         ]);
         rows.push(json!({
             "name": secret.name,
@@ -117,7 +130,8 @@ fn list(app: &App, out: Output) -> anyhow::Result<()> {
             "valid": valid,
             "made_at": secret.made_at,
             "expires_at": secret.expires_at,
+            "last_used_at": used_at,
         }));
     }
-    out.result(table, &rows)
+    (table, rows.into())
 }

@@ -1,17 +1,19 @@
 //! The secrets of an app: each opens the calls of its scopes, and no other.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use push_index::Index;
 use push_model::{
     app::{App, Scope, Scopes},
     ids::MessageId,
     secret::Secret,
     time::UnixMillis,
 };
+use push_tests::eventually;
 
 use crate::support::{
     client::{Connection, Request, VALID},
-    service::{APP, Service},
+    service::{APP, DEADLINE, Service},
 };
 
 /// Records are not cached, so that a changed app is seen by the next request.
@@ -100,4 +102,40 @@ async fn a_named_secret_ends_when_it_expires_or_is_revoked_and_the_others_stay()
     push(&kept).await.expect(200, 200, "OK");
     Request::push(&service, VALID).send(&service).await.expect(200, 200, "OK");
     service.stop().await.unwrap();
+}
+
+/// The last uses that the index knows of.
+async fn uses(index: &dyn Index) -> BTreeMap<String, UnixMillis> {
+    let app = index.app(&APP.parse().unwrap()).await.unwrap().unwrap();
+    index.secret_uses(&(&app).into()).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_last_use_of_each_secret_is_written_to_the_index_after_a_while() {
+    let service = Service::start(&["--activity-interval=20ms", "--app-fresh=0s"]).await;
+    let mut phones = None;
+    service.change_app(|app| phones = Some(add(app, "phones", Scopes::ALL, None))).await;
+    let phones = phones.unwrap();
+    let before = UnixMillis::now();
+    let push = Request::push(&service, VALID).header("Authorization", phones.expose());
+    push.send(&service).await.expect(200, 200, "OK");
+    let after = UnixMillis::now();
+    let written = eventually("the use is written", DEADLINE, async || {
+        let uses = uses(&*service.index).await;
+        uses.get("phones").copied().ok_or_else(|| format!("{uses:?}"))
+    })
+    .await;
+    assert!((before..=after).contains(&written), "{written}");
+    assert_eq!(uses(&*service.index).await.len(), 1, "the default secret was not used");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_that_stops_writes_the_last_uses_that_it_still_has() {
+    let service = Service::start(&["--activity-interval=1h"]).await;
+    Request::push(&service, VALID).send(&service).await.expect(200, 200, "OK");
+    let index = service.index.clone();
+    assert_eq!(uses(&*index).await.len(), 0, "not one write for each request");
+    service.stop().await.unwrap();
+    assert_eq!(uses(&*index).await.keys().collect::<Vec<_>>(), ["default"]);
 }

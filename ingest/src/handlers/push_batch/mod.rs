@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
 use super::{
+    authentication::Caller,
     body::{Buffered, unread_message},
     context::Handlers,
     media_type::NDJSON,
@@ -47,7 +48,8 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let (_, cached) = self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
+        let Caller { cached, .. } =
+            self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

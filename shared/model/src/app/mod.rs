@@ -1,8 +1,10 @@
 //! An app: its secrets, its limits, and how fast its devices are sent to.
 //!
+//! - `quota`: how many devices it may have
 //! - `scope`: what a secret opens
 //! - `secrets`: the secrets, and which of them a caller has
 
+mod quota;
 mod scope;
 mod secrets;
 
@@ -11,6 +13,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    quota::DeviceQuota,
     scope::{NoSuchScope, Scope, Scopes},
     secrets::{
         DEFAULT_SECRET, MAX_NAMED_SECRETS, NamedSecret, NotAdded, PREVIOUS_SECRET, PreviousSecret,
@@ -68,6 +71,11 @@ pub struct App {
     /// How many apps of this name were removed before it; the index counts them.
     #[serde(skip_serializing_if = "is_first", default)]
     pub generation: u64,
+    /// How often the record was changed. The index refuses a change of a record that was changed
+    /// since it was read, so that of two operators none undoes what the other did: a secret that
+    /// was revoked stays so.
+    #[serde(skip_serializing_if = "is_first", default)]
+    pub revision: u64,
     /// When it was made.
     pub created_at: UnixMillis,
     /// The default secret, which opens everything.
@@ -94,13 +102,16 @@ pub struct App {
     /// earlier build, until its default secret is rotated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id_key: Option<IdKey>,
+    /// How many devices it may have.
+    #[serde(skip_serializing_if = "DeviceQuota::is_default", default)]
+    pub max_devices: DeviceQuota,
     /// What a later build has written. It stays when this build changes the record.
     #[serde(flatten)]
-    unknown: BTreeMap<String, serde_json::Value>,
+    pub unknown: BTreeMap<String, serde_json::Value>,
 }
 
-fn is_first(generation: &u64) -> bool {
-    *generation == 0
+fn is_first(number: &u64) -> bool {
+    *number == 0
 }
 
 impl App {
@@ -109,6 +120,7 @@ impl App {
         Self {
             app_id,
             generation: 0,
+            revision: 0,
             created_at: now,
             secret: SecretHash::of(secret),
             rotated_at: None,
@@ -118,6 +130,7 @@ impl App {
             rate_limit: None,
             pace: None,
             id_key: Some(IdKey::generate()),
+            max_devices: DeviceQuota::Default,
             unknown: BTreeMap::new(),
         }
     }
