@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use push_index::Index;
 use push_queue::Queue;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::{handlers::Handlers, publisher::Publisher, server::Server};
@@ -92,16 +92,20 @@ pub async fn run_with_metrics(
     let handlers = Arc::new(Handlers::new(settings, index, publisher, Arc::clone(&metrics)));
     // A token of its own: the server also stops if the publisher fails.
     let stop = shutdown.child_token();
-    let mut server = Server::new(handlers, http, metrics, stop.clone());
+    let mut server = Server::new(Arc::clone(&handlers), http, metrics, stop.clone());
 
     tokio::select! {
         () = server.accept(listener) => {}
         () = publisher_join_handle.failed() => stop.cancel(),
+        () = handlers.keep_writing_activity() => {}
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed to the publisher by then is published, even if its connection was cut off.
-    if !publisher_join_handle.finish(deadline).await {
+    let published = publisher_join_handle.finish(deadline).await;
+    // Lost if the index does not answer in time.
+    let _ = timeout_at(deadline, handlers.write_activity()).await;
+    if !published {
         return Err(RunError::Publisher);
     }
     match cut_off {

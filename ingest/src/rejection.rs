@@ -5,10 +5,10 @@
 //! exception is the reason why a broker takes nothing for now, because it tells the caller how long
 //! that may last.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{num::{NonZeroU32, NonZeroUsize}, sync::Arc};
 
 use http::StatusCode;
-use push_model::{codes::PushCode, ids::BadId};
+use push_model::{app::Scope, codes::PushCode, ids::{AppId, BadId}};
 
 use crate::apps::Quota;
 
@@ -38,6 +38,8 @@ pub(crate) enum Rejection {
     /// The secret is wrong, and so were too many of the client's address. It may fail again after so
     /// many seconds.
     TooManyFailedLogins { retry_after: u64 },
+    /// 21004: the secret is one of the app, but not one for this call.
+    ScopeMissing(Scope),
     /// 21007
     AppDisabled,
     /// 22001
@@ -71,6 +73,13 @@ pub(crate) enum Rejection {
     BodyTooSlow(NonZeroUsize),
     /// The app has no such device or message; this says which of the two.
     Unknown(&'static str),
+    /// The app has as many devices as it may.
+    DevicesUsedUp {
+        /// The app.
+        app: AppId,
+        /// How many it may have.
+        most: NonZeroU32,
+    },
     /// The index has no room for the device.
     NoRoom(String),
     /// The service cannot do it now. The caller can try again.
@@ -90,14 +99,16 @@ impl Rejection {
             | Self::MessageIllegal(_)
             | Self::TooManyClients { .. }
             | Self::Illegal(_) => StatusCode::BAD_REQUEST,
-            Self::SecretMissing | Self::SecretIllegal => StatusCode::UNAUTHORIZED,
+            Self::SecretMissing | Self::SecretIllegal | Self::ScopeMissing(_) => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::AppDisabled => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow(_) => {
                 StatusCode::REQUEST_TIMEOUT
             }
-            Self::NoRoom(_) => StatusCode::CONFLICT,
+            Self::NoRoom(_) | Self::DevicesUsedUp { .. } => StatusCode::CONFLICT,
             Self::MessageTooLarge(_) | Self::TooManyLines(_) | Self::TooLarge(_) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
@@ -116,7 +127,7 @@ impl Rejection {
             Self::AppIdMissing => Some(PushCode::AppIdMissing),
             Self::AppIdIllegal(_) => Some(PushCode::AppIdIllegal),
             Self::SecretMissing => Some(PushCode::AppSecretMissing),
-            Self::SecretIllegal => Some(PushCode::AppSecretIllegal),
+            Self::SecretIllegal | Self::ScopeMissing(_) => Some(PushCode::AppSecretIllegal),
             Self::AppDisabled => Some(PushCode::AppDisabled),
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
@@ -139,6 +150,7 @@ impl Rejection {
             | Self::BodyTooSlow(_)
             | Self::Unknown(_)
             | Self::NoRoom(_)
+            | Self::DevicesUsedUp { .. }
             | Self::Unavailable(_)
             | Self::QueueBlocked(_) => None,
         }
@@ -177,6 +189,11 @@ impl Rejection {
                                                  ID and secret"
                     .into()
             }
+            Self::ScopeMissing(scope) => format!(
+                "it lacks the scope {}, which this call needs: use a secret that has it (pushctl \
+                 app secret list shows the secrets of the app and their scopes)",
+                scope.name()
+            ),
             Self::AppDisabled => "this app may not push now".into(),
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
@@ -199,6 +216,10 @@ impl Rejection {
             Self::BodyTooSlow(rate) => {
                 format!("the request's body came with fewer than {rate} bytes a second")
             }
+            Self::DevicesUsedUp { app, most } => format!(
+                "the quota max-devices is used up: this app may have {most} devices. Remove some, \
+                 or have the operator raise it: pushctl app set {app} --max-devices N"
+            ),
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
             Self::QueueBlocked(why) => {
@@ -216,11 +237,13 @@ mod tests {
     fn the_codes_have_the_http_statuses_of_the_contract() {
         let bad_id = "".parse::<push_model::ids::AppId>().unwrap_err();
         let quota = Quota::default();
+        let app = "a".parse().unwrap();
         let table = [
             (Rejection::AppIdMissing, 400, 21001),
             (Rejection::AppIdIllegal(bad_id), 400, 21002),
             (Rejection::SecretMissing, 401, 21003),
             (Rejection::SecretIllegal, 401, 21004),
+            (Rejection::ScopeMissing(Scope::Push), 401, 21004),
             (Rejection::MessageIllegal(String::new()), 400, 21005),
             (Rejection::MessageTooLarge(1), 413, 21005),
             (Rejection::TooManyLines(1), 413, 21005),
@@ -230,6 +253,7 @@ mod tests {
             (Rejection::TooFrequent(quota), 429, 22001),
             (Rejection::TooManyCalls(quota), 429, 429),
             (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),
+            (Rejection::DevicesUsedUp { app, most: NonZeroU32::MIN }, 409, 409),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),

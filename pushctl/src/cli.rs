@@ -14,6 +14,7 @@ use push_service::{
 
 use crate::{
     app::{self, AppCommand},
+    audit::{self, AuditCommand},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
     doctor::{self, DoctorArgs},
@@ -74,6 +75,9 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// See what was done with pushctl, when and by whom
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
     /// backlog
     Doctor(DoctorArgs),
@@ -137,9 +141,20 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Dead(command) => {
             let queue = queue(&urls, &cli.data_dir).await?;
-            let result = dead::run(command, &*queue, out).await;
+            let event = dead::audit_event(&command);
+            let work = dead::run(command, &*queue, out);
+            let result = match event {
+                Some(event) => match index_for_audit(&urls, &cli.data_dir, out).await {
+                    Some(index) => audit::recorded(&*index, event, work).await,
+                    None => work.await,
+                },
+                None => work.await,
+            };
             queue.close().await;
             result
+        }
+        Command::Audit(command) => {
+            audit::run(command, &*index(&urls, &cli.data_dir).await?, out).await
         }
         Command::Doctor(args) => {
             let queue = queue(&urls, &cli.data_dir).await?;
@@ -159,6 +174,22 @@ async fn index(
         make_data_dir(data_dir)?;
     }
     open_index(urls).await.with_context(|| format!("cannot use the index at {}", urls.index))
+}
+
+/// The index for the audit trail of a command that does not need it otherwise. Without it the
+/// command is done all the same, and says that it is not recorded.
+async fn index_for_audit(
+    urls: &EngineSettings,
+    data_dir: &std::path::Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
+    let queue_is_embedded = matches!(urls.queue, QueueUrl::Sqlite(_));
+    if queue_is_embedded != matches!(urls.index, IndexUrl::Sqlite(_)) {
+        out.note("not recorded in the audit trail: --index-url and --queue-url belong together");
+        return None;
+    }
+    let index = index(urls, data_dir).await;
+    index.map_err(|error| out.note(format_args!("not recorded in the audit trail: {error:#}"))).ok()
 }
 
 async fn queue(

@@ -3,10 +3,14 @@
 
 use anyhow::bail;
 use clap::Subcommand;
+use push_model::audit::{Action, AuditEvent};
 use push_queue::{DeadLetter, Queue};
 use serde_json::json;
 
-use crate::output::{Output, Table};
+use crate::{
+    audit,
+    output::{Output, Table},
+};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
@@ -41,6 +45,15 @@ impl Selection {
             (false, []) => bail!("name the dead letters by their ids, or give --all"),
             (false, ids) => Ok(Some(ids)),
         }
+    }
+}
+
+/// What the audit trail says of a command; none for one that changes nothing.
+pub fn audit_event(command: &DeadCommand) -> Option<AuditEvent> {
+    match command {
+        DeadCommand::List { .. } => None,
+        DeadCommand::Replay(_) => Some(audit::event(Action::DeadLettersReplayed)),
+        DeadCommand::Drop(_) => Some(audit::event(Action::DeadLettersDropped)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! standard input line by line, `output` prints results.
 
 pub mod app;
+pub mod audit;
 pub mod cli;
 pub mod dead;
 pub mod device;

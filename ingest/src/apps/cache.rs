@@ -93,6 +93,14 @@ impl AppCache {
         })
     }
 
+    /// The apps whose records are cached.
+    pub(super) fn found(&self) -> impl Iterator<Item = Arc<CachedApp>> {
+        self.apps.iter().filter_map(|(_, shared)| match shared.get().lookup {
+            Lookup::Found(app) => Some(app),
+            Lookup::NoSuchApp | Lookup::Unknown => None,
+        })
+    }
+
     /// Drops an app's record, so that the next request reads it again.
     pub(super) fn invalidate(&self, id: &AppId) {
         self.apps.remove(id);

@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::rate_limit::RateLimits;
+use super::{activity::Activity, device_usage::DeviceUsage, rate_limit::RateLimits};
 use crate::body::{AppMemory, BodyMemory};
 
 /// Why the cache cannot say whether there is an app.
@@ -33,28 +33,36 @@ pub(crate) struct CachedApp {
     pub(crate) limits: Option<Arc<RateLimits>>,
     /// The memory for the bodies of its requests.
     pub(crate) memory: Arc<AppMemory>,
+    /// The number of its devices, if it has a quota.
+    pub(crate) devices: Arc<DeviceUsage>,
+    /// The uses of its secrets.
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl CachedApp {
     /// A record that was just read. The limits of the entry before stay in use, with what is left
     /// of them, unless the limit has changed or the name belongs to another app now. So
-    /// does the app's memory, of which requests in work hold a part.
+    /// does the app's memory, of which requests in work hold a part, and what is known of its devices
+    /// and secrets.
     fn new(app: App, before: &Lookup, all: &Arc<BodyMemory>, now: Instant) -> Self {
         let memory = match before {
             Lookup::Found(before) => Arc::clone(&before.memory),
             Lookup::NoSuchApp | Lookup::Unknown => Arc::new(AppMemory::new(all)),
         };
         let before = match before {
-            Lookup::Found(before) if before.app.generation == app.generation => {
-                before.limits.as_ref()
-            }
+            Lookup::Found(before) if before.app.generation == app.generation => Some(before),
             Lookup::Found(_) | Lookup::NoSuchApp | Lookup::Unknown => None,
         };
-        let limits = app.rate_limit.map(|limit| match before {
+        let devices = before.map(|before| Arc::clone(&before.devices)).unwrap_or_default();
+        let activity = match before.map(|before| &before.activity) {
+            Some(activity) if activity.is_of(&app) => Arc::clone(activity),
+            activity => Arc::new(Activity::new(&app, activity.map(|activity| &**activity))),
+        };
+        let limits = app.rate_limit.map(|limit| match before.and_then(|b| b.limits.as_ref()) {
             Some(limits) if limits.limit() == limit => Arc::clone(limits),
             _ => Arc::new(RateLimits::new(limit, now)),
         });
-        Self { app, limits, memory }
+        Self { app, limits, memory, devices, activity }
     }
 }
 

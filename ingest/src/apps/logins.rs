@@ -4,10 +4,19 @@
 //! [`FAILED_LOGIN_TIME`], whether the app exists or not, is cached or has to be read, and however
 //! many secrets it has: the work differs, and an answer that came when the work is done would tell.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use push_index::Apps;
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{
+    app::{Scope, VerifiedSecret},
+    ids::AppId, time::UnixMillis};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -27,6 +36,8 @@ pub(crate) struct Logins {
     apps: AppCache,
     failed: FailedLogins,
     metrics: Arc<Metrics>,
+    /// Failed logins with an App ID that no app has, since they were last reported.
+    failed_at_no_app: AtomicU64,
 }
 
 impl Logins {
@@ -37,22 +48,38 @@ impl Logins {
         metrics: Arc<Metrics>,
     ) -> Self {
         let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
-        Self { apps: AppCache::new(index, settings, memory), failed, metrics }
+        let apps = AppCache::new(index, settings, memory);
+        Self { apps, failed, metrics, failed_at_no_app: AtomicU64::new(0) }
     }
 
-    /// The app with this id, if the secret is one of its own. `address` is the client's.
+    /// The app with this id, if the secret is one of its own and has this scope. `address` is the
+    /// client's.
     pub(crate) async fn login(
         &self,
         id: &AppId,
         secret: &[u8],
+        scope: Scope,
         address: IpAddr,
         at: UnixMillis,
-    ) -> Result<Arc<CachedApp>, Rejection> {
+    ) -> Result<(Arc<CachedApp>, VerifiedSecret), Rejection> {
         let now = Instant::now();
         let may_ask = || !self.failed.is_used_up(address, now);
         match self.apps.get(id, now, may_ask).await {
-            Ok(Some(cached)) if cached.app.verify(secret, at) => return Ok(cached),
-            Ok(_) | Err(NoRecord::NotAsked) => {}
+            Ok(Some(cached)) => match cached.app.verify(secret, at) {
+                Some(verified) if verified.scopes.contains(scope) => {
+                    cached.activity.used(verified, at);
+                    return Ok((cached, verified));
+                }
+                // It is a secret of the app, so nothing has to be hidden from its holder.
+                Some(_) => {
+                    cached.activity.failed_login();
+                    return Err(Rejection::ScopeMissing(scope));
+                }
+                None => cached.activity.failed_login(),
+            },
+            Ok(None) | Err(NoRecord::NotAsked) => {
+                self.failed_at_no_app.fetch_add(1, Ordering::Relaxed);
+            }
             Err(NoRecord::IndexUnavailable) => {
                 return Err(Rejection::Unavailable("the device index is away"));
             }
@@ -70,6 +97,16 @@ impl Logins {
     /// The app with this id, for a client that has proved in another way that it may ask.
     pub(crate) async fn app(&self, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
         self.apps.get(id, Instant::now(), || true).await
+    }
+
+    /// The apps whose records are cached.
+    pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {
+        self.apps.found()
+    }
+
+    /// How many logins failed with an App ID that no app has, since the last call.
+    pub(crate) fn take_failed_at_no_app(&self) -> u64 {
+        self.failed_at_no_app.swap(0, Ordering::Relaxed)
     }
 
     /// Drops an app's record, so that the next request reads it again.

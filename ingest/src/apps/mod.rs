@@ -5,16 +5,22 @@
 //! - `cache`: app records, read again every few seconds;
 //! - `directory`: which apps exist, for addresses that failed too often;
 //! - `entry`: what the cache keeps for one App ID;
+//! - `activity`: when its secrets were last used, and how many were wrong;
+//! - `device_usage`: how many devices it has, for its quota;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
+mod activity;
 mod cache;
+mod device_usage;
 mod directory;
 mod entry;
 mod failed_logins;
 mod logins;
 mod rate_limit;
 
-pub(crate) use self::{entry::CachedApp, logins::Logins, rate_limit::Quota};
+pub(crate) use self::{
+    device_usage::{COUNT_PAUSE, DevicePlace},
+    entry::CachedApp, logins::Logins, rate_limit::Quota};
 
 #[cfg(test)]
 mod tests;

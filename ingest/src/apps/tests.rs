@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use push_index::{Apps, IndexError};
-use push_model::{app::App, ids::AppId, secret::Secret, time::UnixMillis};
+use push_model::{app::{App, Scope}, ids::AppId, secret::Secret, time::UnixMillis};
 use tokio::time::Instant;
 
 use super::{
@@ -95,6 +95,8 @@ fn settings() -> AppSettings {
         stale: STALE,
         max_apps: 10,
         max_failed_logins: NonZeroU32::new(MAX_FAILED),
+        max_devices: None,
+        activity_interval: Duration::from_secs(60),
         index_timeout: Duration::from_secs(1),
     }
 }
@@ -214,7 +216,7 @@ impl Clients {
 
     async fn login(&self, id: &str, secret: &[u8], address: IpAddr) -> Result<(), Rejection> {
         let id = id.parse().unwrap();
-        self.logins.login(&id, secret, address, AT).await.map(drop)
+        self.logins.login(&id, secret, Scope::Push, address, AT).await.map(drop)
     }
 
     /// What becomes of a request with a wrong secret, and when.
@@ -233,7 +235,7 @@ async fn when_a_failed_login_is_answered_does_not_tell_whether_the_app_exists() 
     // The app is not cached and then it is, and so is that another one does not exist.
     for rotate in [false, true] {
         if rotate {
-            index.set(|app| app.rotate(&new, UnixMillis(1000)));
+            index.set(|app| app.rotate(&new, AT, UnixMillis(1000)).unwrap());
         }
         let clients = Clients::of(&index);
         for id in ["a", "a", "b", "b"] {

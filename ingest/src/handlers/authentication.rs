@@ -1,27 +1,46 @@
-//! The App ID in the path, and its secret in the `Authorization` header.
+//! The App ID in the path, and a secret of that app in the `Authorization` header.
+//!
+//! A secret opens the calls that are among its scopes. One without the scope of the call is answered
+//! 21004, like a wrong one, because the contract has one code for a secret that does not open the
+//! call; the text says what is missing. That tells only the holder of a secret that it is one.
 
 use std::sync::Arc;
 
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{app::{Scope, VerifiedSecret}, ids::AppId, time::UnixMillis};
 
 use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};
 
+/// Who makes a request.
+pub(super) struct Caller {
+    pub(super) app: AppId,
+    pub(super) cached: Arc<CachedApp>,
+    pub(super) secret: VerifiedSecret,
+}
+
+impl Caller {
+    /// The name of the secret.
+    pub(super) fn secret_name(&self) -> Option<&str> {
+        self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)
+    }
+}
+
 impl Handlers {
-    /// The app that the request is for, if the request has its secret.
+    /// The app that the request is for, if the request has a secret of it with this scope.
     pub(super) async fn authenticate(
         &self,
         id: &str,
         head: &Head<'_>,
+        scope: Scope,
         now: UnixMillis,
-    ) -> Result<(AppId, Arc<CachedApp>), Rejection> {
+    ) -> Result<Caller, Rejection> {
         if id.is_empty() {
             return Err(Rejection::AppIdMissing);
         }
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
-        let cached = self.logins.login(&id, secret, head.peer, now).await?;
-        Ok((id, cached))
+        let (cached, secret) = self.logins.login(&id, secret, scope, head.peer, now).await?;
+        Ok(Caller { app: id, cached, secret })
     }
 }

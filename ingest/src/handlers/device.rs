@@ -1,16 +1,17 @@
 //! `PUT`, `GET` and `DELETE /v1/device/{AppID}/{ClientID}`.
 //!
 //! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
-//! limit counts these calls, apart from pushes.
+//! limit counts these calls, apart from pushes. If it has a quota of devices, a new device beyond it
+//! is refused; what is registered can be changed and removed.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use hyper::body::Body;
 use push_credentials::MqttLogin;
-use push_index::PutRefused;
+use push_index::{Put, PutRefused};
 use push_model::{
-    app::AppKey,
+    app::{AppKey, Scope},
     device::{Device, DeviceDraft, TransportKind},
     ids::ClientId,
     time::UnixMillis,
@@ -18,13 +19,14 @@ use push_model::{
 use serde::Serialize;
 
 use super::{
+    authentication::Caller,
     body::unread_body,
     context::Handlers,
     media_type::JSON,
     other_call::{acquire_call, success},
 };
 use crate::{
-    apps::{CachedApp, Quota},
+    apps::{COUNT_PAUSE, CachedApp, DevicePlace, Quota},
     body::{Purpose, RequestBody},
     head::Head,
     message::read_json_body,
@@ -66,9 +68,19 @@ impl Handlers {
         }
         let device = draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
         let app = AppKey::from(&cached.app);
+        // Boxed: most apps have no quota, and it would be part of every connection.
+        let place = match self.device_quota(&cached) {
+            Some(most) => Box::pin(self.device_place(&cached, &app, &device, most)).await?,
+            None => None,
+        };
         let put = self.ask_index(self.index.put_devices(&app, std::slice::from_ref(&device), now));
         match put.await?.first() {
-            Some(Ok(_)) => self.registered(&app, &device, quota, now),
+            Some(Ok(put)) => {
+                if let (Put::Created, Some(place)) = (put, place) {
+                    place.registered();
+                }
+                self.registered(&app, &device, quota, now)
+            }
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
@@ -125,18 +137,50 @@ impl Handlers {
         if !self.ask_index(self.index.remove_device(&app, &client)).await? {
             return Err(Rejection::Unknown(DEVICE));
         }
+        cached.devices.removed();
         success(&Removed { client_id: &client }, quota)
     }
 
+    /// How many devices the app may have.
+    fn device_quota(&self, cached: &CachedApp) -> Option<NonZeroU32> {
+        cached.app.max_devices.or_default(self.settings.apps.max_devices)
+    }
+
+    /// A place for a device, if it is new; none if it is registered already, because a change is
+    /// always possible.
+    async fn device_place<'a>(
+        &self,
+        cached: &'a CachedApp,
+        app: &AppKey,
+        device: &Device,
+        most: NonZeroU32,
+    ) -> Result<Option<DevicePlace<'a>>, Rejection> {
+        let (usage, fresh) = (&cached.devices, self.settings.apps.fresh);
+        let count =
+            |max_age| usage.count(max_age, self.ask_index(self.index.count_devices(app)));
+        count(fresh).await?;
+        if let Some(place) = usage.place(most) {
+            return Ok(Some(place));
+        }
+        if self.ask_index(self.index.device(app, &device.client_id)).await?.is_some() {
+            return Ok(None);
+        }
+        count(fresh.min(COUNT_PAUSE)).await?;
+        let place = usage.place(most).map(Some);
+        place.ok_or_else(|| Rejection::DevicesUsedUp { app: app.id.clone(), most })
+    }
+
     /// The app and the client id of the path, and what is left of the app's rate limit, if the
-    /// request has the app's secret.
+    /// request has a secret for devices. Reading a device needs it as well, because the record holds
+    /// the device's token.
     async fn authenticate_device(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         now: UnixMillis,
     ) -> Result<(Arc<CachedApp>, ClientId, Option<Quota>), Rejection> {
-        let (_, cached) = self.authenticate(&resource.app, head, now).await?;
+        let Caller { cached, .. } =
+            self.authenticate(&resource.app, head, Scope::Devices, now).await?;
         let quota = acquire_call(&cached)?;
         let client = resource.id.parse();
         let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;

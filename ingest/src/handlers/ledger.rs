@@ -6,13 +6,17 @@
 
 use push_index::{horizon, recall_everywhere};
 use push_model::{
-    ids::{AppId, MessageId},
+    app::Scope,
+    audit::{Action, AuditEvent},
+    ids::MessageId,
     ledger::RecallOutcome,
     report::Report,
     time::UnixMillis,
 };
+use push_service::audit;
 
 use super::{
+    authentication::Caller,
     context::Handlers,
     other_call::{acquire_call, success},
 };
@@ -27,7 +31,8 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
+        let (Caller { app, .. }, message, quota) =
+            self.authenticate_message(resource, head, Scope::Read, now).await?;
         let report = match self.ask_index(self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
@@ -45,31 +50,37 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (app, message, quota) = self.authenticate_message(resource, head, now).await?;
-        let retention = self.settings.ledger_retention;
-        match self
-            .ask_index(recall_everywhere(&*self.index, &app, &message, now, retention))
-            .await?
-        {
-            RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
+        let (caller, message, quota) =
+            self.authenticate_message(resource, head, Scope::Recall, now).await?;
+        let (app, retention) = (&caller.app, self.settings.ledger_retention);
+        match self.ask_index(recall_everywhere(&*self.index, app, &message, now, retention)).await? {
+            RecallOutcome::Recalled(entry) => {
+                audit::log(&AuditEvent {
+                    app: Some(app.clone()),
+                    secret: caller.secret_name().map(str::to_owned),
+                    message: Some(message),
+                    ..audit::event("ingest", Action::MessageRecalled)
+                });
                 success(&Report::of(&entry, now), quota)
             }
+            RecallOutcome::AlreadyClosed(entry) => success(&Report::of(&entry, now), quota),
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
         }
     }
 
-    /// The app and the message id of the path, and what is left of the app's rate limit, if the
-    /// request has the app's secret.
+    /// The caller and the message id of the path, and what is left of the app's rate limit, if the
+    /// request has a secret with this scope.
     async fn authenticate_message(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
+        scope: Scope,
         now: UnixMillis,
-    ) -> Result<(AppId, MessageId, Option<Quota>), Rejection> {
-        let (app, cached) = self.authenticate(&resource.app, head, now).await?;
-        let quota = acquire_call(&cached)?;
+    ) -> Result<(Caller, MessageId, Option<Quota>), Rejection> {
+        let caller = self.authenticate(&resource.app, head, scope, now).await?;
+        let quota = acquire_call(&caller.cached)?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
-        Ok((app, message.map_err(not_an_id)?, quota))
+        Ok((caller, message.map_err(not_an_id)?, quota))
     }
 }

@@ -15,6 +15,7 @@
 //! `broker_auth` (what MQTT brokers ask). They share `idempotency`, `index_request` and
 //! `other_call`.
 
+mod activity;
 mod authentication;
 mod body;
 mod broker_auth;

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::{envelope::encode_job, ids::MessageId, time::UnixMillis};
+use push_model::{app::Scope, envelope::encode_job, ids::MessageId, time::UnixMillis};
 use tokio::time::Instant;
 
 use super::{
+    authentication::Caller,
     body::{Buffered, unread_message},
     context::Handlers,
     idempotency::{header_key, identify},
@@ -46,7 +47,7 @@ impl Handlers {
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Handled, Rejection> {
         let now = UnixMillis::now();
-        let (app, cached) = self.authenticate(app, head, now).await?;
+        let Caller { app, cached, .. } = self.authenticate(app, head, Scope::Push, now).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

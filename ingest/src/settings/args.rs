@@ -94,6 +94,13 @@ pub struct IngestArgs {
     /// How many apps' records are kept
     #[arg(long, env = "PUSH_MAX_APPS", value_name = "N", default_value = "100000")]
     pub(super) max_apps: String,
+    /// Devices that an app may have for which `pushctl app set --max-devices` says nothing else; none
+    /// is no quota
+    #[arg(long, env = "PUSH_APP_MAX_DEVICES", value_name = "N|none", default_value = "none")]
+    pub(super) app_max_devices: String,
+    /// How often last uses of secrets are written to the index, and failed logins to the log
+    #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
+    pub(super) activity_interval: String,
     /// Requests a minute of one address (IPv6: of one /64) with a secret that is not one of their
     /// app; more are answered 429, and cost the index nothing. 0 is no bound
     #[arg(long, env = "PUSH_MAX_FAILED_LOGINS", value_name = "N", default_value = "60")]

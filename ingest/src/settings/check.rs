@@ -184,6 +184,9 @@ impl IngestArgs {
         let max_apps = errors.read("--max-apps", &self.max_apps, count(1, 100_000_000));
         let max_failed_logins =
             errors.read("--max-failed-logins", &self.max_failed_logins, count(0, 1_000_000));
+        let max_devices = errors.read("--app-max-devices", &self.app_max_devices, count_or_none);
+        let activity_interval =
+            errors.read("--activity-interval", &self.activity_interval, some_time);
         let index_timeout = errors.read("--index-timeout", &self.index_timeout, some_time);
         if let (Some(fresh), Some(stale)) = (fresh, stale)
             && fresh > stale
@@ -200,6 +203,8 @@ impl IngestArgs {
             stale: stale?,
             max_apps: max_apps?,
             max_failed_logins: NonZeroU32::new(max_failed_logins?),
+            max_devices: max_devices?,
+            activity_interval: activity_interval?,
             index_timeout: index_timeout?,
         })
     }
@@ -250,6 +255,14 @@ fn some_time(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be longer than 0s".to_owned()),
         some => Ok(some),
     }
+}
+
+fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let count = count(NonZeroU32::MIN, NonZeroU32::MAX)(text);
+    count.map(Some).map_err(|wrong| format!("{wrong}, or none"))
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {
@@ -324,6 +337,8 @@ mod tests {
             "--max-batch-body=1",
             "--max-batch-lines=0",
             "--app-stale=1s",
+            "--app-max-devices=0",
+            "--activity-interval=0s",
         ])
         .unwrap_err()
         .to_string();
@@ -336,6 +351,8 @@ mod tests {
             "PUSH_MAX_BATCH_BODY",
             "PUSH_MAX_BATCH_LINES",
             "PUSH_APP_STALE",
+            "PUSH_APP_MAX_DEVICES",
+            "PUSH_ACTIVITY_INTERVAL",
         ] {
             assert!(errors.contains(env), "{env} in {errors}");
         }

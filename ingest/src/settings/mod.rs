@@ -149,6 +149,10 @@ pub struct AppSettings {
     /// How many logins of one address may fail in a minute without being refused as too many; none
     /// means no bound.
     pub max_failed_logins: Option<NonZeroU32>,
+    /// How many devices an app may have whose record does not say it; none means no quota.
+    pub max_devices: Option<NonZeroU32>,
+    /// How often last uses of secrets and failed logins are written.
+    pub activity_interval: Duration,
     /// How long the index may take for an answer.
     pub index_timeout: Duration,
 }

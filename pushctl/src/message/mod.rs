@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_index::{Index, IndexError, horizon, recall_everywhere};
 use push_model::{
+    audit::{Action, AuditEvent},
     ids::{AppId, MessageId},
     ledger::{Outcomes, RecallOutcome, Retention, State},
     report::Report,
@@ -15,7 +16,7 @@ use push_model::{
 };
 
 use self::watch::WatchArgs;
-use crate::output::Output;
+use crate::{audit, output::Output};
 
 /// What to do with a message.
 #[derive(Debug, Subcommand)]
@@ -72,8 +73,14 @@ pub async fn run(
         }
         MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
-            let recalled = recall_everywhere(index, &app_id, &message_id, now, retention);
-            let entry = match recalled.await? {
+            let event = AuditEvent {
+                app: Some(app_id.clone()),
+                message: Some(message_id),
+                ..audit::event(Action::MessageRecalled)
+            };
+            let recall =
+                async { Ok(recall_everywhere(index, &app_id, &message_id, now, retention).await?) };
+            let entry = match audit::recorded(index, event, recall).await? {
                 RecallOutcome::Recalled(entry) => entry,
                 RecallOutcome::AlreadyClosed(entry) => {
                     out.note("nothing was left to recall");

@@ -113,17 +113,24 @@ pub(super) async fn run(
 
 /// Makes the app, or on a later run finds it with the secret that the first run stored.
 async fn make_app(index: &dyn Index, app: &AppId, file: &Path) -> anyhow::Result<Secret> {
-    if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), index.app(app).await?)
-        && stored.verify(secret.expose().as_bytes(), UnixMillis::now())
+    let stored = index.app(app).await?;
+    if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), &stored)
+        && stored.verify(secret.expose().as_bytes(), UnixMillis::now()).is_some()
     {
         return Ok(secret);
     }
     let secret = Secret::generate();
     write_for_owner(file, secret.expose())
         .with_context(|| format!("cannot write {}", file.display()))?;
-    let fresh = App::new(app.clone(), &secret, UnixMillis::now());
-    if !index.create_app(&fresh).await? {
-        index.update_app(&fresh).await?;
+    let mut fresh = App::new(app.clone(), &secret, UnixMillis::now());
+    match stored {
+        Some(stored) => {
+            (fresh.generation, fresh.revision) = (stored.generation, stored.revision);
+            index.update_app(&fresh).await?;
+        }
+        None => {
+            index.create_app(&fresh).await?;
+        }
     }
     Ok(secret)
 }

@@ -1,10 +1,13 @@
-//! Apps and their paces.
+//! Apps, their paces, and the last uses of their secrets.
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_model::{
     app::{App, AppKey},
     ids::AppId,
     pace::{Acquire, Grant},
+    time::UnixMillis,
 };
 
 use crate::IndexError;
@@ -19,7 +22,9 @@ pub trait Apps: Send + Sync {
     /// If the index did not answer.
     async fn create_app(&self, app: &App) -> Result<bool, IndexError>;
 
-    /// Replaces the record of an app. False if there is none, or one of another generation.
+    /// Replaces the record of an app that was read before. False if there is none, one of another
+    /// generation, or one that was changed since ([`App::revision`]): read it again then. The
+    /// stored record has the next revision.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -44,6 +49,28 @@ pub trait Apps: Send + Sync {
     /// If the index did not answer; the app is disabled or removed then, and another call finishes
     /// the removal.
     async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError>;
+}
+
+/// When the secrets of an app were last used. It serves the operator only and may be lost or late.
+#[async_trait]
+pub trait SecretUses: Send + Sync {
+    /// Saves the last uses of all secrets that an app has, by name; none for one without a use that
+    /// the caller knows of. A time before the saved one changes nothing, and what is saved for other
+    /// names goes. Of an app that was removed nothing is saved.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn save_secret_uses(
+        &self,
+        app: &AppKey,
+        uses: &[(&str, Option<UnixMillis>)],
+    ) -> Result<(), IndexError>;
+
+    /// When each secret of an app was last used, by name.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn secret_uses(&self, app: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError>;
 }
 
 /// How fast all workers together send to the devices of an app.

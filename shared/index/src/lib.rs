@@ -12,13 +12,15 @@
 //! - No call reads or writes an unbounded amount: callers give a limit and ask again.
 //!
 //! The traits:
-//! - `apps`: [`Apps`] and [`Pacing`]
+//! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
+//! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
 //!
 //! The engines are [`redis`] and [`sqlite`]. `recall` is a recall whose answer can be relied on.
 
 mod apps;
+mod audit;
 mod coalescer;
 mod devices;
 mod error;
@@ -34,7 +36,8 @@ use std::fmt;
 use async_trait::async_trait;
 
 pub use self::{
-    apps::{Apps, Pacing},
+    apps::{Apps, Pacing, SecretUses},
+    audit::AuditTrail,
     devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
     error::{IndexError, Source},
     finding::{Finding, Level},
@@ -47,7 +50,9 @@ pub use push_model::app::AppKey;
 
 /// An index engine.
 #[async_trait]
-pub trait Index: Apps + Devices + Ledger + LedgerBounds + Pacing + fmt::Debug {
+pub trait Index:
+    Apps + AuditTrail + Devices + Ledger + LedgerBounds + Pacing + SecretUses + fmt::Debug
+{
     /// Whether the server answers now.
     ///
     /// # Errors

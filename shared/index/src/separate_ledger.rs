@@ -4,11 +4,12 @@
 //! slow or unavailable then does not affect the devices, and each store can be as large as it needs
 //! to be.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use push_model::{
     app::App,
+    audit::AuditEvent,
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{
@@ -22,8 +23,8 @@ use push_model::{
 };
 
 use crate::{
-    AppKey, Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put,
-    PutRefused, Scanned,
+    AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing,
+    Put, PutRefused, Scanned, SecretUses,
 };
 
 /// One index over two stores.
@@ -197,6 +198,32 @@ impl LedgerBounds for SeparateLedger {
 impl Pacing for SeparateLedger {
     async fn acquire_pace(&self, app: &AppKey, request: &Acquire) -> Result<Grant, IndexError> {
         self.index.acquire_pace(app, request).await
+    }
+}
+
+#[async_trait]
+impl SecretUses for SeparateLedger {
+    async fn save_secret_uses(
+        &self,
+        app: &AppKey,
+        uses: &[(&str, Option<UnixMillis>)],
+    ) -> Result<(), IndexError> {
+        self.index.save_secret_uses(app, uses).await
+    }
+
+    async fn secret_uses(&self, app: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError> {
+        self.index.secret_uses(app).await
+    }
+}
+
+#[async_trait]
+impl AuditTrail for SeparateLedger {
+    async fn append_audit(&self, event: &AuditEvent, keep: usize) -> Result<(), IndexError> {
+        self.index.append_audit(event, keep).await
+    }
+
+    async fn audit(&self, limit: usize) -> Result<Vec<AuditEvent>, IndexError> {
+        self.index.audit(limit).await
     }
 }
 

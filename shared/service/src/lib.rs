@@ -1,5 +1,6 @@
 //! What every program of the service needs around its work.
 //!
+//! - [`audit`]: who does something, and the log of it
 //! - [`causes`]: an error with its causes in one line
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
@@ -16,6 +17,7 @@
 //!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
+pub mod audit;
 pub mod causes;
 pub mod command_line;
 pub mod credentials;

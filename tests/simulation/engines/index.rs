@@ -1,12 +1,15 @@
 //! The index as one process sees it: each call is a step, whose answer may be lost or late.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use push_index::{
-    Apps, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put, PutRefused,
-    Scanned,
+    Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put,
+    PutRefused, Scanned, SecretUses,
 };
 use push_model::{
     app::{App, AppKey},
+    audit::AuditEvent,
     device::{Device, NoTarget, Target},
     ids::{AppId, ClientId, MessageId},
     ledger::{
@@ -317,6 +320,32 @@ impl Pacing for SimIndex {
             grant
         })
         .await
+    }
+}
+
+#[async_trait]
+impl SecretUses for SimIndex {
+    async fn save_secret_uses(
+        &self,
+        _: &AppKey,
+        _: &[(&str, Option<UnixMillis>)],
+    ) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    async fn secret_uses(&self, _: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError> {
+        Ok(BTreeMap::new())
+    }
+}
+
+#[async_trait]
+impl AuditTrail for SimIndex {
+    async fn append_audit(&self, _: &AuditEvent, _: usize) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    async fn audit(&self, _: usize) -> Result<Vec<AuditEvent>, IndexError> {
+        Ok(Vec::new())
     }
 }
 

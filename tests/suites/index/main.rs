@@ -37,6 +37,7 @@ suite! {
     apps {
         records:
             an_app_is_created_once_and_updated_only_if_it_exists,
+            a_record_that_was_changed_since_it_was_read_is_not_replaced,
             apps_are_listed_by_id,
             a_removed_app_leaves_no_device_and_can_come_back;
         removal:
@@ -46,6 +47,13 @@ suite! {
             a_code_of_a_removed_app_never_means_a_value_of_the_next_one,
             what_a_removed_app_still_sends_is_not_taken_off_the_next_ones_pace,
             registrations_during_a_removal_leave_nothing;
+        secret_uses:
+            the_latest_use_of_each_secret_is_kept,
+            the_uses_of_secrets_that_are_gone_are_forgotten,
+            the_uses_of_a_removed_app_are_gone_and_none_is_saved_later;
+        audit:
+            events_are_listed_the_newest_first_as_they_were_appended,
+            no_more_than_the_newest_events_are_kept;
         pacing:
             every_engine_grants_what_the_definition_grants,
             workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,

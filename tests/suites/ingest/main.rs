@@ -12,6 +12,7 @@ mod http2;
 mod limits;
 mod outages;
 mod random;
+mod secrets;
 mod stopping;
 mod support;
 mod tls;

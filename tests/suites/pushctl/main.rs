@@ -16,6 +16,11 @@ mod redirect;
 use std::{fs, net::TcpListener, path::Path, time::Duration};
 
 use bytes::Bytes;
+use push_index::{
+    SecretUses as _,
+    sqlite::{SqliteIndex, SqliteIndexSettings},
+};
+use push_model::{app::AppKey, time::UnixMillis};
 use push_queue::{
     Lane, Queue as _,
     sqlite::{SqliteQueue, SqliteQueueSettings},
@@ -132,10 +137,179 @@ async fn a_secret_of_the_operators_own_must_not_be_guessable() {
     let refused = store.run(&["app", "create", "a", "--secret-file", &weak]).await;
     assert!(refused.refused().contains("32 to 256 visible ASCII"), "{}", refused.err);
     assert!(!refused.err.contains("hunter2"));
-    let own = "0123456789abcdef0123456789abcdef";
+    for guessable in ["x".repeat(32), "0123456789abcdef0123456789abcdef".to_owned()] {
+        let file = store.file("guessable", &guessable);
+        let refused = store.run(&["app", "create", "a", "--secret-file", &file]).await;
+        assert!(refused.refused().contains("openssl rand -hex 32"), "{}", refused.err);
+        assert!(!refused.err.contains(&guessable), "{}", refused.err);
+    }
+    let own = "9b1f4c07d2e86a35f0c4b7d91e6a2835";
     let good = store.file("good", &format!("{own}\n"));
     let made = store.run(&["app", "create", "a", "--secret-file", &good, "--json"]).await.json();
     assert_eq!(made["secret"], own);
+}
+
+#[tokio::test]
+async fn named_secrets_are_added_with_scopes_listed_without_the_secret_and_revoked() {
+    let store = Store::new();
+    let made = store.run(&["app", "create", "news", "--json"]).await.json();
+    let add = ["app", "secret", "add", "news", "phones", "--scope"];
+    let with = [&add[..], &["devices,read", "--expires", "90d", "--json"]].concat();
+    let added = store.run(&with).await.json();
+    let secret = added["secret"].as_str().unwrap().to_owned();
+    assert_eq!((secret.len(), &added["name"]), (64, &json!("phones")));
+
+    let listed = store.run(&["app", "secret", "list", "news", "--json"]).await;
+    for secret in [&secret, made["secret"].as_str().unwrap()] {
+        assert!(!listed.out.contains(secret), "{}", listed.out);
+    }
+    let listed = listed.json();
+    assert_eq!(listed[0]["name"], "default");
+    assert_eq!(listed[0]["scopes"], json!(["push", "devices", "read", "recall"]));
+    assert_eq!((&listed[1]["name"], &listed[1]["valid"]), (&json!("phones"), &json!(true)));
+    assert_eq!(listed[1]["scopes"], json!(["devices", "read"]));
+    let lives = listed[1]["expires_at"].as_u64().unwrap() - listed[1]["made_at"].as_u64().unwrap();
+    let days = lives.div_ceil(24 * 3600 * 1000);
+    assert!((90..=91).contains(&days), "{listed}");
+
+    let again = store.run(&[&add[..], &["push"]].concat()).await;
+    assert!(again.refused().contains("a secret named phones already"), "{}", again.err);
+    let same = store.file("same", &secret);
+    let other =
+        ["app", "secret", "add", "news", "other", "--scope", "push", "--secret-file", &same];
+    let same = store.run(&other).await;
+    assert!(same.refused().contains("the app's secret phones already"), "{}", same.err);
+    let weak = store.file("weak", &"ab".repeat(20));
+    let other =
+        ["app", "secret", "add", "news", "other", "--scope", "push", "--secret-file", &weak];
+    let weak = store.run(&other).await;
+    assert!(weak.refused().contains("could be guessed"), "{}", weak.err);
+    let unknown = store.run(&["app", "secret", "add", "news", "x", "--scope", "everything"]).await;
+    assert!(!unknown.ok && unknown.err.contains("push, devices, read, recall"), "{}", unknown.err);
+    let past = [
+        "app",
+        "secret",
+        "add",
+        "news",
+        "x",
+        "--scope",
+        "push",
+        "--expires",
+        "2001-01-01T00:00:00Z",
+    ];
+    let past = store.run(&past).await;
+    assert!(!past.ok && past.err.contains("in the future"), "{}", past.err);
+
+    // A rotation of the default secret leaves the named ones.
+    assert!(store.run(&["app", "rotate-secret", "news", "--overlap", "1h"]).await.ok);
+    let names = async || {
+        let listed = store.run(&["app", "secret", "list", "news", "--json"]).await.json();
+        let names = listed.as_array().unwrap().iter().map(|secret| secret["name"].to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names().await, r#""default" "previous" "phones""#);
+    assert!(store.run(&["app", "secret", "revoke", "news", "phones"]).await.ok);
+    assert_eq!(names().await, r#""default" "previous""#);
+    let gone = store.run(&["app", "secret", "revoke", "news", "default"]).await;
+    assert!(gone.refused().contains("pushctl app rotate-secret"), "{}", gone.err);
+}
+
+#[tokio::test]
+async fn the_audit_trail_says_who_did_what_to_which_app_and_when() {
+    let store = Store::new();
+    assert_eq!(store.run(&["audit", "list"]).await.out, "no events\n");
+    let before = UnixMillis::now();
+    let made = store.run(&["app", "create", "news", "--json"]).await.json();
+    let add = ["app", "secret", "add", "news", "phones", "--scope", "devices", "--json"];
+    let added = store.run(&add).await.json();
+    for done in [
+        &["app", "set", "news", "--max-devices", "5"][..],
+        &["app", "disable", "news"],
+        &["app", "enable", "news"],
+        &["app", "secret", "revoke", "news", "phones"],
+        &["app", "rotate-secret", "news"],
+        &["app", "create", "other"],
+        &["app", "remove", "news"],
+        &["dead", "drop", "--all"],
+    ] {
+        let ran = store.run(done).await;
+        assert!(ran.ok, "{}", ran.err);
+    }
+    assert!(!store.run(&["app", "remove", "news"]).await.ok, "it is removed already");
+    for reads in [&["app", "list"][..], &["app", "show", "other"], &["dead", "list"]] {
+        assert!(store.run(reads).await.ok);
+    }
+
+    let listed = store.run(&["audit", "list", "--json"]).await;
+    for secret in [&made["secret"], &added["secret"]] {
+        assert!(!listed.out.contains(secret.as_str().unwrap()), "{}", listed.out);
+    }
+    let events = listed.json();
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap_or("-").to_owned();
+    let told: Vec<String> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|event| {
+            assert!((before.0..=UnixMillis::now().0).contains(&event["at"].as_u64().unwrap()));
+            assert_eq!(event["program"], "pushctl");
+            assert!(event["user"].is_string() && event["host"].is_string(), "{event}");
+            let (action, app) = (text(event, "action"), text(event, "app"));
+            format!("{action} {app} {} {}", text(event, "secret"), event["done"])
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "app_created news - true",
+            "secret_added news phones true",
+            "app_changed news - true",
+            "app_disabled news - true",
+            "app_enabled news - true",
+            "secret_revoked news phones true",
+            "secret_rotated news default true",
+            "app_created other - true",
+            "app_removed news - true",
+            "dead_letters_dropped - - true",
+            "app_removed news - false",
+        ]
+    );
+    let of_other = store.run(&["audit", "list", "--app", "other", "--json"]).await.json();
+    assert_eq!(
+        (of_other.as_array().unwrap().len(), &of_other[0]["action"]),
+        (1, &json!("app_created"))
+    );
+    let newest = store.run(&["audit", "list", "--limit", "2"]).await.out;
+    assert!(newest.lines().count() == 3 && newest.contains("app_removed"), "{newest}");
+}
+
+#[tokio::test]
+async fn an_app_shows_its_quota_of_devices_and_when_each_secret_was_last_used() {
+    let store = Store::new();
+    store.run(&["app", "create", "news", "--max-devices", "5"]).await;
+    let shown = async || store.run(&["app", "show", "news", "--json"]).await.json();
+    assert_eq!(shown().await["max_devices"], 5);
+    for (given, stored) in [("none", json!("none")), ("default", json!("default")), ("7", json!(7))]
+    {
+        let set = store.run(&["app", "set", "news", "--max-devices", given, "--json"]).await.json();
+        assert_eq!(set["max_devices"], stored);
+    }
+    let wrong = store.run(&["app", "set", "news", "--max-devices", "0"]).await;
+    assert!(!wrong.ok && wrong.err.contains("or none, or default"), "{}", wrong.err);
+
+    assert_eq!(shown().await["secrets"][0]["last_used_at"], json!(null));
+    let file = store.0.path().join("index.sqlite3");
+    let index = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await.unwrap();
+    let app = AppKey::first("news".parse().unwrap());
+    let used_at = UnixMillis::now();
+    index.save_secret_uses(&app, &[("default", Some(used_at))]).await.unwrap();
+    assert_eq!(shown().await["secrets"][0]["last_used_at"], json!(used_at));
+    let listed = store.run(&["app", "secret", "list", "news"]).await.out;
+    assert!(listed.contains("LAST USED") && listed.contains(&used_at.to_string()), "{listed}");
+    // The next default secret was not used yet.
+    store.run(&["app", "rotate-secret", "news"]).await;
+    assert_eq!(shown().await["secrets"][0]["last_used_at"], json!(null));
 }
 
 #[tokio::test]

@@ -19,11 +19,12 @@ mod check;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::time::UnixMillis;
+use push_model::{app::Scope, time::UnixMillis};
 use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
 use super::{
+    authentication::Caller,
     body::{Buffered, unread_message},
     context::Handlers,
     media_type::NDJSON,
@@ -47,7 +48,8 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let (_, cached) = self.authenticate(app, head, UnixMillis::now()).await?;
+        let Caller { cached, .. } =
+            self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

@@ -27,8 +27,18 @@ const REMOVED: char = '@';
 /// How often a creation is tried again with the generation that a removal counted meanwhile.
 const CREATE_TRIES: usize = 3;
 
+/// How often a removal reads an app again that was changed since.
+const CHANGE_TRIES: usize = 10;
+
 fn write(app: &App) -> Result<String, IndexError> {
     serde_json::to_string(app).map_err(|error| IndexError::Corrupt(error.to_string()))
+}
+
+/// The record as it is stored after a change.
+fn next_revision(app: &App) -> App {
+    let mut changed = app.clone();
+    changed.revision = app.revision.saturating_add(1);
+    changed
 }
 
 fn read(json: &str) -> Result<App, IndexError> {
@@ -50,6 +60,24 @@ impl RedisIndex {
                 return Ok(());
             }
         }
+    }
+
+    /// Disables the app that is to be removed. None if there is none.
+    async fn disable_for_removal(&self, app: &AppId) -> Result<Option<AppKey>, IndexError> {
+        let mut first = None;
+        for _ in 0..CHANGE_TRIES {
+            let Some(mut record) = self.app(app).await? else { return Ok(None) };
+            let key = AppKey::from(&record);
+            if *first.get_or_insert_with(|| key.clone()) != key {
+                // Another removal finished meanwhile, and this is the next app of the name.
+                return Ok(None);
+            }
+            record.disabled = true;
+            if self.update_app(&record).await? {
+                return Ok(Some(key));
+            }
+        }
+        Err(IndexError::Refused("the app is being changed at this moment".into()))
     }
 
     /// Makes the dictionaries refuse new values.
@@ -78,7 +106,8 @@ impl RedisIndex {
 #[async_trait]
 impl Apps for RedisIndex {
     async fn create_app(&self, app: &App) -> Result<bool, IndexError> {
-        let mut app = App { generation: 0, ..app.clone() };
+        let mut app = app.clone();
+        app.generation = 0;
         for _ in 0..CREATE_TRIES {
             let mut create = self.scripts.create_app.call(&[&self.keys.apps()]);
             create.arg(app.app_id.as_str()).arg(app.generation).arg(write(&app)?);
@@ -93,7 +122,9 @@ impl Apps for RedisIndex {
 
     async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
         let mut update = self.scripts.update_app.call(&[&self.keys.apps()]);
-        update.arg(app.app_id.as_str()).arg(app.generation).arg(write(app)?);
+        let changed = next_revision(app);
+        update.arg(app.app_id.as_str()).arg(app.generation).arg(write(&changed)?);
+        update.arg(app.revision);
         Ok(reply::number(update.run(&self.quick).await?)? == Some(1))
     }
 
@@ -117,14 +148,12 @@ impl Apps for RedisIndex {
     }
 
     async fn remove_app(&self, app: &AppId) -> Result<bool, IndexError> {
-        let Some(mut record) = self.app(app).await? else { return Ok(false) };
-        let key = AppKey::from(&record);
-        record.disabled = true;
-        if !self.update_app(&record).await? {
-            // Another removal finished meanwhile.
-            return Ok(false);
-        }
+        let Some(key) = self.disable_for_removal(app).await? else { return Ok(false) };
         self.close_dictionaries(&key).await?;
+        // After the mark that it is removed, since then nothing is saved any more.
+        let mut forget = redis::cmd("DEL");
+        forget.arg(self.keys.secret_uses(&key));
+        self.quick.command(&forget).await?;
         for shard in 0..SHARDS {
             self.remove_shard(&key, shard).await?;
         }

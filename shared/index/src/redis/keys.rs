@@ -3,6 +3,8 @@
 //! | key | what |
 //! |---|---|
 //! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed |
+//! | `push:audit` | list: the audit trail, newest first, each event as JSON |
+//! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
@@ -75,6 +77,14 @@ impl Keys {
 
     pub(super) fn write_probe(&self) -> String {
         format!("{}:writable", self.namespace)
+    }
+
+    pub(super) fn audit(&self) -> String {
+        format!("{}:audit", self.namespace)
+    }
+
+    pub(super) fn secret_uses(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:u", self.namespace)
     }
 
     pub(super) fn dictionary_list(&self, app: &AppKey, attribute: Attribute) -> String {

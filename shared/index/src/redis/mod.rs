@@ -13,12 +13,14 @@
 //! Modules:
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
-//! - `apps`, `dictionary`, `pacing`: what is kept of an app beside its devices.
+//! - `apps`, `dictionary`, `pacing`, `secret_uses`: what is kept of an app beside its devices.
+//! - `audit`: the audit trail.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
 //! - `inspect`: what `pushctl doctor` checks.
 
 mod apps;
+mod audit;
 mod connection;
 mod devices;
 mod dictionary;
@@ -28,6 +30,7 @@ mod layout;
 mod ledger;
 mod pacing;
 mod scripts;
+mod secret_uses;
 
 use std::{fmt, sync::Arc, time::Duration};
 

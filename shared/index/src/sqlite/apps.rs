@@ -35,6 +35,8 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
             (SELECT slot FROM device WHERE app = ?1 ORDER BY slot LIMIT ?2)",
         "DELETE FROM free_slot WHERE app = ?1 AND slot IN
             (SELECT slot FROM free_slot WHERE app = ?1 ORDER BY slot LIMIT ?2)",
+        "DELETE FROM secret_use WHERE app = ?1 AND name IN
+            (SELECT name FROM secret_use WHERE app = ?1 ORDER BY name LIMIT ?2)",
         "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
             (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
     ] {
@@ -63,12 +65,15 @@ impl Apps for SqliteIndex {
     }
 
     async fn update_app(&self, app: &App) -> Result<bool, IndexError> {
-        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(app)?);
-        let number = app.generation.cast_signed();
+        let mut changed = app.clone();
+        changed.revision = app.revision.saturating_add(1);
+        let (namespace, name, record) = (self.namespace(), app.app_id.clone(), write(&changed)?);
+        let (number, revision) = (app.generation.cast_signed(), app.revision.cast_signed());
         let update = "UPDATE app SET record = ?4
-            WHERE namespace = ?1 AND name = ?2 AND generation = ?3 AND record IS NOT NULL";
+            WHERE namespace = ?1 AND name = ?2 AND generation = ?3 AND record IS NOT NULL
+                AND coalesce(record ->> '$.revision', 0) = ?5";
         let update = move |sql: &Connection| {
-            execute(sql, update, params![namespace, name.as_str(), number, record])
+            execute(sql, update, params![namespace, name.as_str(), number, record, revision])
         };
         Ok(self.database.write(update).await? > 0)
     }

@@ -15,11 +15,13 @@
 //! The next removal of any app finishes a deletion that was interrupted.
 
 mod apps;
+mod audit;
 mod devices;
 mod inspect;
 mod ledger;
 mod pacing;
 mod schema;
+mod secret_uses;
 #[cfg(test)]
 mod tests;
 

@@ -258,6 +258,22 @@ pub(super) const SCHEMA: Schema = Schema {
                 WHERE namespace = (SELECT namespace FROM message WHERE row = OLD.message);
         END;
     ",
+        "
+        -- When a secret of an app was last used, in Unix milliseconds.
+        CREATE TABLE secret_use (
+            app INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            used_at INTEGER NOT NULL,
+            PRIMARY KEY (app, name)
+        ) STRICT, WITHOUT ROWID;
+        -- The audit trail, each event as JSON.
+        CREATE TABLE audit (
+            row INTEGER PRIMARY KEY AUTOINCREMENT,
+            namespace TEXT NOT NULL,
+            event TEXT NOT NULL
+        ) STRICT;
+        CREATE INDEX audit_of_namespace ON audit (namespace, row);
+    ",
     ],
 };
 

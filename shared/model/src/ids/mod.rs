@@ -1,4 +1,4 @@
-//! The identifiers of apps, devices and messages, each checked when it is made.
+//! The identifiers of apps, their secrets, devices and messages, each checked when it is made.
 //!
 //! They become parts of Redis keys, MQTT topics and SQL, so their alphabets have no character that
 //! is special there: no braces, slashes, `+`, `#`, white space or control characters.
@@ -75,6 +75,29 @@ impl FromStr for ClientId {
     }
 }
 
+/// A secret within its app: 1–64 of `A-Z a-z 0-9 _ . -`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct SecretName(Arc<str>);
+
+impl SecretName {
+    /// The longest name, in characters.
+    pub const MAX_LEN: usize = 64;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SecretName {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        check(text, Self::MAX_LEN, "A-Z a-z 0-9 _ . -", b"_.-")?;
+        Ok(Self(text.into()))
+    }
+}
+
 macro_rules! text_id {
     ($name:ident) => {
         impl<'de> Deserialize<'de> for $name {
@@ -99,6 +122,7 @@ macro_rules! text_id {
 
 text_id!(AppId);
 text_id!(ClientId);
+text_id!(SecretName);
 
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
 ///

@@ -2,8 +2,12 @@
 //!
 //! - `records`: an app's record from its creation to its removal
 //! - `removal`: a removed app and the next app of its name share nothing
+//! - `secret_uses`: when the secrets of an app were last used
+//! - `audit`: the audit trail
 //! - `pacing`: how many devices of a paced app may be sent to, and when
 
+pub(crate) mod audit;
 pub(crate) mod pacing;
 pub(crate) mod records;
 pub(crate) mod removal;
+pub(crate) mod secret_uses;

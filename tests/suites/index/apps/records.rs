@@ -2,7 +2,7 @@
 
 use push_index::{Index, Put};
 use push_model::{
-    app::{App, AppKey},
+    app::{App, AppKey, Scopes},
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,
@@ -23,7 +23,28 @@ pub(crate) async fn an_app_is_created_once_and_updated_only_if_it_exists(index: 
     assert_eq!(index.app(&first.app_id).await.unwrap().as_ref(), Some(&first));
     first.disabled = true;
     assert!(index.update_app(&first).await.unwrap());
+    first.revision += 1;
     assert_eq!(index.app(&first.app_id).await.unwrap(), Some(first));
+}
+
+pub(crate) async fn a_record_that_was_changed_since_it_was_read_is_not_replaced(index: &dyn Index) {
+    let mut made = app("a");
+    let secret = Secret::generate();
+    let (name, scopes) = ("phones".parse().unwrap(), Scopes::ALL);
+    made.add_secret(name, &secret, scopes, UnixMillis(1), None).unwrap();
+    assert!(index.create_app(&made).await.unwrap());
+    let read = async || index.app(&made.app_id).await.unwrap().unwrap();
+    let (mut revoked, mut disabled) = (read().await, read().await);
+    assert!(revoked.revoke_secret(&"phones".parse().unwrap()));
+    assert!(index.update_app(&revoked).await.unwrap());
+    disabled.disabled = true;
+    assert!(!index.update_app(&disabled).await.unwrap(), "it would bring the secret back");
+    let mut disabled = read().await;
+    assert!(!disabled.disabled && disabled.secrets.is_empty());
+    disabled.disabled = true;
+    assert!(index.update_app(&disabled).await.unwrap());
+    let now = read().await;
+    assert!(now.disabled && now.secrets.is_empty() && now.revision == 2);
 }
 
 pub(crate) async fn apps_are_listed_by_id(index: &dyn Index) {

@@ -3,9 +3,12 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use push_index::{Apps, Devices, IndexError, Ledger, Pacing, Put, redis::RedisIndex};
+use push_index::{
+    Apps, AuditTrail, Devices, IndexError, Ledger, Pacing, Put, SecretUses, redis::RedisIndex,
+};
 use push_model::{
     app::{App, AppKey},
+    audit::AuditEvent,
     device::Device,
     ids::MessageId,
     ledger::{
@@ -134,6 +137,17 @@ impl Fixture {
         let pace = NonZeroU32::new(10).unwrap();
         let request = Acquire { devices: 1, pace, class: TrafficClass::Broadcast, now: NOW };
         let going = "going".parse().unwrap();
+        let event = AuditEvent {
+            at: NOW,
+            action: "a change".to_owned(),
+            done: true,
+            app: None,
+            secret: None,
+            message: None,
+            program: "test".to_owned(),
+            user: None,
+            host: None,
+        };
         vec![
             ("a new app", index.create_app(&record("new")).await.map(drop)),
             ("an app's record", index.update_app(&record("app")).await.map(drop)),
@@ -147,6 +161,8 @@ impl Fixture {
             ("a plan", index.plan(&fresh.message_id, &Plan::named()).await.map(drop)),
             ("a batch", advance().await),
             ("a recall", index.recall(&app(), message, &recall).await.map(drop)),
+            ("last uses", index.save_secret_uses(&key(), &[("default", Some(NOW))]).await),
+            ("an audit event", index.append_audit(&event, 10).await),
             ("a pace", index.acquire_pace(&key(), &request).await.map(drop)),
         ]
     }

@@ -11,7 +11,7 @@
 //!
 //! - makes its decisions on what it read before it writes;
 //! - begins to write with a command that is refused without memory (`SET`, `MSET`, `SETRANGE`,
-//!   `HSET`, `SADD`), so that a server without memory refuses all of it. Scripts that begin with a
+//!   `HSET`, `SADD`, `LPUSH`), so that a server without memory refuses all of it. Scripts that begin with a
 //!   removal run to their end without memory: `remove_shard`, `evict`, and `begin_expanded` where
 //!   it replaces another entry.
 //!
@@ -20,7 +20,7 @@
 //! already at another node. The caller gets an error and repairs what is left by doing the same
 //! again; at worst a removal has lost a slot.
 //!
-//! The Lua files: `apps/` has the scripts on the records, dictionaries and paces of apps,
+//! The Lua files: `apps/` has the scripts on the records, dictionaries, paces and secrets of apps,
 //! `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
@@ -125,6 +125,8 @@ scripts! {
     update_app: new("apps/update_app.lua"),
     remove_app: new("apps/remove_app.lua"),
     intern: new("apps/intern.lua"),
+    append_audit: new("apps/append_audit.lua"),
+    save_secret_uses: new("apps/save_secret_uses.lua"),
     acquire_pace: new("apps/acquire_pace.lua"),
     register: of_shard("devices/register.lua"),
     change: new("devices/change.lua"),

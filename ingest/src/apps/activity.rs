@@ -1,0 +1,102 @@
+//! What callers do with the secrets of an app: when each was last used, and how many were wrong.
+//!
+//! Both are kept in memory, a few bytes for each secret of a cached app, and written about once a
+//! minute (`handlers::activity`): last uses to the index, failed logins to the log. What a process has not written when it dies, or when an app leaves
+//! the cache, is lost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use push_model::{
+    app::{App, SecretInfo, VerifiedSecret},
+    time::UnixMillis,
+};
+
+/// How much later a use must be to be noted. All requests of an app write to the same place, which
+/// would move between processors with each of them.
+const RESOLUTION: u64 = 1000;
+
+/// What is known of the secrets of one app.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    /// In the order of [`App::all_secrets`].
+    secrets: Box<[LastUse]>,
+    /// Whether a secret was used since the last uses were written.
+    used: AtomicBool,
+    failed_logins: AtomicU64,
+}
+
+#[derive(Debug)]
+struct LastUse {
+    name: Box<str>,
+    /// Two secrets with one name, made one after the other, are told apart by this.
+    made_at: Option<UnixMillis>,
+    /// Unix milliseconds; 0 if it was not used in this process.
+    used_at: AtomicU64,
+}
+
+impl LastUse {
+    fn is_of(&self, secret: &SecretInfo<'_>) -> bool {
+        *self.name == *secret.name && self.made_at == secret.made_at
+    }
+}
+
+impl Activity {
+    /// Of a record that was just read. What is known of the secrets that it still has stays.
+    pub(super) fn new(app: &App, before: Option<&Self>) -> Self {
+        let used_before = |secret: &SecretInfo<'_>| {
+            let last_use = before?.secrets.iter().find(|last_use| last_use.is_of(secret))?;
+            Some(last_use.used_at.load(Ordering::Relaxed))
+        };
+        let secrets = app.all_secrets().map(|secret| LastUse {
+            name: secret.name.into(),
+            made_at: secret.made_at,
+            used_at: AtomicU64::new(used_before(&secret).unwrap_or_default()),
+        });
+        Self {
+            secrets: secrets.collect(),
+            used: AtomicBool::new(before.is_some_and(|b| b.used.load(Ordering::Relaxed))),
+            failed_logins: AtomicU64::new(
+                before.map_or(0, |b| b.failed_logins.load(Ordering::Relaxed)),
+            ),
+        }
+    }
+
+    /// Whether this is of the secrets of a record.
+    pub(super) fn is_of(&self, app: &App) -> bool {
+        self.secrets.len() == app.all_secrets().count()
+            && self.secrets.iter().zip(app.all_secrets()).all(|(kept, info)| kept.is_of(&info))
+    }
+
+    /// Notes that a secret was used.
+    pub(crate) fn used(&self, secret: VerifiedSecret, now: UnixMillis) {
+        let Some(LastUse { used_at, .. }) = self.secrets.get(secret.position) else { return };
+        if now.0 >= used_at.load(Ordering::Relaxed).saturating_add(RESOLUTION) {
+            used_at.store(now.0, Ordering::Relaxed);
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request with a wrong secret, or one that does not open the call.
+    pub(crate) fn failed_login(&self) {
+        self.failed_logins.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The name of each secret and when it was last used, unless none was used since the last call.
+    pub(crate) fn take_uses(&self) -> Option<Vec<(&str, Option<UnixMillis>)>> {
+        let uses = self.secrets.iter().map(|LastUse { name, used_at, .. }| {
+            let used_at = used_at.load(Ordering::Relaxed);
+            (&**name, (used_at > 0).then_some(UnixMillis(used_at)))
+        });
+        self.used.swap(false, Ordering::Relaxed).then(|| uses.collect())
+    }
+
+    /// What was taken could not be written.
+    pub(crate) fn put_back_uses(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// How many logins failed since the last call.
+    pub(crate) fn take_failed_logins(&self) -> u64 {
+        self.failed_logins.swap(0, Ordering::Relaxed)
+    }
+}

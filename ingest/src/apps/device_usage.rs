@@ -1,0 +1,166 @@
+//! How many devices an app has, for its quota, without a round trip for each registration.
+//!
+//! The index counts the devices of an app now and then; between two counts this process adds the
+//! devices that it registers itself. What other processes register meanwhile is not known, so
+//! together they may register more than the quota allows: at most the new devices of the time for
+//! which a count is used.
+//!
+//! A device may be counted twice, if it is registered while the index counts. So before a
+//! registration is refused the index counts again, at most once in [`COUNT_PAUSE`].
+
+use std::{
+    num::NonZeroU32,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// How long a count is used at least, when it says that the quota is used up.
+pub(crate) const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// What this process knows of the number of an app's devices.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceUsage {
+    state: Mutex<State>,
+    /// The right to ask the index.
+    counting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the index counted, and when that began.
+    counted: Option<(u64, Instant)>,
+    /// Devices that were registered since, less those that were removed.
+    since: i64,
+    /// Registrations in work that may be of new devices.
+    in_work: u64,
+}
+
+/// A place for a new device, which is given back if the device is not registered.
+#[derive(Debug)]
+pub(crate) struct DevicePlace<'a>(&'a DeviceUsage);
+
+impl DeviceUsage {
+    /// Lets the index count if the last count is older than `max_age`. While one request waits for
+    /// a count, others go on with the one before, if there is one.
+    ///
+    /// # Errors
+    /// If there is no count yet and the index did not answer.
+    pub(crate) async fn count<E>(
+        &self,
+        max_age: Duration,
+        count: impl Future<Output = Result<u64, E>>,
+    ) -> Result<(), E> {
+        let is_stale = |age: Option<Duration>| age.is_none_or(|age| age >= max_age);
+        let age = self.age();
+        if !is_stale(age) {
+            return Ok(());
+        }
+        let _counting = match (self.counting.try_lock(), age) {
+            (Ok(counting), _) => counting,
+            (Err(_), Some(_)) => return Ok(()),
+            (Err(_), None) => self.counting.lock().await,
+        };
+        if !is_stale(self.age()) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let since = self.change(|state| std::mem::take(&mut state.since));
+        let answer = count.await;
+        self.change(|state| match answer {
+            Ok(devices) => {
+                state.counted = Some((devices, begun));
+                Ok(())
+            }
+            Err(error) => {
+                state.since += since;
+                // A count from before is used on, until the index answers again.
+                if state.counted.is_some() { Ok(()) } else { Err(error) }
+            }
+        })
+    }
+
+    /// A place for a new device, if the quota has one left.
+    pub(crate) fn place(&self, quota: NonZeroU32) -> Option<DevicePlace<'_>> {
+        self.change(|state| {
+            let counted = state.counted.map_or(0, |(devices, _)| devices);
+            let known = counted.saturating_add_signed(state.since).saturating_add(state.in_work);
+            let left = known < u64::from(quota.get());
+            state.in_work += u64::from(left);
+            // Not `then_some`: a place that is made and dropped here would take the lock again.
+            left.then(|| DevicePlace(self))
+        })
+    }
+
+    /// Notes that a device was removed.
+    pub(crate) fn removed(&self) {
+        self.change(|state| state.since -= 1);
+    }
+
+    fn age(&self) -> Option<Duration> {
+        self.change(|state| state.counted.map(|(_, begun)| begun.elapsed()))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl DevicePlace<'_> {
+    /// The device is registered.
+    pub(crate) fn registered(self) {
+        self.0.change(|state| state.since += 1);
+    }
+}
+
+impl Drop for DevicePlace<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.in_work -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRESH: Duration = Duration::from_secs(3);
+
+    fn quota(devices: u32) -> NonZeroU32 {
+        NonZeroU32::new(devices).unwrap()
+    }
+
+    async fn count(usage: &DeviceUsage, devices: u64) {
+        usage.count(FRESH, async { Ok::<_, ()>(devices) }).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_registrations_are_added_to_the_count_until_the_next_one() {
+        let usage = DeviceUsage::default();
+        count(&usage, 3).await;
+        usage.place(quota(5)).unwrap().registered();
+        let in_work = usage.place(quota(5)).unwrap();
+        assert!(usage.place(quota(5)).is_none());
+        drop(in_work);
+        usage.place(quota(5)).unwrap().registered();
+        assert!(usage.place(quota(5)).is_none());
+        usage.removed();
+        assert!(usage.place(quota(5)).is_some());
+        count(&usage, 0).await;
+        assert!(usage.place(quota(5)).is_some(), "the first count is still used");
+        tokio::time::advance(FRESH).await;
+        count(&usage, 5).await;
+        assert!(usage.place(quota(5)).is_none());
+        assert!(usage.place(quota(6)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_count_is_used_on_while_the_index_does_not_answer_and_the_first_is_waited_for() {
+        let usage = DeviceUsage::default();
+        assert!(usage.count(FRESH, async { Err(()) }).await.is_err());
+        count(&usage, 5).await;
+        tokio::time::advance(FRESH).await;
+        assert!(usage.count(FRESH, async { Err(()) }).await.is_ok());
+        assert!(usage.place(quota(5)).is_none());
+    }
+}

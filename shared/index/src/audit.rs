@@ -1,0 +1,24 @@
+//! The audit trail.
+
+use async_trait::async_trait;
+use push_model::audit::AuditEvent;
+
+use crate::IndexError;
+
+/// A bounded list of what operators did. It is in the index because every program of operators
+/// reaches that, from any machine. Calls over HTTP are not in it: a tenant could make so many of
+/// them that what operators did would be gone.
+#[async_trait]
+pub trait AuditTrail: Send + Sync {
+    /// Appends an event, and keeps the newest `keep`.
+    ///
+    /// # Errors
+    /// If the index did not answer; the event may have been appended all the same.
+    async fn append_audit(&self, event: &AuditEvent, keep: usize) -> Result<(), IndexError>;
+
+    /// The newest events, the newest first, at most `limit`. One that cannot be read is left out.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn audit(&self, limit: usize) -> Result<Vec<AuditEvent>, IndexError>;
+}

@@ -1,0 +1,16 @@
+-- Saves when secrets of an app were last used. KEYS[1]: the uses; KEYS[2]: exists if the app was
+-- removed. ARGV: for each secret that the app has its name and the time, 0 if it was not used.
+-- What is saved for other names goes, so that the hash has no more fields than the app has secrets.
+
+if redis.call('EXISTS', KEYS[2]) == 1 then return end
+local kept = {}
+for i = 1, #ARGV, 2 do
+    kept[ARGV[i]] = true
+    local before = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0)
+    if tonumber(ARGV[i + 1]) > before then
+        redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    end
+end
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if not kept[name] then redis.call('HDEL', KEYS[1], name) end
+end

@@ -1,0 +1,94 @@
+//! The audit trail: who changed what an app may do, and when.
+//!
+//! An event says what was done to which app by which program for which user. It never holds a
+//! secret, only the name of one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{AppId, MessageId},
+    time::UnixMillis,
+};
+
+/// How many events the trail keeps; the oldest go first.
+pub const AUDIT_EVENTS: usize = 10_000;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// An app was made.
+    AppCreated,
+    /// The limits of an app were changed.
+    AppChanged,
+    /// An app may no longer push.
+    AppDisabled,
+    /// An app may push again.
+    AppEnabled,
+    /// An app and its devices were removed.
+    AppRemoved,
+    /// The default secret of an app was replaced.
+    SecretRotated,
+    /// A named secret was added.
+    SecretAdded,
+    /// A named secret was removed.
+    SecretRevoked,
+    /// The first key that signs device credentials was made.
+    DeviceKeyMade,
+    /// Another key signs device credentials.
+    DeviceKeyRotated,
+    /// A message was recalled.
+    MessageRecalled,
+    /// Dead letters were moved back to their lanes.
+    DeadLettersReplayed,
+    /// Dead letters were deleted.
+    DeadLettersDropped,
+}
+
+impl Action {
+    /// The name in the trail and in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AppCreated => "app_created",
+            Self::AppChanged => "app_changed",
+            Self::AppDisabled => "app_disabled",
+            Self::AppEnabled => "app_enabled",
+            Self::AppRemoved => "app_removed",
+            Self::SecretRotated => "secret_rotated",
+            Self::SecretAdded => "secret_added",
+            Self::SecretRevoked => "secret_revoked",
+            Self::DeviceKeyMade => "device_key_made",
+            Self::DeviceKeyRotated => "device_key_rotated",
+            Self::MessageRecalled => "message_recalled",
+            Self::DeadLettersReplayed => "dead_letters_replayed",
+            Self::DeadLettersDropped => "dead_letters_dropped",
+        }
+    }
+}
+
+/// An event of the trail. What is not known or does not apply is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEvent {
+    /// When it ended.
+    pub at: UnixMillis,
+    /// What was done: [`Action::name`], or a name that a later build has written.
+    pub action: String,
+    /// Whether it was done. If not, it may have been done in part.
+    pub done: bool,
+    /// The app.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub app: Option<AppId>,
+    /// The name of the secret.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub secret: Option<String>,
+    /// The message.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub message: Option<MessageId>,
+    /// The program that did it.
+    pub program: String,
+    /// The user of the operating system that ran it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user: Option<String>,
+    /// The machine on which it ran.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<String>,
+}

@@ -1,0 +1,78 @@
+//! Audit events of this process: who does something, and the log of it.
+
+use push_model::{
+    audit::{Action, AuditEvent},
+    time::UnixMillis,
+};
+use tracing::info;
+
+/// The log target of audit events, for filters (`info,audit=off`).
+pub const TARGET: &str = "audit";
+
+/// An event of this program, done now by the user of the operating system that runs it.
+pub fn event_of_user(program: &str, action: Action) -> AuditEvent {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    AuditEvent { user: Some(user()), host: Some(host), ..event(program, action) }
+}
+
+/// An event of this program, done now for a caller that no user of the operating system stands for.
+pub fn event(program: &str, action: Action) -> AuditEvent {
+    AuditEvent {
+        at: UnixMillis::now(),
+        action: action.name().to_owned(),
+        done: true,
+        app: None,
+        secret: None,
+        message: None,
+        program: program.to_owned(),
+        user: None,
+        host: None,
+    }
+}
+
+/// Writes an event to the log.
+pub fn log(event: &AuditEvent) {
+    let AuditEvent { action, done, app, secret, message, program, user, host, .. } = event;
+    info!(
+        target: TARGET,
+        action,
+        done,
+        app = app.as_ref().map(tracing::field::display),
+        secret = secret.as_deref(),
+        message_id = message.as_ref().map(tracing::field::display),
+        program,
+        user,
+        host,
+        "audit"
+    );
+}
+
+/// The user by the process's number, which the environment cannot change; the name is looked up in
+/// /etc/passwd, where users of a directory service are not.
+fn user() -> String {
+    let number = rustix::process::getuid().as_raw().to_string();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_of(&number, &passwd).unwrap_or(&format!("uid {number}")).to_owned()
+}
+
+fn name_of<'a>(number: &str, passwd: &'a str) -> Option<&'a str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_is_named_by_the_number_of_the_process() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nalice:x:1000:100::/home/a:/bin/sh\n";
+        assert_eq!(name_of("1000", passwd), Some("alice"));
+        assert_eq!(name_of("100", passwd), None);
+        let event = event_of_user("pushctl", Action::AppCreated);
+        assert!(!event.user.unwrap().is_empty() && !event.host.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,144 @@
+//! A tenant that registers devices without end, the holder of a secret that opens one part of the
+//! API, and a tenant that would push what operators did out of the audit trail.
+
+use std::num::NonZeroU32;
+
+use futures::future::join_all;
+use push_model::{
+    app::{App, AppKey, DeviceQuota, Scope},
+    audit::{AUDIT_EVENTS, Action},
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_tests::eventually;
+
+use crate::support::{
+    client::{Connection, Request, VALID},
+    service::{APP, DEADLINE, Service},
+};
+
+const QUOTA: u32 = 40;
+
+fn put(secret: &str, app: &str, device: &str, body: &str) -> Request {
+    Request::new("PUT", &format!("/v1/device/{app}/{device}"), body)
+        .header("Content-Type", "application/json")
+        .header("Authorization", secret)
+}
+
+#[tokio::test]
+async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_other() {
+    let service = Service::start(&["--app-max-devices=40"]).await;
+    let own = service.secret.clone();
+    let secret = Secret::generate();
+    let mut other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
+    other.max_devices = DeviceQuota::AtMost(NonZeroU32::new(400).unwrap());
+    assert!(service.index.create_app(&other).await.unwrap());
+
+    // Sixteen connections, each with twenty new devices; every fourth is the other app's.
+    let connections = (0..16).map(async |connection: u32| {
+        let other = connection.is_multiple_of(4);
+        let (app, secret) = if other { ("other", secret.expose()) } else { (APP, &*own) };
+        let mut open = Connection::open(service.address).await;
+        let mut registered = Vec::new();
+        for number in 0..20 {
+            let device = format!("d{connection}-{number}");
+            open.send(put(secret, app, &device, "{}").bytes()).await;
+            let answer = open.answer().await;
+            if answer.http == 200 {
+                registered.push(device);
+                continue;
+            }
+            answer.expect(409, 409, "the quota max-devices is used up: this app may have 40");
+            assert!(answer.message().contains("pushctl app set app --max-devices"), "{answer:?}");
+        }
+        (other, registered)
+    });
+    let (others, own_devices): (Vec<_>, Vec<_>) =
+        join_all(connections).await.into_iter().partition(|(other, _)| *other);
+    assert!(others.iter().all(|(_, registered)| registered.len() == 20), "the other app is served");
+    let registered: Vec<String> =
+        own_devices.into_iter().flat_map(|(_, devices)| devices).collect();
+    let key = AppKey::first(APP.parse().unwrap());
+    let count = service.index.count_devices(&key).await.unwrap();
+    assert_eq!(count, registered.len() as u64);
+    assert!(count <= u64::from(QUOTA), "{count} devices");
+
+    // At the quota, devices still change and go, and one that went makes room for another.
+    let register = async |device: &str| {
+        // A count of the index may be a second old.
+        eventually("there is room for another device", DEADLINE, async || {
+            let answer = put(&own, APP, device, "{}").send(&service).await;
+            if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        })
+        .await;
+    };
+    for number in count..u64::from(QUOTA) {
+        register(&format!("fill{number}")).await;
+    }
+    put(&own, APP, "more", "{}").send(&service).await.expect(409, 409, "the quota max-devices");
+    let changed = put(&own, APP, &registered[0], r#"{"country":"sg"}"#).send(&service).await;
+    changed.expect(200, 200, "OK");
+    let remove = Request::new("DELETE", &format!("/v1/device/{APP}/{}", registered[0]), "");
+    remove.header("Authorization", &own).send(&service).await.expect(200, 200, "OK");
+    register("more").await;
+    put(&own, APP, "even-more", "{}").send(&service).await.expect(409, 409, "the quota");
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leaked_secret_for_one_part_of_the_api_changes_nothing_elsewhere() {
+    let service = Service::start(&["--app-fresh=0s"]).await;
+    put(&service.secret, APP, "d", r#"{"country":"sg"}"#).send(&service).await.expect(200, 200, "");
+    let pushed = Request::push(&service, VALID).send(&service).await;
+    let message = format!("/v1/message/{APP}/{}", pushed.message_id());
+    let mut leaked = Vec::new();
+    service
+        .change_app(|app| {
+            for scope in [Scope::Read, Scope::Recall, Scope::Devices, Scope::Push] {
+                let (name, secret) = (scope.name().parse().unwrap(), Secret::generate());
+                let scopes = [scope].into_iter().collect();
+                app.add_secret(name, &secret, scopes, UnixMillis::now(), None).unwrap();
+                leaked.push((scope, secret));
+            }
+        })
+        .await;
+    for (scope, secret) in &leaked {
+        let secret = secret.expose();
+        let attempts = [
+            (Scope::Push, Request::push(&service, VALID).header("Authorization", secret)),
+            (Scope::Devices, put(secret, APP, "d", r#"{"country":"cn"}"#)),
+            (Scope::Devices, Request::new("DELETE", &format!("/v1/device/{APP}/d"), "")),
+            (Scope::Recall, Request::new("DELETE", &message, "")),
+        ];
+        for (needed, attempt) in attempts.into_iter().filter(|(needed, _)| needed != scope) {
+            let answer = attempt.header("Authorization", secret).send(&service).await;
+            answer.expect(401, 21004, "App Secret illegal: it lacks the scope");
+            assert!(answer.message().contains(needed.name()), "{answer:?}");
+        }
+    }
+    let key = AppKey::first(APP.parse().unwrap());
+    let device = service.index.device(&key, &"d".parse().unwrap()).await.unwrap();
+    let device = serde_json::to_value(device.unwrap()).unwrap();
+    assert_eq!(device["country"], "SG", "{device}");
+    service.wait_for_depth(1).await;
+    let report = Request::new("GET", &message, "").header("Authorization", &service.secret);
+    let report = report.send(&service).await;
+    assert_eq!(report.body["result"]["state"], "accepted", "{}", report.text);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_number_of_recalls_pushes_out_of_the_audit_trail_what_operators_did() {
+    let service = Service::start(&[]).await;
+    let event = push_service::audit::event_of_user("test", Action::AppRemoved);
+    service.index.append_audit(&event, AUDIT_EVENTS).await.unwrap();
+    let recalls = (0..32).map(async |_| {
+        let pushed = Request::push(&service, VALID).send(&service).await;
+        let path = format!("/v1/message/{APP}/{}", pushed.message_id());
+        let recall = Request::new("DELETE", &path, "").header("Authorization", &service.secret);
+        recall.send(&service).await.expect(200, 200, "OK");
+    });
+    join_all(recalls).await;
+    assert_eq!(service.index.audit(AUDIT_EVENTS).await.unwrap(), [event]);
+    service.stop().await.unwrap();
+}
