@@ -19,7 +19,11 @@ use push_tests::{
 use pushctl::device::subscriber::Subscriber;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{net::TcpSocket, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpSocket,
+    task::JoinSet,
+};
 
 /// How long any wait here may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -228,6 +232,29 @@ async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
         let output = standalone.mosquitto(SUBSCRIBE, version, "news:other", &one).await;
         assert!(output.contains(&id) && !output.contains("forged"), "{version}: {output}");
     }
+}
+
+#[tokio::test]
+async fn a_device_need_not_wait_for_the_answer_to_its_login() {
+    let standalone = Standalone::start(None).await;
+    let (name, token) = ("news:d", standalone.token("d", LONG));
+    let text =
+        |text: &str| [&u16::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat();
+    // MQTT 3.1.1: user name and password, no clean session, no keep-alive.
+    let login =
+        [&text("MQTT")[..], &[4, 0xc0, 0, 0], &text(name), &text(name), &text(&token)].concat();
+    let (low, high) =
+        (u8::try_from(login.len() % 128).unwrap(), u8::try_from(login.len() / 128).unwrap());
+    let topic = text("push/news/d");
+    let subscribe = [&[0, 7], &topic[..], &[1]].concat();
+    let length = u8::try_from(subscribe.len()).unwrap();
+    let packets = [&[0x10, low | 0x80, high], &login[..], &[0x82, length], &subscribe].concat();
+    let mut device = tokio::net::TcpStream::connect(standalone.mqtt.address()).await.unwrap();
+    device.write_all(&packets).await.unwrap();
+    let mut answers = [0; 9];
+    let answered = tokio::time::timeout(DEADLINE, device.read_exact(&mut answers)).await;
+    answered.expect("SUBSCRIBE is not answered").unwrap();
+    assert_eq!(answers, [0x20, 2, 0, 0, 0x90, 3, 0, 7, 1], "CONNACK and SUBACK");
 }
 
 #[tokio::test]

@@ -2,18 +2,21 @@
 //!
 //! A permit is taken when a connection is accepted and given back when it is dropped, wherever that
 //! happens. A connection that has not logged in yet counts twice: as a connection, and among those
-//! that have not logged in, which are far fewer, so that idle ones leave room for devices.
+//! that have not logged in, which are far fewer, so that idle ones leave room for devices. When
+//! there are too many of those, the newest takes the place of the oldest: a device logs in within
+//! milliseconds, and idle connections from many addresses must not keep it out.
 //!
 //! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Failed logins of an address: so many at once, and then one for each [`FAILURE_INTERVAL`]. Beyond
 /// that, its connections are refused before their password is looked at.
@@ -58,6 +61,17 @@ pub(super) struct Admission {
 struct Counts {
     usage: Usage,
     addresses: HashMap<IpAddr, AddressCounts>,
+    /// Those that have not logged in yet, the oldest first.
+    logging_in: BTreeMap<u64, LoggingIn>,
+    /// Connections so far.
+    admitted: u64,
+}
+
+#[derive(Debug)]
+struct LoggingIn {
+    address: IpAddr,
+    /// Cancelled when it has to go.
+    displaced: CancellationToken,
 }
 
 /// What is in use, and what has been refused since the start.
@@ -82,7 +96,9 @@ struct AddressCounts {
 pub(super) struct Permit {
     admission: Arc<Admission>,
     address: IpAddr,
-    is_unauthenticated: bool,
+    /// Which connection of the listener it is.
+    number: u64,
+    displaced: CancellationToken,
 }
 
 impl Admission {
@@ -93,13 +109,16 @@ impl Admission {
     /// A permit for a connection from this address, which has not logged in yet.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Result<Permit, Full> {
         let (address, mut counts) = (network(peer), self.counts());
-        let admitted = counts.admit(address, &self.limits, now);
-        if admitted.is_err() {
+        if let Err(full) = counts.admit(address, &self.limits, now) {
             counts.usage.not_accepted += 1;
+            return Err(full);
         }
+        counts.admitted += 1;
+        let (number, displaced) = (counts.admitted, CancellationToken::new());
+        let logging_in = LoggingIn { address, displaced: displaced.clone() };
+        counts.logging_in.insert(number, logging_in);
         drop(counts);
-        let admission = self.clone();
-        admitted.map(|()| Permit { admission, address, is_unauthenticated: true })
+        Ok(Permit { admission: self.clone(), address, number, displaced })
     }
 
     /// What is in use now.
@@ -119,9 +138,7 @@ impl Counts {
         limits: &AdmissionLimits,
         now: Instant,
     ) -> Result<(), Full> {
-        if self.usage.connections >= limits.connections
-            || self.usage.unauthenticated >= limits.unauthenticated
-        {
+        if self.usage.connections >= limits.connections {
             return Err(Full::Total);
         }
         if self.addresses.len() >= REMEMBERED + limits.connections {
@@ -140,14 +157,40 @@ impl Counts {
         of_address.unauthenticated += 1;
         self.usage.connections += 1;
         self.usage.unauthenticated += 1;
+        if self.usage.unauthenticated > limits.unauthenticated {
+            self.displace_oldest();
+        }
         Ok(())
+    }
+
+    fn displace_oldest(&mut self) {
+        let oldest = self.logging_in.first_key_value().map(|(number, _)| *number);
+        if let Some(oldest) = oldest.and_then(|number| self.no_longer_logging_in(number)) {
+            oldest.displaced.cancel();
+            self.usage.not_accepted += 1;
+        }
+    }
+
+    /// `None` if the connection has logged in or was displaced before.
+    fn no_longer_logging_in(&mut self, number: u64) -> Option<LoggingIn> {
+        let ended = self.logging_in.remove(&number)?;
+        self.usage.unauthenticated -= 1;
+        if let Some(of_address) = self.addresses.get_mut(&ended.address) {
+            of_address.unauthenticated -= 1;
+        }
+        Some(ended)
     }
 }
 
 impl Permit {
     /// The connection has logged in.
-    pub(super) fn logged_in(&mut self) {
-        self.authenticated(&mut self.admission.clone().counts());
+    pub(super) fn logged_in(&self) {
+        self.admission.counts().no_longer_logging_in(self.number);
+    }
+
+    /// Cancelled when the connection has not logged in and a newer one takes its place.
+    pub(super) fn displaced(&self) -> CancellationToken {
+        self.displaced.clone()
     }
 
     /// Its login has failed.
@@ -158,22 +201,12 @@ impl Permit {
         let begin = of_address.failures_until.filter(|end| *end > now).unwrap_or(now);
         of_address.failures_until = Some(begin + FAILURE_INTERVAL);
     }
-
-    fn authenticated(&mut self, counts: &mut Counts) {
-        if std::mem::take(&mut self.is_unauthenticated) {
-            counts.usage.unauthenticated -= 1;
-            if let Some(of_address) = counts.addresses.get_mut(&self.address) {
-                of_address.unauthenticated -= 1;
-            }
-        }
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let admission = self.admission.clone();
-        let mut counts = admission.counts();
-        self.authenticated(&mut counts);
+        let mut counts = self.admission.counts();
+        counts.no_longer_logging_in(self.number);
         counts.usage.connections -= 1;
         if let Some(of_address) = counts.addresses.get_mut(&self.address) {
             of_address.connections -= 1;
@@ -212,7 +245,7 @@ mod tests {
     }
 
     fn log_in(admission: &Arc<Admission>, peer: &str) -> Permit {
-        let mut permit = admit(admission, peer).unwrap();
+        let permit = admit(admission, peer).unwrap();
         permit.logged_in();
         permit
     }
@@ -220,12 +253,24 @@ mod tests {
     #[tokio::test]
     async fn idle_connections_of_one_address_leave_room_for_its_devices_and_for_others() {
         let admission = Admission::new(LIMITS);
-        let _idle =
-            [admit(&admission, "10.0.0.1").unwrap(), admit(&admission, "10.0.0.1").unwrap()];
+        let idle = [admit(&admission, "10.0.0.1").unwrap(), admit(&admission, "10.0.0.1").unwrap()];
         assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
-        let _others =
+        let others =
             [admit(&admission, "10.0.0.2").unwrap(), admit(&admission, "10.0.0.3").unwrap()];
-        assert_eq!(admit(&admission, "10.0.0.4").unwrap_err(), Full::Total);
+        let late = admit(&admission, "10.0.0.4").unwrap();
+        assert!(idle[0].displaced().is_cancelled(), "the newest takes the place of the oldest");
+        late.logged_in();
+        assert_eq!(admit(&admission, "10.0.0.5").unwrap_err(), Full::Total);
+        assert!(
+            [&idle[1], &others[0], &others[1], &late]
+                .map(Permit::displaced)
+                .iter()
+                .all(|it| !it.is_cancelled())
+        );
+        drop((idle, others, late));
+        let usage = admission.usage();
+        assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 3));
+        assert!(admission.counts().addresses.is_empty());
     }
 
     #[tokio::test]

@@ -40,12 +40,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     opened: Opened,
     context: Arc<Context>,
 ) {
-    let Opened { peer, at, mut permit, door } = opened;
+    let Opened { peer, at, permit, door } = opened;
     let mut link = Link::new(stream);
     let left = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
+    let displaced = permit.displaced();
     let greeted = tokio::select! {
         greeted = timeout(left, handshake::shake_hands(&mut link, door, &context)) => greeted,
         () = context.stop.cancelled() => return,
+        () = displaced.cancelled() => return debug!(%peer, "a newer MQTT connection takes its place"),
     };
     match greeted {
         Ok(Ok((wire, client))) => {

@@ -34,6 +34,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     let until = Instant::now().checked_add(left);
     let deadline = sleep_until(link.silent_at(session.keep_alive));
     tokio::pin!(deadline);
+    // What came together with CONNECT: a client need not wait for the answer (MQTT 5, section 3.1.4).
+    if let Some(end) = receive(link, wire, &mut session) {
+        return end;
+    }
     loop {
         if let Err(error) = send_waiting(link, wire, &session) {
             return End::Encode(error);

@@ -38,7 +38,7 @@ pub(super) struct Link<S> {
     unflushed: bool,
     /// When writing last got on, or when it began.
     wrote: Instant,
-    /// When something was read.
+    /// When something was read, or could not be because the output was full.
     read: Instant,
 }
 
@@ -72,8 +72,9 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     }
 
     /// When the connection is given up because its peer takes nothing.
-    pub(super) fn give_up_at(&self) -> Option<Instant> {
-        self.is_unwritten().then(|| self.wrote + WRITE_TIMEOUT)
+    pub(super) fn give_up_at(&mut self) -> Option<Instant> {
+        self.begin_to_write();
+        self.unflushed.then(|| self.wrote + WRITE_TIMEOUT)
     }
 
     /// When a client with this keep-alive has been silent for too long (MQTT 5, section 3.1.2.10).
@@ -81,8 +82,12 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
         self.read + keep_alive + keep_alive / 2
     }
 
-    fn is_unwritten(&self) -> bool {
-        self.unflushed || !self.output.is_empty()
+    /// The time for writing counts from when there is something to write: the last write of a quiet
+    /// connection may be long ago.
+    fn begin_to_write(&mut self) {
+        if !self.unflushed && !self.output.is_empty() {
+            (self.unflushed, self.wrote) = (true, Instant::now());
+        }
     }
 
     /// Reads or writes something. Cancel-safe.
@@ -90,10 +95,8 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     /// # Errors
     /// If the connection has broken or its peer has closed it.
     pub(super) async fn progress(&mut self) -> io::Result<Event> {
-        let (has_room, is_unwritten) = (self.has_room(), self.is_unwritten());
-        if is_unwritten && !self.unflushed {
-            (self.unflushed, self.wrote) = (true, Instant::now());
-        }
+        self.begin_to_write();
+        let (has_room, is_unwritten) = (self.has_room(), self.unflushed);
         let Self { reader, writer, input, output, unflushed, wrote, read: read_at } = self;
         tokio::select! {
             read = reader.read_buf(input), if has_room => match read? {
@@ -106,6 +109,10 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
             written = write(writer, output), if is_unwritten => {
                 *unflushed = !written?;
                 *wrote = Instant::now();
+                if !has_room {
+                    // What is not read cannot be silent.
+                    *read_at = *wrote;
+                }
                 if output.is_empty() && output.capacity() > SPARE {
                     *output = BytesMut::new();
                 }
@@ -166,6 +173,30 @@ mod tests {
         assert_eq!(&link.input[..], b"more");
         drop(read.await.unwrap());
         assert!(link.progress().await.is_err(), "the peer has closed");
+    }
+
+    #[tokio::test]
+    async fn the_time_for_writing_counts_from_when_there_is_something_to_write() {
+        let (near, _far) = tokio::io::duplex(1024);
+        let mut link = Link::new(near);
+        let now = Instant::now();
+        link.wrote = now.checked_sub(2 * WRITE_TIMEOUT).unwrap();
+        assert_eq!(link.give_up_at(), None);
+        link.output.extend_from_slice(b"after a long silence");
+        assert!(link.give_up_at().unwrap() >= now + WRITE_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_not_silent_while_it_takes_so_much_that_nothing_is_read() {
+        let keep_alive = Duration::from_secs(1);
+        for (len, is_silent) in [(HIGH_WATER, false), (HIGH_WATER - 1, true)] {
+            let (near, _far) = tokio::io::duplex(1024);
+            let mut link = Link::new(near);
+            link.read = link.read.checked_sub(2 * keep_alive).unwrap();
+            link.output.resize(len, b'x');
+            assert_eq!(link.progress().await.unwrap(), Event::Wrote);
+            assert_eq!(link.silent_at(keep_alive) < Instant::now(), is_silent, "{len}");
+        }
     }
 
     #[tokio::test]

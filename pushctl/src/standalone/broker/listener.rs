@@ -86,7 +86,12 @@ async fn secure_and_serve(
     let Some(tls) = tls else {
         return connection::serve(stream, opened, context).await;
     };
-    match tls.accept(stream).await {
+    let displaced = opened.permit.displaced();
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream) => accepted,
+        () = displaced.cancelled() => return,
+    };
+    match accepted {
         Ok(stream) => connection::serve(stream, opened, context).await,
         Err(error) => {
             let cause = &error as &dyn std::error::Error;

@@ -18,7 +18,8 @@
 //! - `handshake`, `authentication`: CONNECT, and who the client is
 //! - `device`, `worker`: the two kinds of clients
 //! - `link`, `wire`: their bytes and their packets
-//! - `sessions`, `session`, `waiting`: the sessions, one of them, and the memory of all
+//! - `sessions`, `registry`, `session`, `waiting`: the sessions, their number, one of them, and the
+//!   memory of all
 
 mod admission;
 mod authentication;
@@ -30,6 +31,7 @@ mod handshake;
 mod link;
 mod listener;
 mod metrics;
+mod registry;
 mod session;
 mod sessions;
 mod settings;

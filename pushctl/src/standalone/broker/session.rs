@@ -160,14 +160,22 @@ impl Session {
             None => return Err(NotTaken::NoSubscriber),
         }
         let size = waiting::size(payload.len());
-        if state.waiting.len() >= self.limits.messages || state.bytes + size > self.limits.bytes {
+        let limits = self.limits;
+        let is_full = |state: &State| {
+            state.waiting.len() >= limits.messages || state.bytes + size > limits.bytes
+        };
+        if is_full(&state) {
             state.drop_expired(now);
         }
-        while state.waiting.len() >= self.limits.messages || state.bytes + size > self.limits.bytes
-        {
-            state.drop_oldest().ok_or(NotTaken::NoRoom)?;
+        // Both before anything is dropped: a message that is refused is offered again and again,
+        // and must not cost the device those that wait.
+        if state.in_flight_bytes() + size > limits.bytes {
+            return Err(NotTaken::NoRoom);
         }
         let memory = self.share.reserve(payload.len(), connected).ok_or(NotTaken::NoRoom)?;
+        while is_full(&state) {
+            state.drop_oldest().ok_or(NotTaken::NoRoom)?;
+        }
         state.bytes += memory.bytes();
         // A copy: the payload is a part of a larger buffer, which it would keep in memory.
         let payload = Bytes::copy_from_slice(payload);
@@ -303,6 +311,11 @@ impl State {
         let message = self.pop_waiting()?;
         self.bytes -= message.memory.bytes();
         Some(())
+    }
+
+    /// The part of `bytes` that makes no room for newer messages.
+    fn in_flight_bytes(&self) -> usize {
+        self.in_flight.iter().map(|(_, message)| message.memory.bytes()).sum()
     }
 
     fn drop_expired(&mut self, now: Instant) {
@@ -443,6 +456,31 @@ mod tests {
                 assert_eq!(put(&session, "4", now), Err(NotTaken::NoRoom), "all is in flight");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_finds_no_room_costs_none_that_waits() {
+        let now = Instant::now();
+        let bytes = 3 * waiting::size(1);
+        let (one, first, _) = session(SessionLimits { messages: 100, bytes });
+        for text in ["1", "2", "3"] {
+            put(&one, text, now).unwrap();
+        }
+        let sent = [one.next(&first, WINDOW, now), one.next(&first, WINDOW, now)];
+        assert!(sent.iter().all(Option::is_some));
+        assert_eq!(one.put(&[0; 1000], None, now), Err(NotTaken::NoRoom), "two are in flight");
+        assert_eq!(one.lock().waiting.len(), 1);
+
+        // The share of an app is half of the memory.
+        let (other, first, memory) = session(SessionLimits { messages: 2, bytes: 1 << 20 });
+        for text in ["1", "2"] {
+            put(&other, text, now).unwrap();
+        }
+        let share = memory.share(&other.app().id);
+        let taken: Vec<_> = std::iter::from_fn(|| share.reserve(0, true)).collect();
+        assert_eq!(put(&other, "3", now), Err(NotTaken::NoRoom), "the app has no memory left");
+        drop(taken);
+        assert_eq!(texts(&other, &first, now).len(), 2);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@
 //! under the read lock is the device's current one or is over.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     num::NonZeroU16,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     authentication::DeviceAuthenticator,
+    registry::{Registry, TooManySessions},
     session::{NotTaken, Outgoing, Owner, Session, SessionLimits},
     waiting::WaitingBytes,
 };
@@ -32,15 +33,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The sessions of all devices.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    by_topic: RwLock<HashMap<ByteString, Arc<Session>>>,
+    registry: RwLock<Registry>,
     waiting: Arc<WaitingBytes>,
     limits: SessionLimits,
-    most: usize,
 }
-
-/// There are as many sessions as there may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooManySessions;
 
 /// A connection's hold on the session of its device. When it is dropped, the session goes offline,
 /// unless another connection has taken it over.
@@ -58,10 +54,9 @@ impl Sessions {
     /// No sessions yet: at most `most`, whose messages take at most `memory` bytes together.
     pub(super) fn new(most: usize, memory: usize, limits: SessionLimits) -> Arc<Self> {
         Arc::new(Self {
-            by_topic: RwLock::default(),
+            registry: RwLock::new(Registry::new(most)),
             waiting: WaitingBytes::new(memory),
             limits,
-            most,
         })
     }
 
@@ -87,8 +82,8 @@ impl Sessions {
     ) -> Result<SessionOwner, TooManySessions> {
         let connection = Owner::default();
         let (app, topic) = (device.app_key(), ByteString::from(device.device().topic()));
-        let mut by_topic = self.write();
-        let present = by_topic.get(&topic).cloned();
+        let mut registry = self.write();
+        let present = registry.get(&topic).cloned();
         let (session, resumed) = match present {
             // Never that of an earlier app of this name.
             Some(session)
@@ -99,22 +94,17 @@ impl Sessions {
             present => {
                 if let Some(before) = present {
                     before.end();
-                } else if by_topic.len() >= self.most {
-                    return Err(TooManySessions);
+                } else {
+                    registry.room_for(&app.id)?;
                 }
                 let share = self.waiting.share(&app.id);
-                let session = Arc::new(Session::new(
-                    app,
-                    topic.clone(),
-                    share,
-                    self.limits,
-                    connection.clone(),
-                ));
-                by_topic.insert(topic.clone(), session.clone());
+                let session = Session::new(app, topic, share, self.limits, connection.clone());
+                let session = Arc::new(session);
+                registry.insert(session.clone());
                 (session, false)
             }
         };
-        drop(by_topic);
+        drop(registry);
         Ok(SessionOwner { sessions: self.clone(), session, connection, keep, resumed })
     }
 
@@ -139,9 +129,9 @@ impl Sessions {
     }
 
     fn apps(&self) -> HashSet<AppKey> {
-        let by_topic = self.read();
+        let registry = self.read();
         let mut apps = HashSet::new();
-        for session in by_topic.values() {
+        for session in registry.values() {
             if !apps.contains(session.app()) {
                 apps.insert(session.app().clone());
             }
@@ -151,13 +141,10 @@ impl Sessions {
 
     /// Ends the sessions of an app, and the connections that own them.
     fn remove_app(&self, app: &AppKey) {
-        self.write().retain(|_, session| {
-            let stays = session.app() != app;
-            if !stays {
-                session.end();
-            }
-            stays
-        });
+        let mut registry = self.write();
+        for session in registry.remove_app(app) {
+            session.end();
+        }
     }
 
     fn remove_expired(&self, now: Instant) {
@@ -174,20 +161,20 @@ impl Sessions {
 
     /// Removes a session that was found to be expired, unless it was taken over meanwhile.
     fn remove(&self, session: &Arc<Session>, now: Instant) {
-        let mut by_topic = self.write();
-        let current = by_topic.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session));
+        let mut registry = self.write();
+        let current = registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session));
         if current && session.is_expired(now) {
-            by_topic.remove(session.topic());
+            registry.remove(session.topic());
             session.end();
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<ByteString, Arc<Session>>> {
-        self.by_topic.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<ByteString, Arc<Session>>> {
-        self.by_topic.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -303,6 +290,24 @@ mod tests {
         assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
         sessions.remove_expired(now + KEEP * 2);
         assert!(sessions.own(&device("two"), true, KEEP, now).is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_app_never_takes_all_sessions() {
+        let sessions = Sessions::new(4, 1 << 20, LIMITS);
+        let own = |app: &str, name: &str| {
+            let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
+            sessions.own(&device, false, KEEP, Instant::now()).is_ok()
+        };
+        assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
+        assert!(own("a", "2"), "a device that has one keeps it");
+        assert!(own("b", "1") && own("b", "2"));
+        assert!(!own("c", "1"), "there is no room at all");
+        sessions.remove_app(&device("1").app_key());
+        assert!(own("a", "3") && own("c", "1"));
+        sessions.remove_expired(Instant::now() + 2 * KEEP);
+        assert_eq!(sessions.read().len(), 0);
+        assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
     }
 
     #[tokio::test]

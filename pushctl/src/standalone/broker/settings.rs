@@ -39,7 +39,7 @@ pub struct BrokerArgs {
         default_value = "1000"
     )]
     mqtt_max_connections_per_address: String,
-    /// Devices whose sessions the broker keeps, connected or not
+    /// Devices whose sessions the broker keeps, connected or not; an app may have half of them
     #[arg(long, env = "PUSH_MQTT_MAX_SESSIONS", value_name = "N", default_value = "100000")]
     mqtt_max_sessions: String,
     /// The longest time that the broker keeps the session of a device that is offline

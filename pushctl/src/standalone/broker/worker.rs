@@ -39,6 +39,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     sessions: &Sessions,
     stop: &CancellationToken,
 ) -> End {
+    if let Some(end) = receive(link, wire, sessions) {
+        return end;
+    }
     loop {
         link.input.reserve(READ);
         let silent = link.silent_at(keep_alive);
