@@ -5,10 +5,17 @@
 //! exception is the reason why a broker takes nothing for now, because it tells the caller how long
 //! that may last.
 
-use std::{num::{NonZeroU32, NonZeroUsize}, sync::Arc};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+};
 
 use http::StatusCode;
-use push_model::{app::Scope, codes::PushCode, ids::{AppId, BadId}};
+use push_model::{
+    app::Scope,
+    codes::PushCode,
+    ids::{AppId, BadId},
+};
 
 use crate::apps::Quota;
 

@@ -16,7 +16,9 @@ use std::{
 use push_index::Apps;
 use push_model::{
     app::{Scope, VerifiedSecret},
-    ids::AppId, time::UnixMillis};
+    ids::AppId,
+    time::UnixMillis,
+};
 use tokio::time::{Instant, sleep_until};
 
 use super::{

@@ -20,7 +20,10 @@ mod rate_limit;
 
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
-    entry::CachedApp, logins::Logins, rate_limit::Quota};
+    entry::CachedApp,
+    logins::Logins,
+    rate_limit::Quota,
+};
 
 #[cfg(test)]
 mod tests;

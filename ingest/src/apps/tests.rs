@@ -10,7 +10,12 @@ use std::{
 
 use async_trait::async_trait;
 use push_index::{Apps, IndexError};
-use push_model::{app::{App, Scope}, ids::AppId, secret::Secret, time::UnixMillis};
+use push_model::{
+    app::{App, Scope},
+    ids::AppId,
+    secret::Secret,
+    time::UnixMillis,
+};
 use tokio::time::Instant;
 
 use super::{

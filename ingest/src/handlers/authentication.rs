@@ -6,7 +6,11 @@
 
 use std::sync::Arc;
 
-use push_model::{app::{Scope, VerifiedSecret}, ids::AppId, time::UnixMillis};
+use push_model::{
+    app::{Scope, VerifiedSecret},
+    ids::AppId,
+    time::UnixMillis,
+};
 
 use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};

@@ -156,8 +156,7 @@ impl Handlers {
         most: NonZeroU32,
     ) -> Result<Option<DevicePlace<'a>>, Rejection> {
         let (usage, fresh) = (&cached.devices, self.settings.apps.fresh);
-        let count =
-            |max_age| usage.count(max_age, self.ask_index(self.index.count_devices(app)));
+        let count = |max_age| usage.count(max_age, self.ask_index(self.index.count_devices(app)));
         count(fresh).await?;
         if let Some(place) = usage.place(most) {
             return Ok(Some(place));

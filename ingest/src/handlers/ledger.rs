@@ -53,7 +53,8 @@ impl Handlers {
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Recall, now).await?;
         let (app, retention) = (&caller.app, self.settings.ledger_retention);
-        match self.ask_index(recall_everywhere(&*self.index, app, &message, now, retention)).await? {
+        match self.ask_index(recall_everywhere(&*self.index, app, &message, now, retention)).await?
+        {
             RecallOutcome::Recalled(entry) => {
                 audit::log(&AuditEvent {
                     app: Some(app.clone()),
