@@ -112,7 +112,8 @@ async fn the_programs_say_what_does_not_fit(stack: &Stack, shown: &Certificate, 
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains(UNTRUSTED), "{text}");
 
-    let mut ingest = Program::start("ingest", &as_str(&flags));
+    let listen = ["--listen", "127.0.0.1:0"];
+    let mut ingest = Program::start("ingest", &[as_str(&flags).as_slice(), &listen].concat());
     let ended = eventually("ingest gives up", DEADLINE, async || {
         ingest.ended().ok_or_else(|| ingest.log())
     });
