@@ -378,9 +378,9 @@ async fn an_answer_that_needs_no_body_does_not_wait_for_it() {
             }
             connection.send(Request::push(&service, VALID).bytes()).await;
             assert_eq!(connection.answer().await.http, 200, "a connection is used on");
-            for bytes in [bytes, request.chunked(1000).head()] {
+            for head in [bytes[..head].to_vec(), request.chunked(1000).head()] {
                 let mut connection = Connection::open(service.address).await;
-                connection.send(&bytes[..head.min(bytes.len())]).await;
+                connection.send(head).await;
                 assert_eq!(connection.answer().await.http, http);
                 unsent.push(connection);
             }
