@@ -1,6 +1,6 @@
 //! `pushctl key`: makes, replaces and shows the keys that sign the MQTT logins of devices.
 
-use std::{path::Path, time::Duration};
+use std::{cmp::Ordering, path::Path, time::Duration};
 
 use clap::Subcommand;
 use push_credentials::{Key, KeyFile, KeySet, Rotation};
@@ -99,12 +99,16 @@ fn describe(key: &Key, state: &str) -> Value {
     })
 }
 
+/// What a key is good for now. One that was replaced before it began to sign is accepted only.
 fn state(key: &Key, keys: &KeySet, now: UnixMillis) -> &'static str {
-    let signs = keys.signing(now).is_ok_and(|signing| signing.kid() == key.kid());
-    match (signs, key.verifies_at(now), key.signs_from > now) {
-        (true, ..) => "signs",
-        (_, false, _) => "ended",
-        (_, _, true) => "next",
-        (_, _, false) => "accepted",
+    let place = |kid: &str| keys.keys().iter().position(|key| key.kid() == kid);
+    let signing = keys.signing(now).ok().and_then(|signing| place(signing.kid()));
+    if !key.verifies_at(now) {
+        return "ended";
+    }
+    match place(key.kid()).cmp(&signing) {
+        Ordering::Equal => "signs",
+        Ordering::Greater => "next",
+        Ordering::Less => "accepted",
     }
 }

@@ -1,5 +1,7 @@
 //! What a verified token says.
 
+use std::sync::Arc;
+
 use push_model::{
     app::AppKey,
     ids::{AppId, ClientId},
@@ -17,8 +19,11 @@ pub struct DeviceIdentity {
     /// The generation of the app. If the app of that name is of another one, the token belongs to
     /// an app that was removed, and must be refused where that can be known.
     pub generation: u64,
-    /// From then on the token is refused.
+    /// From then on the token is refused: it expires, or its key does.
     pub expires_at: UnixMillis,
+    /// The key that signed the token. If [`KeySet::verifying`](crate::KeySet::verifying) does not
+    /// find it any more, the token is refused although it has not expired.
+    pub kid: Arc<str>,
 }
 
 impl DeviceIdentity {

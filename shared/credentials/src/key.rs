@@ -23,10 +23,10 @@ const KID_LEN: usize = 16;
 /// A key, and when it is used. `Debug` does not show the private part.
 #[derive(Clone)]
 pub struct Key {
-    kid: String,
+    pub(crate) kid: Arc<str>,
     /// When it was made.
     pub created_at: UnixMillis,
-    /// It signs from then on, until a later key does.
+    /// It signs from then on, while no key that was made later does.
     pub signs_from: UnixMillis,
     /// Tokens that it signed are accepted before that time; none means that no key replaces it yet.
     pub verifies_until: Option<UnixMillis>,
@@ -63,7 +63,7 @@ impl Key {
         let rng = SystemRandom::new();
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8, &rng).ok()?;
         let public = PublicKey { point: pair.public_key().as_ref().try_into().ok()? };
-        let kid = public.thumbprint().get(..KID_LEN)?.to_owned();
+        let kid = public.thumbprint().get(..KID_LEN)?.into();
         let private = Arc::new(Private { pair, pkcs8 });
         Some(Self { kid, created_at, signs_from, verifies_until, private, public })
     }
@@ -101,9 +101,9 @@ impl Key {
     }
 
     /// The public part as a JSON Web Key (RFC 7517).
-    pub fn jwk(&self) -> impl Serialize {
+    pub fn jwk(&self) -> impl Serialize + '_ {
         let [x, y] = self.public.coordinates();
-        Jwk { kty: "EC", crv: "P-256", x, y, alg: "ES256", usage: "sig", kid: self.kid.clone() }
+        Jwk { kty: "EC", crv: "P-256", x, y, alg: "ES256", usage: "sig", kid: &self.kid }
     }
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Key {
 }
 
 #[derive(Serialize)]
-struct Jwk {
+struct Jwk<'a> {
     kty: &'static str,
     crv: &'static str,
     x: String,
@@ -126,7 +126,7 @@ struct Jwk {
     alg: &'static str,
     #[serde(rename = "use")]
     usage: &'static str,
-    kid: String,
+    kid: &'a str,
 }
 
 /// The public part of a key: what a broker needs to check tokens.

@@ -17,7 +17,7 @@ pub const MAX_KEYS: usize = 16;
 /// The keys of a service.
 #[derive(Debug, Clone)]
 pub struct KeySet {
-    /// In the order of [`Key::signs_from`].
+    /// In the order in which they were made, in which each one replaces those before it.
     keys: Vec<Key>,
 }
 
@@ -34,7 +34,9 @@ pub struct Rotation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RotationError {
     /// The set is full of keys that still verify.
-    #[error("there are {MAX_KEYS} keys already whose tokens are accepted: wait until one expires")]
+    #[error(
+        "there are {MAX_KEYS} keys already whose tokens are accepted: wait until one expires, or end them all with `--lead 0s --overlap 0s`"
+    )]
     Full,
     /// No key could be made.
     #[error("no key can be made")]
@@ -50,9 +52,9 @@ impl KeySet {
         Ok(Self { keys: vec![Key::generate(now, now)?] })
     }
 
-    /// These keys; none if there are none, too many, or one twice.
-    pub(crate) fn new(mut keys: Vec<Key>) -> Option<Self> {
-        keys.sort_by_key(|key| key.signs_from);
+    /// These keys, in the order in which they were made; none if there are none, too many, or one
+    /// twice.
+    pub(crate) fn new(keys: Vec<Key>) -> Option<Self> {
         let mut ids: Vec<_> = keys.iter().map(Key::kid).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -60,21 +62,23 @@ impl KeySet {
         valid.then_some(Self { keys })
     }
 
-    /// The keys, in the order in which they begin to sign.
+    /// The keys, in the order in which they were made.
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// The key that signs at this time: the last one that has begun to.
+    /// The key that signs at this time: of those that have begun to, the one that was made last. A
+    /// key that begins later than one that replaced it never signs.
     ///
     /// # Errors
-    /// If no key has begun to sign, or the last one verifies nothing any more.
+    /// If no key has begun to sign, or all that have verify nothing any more.
     pub fn signing(&self, now: UnixMillis) -> Result<&Key, IssueError> {
-        let begun = self.keys.iter().rfind(|key| key.signs_from <= now);
-        begun.filter(|key| key.verifies_at(now)).ok_or(IssueError::NoKey)
+        let signs = |key: &&Key| key.signs_from <= now && key.verifies_at(now);
+        self.keys.iter().rfind(signs).ok_or(IssueError::NoKey)
     }
 
-    /// The key of this id, if its tokens are accepted at this time.
+    /// The key of this id, if its tokens are accepted at this time. A connection that logged in with
+    /// one of them must end when there is none any more: its key was stolen, or replaced long ago.
     pub fn verifying(&self, kid: &str, now: UnixMillis) -> Option<&Key> {
         self.keys.iter().find(|key| key.kid() == kid && key.verifies_at(now))
     }
@@ -82,22 +86,22 @@ impl KeySet {
     /// Adds a key, lets the earlier ones end, and drops those that verify nothing any more.
     ///
     /// # Errors
-    /// If the set is full, or no key can be made.
+    /// If the set is full, or no key can be made. It is then as it was.
     pub fn rotate(&mut self, rotation: Rotation, now: UnixMillis) -> Result<(), RotationError> {
-        self.keys.retain(|key| key.verifies_at(now));
-        if self.keys.len() >= MAX_KEYS {
-            return Err(RotationError::Full);
-        }
         let signs_from = now.plus(rotation.lead);
         let end = signs_from.plus(rotation.overlap);
-        for key in &mut self.keys {
+        let mut keys = self.keys.clone();
+        for key in &mut keys {
             // A later end that an earlier rotation promised is shortened: so a rotation without
             // overlap ends every earlier key, which is what a stolen key file needs.
             key.verifies_until = Some(key.verifies_until.map_or(end, |until| until.min(end)));
         }
-        self.keys.retain(|key| key.verifies_at(now));
-        self.keys.push(Key::generate(now, signs_from).map_err(RotationError::Make)?);
-        self.keys.sort_by_key(|key| key.signs_from);
+        keys.retain(|key| key.verifies_at(now));
+        if keys.len() >= MAX_KEYS {
+            return Err(RotationError::Full);
+        }
+        keys.push(Key::generate(now, signs_from).map_err(RotationError::Make)?);
+        self.keys = keys;
         Ok(())
     }
 
@@ -111,6 +115,8 @@ impl KeySet {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -154,6 +160,45 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_was_replaced_before_it_began_never_signs() {
+        let mut set = KeySet::generate(UnixMillis(0)).unwrap();
+        let overlap = 1000 * SECOND;
+        set.rotate(Rotation { lead: 60 * SECOND, overlap }, UnixMillis(0)).unwrap();
+        set.rotate(Rotation { lead: Duration::ZERO, overlap }, UnixMillis(30_000)).unwrap();
+        let last = set.keys()[2].kid().to_owned();
+        for at in [30_000, 60_000, 61_000, 1_030_000, 2_000_000] {
+            assert_eq!(set.signing(UnixMillis(at)).unwrap().kid(), last, "{at}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Leads and overlaps of every relation to each other, and times between them.
+        #[test]
+        fn whatever_the_rotations_some_key_signs_and_in_the_end_the_last(
+            rotations in prop::collection::vec((0..9_u64, 0..9_u64, 0..9_u64), 1..8),
+        ) {
+            let mut set = KeySet::generate(UnixMillis(0)).unwrap();
+            let (mut now, mut begins) = (0, 0);
+            for (wait, lead, overlap) in rotations {
+                now += wait;
+                begins = now + lead;
+                let [lead, overlap] = [lead, overlap].map(Duration::from_millis);
+                set.rotate(Rotation { lead, overlap }, UnixMillis(now)).unwrap();
+                for at in now..now + 40 {
+                    let signing = set.signing(UnixMillis(at));
+                    prop_assert!(signing.is_ok(), "no key signs at {at}: {set:?}");
+                }
+            }
+            let last = set.keys().last().unwrap().kid();
+            for at in begins..begins + 40 {
+                prop_assert_eq!(set.signing(UnixMillis(at)).unwrap().kid(), last);
+            }
+        }
+    }
+
+    #[test]
     fn a_set_that_is_full_of_valid_keys_takes_no_other() {
         let mut set = KeySet::generate(UnixMillis(0)).unwrap();
         let rotation = Rotation { lead: SECOND, overlap: SECOND };
@@ -161,6 +206,10 @@ mod tests {
             set.rotate(rotation, UnixMillis(0)).unwrap();
         }
         assert_eq!(set.rotate(rotation, UnixMillis(0)), Err(RotationError::Full));
+        assert_eq!(set.keys().len(), MAX_KEYS);
+        let at_once = Rotation { lead: Duration::ZERO, overlap: Duration::ZERO };
+        set.rotate(at_once, UnixMillis(0)).unwrap();
+        assert_eq!(set.keys().len(), 1, "a theft can be answered at any time");
     }
 
     #[test]

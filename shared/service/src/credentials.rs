@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use push_credentials::{DeviceCredentials, KeyFile, KeyFileError};
+use push_credentials::{DeviceCredentials, KeyFile, KeyFileError, token::MAX_TTL};
 use push_model::time::UnixMillis;
 
 use crate::settings::{ConfigErrors, duration};
@@ -14,8 +14,8 @@ use crate::settings::{ConfigErrors, duration};
 /// The key file of a data directory.
 pub const KEY_FILE: &str = "device-keys.json";
 
-/// The shortest and the longest life of a token.
-const TTL: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(366 * 24));
+/// The shortest life of a token.
+const MIN_TTL: Duration = Duration::from_mins(1);
 
 /// The flags about device credentials, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,9 +54,8 @@ impl CredentialArgs {
 }
 
 fn token_ttl(text: &str) -> Result<Duration, String> {
-    let (shortest, longest) = TTL;
     match duration(text)? {
-        ttl if (shortest..=longest).contains(&ttl) => Ok(ttl),
+        ttl if (MIN_TTL..=MAX_TTL).contains(&ttl) => Ok(ttl),
         _ => Err("must be from 1min to 366days".to_owned()),
     }
 }

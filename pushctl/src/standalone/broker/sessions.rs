@@ -242,7 +242,8 @@ mod tests {
 
     fn device(name: &str) -> DeviceIdentity {
         let (app, client) = ("a".parse().unwrap(), name.parse().unwrap());
-        DeviceIdentity { app, client, generation: 0, expires_at: UnixMillis::MAX }
+        let (expires_at, kid) = (UnixMillis::MAX, "key".into());
+        DeviceIdentity { app, client, generation: 0, expires_at, kid }
     }
 
     fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> SessionOwner {

@@ -6,14 +6,14 @@ use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice, time::UnixMillis}
 use serde::Serialize;
 
 use super::{
-    CLOCK_ALLOWANCE, Token,
+    CLOCK_ALLOWANCE, MAX_TTL, Token,
     claims::{ALGORITHM, Claims, Header, TYPE},
 };
 use crate::{acl, encoding::push_base64url, issue_error::IssueError, key_set::KeySet};
 
 impl KeySet {
-    /// A token for this device, signed with the key of the time. It ends after `ttl`, or when its
-    /// key does, if that is earlier, so that `expires_at` is true.
+    /// A token for this device, signed with the key that signs at this time. It ends after `ttl`, or
+    /// when its key does, if that is earlier, so that `expires_at` is true.
     ///
     /// # Errors
     /// If no key signs at this time, or the operating system gives no random numbers.
@@ -25,7 +25,7 @@ impl KeySet {
         ttl: Duration,
     ) -> Result<Token, IssueError> {
         let key = self.signing(now)?;
-        let end = now.plus(ttl);
+        let end = now.plus(ttl.min(MAX_TTL));
         let exp = key.verifies_until.map_or(end, |until| until.min(end)).0 / 1000;
         let device = MqttDevice { app: app.id.clone(), client: client.clone() };
         let name = device.to_string();

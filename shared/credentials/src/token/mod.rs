@@ -24,9 +24,14 @@ pub use self::verify::TokenError;
 /// The longest token that is looked at, in characters. With the longest ids a token has 1,900.
 pub const MAX_LEN: usize = 2048;
 
-/// How much earlier than now a token says that it was issued. EMQX refuses a token from the
-/// future, so without this a broker whose clock is late by a second would refuse a new device.
+/// How far the clocks of who issues tokens and who checks them may be apart. A token says that it
+/// was issued so much earlier than it was: EMQX refuses a token from the future, so without this a
+/// broker whose clock is late by a second would refuse a new device.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5);
+
+/// The longest life of a token. One that says that it lasts longer was not issued by this service,
+/// even if it is signed with its key: a stolen key makes no token that outlives this.
+pub const MAX_TTL: Duration = Duration::from_hours(366 * 24);
 
 /// A token, and when it ends. `Debug` does not show the token: it is a password.
 #[derive(Clone, PartialEq, Eq)]

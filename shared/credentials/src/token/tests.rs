@@ -189,9 +189,36 @@ fn signed_claims_that_name_no_device_are_refused() {
         let token = signed(&keys.keys()[0], &header(&keys), &claims);
         assert_eq!(keys.verify(token.as_bytes(), NOW), Err(TokenError::Claims), "{claims}");
     }
-    let huge = CLAIMS.replace("1700000001", "18446744073709551615");
-    let huge = signed(&keys.keys()[0], &header(&keys), &huge);
-    assert_eq!(keys.verify(huge.as_bytes(), NOW).unwrap().expires_at, UnixMillis::MAX);
+}
+
+#[test]
+fn a_signed_token_that_lasts_longer_than_any_that_is_issued_is_refused() {
+    let mut keys = KeySet::generate(NOW).unwrap();
+    let ends = |keys: &KeySet, exp: u64| {
+        let claims = CLAIMS.replace("1700000001", &exp.to_string());
+        let token = signed(&keys.keys()[0], &header(keys), &claims);
+        keys.verify(token.as_bytes(), NOW).map(|identity| identity.expires_at)
+    };
+    let latest = NOW.plus(MAX_TTL + CLOCK_ALLOWANCE);
+    assert_eq!(ends(&keys, latest.0 / 1000), Ok(latest));
+    for exp in [latest.0 / 1000 + 1, u64::MAX] {
+        assert_eq!(ends(&keys, exp), Err(TokenError::Claims), "{exp}");
+    }
+    assert_eq!(
+        keys.issue(&app(0), &client(), NOW, DAY * 9999).unwrap().expires_at,
+        NOW.plus(MAX_TTL)
+    );
+    keys.rotate(Rotation { lead: DAY, overlap: DAY }, NOW).unwrap();
+    assert_eq!(ends(&keys, latest.0 / 1000), Ok(NOW.plus(2 * DAY)), "nor longer than its key");
+}
+
+#[test]
+fn what_a_token_proved_names_the_key_that_must_still_be_in_force() {
+    let mut keys = KeySet::generate(NOW).unwrap();
+    let kid = keys.verify(token(&keys).as_bytes(), NOW).unwrap().kid;
+    assert!(keys.verifying(&kid, NOW).is_some());
+    keys.rotate(Rotation { lead: Duration::ZERO, overlap: Duration::ZERO }, NOW).unwrap();
+    assert!(keys.verifying(&kid, NOW).is_none());
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use push_model::{mqtt::MqttDevice, time::UnixMillis};
 
 use super::{
-    MAX_LEN,
+    CLOCK_ALLOWANCE, MAX_LEN, MAX_TTL,
     claims::{ALGORITHM, ReceivedClaims, ReceivedHeader, TYPE},
 };
-use crate::{encoding::from_base64url, identity::DeviceIdentity, key_set::KeySet};
+use crate::{encoding::from_base64url, identity::DeviceIdentity, key::Key, key_set::KeySet};
 
 /// Why a token is refused. The device learns only that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,8 +35,9 @@ pub enum TokenError {
     /// The signature is not that of the key.
     #[error("the signature is wrong")]
     Signature,
-    /// It is signed, but its claims are not those of a device.
-    #[error("the token names no device")]
+    /// It is signed, but its claims are not those of a token that is issued: a name of a device,
+    /// three times, and an end within [`MAX_TTL`].
+    #[error("the claims are not those of a device's token")]
     Claims,
     /// It ended.
     #[error("the token expired at {0}")]
@@ -64,7 +65,7 @@ impl KeySet {
         if !key.verify(parts.signed, &signature) {
             return Err(TokenError::Signature);
         }
-        read_claims(parts.claims, now)
+        read_claims(parts.claims, key, now)
     }
 
     /// As [`KeySet::verify`], for a login at an MQTT broker: the token must belong to the device
@@ -129,7 +130,7 @@ fn read_header(encoded: &[u8]) -> Result<String, TokenError> {
     header.kid.map(Cow::into_owned).ok_or(TokenError::UnknownKey)
 }
 
-fn read_claims(encoded: &[u8], now: UnixMillis) -> Result<DeviceIdentity, TokenError> {
+fn read_claims(encoded: &[u8], key: &Key, now: UnixMillis) -> Result<DeviceIdentity, TokenError> {
     let json = from_base64url(encoded).ok_or(TokenError::Claims)?;
     let claims: ReceivedClaims<'_> =
         serde_json::from_slice(&json).map_err(|_| TokenError::Claims)?;
@@ -141,5 +142,10 @@ fn read_claims(encoded: &[u8], now: UnixMillis) -> Result<DeviceIdentity, TokenE
     if expires_at <= now {
         return Err(TokenError::Expired(expires_at));
     }
-    Ok(DeviceIdentity { app, client, generation: claims.generation, expires_at })
+    if expires_at > now.plus(MAX_TTL + CLOCK_ALLOWANCE) {
+        return Err(TokenError::Claims);
+    }
+    let expires_at = key.verifies_until.map_or(expires_at, |until| until.min(expires_at));
+    let kid = key.kid.clone();
+    Ok(DeviceIdentity { app, client, generation: claims.generation, expires_at, kid })
 }
