@@ -192,6 +192,7 @@ mod tests {
         HttpSettings {
             fast_path: true,
             max_connections: 1,
+            max_connections_is_given: false,
             max_connections_per_address: None,
             header_timeout: 10 * SECOND,
             body_timeout: SECOND,

@@ -38,9 +38,9 @@ pub struct IngestArgs {
     #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
     pub(super) fast_path: String,
     /// Connections served at once, as far as the limit of open files allows; one more takes the
-    /// place of an idle one, or is answered 503
-    #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N", default_value = "10000")]
-    pub(super) max_connections: String,
+    /// place of an idle one, or is answered 503. 10000 if it is not given
+    #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N")]
+    pub(super) max_connections: Option<String>,
     /// How many of them may come from one address (IPv6: from one /64); half of them if it is not
     /// given
     #[arg(long, env = "PUSH_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]

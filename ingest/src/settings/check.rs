@@ -24,6 +24,9 @@ use super::{
     Rules, Settings,
 };
 
+/// Connections served at once, if the operator does not say how many.
+const MAX_CONNECTIONS: usize = 10_000;
+
 impl IngestArgs {
     /// The settings that these flags stand for. What is wrong with them is added to `errors`.
     /// `ledger_retention` comes from the flags of the engines, which all programs have.
@@ -103,8 +106,10 @@ impl IngestArgs {
 
     fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
         let fast_path = errors.read("--fast-path", &self.fast_path, on_or_off);
-        let max_connections =
-            errors.read("--max-connections", &self.max_connections, count(1, 1_000_000));
+        let max_connections = match &self.max_connections {
+            None => Some(None),
+            Some(text) => errors.read("--max-connections", text, count(1, 1_000_000)).map(Some),
+        };
         let max_connections_per_address = match &self.max_connections_per_address {
             None => Some(None),
             Some(text) => {
@@ -162,7 +167,8 @@ impl IngestArgs {
         }
         Some(HttpSettings {
             fast_path: fast_path?,
-            max_connections: max_connections?,
+            max_connections: max_connections?.unwrap_or(MAX_CONNECTIONS),
+            max_connections_is_given: self.max_connections.is_some(),
             max_connections_per_address: max_connections_per_address?,
             header_timeout: header_timeout?,
             body_timeout: body_timeout?,
@@ -390,6 +396,16 @@ mod tests {
         assert_eq!((http.max_connections, http.max_connections_per_address()), (768, 384));
         let proxy = check(&["--max-connections-per-address=9000"]).unwrap().http;
         assert_eq!(proxy.max_connections_per_address(), 9000);
+    }
+
+    #[test]
+    fn fewer_connections_than_wanted_are_worth_a_warning_if_the_operator_wants_them_or_few_are_left()
+     {
+        let http = |flags: &[&str]| check(flags).unwrap().http;
+        let by_default = http(&[]);
+        assert!(!by_default.is_shortage(9_744), "it is enough for most");
+        assert!(by_default.is_shortage(768));
+        assert!(http(&["--max-connections=10000"]).is_shortage(9_744));
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub struct BrokerAuthSettings {
     pub worker_password: Option<SecretHash>,
 }
 
+/// Fewer connections than this are too few for many an installation.
+const FEW_CONNECTIONS: usize = 1000;
+
 /// Bounds on connections and requests.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
@@ -71,6 +74,8 @@ pub struct HttpSettings {
     pub fast_path: bool,
     /// Connections served at once. One more takes the place of an idle one, or is answered 503.
     pub max_connections: usize,
+    /// Whether the operator asked for so many.
+    pub max_connections_is_given: bool,
     /// As many of them may come from one address; half of all, if none.
     pub max_connections_per_address: Option<usize>,
     /// How long a request's head may take from its first byte. For the first head of a connection
@@ -117,15 +122,26 @@ impl HttpSettings {
     /// Serves no more connections than the process has descriptors for.
     pub fn fit(&mut self, descriptors: Descriptors) {
         let fits = descriptors.for_clients.max(1);
-        if self.max_connections > fits {
+        let (wanted, open_files) = (self.max_connections, descriptors.limit);
+        if wanted <= fits {
+            return;
+        }
+        self.max_connections = fits;
+        if self.is_shortage(fits) {
             tracing::warn!(
-                wanted = self.max_connections,
+                wanted,
                 served = fits,
-                open_files = descriptors.limit,
+                open_files,
                 "fewer connections are served than --max-connections allows: {HOW_TO_RAISE}",
             );
-            self.max_connections = fits;
+        } else {
+            tracing::info!(served = fits, open_files, "connections follow the limit of open files");
         }
+    }
+
+    /// Whether the operator must hear that only so many connections are served.
+    fn is_shortage(&self, served: usize) -> bool {
+        self.max_connections_is_given || served < FEW_CONNECTIONS
     }
 }
 
