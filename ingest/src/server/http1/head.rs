@@ -10,7 +10,7 @@ use std::{mem::MaybeUninit, net::IpAddr};
 
 use http::Method;
 
-use super::host::is_host;
+use super::{byte_set::ByteSet, host::is_host};
 use crate::{head::Head, rejection::Rejection};
 
 /// A request may have so many headers, as with hyper.
@@ -19,6 +19,9 @@ const MAX_HEADERS: usize = 100;
 const MAX_TARGET: usize = 8 * 1024;
 /// No body is announced to be longer: hyper counts no further.
 const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
+
+/// What a target of the usual form consists of.
+static USUAL: ByteSet = ByteSet::alphanumeric_and(b"/-._~%:?=&");
 
 /// What some bytes begin with.
 #[derive(Debug, PartialEq, Eq)]
@@ -183,8 +186,8 @@ impl<'a> Fields<'a> {
 
 /// The path of a target in origin form (RFC 9112 section 3.2.1), without its query.
 fn path(target: &str) -> Option<&str> {
-    let is_usual = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%:?=&".contains(&b);
-    if target.len() > MAX_TARGET || !target.starts_with('/') || !target.bytes().all(is_usual) {
+    let is_usual = target.bytes().all(|b| USUAL.contains(b));
+    if target.len() > MAX_TARGET || !target.starts_with('/') || !is_usual {
         return None;
     }
     target.split('?').next()

@@ -1,5 +1,10 @@
 //! Which values a `Host` header may have (RFC 9110 section 7.2, RFC 3986 section 3.2).
 
+use super::byte_set::ByteSet;
+
+/// What `reg-name` has without an escape: `unreserved` and `sub-delims`.
+static NAME: ByteSet = ByteSet::alphanumeric_and(b"-._~!$&'()*+,;=");
+
 /// Whether this is `uri-host [ ":" port ]`. It may be empty, for a target without an authority.
 pub(super) fn is_host(value: &[u8]) -> bool {
     let (host, port) = match value {
@@ -23,7 +28,7 @@ fn is_registered_name(mut name: &[u8]) -> bool {
         name = match name {
             [] => return true,
             [b'%', a, b, rest @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => rest,
-            [b, rest @ ..] if b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(b) => rest,
+            [b, rest @ ..] if NAME.contains(*b) => rest,
             _ => return false,
         }
     }

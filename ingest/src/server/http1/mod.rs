@@ -7,7 +7,9 @@
 //!
 //! - `head`: what a head says, and which heads are refused
 //! - `host`: which values a `Host` header may have
+//! - `byte_set`: sets of bytes, of which both have one
 
+mod byte_set;
 mod head;
 mod host;
 
