@@ -6,16 +6,24 @@
 //! the backend may push. Each process keeps the limits alone: an app may push N times a second to
 //! *each* ingest. That costs no round trip to a shared counter and still bounds what one app can
 //! do.
+//!
+//! A client that sends on without a pause although it is refused would take the processor time of
+//! other apps. So refusals have the same limit: those beyond it are answered later, one after the
+//! other. A client that comes back when it was told to loses nothing by that.
 
 use std::{
     num::NonZeroU32,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
+/// How long a refusal waits at most, in nanoseconds: no longer than the client is told to wait
+/// before its next request, which is a second at least.
+const LONGEST_WAIT: u64 = SECOND;
 
 /// What is left of a limit, in the terms of the `RateLimit-*` headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,12 +44,23 @@ pub(crate) struct RateLimits {
     pub(crate) pushes: RateLimiter,
     /// Calls other than pushes.
     pub(crate) other_calls: RateLimiter,
+    /// Pushes and other calls that are refused.
+    refusals: RateLimiter,
 }
 
 impl RateLimits {
     pub(crate) fn new(limit: NonZeroU32, now: Instant) -> Self {
         let limiter = || RateLimiter::new(limit, now);
-        Self { pushes: limiter(), other_calls: limiter() }
+        Self { pushes: limiter(), other_calls: limiter(), refusals: limiter() }
+    }
+
+    /// Waits until one more refusal may be answered.
+    pub(crate) async fn wait_to_refuse(&self, now: Instant) {
+        let wait = self.refusals.enqueue(now);
+        if !wait.is_zero() {
+            // Boxed: few requests need it, and it would be part of every connection.
+            Box::pin(sleep(wait)).await;
+        }
     }
 
     /// How many a second each of them allows.
@@ -122,6 +141,20 @@ impl RateLimiter {
         }
     }
 
+    /// Acquires one push ahead of time, and returns how long it has to wait for its turn. Behind
+    /// [`LONGEST_WAIT`] there is no turn: it waits for so long, and no later one waits for it.
+    fn enqueue(&self, now: Instant) -> Duration {
+        let (interval, now) = (self.interval(), self.nanos(now));
+        let debt = |arrival: u64| arrival.max(now) + interval - now;
+        let next = |arrival| {
+            Some(debt(arrival)).filter(|debt| *debt <= SECOND + LONGEST_WAIT).map(|debt| now + debt)
+        };
+        let before =
+            self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let wait = before.map_or(LONGEST_WAIT, |before| debt(before).saturating_sub(SECOND));
+        Duration::from_nanos(wait)
+    }
+
     /// From one push to the next, in nanoseconds.
     fn interval(&self) -> u64 {
         (SECOND / u64::from(self.limit.get())).max(1)
@@ -147,8 +180,6 @@ impl RateLimiter {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn limiter(limit: u32, now: Instant) -> RateLimiter {
@@ -193,6 +224,30 @@ mod tests {
         let start = Instant::now();
         let limiter = limiter(u32::MAX, start);
         assert!((0..1000).all(|_| limiter.acquire(start).is_ok()));
+        assert!((0..1000).all(|_| limiter.enqueue(start).is_zero()));
+    }
+
+    #[test]
+    fn refusals_within_the_limit_come_at_once_and_others_one_after_the_other_up_to_a_second_later()
+    {
+        let start = Instant::now();
+        let limiter = limiter(4, start);
+        let waits = |now| (0..11).map(|_| limiter.enqueue(now).as_millis()).collect::<Vec<_>>();
+        assert_eq!(waits(start), [0, 0, 0, 0, 250, 500, 750, 1000, 1000, 1000, 1000]);
+        let later = start + Duration::from_millis(500);
+        assert_eq!(waits(later)[..4], [750, 1000, 1000, 1000], "two have had their turn");
+        assert_eq!(waits(start + Duration::from_secs(60))[..5], [0, 0, 0, 0, 250]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_on_is_answered_at_the_limit() {
+        let limits = RateLimits::new(NonZeroU32::new(10).unwrap(), Instant::now());
+        let begun = Instant::now();
+        for _ in 0..50 {
+            limits.wait_to_refuse(Instant::now()).await;
+        }
+        let took = begun.elapsed().as_millis();
+        assert!((4000..4100).contains(&took), "10 at once and 10 a second, not {took} ms");
     }
 
     #[test]

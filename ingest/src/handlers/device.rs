@@ -180,7 +180,7 @@ impl Handlers {
     ) -> Result<(Arc<CachedApp>, ClientId, Option<Quota>), Rejection> {
         let Caller { cached, .. } =
             self.authenticate(&resource.app, head, Scope::Devices, now).await?;
-        let quota = acquire_call(&cached)?;
+        let quota = acquire_call(&cached).await?;
         let client = resource.id.parse();
         let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;
         Ok((cached, client, quota))

@@ -79,7 +79,7 @@ impl Handlers {
         now: UnixMillis,
     ) -> Result<(Caller, MessageId, Option<Quota>), Rejection> {
         let caller = self.authenticate(&resource.app, head, scope, now).await?;
-        let quota = acquire_call(&caller.cached)?;
+        let quota = acquire_call(&caller.cached).await?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
         Ok((caller, message.map_err(not_an_id)?, quota))

@@ -11,9 +11,16 @@ use crate::{
 };
 
 /// Counts a call of this app. Returns what is left of the app's limit, if it has one.
-pub(super) fn acquire_call(app: &CachedApp) -> Result<Option<Quota>, Rejection> {
+pub(super) async fn acquire_call(app: &CachedApp) -> Result<Option<Quota>, Rejection> {
     let Some(limits) = &app.limits else { return Ok(None) };
-    limits.other_calls.acquire(Instant::now()).map(Some).map_err(Rejection::TooManyCalls)
+    let now = Instant::now();
+    match limits.other_calls.acquire(now) {
+        Ok(quota) => Ok(Some(quota)),
+        Err(quota) => {
+            limits.wait_to_refuse(now).await;
+            Err(Rejection::TooManyCalls(quota))
+        }
+    }
 }
 
 /// The answer to a call that succeeded.

@@ -53,7 +53,14 @@ impl Handlers {
         }
         let quota = match &cached.limits {
             Some(limits) => {
-                Some(limits.pushes.acquire(Instant::now()).map_err(Rejection::TooFrequent)?)
+                let now = Instant::now();
+                match limits.pushes.acquire(now) {
+                    Ok(quota) => Some(quota),
+                    Err(quota) => {
+                        limits.wait_to_refuse(now).await;
+                        return Err(Rejection::TooFrequent(quota));
+                    }
+                }
             }
             None => None,
         };

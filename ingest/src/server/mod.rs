@@ -43,7 +43,7 @@ use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
-    task::{JoinError, JoinSet},
+    task::{JoinError, JoinSet, yield_now},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,9 @@ use crate::{
 /// Connections that are being answered 503 at once; one more is closed without an answer, because
 /// the next one, perhaps of another client, must not wait for it.
 const TURNING_AWAY: usize = 64;
+/// How many connections are accepted before requests over those that are open have their turn: a
+/// client that opens a thousand at once holds up the others for as long as these few take.
+const ACCEPTS_AT_ONCE: u64 = 8;
 /// How long after a failed accept (no file descriptors left) the next is tried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -93,7 +96,10 @@ impl Server {
         let turning_away = Arc::new(Semaphore::new(TURNING_AWAY));
         let shutdown = self.shutdown.clone();
         let accept = async {
-            loop {
+            for accepted in 1_u64.. {
+                if accepted.is_multiple_of(ACCEPTS_AT_ONCE) {
+                    yield_now().await;
+                }
                 let (stream, peer) = match self.next(&listener).await {
                     Ok(accepted) => accepted,
                     Err(error) => {

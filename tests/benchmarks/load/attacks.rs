@@ -1,16 +1,20 @@
 //! What a hostile app and a stranger do to `ingest`, until it is stopped. They come from an address
 //! of their own, as they would outside of this machine. Refusals are what the service should give
 //! them, so no answer to an attack counts as an error.
+//!
+//! Each attack has a thread and a runtime of its own: in the runtime of the pushes that are measured
+//! it would hold up the client, and not only the service.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
+    runtime,
     task::JoinSet,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Producer;
 use crate::setup::population;
@@ -33,8 +37,8 @@ const REGISTERING: usize = 64;
 
 /// A running attack. It ends when it is dropped.
 pub(crate) struct Attack {
-    stop: CancellationToken,
-    connections: JoinSet<()>,
+    stop: DropGuard,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Attack {
@@ -95,43 +99,52 @@ impl Attack {
         attack: impl Fn(TcpStream, usize) -> F + Clone + Send + 'static,
     ) -> anyhow::Result<Self>
     where
-        F: Future<Output = std::io::Result<()>> + Send,
+        F: Future<Output = io::Result<()>> + Send,
     {
-        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let target: SocketAddr = hostile.address.parse().context("the address of ingest")?;
         let from: SocketAddr = ATTACKER.parse()?;
-        for number in 0..connections {
-            let (attack, stop) = (attack.clone(), stop.clone());
-            let again_and_again = async move {
-                loop {
-                    if let Ok(stream) = connect(from, target).await {
-                        // It ends when the service closes the connection, as it should.
-                        let _ = attack(stream, number).await;
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let all = async move {
+            let mut tasks = JoinSet::new();
+            for number in 0..connections {
+                let (attack, stopped) = (attack.clone(), stopped.clone());
+                let again_and_again = async move {
+                    loop {
+                        if let Ok(stream) = connect(from, target).await {
+                            // It ends when the service closes the connection, as it should.
+                            let _ = attack(stream, number).await;
+                        }
+                        tokio::time::sleep(RECONNECT_PAUSE).await;
                     }
-                    tokio::time::sleep(RECONNECT_PAUSE).await;
-                }
-            };
-            tasks.spawn(async move {
-                stop.run_until_cancelled(again_and_again).await;
-            });
-        }
-        Ok(Self { stop, connections: tasks })
+                };
+                tasks.spawn(async move {
+                    stopped.run_until_cancelled(again_and_again).await;
+                });
+            }
+            while tasks.join_next().await.is_some() {}
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name("attack".into());
+        let thread = thread.spawn(move || runtime.block_on(all))?;
+        Ok(Self { stop: stop.drop_guard(), thread })
     }
 
     /// Ends the attack.
-    pub(crate) async fn stop(mut self) {
-        self.stop.cancel();
-        while self.connections.join_next().await.is_some() {}
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        drop(self.stop);
+        let ended = tokio::task::spawn_blocking(move || self.thread.join()).await?;
+        ended.map_err(|_| io::Error::other("an attack ended badly").into())
     }
 }
 
-async fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+async fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(from)?;
     socket.connect(to).await
 }
 
-async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<()> {
+async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<()> {
     let mut buffer = [0; 1024];
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())

@@ -156,7 +156,7 @@ async fn an_app_calls_no_faster_than_its_limit_and_its_other_calls_take_none_of_
         let begun = std::time::Instant::now();
         let mut connection = Connection::open(service.address).await;
         let mut served = 0;
-        for n in 0..100 {
+        for n in 0..20 {
             connection.send(put(n).bytes()).await;
             let answer = connection.answer().await;
             for name in ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"] {
@@ -179,6 +179,32 @@ async fn an_app_calls_no_faster_than_its_limit_and_its_other_calls_take_none_of_
         assert_eq!((pushed.http, pushed.header("ratelimit-remaining")), (200, Some("4")));
         let other = neighbour.push(&service, VALID).send(&service).await;
         assert_eq!((other.http, other.header("ratelimit-limit")), (200, None));
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_on_although_it_is_refused_is_answered_no_faster_than_its_limit() {
+    Service::on_both_paths(&[], async |service| {
+        let neighbour = Neighbour::of(&service).await;
+        service.limit_app(20).await;
+        let push = Request::push(&service, VALID);
+        let read = Request::push(&service, "").method("GET").path("/v1/device/app/d");
+        let begun = std::time::Instant::now();
+        let mut connection = Connection::open(service.address).await;
+        let mut refused = 0;
+        for request in [&push, &read].into_iter().cycle() {
+            connection.send(request.bytes()).await;
+            refused += u32::from(connection.answer().await.http == 429);
+            let allowed = 20.0 + 20.0 * begun.elapsed().as_secs_f64();
+            assert!(f64::from(refused) <= allowed + 1.0, "{refused} of {allowed}");
+            if refused == 60 {
+                break;
+            }
+        }
+        let other = neighbour.push(&service, VALID).send(&service).await;
+        assert_eq!(other.http, 200, "{}", other.text);
         service.stop().await.unwrap();
     })
     .await;

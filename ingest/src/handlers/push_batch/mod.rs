@@ -54,7 +54,11 @@ impl Handlers {
             return Err(Rejection::AppDisabled);
         }
         if let Some(limits) = &cached.limits {
-            limits.pushes.check(Instant::now()).map_err(Rejection::TooFrequent)?;
+            let now = Instant::now();
+            if let Err(quota) = limits.pushes.check(now) {
+                limits.wait_to_refuse(now).await;
+                return Err(Rejection::TooFrequent(quota));
+            }
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
         let Buffered { bytes, mut memory } =
@@ -68,7 +72,11 @@ impl Handlers {
         memory.grow(count * LINE_MEMORY)?;
         let (allowed, quota) = match &cached.limits {
             Some(limits) => match limits.pushes.acquire_up_to(count, Instant::now()) {
-                (0, quota) => return Err(Rejection::TooFrequent(quota)),
+                (0, quota) => {
+                    drop((bytes, memory));
+                    limits.wait_to_refuse(Instant::now()).await;
+                    return Err(Rejection::TooFrequent(quota));
+                }
                 (allowed, quota) => (allowed, Some(quota)),
             },
             None => (count, None),

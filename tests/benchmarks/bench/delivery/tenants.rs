@@ -86,7 +86,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
             let attacks = worst.attacks(&hostile)?;
             let busy = listener.arrivals(env.sizes.isolated).await;
             for attack in attacks {
-                attack.stop().await;
+                attack.stop().await?;
             }
             if let Some(broadcasts) = broadcasts {
                 broadcasts.stop().await?;
