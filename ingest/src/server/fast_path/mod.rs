@@ -2,10 +2,11 @@
 //!
 //! Nearly every producer sends every push as a short head and a body of known length, over a
 //! connection that stays open. A general server pays with each request for all that HTTP allows
-//! besides. Measured side by side over 256 connections on two cores, against hyper that served whole
-//! connections: a push takes 8.0 µs of processor time in place of 10.0, and the service accepts 27 %
-//! more pushes a second where no broker shares its cores, 7 % more beside RabbitMQ. Today hyper
-//! serves single requests (`--fast-path off`), which costs more than that.
+//! besides. Measured in turn over 256 connections on two cores: a dry run takes 9.3 µs of processor
+//! time in place of 12.0 with `--fast-path off`, where hyper serves single requests; over 64
+//! connections 8.8 in place of 10.6. An earlier build was measured against hyper that served whole
+//! connections: a push took 8.0 µs in place of 10.0, and the service accepted 27 % more pushes a
+//! second where no broker shared its cores, 7 % more beside RabbitMQ.
 //!
 //! [`http1::parse`](super::http1::parse) decides which requests it takes: those that it understands
 //! for certain. So no request is read in two ways; a test sends the same bytes to both.
