@@ -6,7 +6,10 @@
 
 use std::fmt;
 
-use push_credentials::{DeviceIdentity, TokenError};
+use push_credentials::{
+    DeviceIdentity, TokenError,
+    acl::{self, Rule},
+};
 use push_model::{mqtt::MqttDevice, time::UnixMillis};
 
 use super::{super::context::Handlers, fields::Fields};
@@ -19,6 +22,24 @@ const WORKER: &str = "worker";
 pub(super) enum Client {
     Device(DeviceIdentity),
     Worker,
+}
+
+impl Client {
+    /// What it may do, for a broker that keeps that with the connection.
+    pub(super) fn rules(&self) -> [Rule; 3] {
+        match self {
+            Self::Device(device) => acl::of_device(&device.device()),
+            Self::Worker => acl::of_workers(),
+        }
+    }
+
+    /// Until when it may stay connected, in seconds since 1970.
+    pub(super) fn expires_at(&self) -> Option<u64> {
+        match self {
+            Self::Device(device) => Some(device.expires_at.0 / 1000),
+            Self::Worker => None,
+        }
+    }
 }
 
 /// What a client wants to do.

@@ -4,10 +4,10 @@
 //! and its end, and then EMQX asks no more about that client.
 
 use http::StatusCode;
-use push_credentials::acl::{self, Rule};
+use push_credentials::acl::Rule;
 use serde::Serialize;
 
-use super::{Access, Answer, Client, Fields};
+use super::{Access, Answer, Fields};
 use crate::reply::{self, Reply};
 
 #[derive(Serialize)]
@@ -35,15 +35,12 @@ pub(super) fn reply(answer: &Answer) -> Reply {
     let body = match answer {
         Answer::Refuse(_) => nothing,
         Answer::Allow => Body { result: "allow", ..nothing },
-        Answer::Connect(client) => {
-            let (expire_at, acl) = match client {
-                Client::Device(device) => {
-                    (Some(device.expires_at.0 / 1000), acl::of_device(&device.device()))
-                }
-                Client::Worker => (None, acl::of_workers()),
-            };
-            Body { result: "allow", is_superuser: Some(false), expire_at, acl: Some(acl) }
-        }
+        Answer::Connect(client) => Body {
+            result: "allow",
+            is_superuser: Some(false),
+            expire_at: client.expires_at(),
+            acl: Some(client.rules()),
+        },
     };
     // A struct of texts and numbers always has a JSON form.
     reply::json(StatusCode::OK, serde_json::to_vec(&body).unwrap_or_default())

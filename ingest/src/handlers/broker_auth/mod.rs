@@ -3,7 +3,7 @@
 //! | path under `/v1/broker/` | who asks | a refusal is |
 //! |---|---|---|
 //! | `emqx/authenticate`, `emqx/authorize` | EMQX 5 and newer | 200 with `"result":"deny"` |
-//! | `rmqtt/auth`, `rmqtt/acl` | RMQTT's `rmqtt-auth-http` | 200 with `deny` |
+//! | `rmqtt/auth`, `rmqtt/acl` | RMQTT's `rmqtt-auth-http` | 200 with `"result":"deny"` |
 //! | `mosquitto/user`, `superuser`, `acl` | `mosquitto-go-auth` and its forks | 403 |
 //!
 //! The forms exclude each other: for EMQX and RMQTT any status but 200 means that the question is
