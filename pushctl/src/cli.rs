@@ -15,6 +15,7 @@ use push_service::{
 use crate::{
     app::{self, AppCommand},
     audit::{self, AuditCommand},
+    broker::{self, command::BrokerCommandArgs},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
     doctor::{self, DoctorArgs},
@@ -58,6 +59,8 @@ enum Command {
     // Everything is on one machine here, so clients are, too, unless they are told otherwise.
     #[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:8080")))]
     Standalone(Box<StandaloneArgs>),
+    /// Run the MQTT broker alone, for devices and for workers of other processes
+    Broker(Box<BrokerCommandArgs>),
     /// Make and change apps
     #[command(subcommand)]
     App(AppCommand),
@@ -103,11 +106,15 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Standalone(args) => {
             return standalone::run(*args, urls, credentials, errors, &cli.data_dir, out).await;
         }
+        Command::Broker(args) => {
+            let data_dir = &cli.data_dir;
+            return broker::command::run(*args, urls, credentials, errors, data_dir, out).await;
+        }
         command => command,
     };
     let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
-        Command::Standalone(_) => Ok(()),
+        Command::Standalone(_) | Command::Broker(_) => Ok(()),
         Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => key::run(command, &credentials, &cli.data_dir, out),
         Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {

@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod audit;
+pub mod broker;
 pub mod cli;
 pub mod dead;
 pub mod device;

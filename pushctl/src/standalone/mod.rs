@@ -5,9 +5,7 @@
 //! address is bound before anything starts, so that a port that is taken fails the start with one
 //! clear error.
 
-pub mod broker;
 mod demo;
-mod device_logins;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -36,11 +34,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::{
-    broker::{Broker, BrokerArgs, BrokerSettings},
-    device_logins::DeviceLogins,
+use crate::{
+    broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins},
+    cli::make_data_dir,
+    output::Output,
 };
-use crate::{cli::make_data_dir, output::Output};
 
 /// The default of `--log` in a demo: log lines would bury its output.
 const DEMO_LOG: &str = "warn";
@@ -132,6 +130,7 @@ pub async fn run(
     settings.ingest.http.fit(descriptors);
     settings.broker.fit(descriptors);
     make_data_dir(data_dir)?;
+    settings.broker.save_in(data_dir);
     let credentials = settings.credentials.open_or_create_in(data_dir)?;
     settings.ingest.device_credentials = Some(credentials.clone());
 
@@ -209,9 +208,10 @@ pub async fn run(
     let worker = worker.await?;
     transports.close().await;
     queue.close().await;
-    drop(broker);
+    let saved = broker.stop().await;
     ops_done.cancel();
     serving.await?;
+    saved.context("what waits for devices is not saved")?;
     ingest.context("the HTTP endpoint stopped by itself")?;
     worker.context("the worker stopped by itself")?;
     demo

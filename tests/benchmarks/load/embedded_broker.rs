@@ -8,9 +8,7 @@ use async_trait::async_trait;
 use push_credentials::DeviceIdentity;
 use push_model::{app::AppKey, mqtt::MqttDevice, secret::Secret, time::UnixMillis};
 use push_service::{descriptors, runtime};
-use pushctl::standalone::broker::{
-    Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER,
-};
+use pushctl::broker::{Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -58,7 +56,9 @@ impl EmbeddedBrokerArgs {
             runtime.block_on(async {
                 descriptors::raise();
                 let settings = BrokerSettings {
-                    connections: devices,
+                    // Twice as many, because one app may have as many as it leaves free.
+                    connections: 2 * devices,
+                    sessions: 2 * devices,
                     address_connections: devices,
                     ..BrokerSettings::default()
                 };
@@ -93,6 +93,10 @@ impl DeviceAuthenticator for AnyDevice {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {
+        true
+    }
+
+    fn accepts_key(&self, _: &str, _: UnixMillis) -> bool {
         true
     }
 }

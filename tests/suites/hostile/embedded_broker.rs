@@ -175,7 +175,9 @@ async fn a_login_without_the_token_of_the_device_opens_no_session() {
         }
     }
     assert_eq!(standalone.metric("push_broker_sessions").await, 1, "only the device has one");
-    assert!(standalone.metric("push_broker_logins_failed_total").await >= 10);
+    // The first four: the others have a token that was right once, as a phone may that comes again
+    // and again, and must not shut out its neighbours.
+    assert_eq!(standalone.metric("push_broker_logins_failed_total").await, 8);
     let id = standalone.push("d").await;
     let payload = next(&mut listening).await;
     assert!(payload.contains(&id), "the device was not disturbed: {payload}");

@@ -23,10 +23,8 @@ use push_tests::{
 };
 use push_tls::server::TlsSettings;
 use pushctl::{
+    broker::{Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal},
     device::subscriber::SubscriberError,
-    standalone::broker::{
-        Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal,
-    },
 };
 use rmqtt_codec::v5::DisconnectReasonCode;
 use tokio::net::TcpStream;
@@ -56,6 +54,10 @@ impl DeviceAuthenticator for Keys {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {
+        true
+    }
+
+    fn accepts_key(&self, _: &str, _: UnixMillis) -> bool {
         true
     }
 }
@@ -208,6 +210,11 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
     assert_eq!(transport.deliver(&for_other, &targets(&["d"]), now()).await, [Outcome::Sent]);
     assert_eq!(next(&mut there).await, "another app's");
 
+    // Also of the app whose absent devices use all that they may.
+    let small = message(&app, "small", LONG);
+    assert_eq!(transport.deliver(&small, &targets(&["here"]), now()).await, [Outcome::Sent]);
+    assert_eq!(next(&mut here).await, "small");
+
     for name in &absent {
         let mut back = listen(&embedded.device_url(&app, name, LONG), &app, name).await.unwrap();
         // Whatever has come within that time is acknowledged.
@@ -215,15 +222,13 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
         while let Ok(Ok(_)) = tokio::time::timeout(a_moment, back.next()).await {}
         back.close().await;
     }
-    let small = message(&app, "small", LONG);
     eventually("there is room again", DEADLINE, async || {
-        match transport.deliver(&small, &targets(&["here"]), now()).await[..] {
+        match transport.deliver(&large, &targets(&["here"]), now()).await[..] {
             [Outcome::Sent] => Ok(()),
             ref other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert_eq!(next(&mut here).await, "small");
     let unknown = transport.deliver(&small, &targets(&["unknown"]), now()).await;
     assert_eq!(unknown, [Outcome::Failed(FailReason::NoSubscriber)]);
     transport.close().await;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod embedded;
+mod program;
 mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};

@@ -10,17 +10,23 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{admission::Admission, context::Context};
+use super::{admission::Admission, context::Context, saving::Saving};
 
 #[derive(Debug)]
 struct BrokerCollector {
     context: Arc<Context>,
     devices: Arc<Admission>,
+    saving: Option<Arc<Saving>>,
 }
 
 /// Adds the broker's metrics.
-pub(super) fn register(registry: &mut Registry, context: Arc<Context>, devices: Arc<Admission>) {
-    registry.register_collector(Box::new(BrokerCollector { context, devices }));
+pub(super) fn register(
+    registry: &mut Registry,
+    context: Arc<Context>,
+    devices: Arc<Admission>,
+    saving: Option<Arc<Saving>>,
+) {
+    registry.register_collector(Box::new(BrokerCollector { context, devices, saving }));
 }
 
 impl Collector for BrokerCollector {
@@ -31,7 +37,7 @@ impl Collector for BrokerCollector {
             ("push_broker_connections", "Connections of devices", usage.connections),
             (
                 "push_broker_connections_unauthenticated",
-                "Those that have not logged in yet",
+                "Connections that have not logged in yet",
                 usage.unauthenticated,
             ),
             ("push_broker_sessions", "Sessions of devices, connected or not", sessions),
@@ -49,6 +55,11 @@ impl Collector for BrokerCollector {
                 usage.not_accepted,
             ),
             ("push_broker_logins_failed", "Logins with wrong credentials", usage.failed_logins),
+            (
+                "push_broker_saves_failed",
+                "Times that the sessions could not be saved",
+                self.saving.as_ref().map_or(0, |saving| saving.failures()),
+            ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);

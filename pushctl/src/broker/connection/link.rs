@@ -10,11 +10,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How much is encoded ahead of the network, in bytes; while so much is unwritten, nothing is read.
-const HIGH_WATER: usize = 16 * 1024;
-
-/// What an empty buffer may keep for the bytes to come.
-const SPARE: usize = 2 * HIGH_WATER;
+use super::output::Output;
 
 /// How long a write may take until the connection is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +30,7 @@ pub(super) struct Link<S> {
     /// What was read.
     pub(super) input: BytesMut,
     /// What is to be written.
-    pub(super) output: BytesMut,
+    pub(super) output: Output,
     unflushed: bool,
     /// When writing last got on, or when it began.
     wrote: Instant,
@@ -59,16 +55,11 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
             reader,
             writer,
             input: BytesMut::new(),
-            output: BytesMut::new(),
+            output: Output::default(),
             unflushed: false,
             wrote: now,
             read: now,
         }
-    }
-
-    /// Whether more may be encoded.
-    pub(super) fn has_room(&self) -> bool {
-        self.output.len() < HIGH_WATER
     }
 
     /// When the connection is given up because its peer takes nothing.
@@ -85,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     /// The time for writing counts from when there is something to write: the last write of a quiet
     /// connection may be long ago.
     fn begin_to_write(&mut self) {
-        if !self.unflushed && !self.output.is_empty() {
+        if !self.unflushed && !self.output.bytes.is_empty() {
             (self.unflushed, self.wrote) = (true, Instant::now());
         }
     }
@@ -96,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     /// If the connection has broken or its peer has closed it.
     pub(super) async fn progress(&mut self) -> io::Result<Event> {
         self.begin_to_write();
-        let (has_room, is_unwritten) = (self.has_room(), self.unflushed);
+        let (has_room, is_unwritten) = (self.output.has_room(), self.unflushed);
         let Self { reader, writer, input, output, unflushed, wrote, read: read_at } = self;
         tokio::select! {
             read = reader.read_buf(input), if has_room => match read? {
@@ -106,15 +97,12 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
                     Ok(Event::Read)
                 }
             },
-            written = write(writer, output), if is_unwritten => {
+            written = output.write(writer), if is_unwritten => {
                 *unflushed = !written?;
                 *wrote = Instant::now();
                 if !has_room {
                     // What is not read cannot be silent.
                     *read_at = *wrote;
-                }
-                if output.is_empty() && output.capacity() > SPARE {
-                    *output = BytesMut::new();
                 }
                 Ok(Event::Wrote)
             }
@@ -124,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     /// Writes what is left and closes the connection.
     pub(super) async fn close(mut self) {
         let last = async {
-            self.writer.write_all_buf(&mut self.output).await?;
+            self.writer.write_all_buf(&mut self.output.bytes).await?;
             self.writer.shutdown().await?;
             let mut rest = self.reader.take(LAST_BYTES);
             tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
@@ -134,30 +122,18 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     }
 }
 
-/// Writes some bytes. Whether nothing is left to be written or flushed.
-async fn write(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> io::Result<bool> {
-    if !output.is_empty() && writer.write_buf(output).await? == 0 {
-        return Err(io::ErrorKind::WriteZero.into());
-    }
-    if !output.is_empty() {
-        return Ok(false);
-    }
-    writer.flush().await?;
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt as _;
 
-    use super::*;
+    use super::{super::output::HIGH_WATER, *};
 
     #[tokio::test]
     async fn what_is_unwritten_stops_the_reading_and_has_a_deadline() {
         let (near, mut far) = tokio::io::duplex(1024);
         let mut link = Link::new(near);
         assert_eq!(link.give_up_at(), None);
-        link.output.resize(2 * HIGH_WATER, b'x');
+        link.output.bytes.resize(2 * HIGH_WATER, b'x');
         far.write_all(b"more").await.unwrap();
         assert_eq!(link.progress().await.unwrap(), Event::Wrote);
         assert!(timeout(Duration::from_millis(10), link.progress()).await.is_err());
@@ -182,7 +158,7 @@ mod tests {
         let now = Instant::now();
         link.wrote = now.checked_sub(2 * WRITE_TIMEOUT).unwrap();
         assert_eq!(link.give_up_at(), None);
-        link.output.extend_from_slice(b"after a long silence");
+        link.output.bytes.extend_from_slice(b"after a long silence");
         assert!(link.give_up_at().unwrap() >= now + WRITE_TIMEOUT);
     }
 
@@ -193,7 +169,7 @@ mod tests {
             let (near, _far) = tokio::io::duplex(1024);
             let mut link = Link::new(near);
             link.read = link.read.checked_sub(2 * keep_alive).unwrap();
-            link.output.resize(len, b'x');
+            link.output.bytes.resize(len, b'x');
             assert_eq!(link.progress().await.unwrap(), Event::Wrote);
             assert_eq!(link.silent_at(keep_alive) < Instant::now(), is_silent, "{len}");
         }
@@ -203,7 +179,7 @@ mod tests {
     async fn the_last_answer_arrives_also_if_the_peer_goes_on_to_send() {
         let (near, mut far) = tokio::io::duplex(64);
         let mut link = Link::new(near);
-        link.output.extend_from_slice(b"no");
+        link.output.bytes.extend_from_slice(b"no");
         let closing = tokio::spawn(link.close());
         far.write_all(&[0; 32]).await.unwrap();
         let mut answer = String::new();

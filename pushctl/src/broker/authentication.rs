@@ -32,8 +32,10 @@ pub struct Login<'a> {
 /// Why a login is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginRefusal {
-    /// The password is missing or wrong, or its app is gone.
+    /// The password is missing or wrong.
     BadCredentials,
+    /// The token was right, and its app was removed since.
+    AppRemoved,
     /// The token was right and has expired.
     Expired,
     /// The token is of another device than the one that client id and user name say.
@@ -58,6 +60,10 @@ pub trait DeviceAuthenticator: Send + Sync {
     /// Whether this app still exists. It is asked again and again for apps that have sessions; if
     /// it cannot be found out, the answer is yes.
     async fn has_app(&self, app: &AppKey) -> bool;
+
+    /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
+    /// that are connected.
+    fn accepts_key(&self, kid: &str, now: UnixMillis) -> bool;
 }
 
 impl From<TokenError> for LoginRefusal {

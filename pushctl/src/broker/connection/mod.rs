@@ -1,7 +1,16 @@
-//! One connection, from the first byte to the last.
+//! One connection, from the first byte to the last: `handshake`, then the `conversation` of a
+//! `device` or a `worker`, over a `link` with its `output`, until its `end`.
 //!
 //! Its permit and its stream are dropped when this ends, also if its session goes on: an absent
 //! device costs no descriptor.
+
+mod conversation;
+mod device;
+mod end;
+mod handshake;
+mod link;
+mod output;
+mod worker;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -11,15 +20,17 @@ use tokio::{
 };
 use tracing::debug;
 
+pub(super) use self::handshake::WORKER_PACKET;
+use self::{
+    end::End,
+    handshake::{Client, HandshakeError},
+    link::Link,
+    worker::Worker,
+};
 use super::{
     admission::Permit,
     context::{Context, Door},
-    device,
-    end::End,
-    handshake::{self, Client, HandshakeError},
-    link::Link,
-    wire::Wire,
-    worker,
+    packets::Wire,
 };
 
 /// How long a client may take until it has logged in.
@@ -81,13 +92,17 @@ async fn converse<S: AsyncRead + AsyncWrite>(
     context: &Context,
 ) -> End {
     let end = match client {
-        Client::Device(session) => device::serve(link, &mut wire, session, &context.stop).await,
+        Client::Device(mut session) => {
+            let keep_alive = session.keep_alive;
+            conversation::converse(link, &mut wire, &mut session, keep_alive, &context.stop).await
+        }
         Client::Worker(keep_alive) => {
-            worker::serve(link, &mut wire, keep_alive, &context.sessions, &context.stop).await
+            let worker = &mut Worker { sessions: &context.sessions };
+            conversation::converse(link, &mut wire, worker, keep_alive, &context.stop).await
         }
     };
     if let End::Reason(reason) = &end
-        && let Err(error) = wire.disconnect(*reason, &mut link.output)
+        && let Err(error) = wire.disconnect(*reason, &mut link.output.bytes)
     {
         debug!(%error, "DISCONNECT cannot be encoded");
     }

@@ -56,7 +56,8 @@ pub(super) async fn accept(
                     Ok(permit) => {
                         let (tls, context) = (tls.clone(), context.clone());
                         let opened = Opened { peer, at: now, permit, door };
-                        tokio::spawn(secure_and_serve(stream, tls, opened, context));
+                        let connection = secure_and_serve(stream, tls, opened, context.clone());
+                        context.connections.spawn(connection);
                     }
                     // Without an answer: it would cost what the bound is to save.
                     Err(full) => debug!(%peer, ?full, "MQTT connection not accepted"),

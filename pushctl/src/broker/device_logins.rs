@@ -1,4 +1,4 @@
-//! Which devices may log in to the embedded broker: those with a token that this service signed,
+//! Which devices may log in: those with a token that this service signed,
 //! for an app that still exists.
 
 use std::{fmt, sync::Arc};
@@ -9,16 +9,17 @@ use push_index::Index;
 use push_model::{app::AppKey, time::UnixMillis};
 use tracing::warn;
 
-use super::broker::{DeviceAuthenticator, Login, LoginRefusal};
+use super::{DeviceAuthenticator, Login, LoginRefusal};
 
-/// Checks tokens with the keys of the data directory, and their apps in the index.
-pub(super) struct DeviceLogins {
+/// Checks tokens with the keys that sign them, and their apps in the index.
+pub struct DeviceLogins {
     keys: Arc<KeyFile>,
     index: Arc<dyn Index>,
 }
 
 impl DeviceLogins {
-    pub(super) fn new(keys: Arc<KeyFile>, index: Arc<dyn Index>) -> Self {
+    /// Checks tokens with these keys, and apps in this index.
+    pub fn new(keys: Arc<KeyFile>, index: Arc<dyn Index>) -> Self {
         Self { keys, index }
     }
 }
@@ -35,12 +36,16 @@ impl DeviceAuthenticator for DeviceLogins {
         // A token outlives its app. Under the same name there may be another app by now.
         match self.index.app(&device.app).await {
             Ok(Some(app)) if app.generation == device.generation => Ok(device),
-            Ok(_) => Err(LoginRefusal::BadCredentials),
+            Ok(_) => Err(LoginRefusal::AppRemoved),
             Err(error) => {
                 warn!(cause = &error as &dyn std::error::Error, "an app cannot be looked up");
                 Err(LoginRefusal::Unavailable)
             }
         }
+    }
+
+    fn accepts_key(&self, kid: &str, now: UnixMillis) -> bool {
+        self.keys.current().verifying(kid, now).is_some()
     }
 
     async fn has_app(&self, app: &AppKey) -> bool {

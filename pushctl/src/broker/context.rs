@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     authentication::{DeviceAuthenticator, WorkerPassword},
@@ -14,8 +14,8 @@ use super::{
 pub(super) enum Door {
     /// The public one.
     Devices,
-    /// The worker's own, on loopback. So the worker needs no certificate, and finds a free
-    /// connection however many devices there are.
+    /// The workers' own. So a worker finds a free connection however many devices there are, its
+    /// password can be tried only where it listens, and it alone may send large packets.
     Worker,
 }
 
@@ -26,6 +26,8 @@ pub(super) struct Context {
     /// The longest time that a session outlives its connection.
     pub(super) longest_keep: Duration,
     pub(super) stop: CancellationToken,
+    /// The tasks of the connections.
+    pub(super) connections: TaskTracker,
 }
 
 impl fmt::Debug for Context {

@@ -1,6 +1,10 @@
 //! The settings of the broker: where it listens, and its bounds.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use push_service::{
     descriptors::Descriptors,
@@ -10,7 +14,7 @@ use push_service::{
 use push_tls::server::TlsSettings;
 use tracing::info;
 
-use super::handshake::WORKER_PACKET;
+use super::connection::WORKER_PACKET;
 
 /// Flags of the broker.
 #[derive(Debug, clap::Args)]
@@ -28,7 +32,8 @@ pub struct BrokerArgs {
     /// `on` lets devices log in without TLS on an address that other machines can reach
     #[arg(long, env = "PUSH_MQTT_IN_CLEAR", value_name = "on|off", default_value = "off")]
     mqtt_in_clear: String,
-    /// Connections of devices; half of what the limit of open files leaves, at most
+    /// Connections of devices, as far as the limit of open files allows; an app may have as many as it
+    /// leaves free
     #[arg(long, env = "PUSH_MQTT_MAX_CONNECTIONS", value_name = "N", default_value = "100000")]
     mqtt_max_connections: String,
     /// Connections of devices from one IPv4 address, or from one IPv6 network of 64 bits
@@ -39,7 +44,7 @@ pub struct BrokerArgs {
         default_value = "1000"
     )]
     mqtt_max_connections_per_address: String,
-    /// Devices whose sessions the broker keeps, connected or not; an app may have half of them
+    /// Devices whose sessions the broker keeps, connected or not; an app may have as many as it leaves free
     #[arg(long, env = "PUSH_MQTT_MAX_SESSIONS", value_name = "N", default_value = "100000")]
     mqtt_max_sessions: String,
     /// The longest time that the broker keeps the session of a device that is offline
@@ -59,6 +64,10 @@ pub struct BrokerArgs {
     /// Messages that wait for one device; newer ones replace the oldest
     #[arg(long, env = "PUSH_MQTT_MAX_SESSION_MESSAGES", value_name = "N", default_value = "1000")]
     mqtt_max_session_messages: String,
+    /// How often sessions and messages that wait are saved in the data directory: what a crash of
+    /// the broker loses at most
+    #[arg(long, env = "PUSH_MQTT_SAVE_INTERVAL", value_name = "TIME", default_value = "30s")]
+    mqtt_save_interval: String,
 }
 
 /// Checked flags.
@@ -82,7 +91,44 @@ pub struct BrokerSettings {
     pub session_waiting: usize,
     /// Messages that wait for one device; beyond that a new one replaces the oldest.
     pub session_messages: usize,
+    /// Where the workers connect.
+    pub workers: WorkerDoorSettings,
+    /// How often sessions are saved.
+    pub save_interval: Duration,
+    /// Where sessions are saved, and how often; without it they end with the process.
+    pub saving: Option<SavingSettings>,
 }
+
+/// The listener of the workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerDoorSettings {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// Whether it has the certificate of the devices' listener, if that has one.
+    pub encrypted: bool,
+    /// Connections of workers.
+    pub connections: usize,
+}
+
+/// How sessions are saved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavingSettings {
+    /// The folder of their file. It must be there.
+    pub data_dir: PathBuf,
+    /// How often what has changed is saved.
+    pub interval: Duration,
+}
+
+impl Default for WorkerDoorSettings {
+    /// For the worker of the same process, on any port of loopback; more connections than it may be
+    /// told to open.
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), encrypted: false, connections: 128 }
+    }
+}
+
+/// All sessions are written each time.
+const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The least memory for the messages of one device: two copies of the largest, and some.
 const LEAST_SESSION_WAITING: usize = 3 * WORKER_PACKET as usize;
@@ -100,11 +146,20 @@ impl Default for BrokerSettings {
             waiting: 256 << 20,
             session_waiting: 4 << 20,
             session_messages: 1_000,
+            workers: WorkerDoorSettings::default(),
+            save_interval: Duration::from_secs(30),
+            saving: None,
         }
     }
 }
 
 impl BrokerSettings {
+    /// Saves sessions in this folder.
+    pub fn save_in(&mut self, data_dir: &Path) {
+        let interval = self.save_interval;
+        self.saving = Some(SavingSettings { data_dir: data_dir.to_owned(), interval });
+    }
+
     /// Serves no more connections than there are descriptors for.
     pub fn fit(&mut self, descriptors: Descriptors) {
         if descriptors.for_clients < self.connections {
@@ -116,6 +171,11 @@ impl BrokerSettings {
 }
 
 impl BrokerArgs {
+    /// `--mqtt-in-clear`, as it was given.
+    pub(super) fn in_clear(&self) -> &str {
+        &self.mqtt_in_clear
+    }
+
     /// Checks the flags.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<BrokerSettings> {
         let listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
@@ -123,15 +183,8 @@ impl BrokerArgs {
         let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
         let tls = tls::listener(certificate, key, errors);
         let in_clear = errors.read("--mqtt-in-clear", &self.mqtt_in_clear, on_or_off);
-        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls)
-            && !listen.ip().is_loopback()
-        {
-            errors.note(format!(
-                "--mqtt-listen {listen}: other machines can reach this address, and tokens of \
-                 devices would cross the network in clear: set --mqtt-tls-cert and --mqtt-tls-key \
-                 (PUSH_MQTT_TLS_CERT, PUSH_MQTT_TLS_KEY), listen on loopback, or say \
-                 --mqtt-in-clear on (PUSH_MQTT_IN_CLEAR)"
-            ));
+        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls) {
+            refuse_in_clear("--mqtt-listen", listen, "tokens of devices", errors);
         }
         let mut number = |flag, text: &str| errors.read(flag, text, count(1, 10_000_000));
         let connections = number("--mqtt-max-connections", &self.mqtt_max_connections);
@@ -142,6 +195,8 @@ impl BrokerArgs {
             number("--mqtt-max-session-messages", &self.mqtt_max_session_messages);
         let session_expiry =
             errors.read("--mqtt-session-expiry", &self.mqtt_session_expiry, duration);
+        let save_interval =
+            errors.read("--mqtt-save-interval", &self.mqtt_save_interval, save_interval);
         let session_waiting = errors.read(
             "--mqtt-max-session-waiting",
             &self.mqtt_max_session_waiting,
@@ -162,11 +217,38 @@ impl BrokerArgs {
             waiting: waiting?,
             session_waiting: session_waiting?,
             session_messages: session_messages?,
+            workers: WorkerDoorSettings::default(),
+            save_interval: save_interval?,
+            saving: None,
         })
     }
 }
 
-fn on_or_off(text: &str) -> Result<bool, String> {
+/// Notes that what this listener is told would cross the network in clear, if others reach it.
+pub(super) fn refuse_in_clear(
+    flag: &str,
+    listen: SocketAddr,
+    what: &str,
+    errors: &mut ConfigErrors,
+) {
+    if !listen.ip().to_canonical().is_loopback() {
+        errors.note(format!(
+            "{flag} {listen}: other machines can reach this address, and {what} would cross the \
+             network in clear: set --mqtt-tls-cert and --mqtt-tls-key (PUSH_MQTT_TLS_CERT, \
+             PUSH_MQTT_TLS_KEY), listen on loopback, or say --mqtt-in-clear on \
+             (PUSH_MQTT_IN_CLEAR)"
+        ));
+    }
+}
+
+fn save_interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        interval if interval >= LEAST_SAVE_INTERVAL => Ok(interval),
+        _ => Err("must be at least 1s".to_owned()),
+    }
+}
+
+pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -214,7 +296,9 @@ mod tests {
             let flags = ["--mqtt-listen", address, "--mqtt-in-clear", "on"];
             assert!(check(&flags).is_ok(), "{address}");
         }
-        assert!(check(&["--mqtt-listen", "[::1]:1883"]).is_ok());
+        for address in ["[::1]:1883", "[::ffff:127.0.0.1]:1883"] {
+            assert!(check(&["--mqtt-listen", address]).is_ok(), "{address}");
+        }
     }
 
     #[test]

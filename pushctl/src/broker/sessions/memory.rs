@@ -1,6 +1,10 @@
 //! The memory of messages that wait for devices: a bound over all sessions, with a share for each
 //! app and a part that only connected devices may use.
 //!
+//! An app may use as much as it leaves free (a dynamic threshold): alone half of the memory, and
+//! with others that want as much as they get, an equal part. So there is always room for one more
+//! app, however many of them are greedy, and a fixed share for each is not left unused.
+//!
 //! A message reserves its bytes before it is kept and gives them back when it is dropped, wherever
 //! that happens: acknowledged, expired, replaced by a newer one, or with its whole session. So the
 //! sum is exact, and a session that ends needs no accounting of its own.
@@ -40,7 +44,7 @@ pub(super) struct AppShare {
 
 /// The bytes of one message. They are given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(in crate::broker) struct Reservation {
     share: AppShare,
     bytes: usize,
 }
@@ -77,11 +81,6 @@ impl WaitingBytes {
     fn limit_offline(&self) -> usize {
         self.limit / 4 * 3
     }
-
-    /// What one app may use, so that another always finds room.
-    fn limit_of_app(&self) -> usize {
-        self.limit / 2
-    }
 }
 
 impl AppShare {
@@ -90,14 +89,27 @@ impl AppShare {
     pub(super) fn reserve(&self, payload: usize, connected: bool) -> Option<Reservation> {
         let bytes = size(payload);
         let limit = if connected { self.all.limit } else { self.all.limit_offline() };
-        let app = add(&self.used, bytes, self.all.limit_of_app());
-        if !app {
-            return None;
-        }
         if !add(&self.all.used, bytes, limit) {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         }
+        let free = limit.saturating_sub(self.all.used());
+        if !add(&self.used, bytes, free) {
+            self.all.used.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        }
+        Some(Reservation { share: self.clone(), bytes })
+    }
+}
+
+impl AppShare {
+    /// Reserves what a saved message takes. `None` if there is no memory at all: what an app may use
+    /// is a matter of what others use, and they may not have been read yet.
+    pub(super) fn reserve_saved(&self, payload: usize) -> Option<Reservation> {
+        let bytes = size(payload);
+        if !add(&self.all.used, bytes, self.all.limit) {
+            return None;
+        }
+        self.used.fetch_add(bytes, Ordering::Relaxed);
         Some(Reservation { share: self.clone(), bytes })
     }
 }
@@ -116,7 +128,7 @@ impl Drop for Reservation {
 }
 
 /// What a message with such a payload takes, in bytes.
-pub(super) fn size(payload: usize) -> usize {
+pub(in crate::broker) fn size(payload: usize) -> usize {
     payload.saturating_mul(COPIES).saturating_add(OVERHEAD)
 }
 
@@ -125,6 +137,14 @@ fn add(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
         used.checked_add(bytes).filter(|&sum| sum <= limit)
     })
     .is_ok()
+}
+
+/// Some reserved memory, and how much is in use.
+#[cfg(test)]
+pub(in crate::broker) fn test_reservation() -> (Reservation, impl Fn() -> usize) {
+    let all = WaitingBytes::new(1 << 20);
+    let one = all.share(&"a".parse().unwrap()).reserve(100, true).unwrap();
+    (one, move || all.used())
 }
 
 #[cfg(test)]
@@ -149,11 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn however_many_apps_are_greedy_another_finds_room() {
+        let all = WaitingBytes::new(16 * OVERHEAD);
+        let mut taken = Vec::new();
+        for name in ["one", "two", "three"] {
+            taken.push(fill(&all.share(&app(name)), true));
+        }
+        assert_eq!(taken.iter().map(Vec::len).collect::<Vec<_>>(), [8, 4, 2]);
+        assert!(all.share(&app("four")).reserve(0, true).is_some());
+    }
+
+    #[test]
     fn messages_for_offline_devices_leave_room_for_connected_ones() {
         let all = WaitingBytes::new(16 * OVERHEAD);
         let one = fill(&all.share(&app("one")), false);
+        assert!(all.share(&app("one")).reserve(0, true).is_some(), "also to those of that app");
         let two = fill(&all.share(&app("two")), false);
-        assert_eq!((one.len(), two.len()), (8, 4));
+        assert_eq!((one.len(), two.len()), (6, 3));
         assert!(all.share(&app("three")).reserve(0, true).is_some());
     }
 

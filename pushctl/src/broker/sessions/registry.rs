@@ -8,24 +8,22 @@ use std::{collections::HashMap, sync::Arc};
 use bytestring::ByteString;
 use push_model::{app::AppKey, ids::AppId};
 
-use super::session::Session;
-
-/// There are as many sessions as there may be, in total or of this app.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooManySessions;
+use super::{
+    counts::{AppCounts, TooMany},
+    session::Session,
+};
 
 /// The sessions by the topic of their device, which begins with the id of its app.
 #[derive(Debug)]
 pub(super) struct Registry {
     by_topic: HashMap<ByteString, Arc<Session>>,
-    of_app: HashMap<AppId, usize>,
-    most: usize,
+    counts: AppCounts,
 }
 
 impl Registry {
     /// None yet; at most `most`.
     pub(super) fn new(most: usize) -> Self {
-        Self { by_topic: HashMap::new(), of_app: HashMap::new(), most }
+        Self { by_topic: HashMap::new(), counts: AppCounts::new(most) }
     }
 
     pub(super) fn get(&self, topic: &str) -> Option<&Arc<Session>> {
@@ -40,29 +38,32 @@ impl Registry {
         self.by_topic.len()
     }
 
-    /// Whether a device of this app that has no session may get one. An app may have half of all.
-    pub(super) fn room_for(&self, app: &AppId) -> Result<(), TooManySessions> {
-        let of_app = self.of_app.get(app).copied().unwrap_or_default();
-        let has_room = self.len() < self.most && of_app < self.most.div_ceil(2);
-        has_room.then_some(()).ok_or(TooManySessions)
+    /// Whether a device of this app that has no session may get one.
+    pub(super) fn room_for(&self, app: &AppId) -> Result<(), TooMany> {
+        self.counts.room_for(app)
     }
 
     /// Adds a session, in place of the one with its topic.
     pub(super) fn insert(&mut self, session: Arc<Session>) {
         let app = session.app().id.clone();
         if self.by_topic.insert(session.topic().clone(), session).is_none() {
-            *self.of_app.entry(app).or_default() += 1;
+            self.counts.add(&app);
         }
     }
 
+    /// Adds a session that was saved. Shares are not looked at: they depend on what other apps have,
+    /// and that may not have been read yet.
+    pub(super) fn restore(&mut self, session: Arc<Session>) -> Result<(), TooMany> {
+        if !self.counts.has_room() {
+            return Err(TooMany);
+        }
+        self.insert(session);
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, topic: &str) {
-        let Some(session) = self.by_topic.remove(topic) else { return };
-        let app = &session.app().id;
-        if let Some(count) = self.of_app.get_mut(app) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.of_app.remove(app);
-            }
+        if let Some(session) = self.by_topic.remove(topic) {
+            self.counts.remove(&session.app().id);
         }
     }
 

@@ -13,19 +13,24 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
+use super::link::Link;
+use crate::broker::{
     authentication::{Login, LoginRefusal},
     context::{Context, Door},
-    link::Link,
-    sessions::SessionOwner,
-    wire::{Connect, ConnectRefusal, Packet, Welcome, Wire},
+    packets::{Connect, ConnectRefusal, Packet, Welcome, Wire},
+    sessions::{SessionOwner, TooMany},
 };
 
 /// The largest packet that a device may send, in bytes: CONNECT with a token, and SUBSCRIBE.
 const DEVICE_PACKET: u32 = 8 * 1024;
 
 /// The largest packet that the worker may send, in bytes.
-pub(super) const WORKER_PACKET: u32 = 1024 * 1024;
+pub(in crate::broker) const WORKER_PACKET: u32 = 1024 * 1024;
+
+/// The least that a client must be able to take as one packet, in bytes: no push fits in less. One
+/// that takes less would take over its session, and what waits for it would be dropped as MQTT 5
+/// says (section 3.1.2.11.4).
+const LEAST_MAX_PACKET: u32 = 256;
 
 /// Messages that the worker may have in flight on one connection: its window.
 const WORKER_WINDOW: NonZeroU16 = NonZeroU16::new(512).unwrap();
@@ -56,6 +61,9 @@ pub(super) struct DeviceSession {
     pub(super) authorised_until: UnixMillis,
     /// The longest time that its session may outlive the connection.
     pub(super) longest_keep: Duration,
+    /// Whether CONNECT said that the session ends with the connection, which cannot be changed
+    /// later.
+    pub(super) ends_with_connection: bool,
 }
 
 /// Why a connection did not become a client's.
@@ -100,9 +108,9 @@ pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
     };
     let answered = match &accepted {
         Ok((client, resumed)) => {
-            wire.welcome(client.welcome(*resumed, max_packet), &mut link.output)
+            wire.welcome(client.welcome(*resumed, max_packet), &mut link.output.bytes)
         }
-        Err(refusal) => wire.refuse(*refusal, &mut link.output),
+        Err(refusal) => wire.refuse(*refusal, &mut link.output.bytes),
     };
     if let Err(error) = answered {
         // Only a client with an absurd Maximum Packet Size gets no answer.
@@ -119,6 +127,8 @@ fn check(connect: &Connect) -> Result<(), ConnectRefusal> {
         Err(ConnectRefusal::AuthMethod)
     } else if connect.client_id.is_empty() {
         Err(ConnectRefusal::NoClientId)
+    } else if connect.max_packet.is_some_and(|size| size < LEAST_MAX_PACKET) {
+        Err(ConnectRefusal::PacketTooLarge)
     } else {
         Ok(())
     }
@@ -151,7 +161,7 @@ async fn log_in(
     let owner = context
         .sessions
         .own(&identity, connect.clean, keep, Instant::now())
-        .map_err(|_| ConnectRefusal::TooManySessions)?;
+        .map_err(|TooMany| ConnectRefusal::TooManySessions)?;
     let resumed = owner.resumed();
     let session = DeviceSession {
         owner,
@@ -159,6 +169,7 @@ async fn log_in(
         keep_alive,
         authorised_until: identity.expires_at,
         longest_keep: context.longest_keep,
+        ends_with_connection: connect.keep == Some(Duration::ZERO),
     };
     Ok((Client::Device(session), resumed))
 }
@@ -166,6 +177,7 @@ async fn log_in(
 fn refusal(refusal: LoginRefusal) -> ConnectRefusal {
     match refusal {
         LoginRefusal::BadCredentials => ConnectRefusal::BadCredentials,
+        LoginRefusal::AppRemoved => ConnectRefusal::AppRemoved,
         LoginRefusal::Expired => ConnectRefusal::TokenExpired,
         LoginRefusal::OtherDevice => ConnectRefusal::NotAuthorized,
         LoginRefusal::Unavailable => ConnectRefusal::Unavailable,
@@ -173,13 +185,11 @@ fn refusal(refusal: LoginRefusal) -> ConnectRefusal {
 }
 
 impl HandshakeError {
-    /// Whether it counts as a failed login. A token that has expired does not: a phone tries again
+    /// Whether it counts as a failed login. A token that was right once does not, whether it has
+    /// expired, its app was removed, or the client wants more than it allows: a phone tries again
     /// with it until its app gets a new one, and shares its address with others.
     pub(super) fn is_failed_login(&self) -> bool {
-        matches!(
-            self,
-            Self::Refused(ConnectRefusal::BadCredentials | ConnectRefusal::NotAuthorized)
-        )
+        matches!(self, Self::Refused(ConnectRefusal::BadCredentials))
     }
 }
 

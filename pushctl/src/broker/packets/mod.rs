@@ -1,7 +1,10 @@
-//! Packets of both versions of MQTT in one form: what a client may send here, and what it is
-//! answered.
+//! Packets of both versions of MQTT in one form: what a client may send here (`packet`), what it is
+//! answered, and why it is not let in (`refusal`).
 //!
 //! MQTT 3.1.1 has no words for many refusals. Where it has none, the connection ends.
+
+mod packet;
+mod refusal;
 
 use std::{
     num::{NonZeroU16, NonZeroU32},
@@ -15,15 +18,18 @@ use rmqtt_codec::{
     types::{Publish, QoS},
     v3,
     v5::{
-        self, ConnectAck, ConnectAckReason, Disconnect, DisconnectReasonCode, PublishAck,
-        PublishAckReason, PublishProperties, SubscribeAck, SubscribeAckReason, ToReasonCode as _,
-        UnsubscribeAck, UnsubscribeAckReason,
+        self, ConnectAck, Disconnect, DisconnectReasonCode, PublishAck, PublishAckReason,
+        PublishProperties, SubscribeAck, SubscribeAckReason, ToReasonCode as _, UnsubscribeAck,
+        UnsubscribeAckReason,
     },
     version::{ProtocolVersion, VersionCodec},
 };
 use tokio_util::codec::{Decoder as _, Encoder as _};
 
-use super::session::Outgoing;
+pub(super) use self::{
+    packet::{Connect, Packet},
+    refusal::ConnectRefusal,
+};
 
 /// The state of a connection's encoding and decoding.
 #[derive(Debug)]
@@ -32,49 +38,6 @@ pub(super) enum Wire {
     V3(v3::Codec),
     /// MQTT 5.
     V5(v5::Codec),
-}
-
-/// A packet from a client.
-#[derive(Debug)]
-pub(super) enum Packet {
-    Connect(Box<Connect>),
-    Publish(Box<Publish>),
-    Acknowledge(NonZeroU16),
-    Subscribe {
-        id: NonZeroU16,
-        filters: Vec<(ByteString, QoS)>,
-        has_identifier: bool,
-    },
-    Unsubscribe {
-        id: NonZeroU16,
-        filters: Vec<ByteString>,
-    },
-    Ping,
-    /// With the session expiry that MQTT 5 lets a client change here.
-    Disconnect {
-        keep: Option<Duration>,
-    },
-    /// A packet that no client may send at this point.
-    Unexpected,
-}
-
-/// CONNECT of either version.
-#[derive(Debug)]
-pub(super) struct Connect {
-    pub(super) client_id: ByteString,
-    pub(super) user: Option<ByteString>,
-    pub(super) password: Option<Bytes>,
-    /// Whether an earlier session is to be forgotten.
-    pub(super) clean: bool,
-    /// How long the client wants its session to be kept; `None` if the version cannot say it.
-    pub(super) keep: Option<Duration>,
-    /// The time within which the client sends something; zero if it promises nothing.
-    pub(super) keep_alive: Duration,
-    /// How many messages the client takes without having acknowledged them.
-    pub(super) receive_max: Option<NonZeroU16>,
-    pub(super) has_will: bool,
-    /// Whether it asks for an authentication other than by password.
-    pub(super) has_auth_method: bool,
 }
 
 /// The answer to a CONNECT that is accepted.
@@ -89,19 +52,16 @@ pub(super) struct Welcome {
     pub(super) max_packet: u32,
 }
 
-/// Why a CONNECT is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConnectRefusal {
-    BadCredentials,
-    TokenExpired,
-    /// The client may not do this: be another device, or leave a will.
-    NotAuthorized,
-    NoClientId,
-    AuthMethod,
-    TooManySessions,
-    /// Tokens cannot be checked now.
-    Unavailable,
-    Malformed,
+/// A message for a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Its packet identifier; `None` with QoS 0.
+    pub(super) id: Option<NonZeroU16>,
+    pub(super) payload: Bytes,
+    /// How long it is still worth something.
+    pub(super) lifetime: Option<Duration>,
+    /// Whether it was sent before, over an earlier connection.
+    pub(super) again: bool,
 }
 
 impl Wire {
@@ -182,7 +142,7 @@ impl Wire {
     pub(super) fn publish(
         &mut self,
         topic: &ByteString,
-        message: Outgoing,
+        message: Message,
         to: &mut BytesMut,
     ) -> Result<(), EncodeError> {
         let qos = if message.id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
@@ -283,115 +243,6 @@ impl Wire {
         match self {
             Self::V3(_) => Ok(()),
             Self::V5(codec) => codec.encode(v5::Packet::Disconnect(Disconnect::new(reason)), to),
-        }
-    }
-}
-
-impl ConnectRefusal {
-    fn v3(self) -> v3::ConnectAckReason {
-        match self {
-            Self::BadCredentials => v3::ConnectAckReason::BadUserNameOrPassword,
-            Self::TokenExpired | Self::NotAuthorized | Self::AuthMethod | Self::Malformed => {
-                v3::ConnectAckReason::NotAuthorized
-            }
-            Self::NoClientId => v3::ConnectAckReason::IdentifierRejected,
-            Self::TooManySessions | Self::Unavailable => v3::ConnectAckReason::ServiceUnavailable,
-        }
-    }
-
-    fn v5(self) -> (ConnectAckReason, &'static str) {
-        match self {
-            Self::BadCredentials => {
-                (ConnectAckReason::BadUserNameOrPassword, "user name or token are missing or wrong")
-            }
-            Self::TokenExpired => {
-                (ConnectAckReason::NotAuthorized, "the token has expired: get a new one")
-            }
-            Self::NotAuthorized => (
-                ConnectAckReason::NotAuthorized,
-                "client id and user name must be those of the token, and no will is allowed",
-            ),
-            Self::NoClientId => {
-                (ConnectAckReason::ClientIdentifierNotValid, "the client id must be APP:CLIENT")
-            }
-            Self::AuthMethod => {
-                (ConnectAckReason::BadAuthenticationMethod, "only user name and password")
-            }
-            Self::TooManySessions => {
-                (ConnectAckReason::QuotaExceeded, "there are too many sessions")
-            }
-            Self::Unavailable => {
-                (ConnectAckReason::ServerUnavailable, "tokens cannot be checked now: try again")
-            }
-            Self::Malformed => (ConnectAckReason::MalformedPacket, "this is no CONNECT"),
-        }
-    }
-}
-
-impl From<v3::Packet> for Packet {
-    fn from(packet: v3::Packet) -> Self {
-        match packet {
-            v3::Packet::Connect(connect) => Self::Connect(Box::new(Connect {
-                client_id: connect.client_id,
-                user: connect.username,
-                password: connect.password,
-                clean: connect.clean_session,
-                keep: connect.clean_session.then_some(Duration::ZERO),
-                keep_alive: Duration::from_secs(connect.keep_alive.into()),
-                receive_max: None,
-                has_will: connect.last_will.is_some(),
-                has_auth_method: false,
-            })),
-            v3::Packet::Publish(publish) => Self::Publish(publish),
-            v3::Packet::PublishAck { packet_id } => Self::Acknowledge(packet_id),
-            v3::Packet::Subscribe { packet_id, topic_filters } => {
-                Self::Subscribe { id: packet_id, filters: topic_filters, has_identifier: false }
-            }
-            v3::Packet::Unsubscribe { packet_id, topic_filters } => {
-                Self::Unsubscribe { id: packet_id, filters: topic_filters }
-            }
-            v3::Packet::PingRequest => Self::Ping,
-            v3::Packet::Disconnect => Self::Disconnect { keep: None },
-            _ => Self::Unexpected,
-        }
-    }
-}
-
-impl From<v5::Packet> for Packet {
-    fn from(packet: v5::Packet) -> Self {
-        match packet {
-            v5::Packet::Connect(connect) => Self::Connect(Box::new(Connect {
-                client_id: connect.client_id,
-                user: connect.username,
-                password: connect.password,
-                clean: connect.clean_start,
-                keep: Some(Duration::from_secs(connect.session_expiry_interval_secs.into())),
-                keep_alive: Duration::from_secs(connect.keep_alive.into()),
-                receive_max: connect.receive_max,
-                has_will: connect.last_will.is_some(),
-                has_auth_method: connect.auth_method.is_some(),
-            })),
-            v5::Packet::Publish(publish) => Self::Publish(publish),
-            v5::Packet::PublishAck(ack) => Self::Acknowledge(ack.packet_id),
-            v5::Packet::Subscribe(subscribe) => Self::Subscribe {
-                id: subscribe.packet_id,
-                has_identifier: subscribe.id.is_some(),
-                filters: subscribe
-                    .topic_filters
-                    .into_iter()
-                    .map(|(filter, options)| (filter, options.qos))
-                    .collect(),
-            },
-            v5::Packet::Unsubscribe(unsubscribe) => {
-                Self::Unsubscribe { id: unsubscribe.packet_id, filters: unsubscribe.topic_filters }
-            }
-            v5::Packet::PingRequest => Self::Ping,
-            v5::Packet::Disconnect(disconnect) => Self::Disconnect {
-                keep: disconnect
-                    .session_expiry_interval_secs
-                    .map(|seconds| Duration::from_secs(seconds.into())),
-            },
-            _ => Self::Unexpected,
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) enum End {
     #[error("the client takes nothing")]
     Stalled,
     #[error("the connection broke")]
-    Io(#[source] io::Error),
+    Io(#[from] io::Error),
     #[error("a packet cannot be written")]
-    Encode(#[source] EncodeError),
+    Encode(#[from] EncodeError),
 }

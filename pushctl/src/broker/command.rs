@@ -1,0 +1,264 @@
+//! `pushctl broker`: the broker as a program of its own, for the scaled form. Devices log in with
+//! their tokens, workers with a password, on listeners of their own.
+
+use std::{net::SocketAddr, path::Path, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use prometheus_client::registry::Registry;
+use push_credentials::DeviceCredentials;
+use push_index::Index;
+use push_model::secret::Secret;
+use push_service::{
+    causes::with_causes,
+    credentials::CredentialSettings,
+    descriptors::{self, Descriptors},
+    engines::{EngineSettings, open_index},
+    operations::{self, Probe, Readiness},
+    secret::{SecretSetting, SecretText},
+    settings::{ConfigErrors, address, count},
+    shutdown,
+    telemetry::{self, LogArgs, LogSettings},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    Broker, BrokerArgs, BrokerSettings, DeviceLogins, WorkerDoorSettings,
+    settings::{on_or_off, refuse_in_clear},
+};
+use crate::{cli::make_data_dir, output::Output};
+
+/// Flags of `broker`.
+#[derive(Debug, clap::Args)]
+pub struct BrokerCommandArgs {
+    #[command(flatten)]
+    broker: BrokerArgs,
+    /// Where the workers connect, as user `worker`: keep it from devices and strangers
+    #[arg(
+        long,
+        env = "PUSH_MQTT_WORKER_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:1884"
+    )]
+    mqtt_worker_listen: String,
+    /// The password of the workers
+    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD", value_name = "PASSWORD")]
+    mqtt_worker_password: Option<SecretText>,
+    /// The file that holds the password of the workers, in place of --mqtt-worker-password
+    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD_FILE", value_name = "FILE")]
+    mqtt_worker_password_file: Option<PathBuf>,
+    /// Connections of all workers together; a quarter of what the limit of open files leaves, at most
+    #[arg(
+        long,
+        env = "PUSH_MQTT_MAX_WORKER_CONNECTIONS",
+        value_name = "N",
+        default_value = "1000"
+    )]
+    mqtt_max_worker_connections: String,
+    /// Where /livez, /readyz and /metrics are served
+    #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9082")]
+    ops_listen: String,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Checked flags.
+#[derive(Debug)]
+struct Settings {
+    broker: BrokerSettings,
+    worker_password: Secret,
+    ops_listen: SocketAddr,
+    log: LogSettings,
+    engines: EngineSettings,
+    credentials: CredentialSettings,
+}
+
+impl BrokerCommandArgs {
+    fn check(
+        &self,
+        engines: Option<EngineSettings>,
+        credentials: Option<CredentialSettings>,
+        mut errors: ConfigErrors,
+    ) -> Result<Settings, ConfigErrors> {
+        let broker = self.broker.check(&mut errors);
+        let workers = self.check_workers(broker.as_ref(), &mut errors);
+        let worker_password = self.check_password(&mut errors);
+        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
+        let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
+        let settings = (|| {
+            Some(Settings {
+                broker: BrokerSettings { workers: workers?, ..broker? },
+                worker_password: worker_password?,
+                ops_listen: ops_listen?,
+                log,
+                engines: engines?,
+                credentials: credentials?,
+            })
+        })();
+        errors.finish(settings)
+    }
+
+    fn check_workers(
+        &self,
+        broker: Option<&BrokerSettings>,
+        errors: &mut ConfigErrors,
+    ) -> Option<WorkerDoorSettings> {
+        let listen = errors.read("--mqtt-worker-listen", &self.mqtt_worker_listen, address);
+        let in_clear = on_or_off(self.broker.in_clear()).unwrap_or(true);
+        if let (Some(listen), false) = (listen, in_clear)
+            && broker.is_some_and(|broker| broker.tls.is_none())
+        {
+            refuse_in_clear("--mqtt-worker-listen", listen, "pushes and a password", errors);
+        }
+        let flag = "--mqtt-max-worker-connections";
+        let connections = errors.read(flag, &self.mqtt_max_worker_connections, count(1, 1_000_000));
+        Some(WorkerDoorSettings { listen: listen?, encrypted: true, connections: connections? })
+    }
+
+    fn check_password(&self, errors: &mut ConfigErrors) -> Option<Secret> {
+        const FLAG: &str = "--mqtt-worker-password";
+        let setting = SecretSetting {
+            text: self.mqtt_worker_password.as_ref(),
+            file: self.mqtt_worker_password_file.as_deref(),
+        };
+        let password = errors.read_secret(FLAG, setting, |text| {
+            Secret::chosen(text).map_err(|bad| bad.to_string())
+        })?;
+        if password.is_none() {
+            errors.missing(FLAG);
+        }
+        password
+    }
+}
+
+impl BrokerSettings {
+    /// Serves no more connections than there are descriptors for, of devices and of workers.
+    fn fit_both(&mut self, descriptors: Descriptors) {
+        self.workers.connections =
+            self.workers.connections.min(descriptors.for_clients.div_ceil(4));
+        let for_clients = descriptors.for_clients.saturating_sub(self.workers.connections);
+        self.fit(Descriptors { for_clients, ..descriptors });
+    }
+}
+
+/// Runs until SIGTERM or Ctrl-C; then ends all connections and saves the sessions.
+///
+/// # Errors
+/// If a setting is wrong, there is no key file, an address is taken, the index cannot be used, or the
+/// sessions cannot be read or saved.
+pub async fn run(
+    args: BrokerCommandArgs,
+    engines: Option<EngineSettings>,
+    credentials: Option<CredentialSettings>,
+    errors: ConfigErrors,
+    data_dir: &Path,
+    out: Output,
+) -> anyhow::Result<()> {
+    let mut settings = args.check(engines, credentials, errors)?;
+    telemetry::init(settings.log);
+    settings.broker.fit_both(descriptors::raise());
+    make_data_dir(data_dir)?;
+    settings.broker.save_in(data_dir);
+    let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
+    let ops = TcpListener::bind(settings.ops_listen).await.with_context(|| {
+        format!(
+            "cannot listen on {}: choose another address with --ops-listen",
+            settings.ops_listen
+        )
+    })?;
+    let index = open_index(&settings.engines)
+        .await
+        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+
+    let shutdown = shutdown::on_signal();
+    let mut registry = Registry::default();
+    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
+    let broker = Broker::start(settings.broker, logins, &settings.worker_password, &mut registry)?;
+    let probe = Arc::new(BrokerProbe { index, shutdown: shutdown.clone() });
+    let ops_done = CancellationToken::new();
+    let ops_address = ops.local_addr()?;
+    let serving = tokio::spawn(operations::serve(ops, Arc::new(registry), probe, ops_done.clone()));
+    let (devices, workers) = (broker.address(), broker.worker_url());
+    info!(%devices, %workers, ops = %ops_address, data_dir = %data_dir.display(), "broker started");
+    out.note(format_args!("devices on {devices}, workers on {workers}; stop with Ctrl-C"));
+
+    shutdown.cancelled().await;
+    let saved = broker.stop().await;
+    ops_done.cancel();
+    serving.await?;
+    info!("broker stopped");
+    saved.context("what waits for devices is not saved")
+}
+
+/// Whether devices can log in now: their apps are looked up in the index.
+struct BrokerProbe {
+    index: Arc<dyn Index>,
+    shutdown: CancellationToken,
+}
+
+#[async_trait]
+impl Probe for BrokerProbe {
+    async fn probe(&self) -> Readiness {
+        let index = self.index.ping().await;
+        let stopping = self.shutdown.is_cancelled();
+        let mut detail = match &index {
+            Ok(()) => "index: ok\n".to_owned(),
+            Err(error) => format!("index: not available\n{}\n", with_causes(error)),
+        };
+        if stopping {
+            detail.push_str("stopping\n");
+        }
+        Readiness { ready: index.is_ok() && !stopping, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: BrokerCommandArgs,
+    }
+
+    fn errors(flags: &[&str]) -> String {
+        let cli = Cli::parse_from(std::iter::once(&"test").chain(flags));
+        cli.args.check(None, None, ConfigErrors::default()).unwrap_err().to_string()
+    }
+
+    const PASSWORD: &str = "--mqtt-worker-password=mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
+
+    #[test]
+    fn the_workers_have_a_password_that_cannot_be_guessed() {
+        assert!(
+            errors(&[]).contains("--mqtt-worker-password (PUSH_MQTT_WORKER_PASSWORD): must be set")
+        );
+        let weak = format!("--mqtt-worker-password={}", "w".repeat(40));
+        let refused = errors(&[&weak]);
+        assert!(
+            refused.contains("--mqtt-worker-password") && !refused.contains("www"),
+            "{refused}"
+        );
+        assert!(!errors(&[PASSWORD]).contains("password"));
+    }
+
+    #[test]
+    fn workers_connect_in_clear_where_others_reach_it_only_if_that_is_said() {
+        let listen = "--mqtt-worker-listen=0.0.0.0:1884";
+        assert!(errors(&[PASSWORD, listen]).contains("--mqtt-worker-listen 0.0.0.0:1884: other"));
+        assert!(!errors(&[PASSWORD, listen, "--mqtt-in-clear=on"]).contains("worker-listen"));
+    }
+
+    #[test]
+    fn a_low_limit_of_open_files_is_shared_by_workers_and_devices() {
+        let mut settings = BrokerSettings::default();
+        settings.workers.connections = 1_000;
+        settings.fit_both(Descriptors::of_limit(1_024));
+        assert_eq!((settings.workers.connections, settings.connections), (192, 576));
+    }
+}

@@ -1,0 +1,104 @@
+//! Saving the sessions every now and then, and when the broker stops.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    sessions::Sessions,
+    settings::SavingSettings,
+    store::{Store, StoreError},
+};
+
+/// Saves the sessions of one broker.
+#[derive(Debug)]
+pub(super) struct Saving {
+    store: Store,
+    sessions: Arc<Sessions>,
+    interval: Duration,
+    failures: AtomicU64,
+}
+
+impl Saving {
+    /// Reads what was saved into `empty` sessions.
+    pub(super) fn open(
+        settings: &SavingSettings,
+        empty: impl Fn() -> Arc<Sessions>,
+    ) -> Result<(Arc<Sessions>, Arc<Self>), StoreError> {
+        let store = Store::open(&settings.data_dir)?;
+        let mut sessions = empty();
+        match store.load(&sessions) {
+            Ok(restored) => {
+                let (sessions, messages) = (restored.sessions, restored.messages);
+                if sessions > 0 {
+                    info!(sessions, messages, "MQTT sessions are there again");
+                }
+                let lost = restored.no_room;
+                if lost > 0 {
+                    warn!(lost, "saved MQTT sessions or messages have no room under the settings");
+                }
+            }
+            Err(damaged @ StoreError::Damaged { .. }) => {
+                let aside = store.put_aside()?;
+                let cause = &damaged as &dyn std::error::Error;
+                error!(cause, aside = %aside.display(), "the saved MQTT sessions are lost, and their file is put aside");
+                sessions = empty();
+            }
+            Err(error) => return Err(error),
+        }
+        let interval = settings.interval;
+        let saving =
+            Self { store, sessions: sessions.clone(), interval, failures: AtomicU64::new(0) };
+        Ok((sessions, Arc::new(saving)))
+    }
+
+    /// Saves what has changed, again and again, until the broker stops.
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.interval) => {}
+                () = stop.cancelled() => return,
+            }
+            if !self.sessions.take_changed() {
+                continue;
+            }
+            match self.save().await {
+                Ok(()) => failed = false,
+                Err(error) => {
+                    self.sessions.still_changed();
+                    if !std::mem::replace(&mut failed, true) {
+                        let cause = &error as &dyn std::error::Error;
+                        error!(
+                            cause,
+                            "MQTT sessions cannot be saved; a restart would lose what waits"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Saves the sessions now.
+    pub(super) async fn save(self: &Arc<Self>) -> Result<(), StoreError> {
+        let saving = self.clone();
+        let saved = tokio::task::spawn_blocking(move || saving.store.save(&saving.sessions)).await;
+        let saved = saved.unwrap_or_else(|_| Err(self.store.not_written()));
+        if saved.is_err() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        saved
+    }
+
+    /// How often it failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}

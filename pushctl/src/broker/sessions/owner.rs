@@ -1,0 +1,80 @@
+//! A connection's hold on the session of its device.
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use bytestring::ByteString;
+use rmqtt_codec::types::QoS;
+use tokio::time::Instant;
+
+use super::{
+    Connected,
+    memory::Reservation,
+    session::{Outgoing, Owner, Session},
+};
+
+/// A connection's hold on the session of its device. When it is dropped, the session goes offline,
+/// unless another connection has taken it over.
+#[derive(Debug)]
+pub(in crate::broker) struct SessionOwner {
+    pub(super) connected: Connected,
+    pub(super) session: Arc<Session>,
+    pub(super) connection: Owner,
+    pub(super) resumed: bool,
+}
+
+impl SessionOwner {
+    /// Whether the broker had kept the session from an earlier connection.
+    pub(in crate::broker) fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Changes how long the session outlives this connection.
+    pub(in crate::broker) fn keep_for(&self, keep: Duration) {
+        self.session.keep_for(&self.connection, keep);
+    }
+
+    /// How long the session outlives this connection.
+    pub(in crate::broker) fn keep(&self) -> Duration {
+        self.session.keep(&self.connection)
+    }
+
+    pub(in crate::broker) fn topic(&self) -> &ByteString {
+        self.session.topic()
+    }
+
+    /// Whether no other connection has taken the session over.
+    pub(in crate::broker) fn is_current(&self) -> bool {
+        self.session.is_owned_by(&self.connection)
+    }
+
+    /// Resolves when there may be something to send, or when another connection may have taken
+    /// the session over.
+    pub(in crate::broker) async fn changed(&self) {
+        self.connection.changed().await;
+    }
+
+    /// The next message to send, of which at most `window` may be unacknowledged.
+    pub(in crate::broker) fn next(&self, window: NonZeroU16, now: Instant) -> Option<Outgoing> {
+        self.session.next(&self.connection, window, now)
+    }
+
+    /// The device has taken responsibility for this message, or cannot take it at all. Its memory.
+    pub(in crate::broker) fn acknowledge(&self, id: NonZeroU16) -> Option<Reservation> {
+        self.session.acknowledge(&self.connection, id)
+    }
+
+    /// Subscribes the device to its topic, or ends that. Whether it was subscribed before.
+    pub(in crate::broker) fn subscribe(&self, qos: Option<QoS>) -> bool {
+        self.session.subscribe(&self.connection, qos)
+    }
+}
+
+impl Drop for SessionOwner {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        self.session.go_offline(&self.connection, now);
+        if self.session.is_expired(now) {
+            self.connected.sessions.remove(&self.session, now);
+        }
+    }
+}

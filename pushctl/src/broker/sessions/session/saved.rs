@@ -1,0 +1,109 @@
+//! A session as it is saved.
+
+use std::{collections::VecDeque, num::NonZeroU16, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use push_model::{app::AppKey, ids::ClientId};
+use rmqtt_codec::types::QoS;
+use tokio::time::Instant;
+
+use super::{super::memory::AppShare, Changed, Life, Session, SessionLimits, messages::Message};
+
+/// A session without a connection.
+#[derive(Debug)]
+pub(in crate::broker) struct SavedSession {
+    pub(in crate::broker) app: AppKey,
+    pub(in crate::broker) client: ClientId,
+    /// That of its subscription, if it has one.
+    pub(in crate::broker) qos: Option<QoS>,
+    pub(in crate::broker) ends: Ends,
+    /// In the order in which they are sent.
+    pub(in crate::broker) messages: VecDeque<SavedMessage>,
+}
+
+/// When a saved session ends.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::broker) enum Ends {
+    /// Then. `None`: later than an [`Instant`] can say.
+    At(Option<Instant>),
+    /// So long after the start that finds it: its device was connected when it was saved.
+    After(Duration),
+}
+
+/// A message that is saved.
+#[derive(Debug)]
+pub(in crate::broker) struct SavedMessage {
+    /// Its packet identifier, if it was sent and not acknowledged.
+    pub(in crate::broker) id: Option<NonZeroU16>,
+    pub(in crate::broker) payload: Bytes,
+    pub(in crate::broker) expires_at: Option<Instant>,
+}
+
+/// What became of a saved session.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::broker) struct Kept {
+    pub(in crate::broker) messages: usize,
+    /// Messages for which there is no memory.
+    pub(in crate::broker) no_room: usize,
+}
+
+impl Session {
+    /// What is to be saved of it: nothing if it ends with its connection, or is over.
+    pub(in crate::broker) fn saved(&self, now: Instant) -> Option<SavedSession> {
+        let state = self.lock();
+        let ends = match &state.life {
+            Life::Owned { keep, .. } if keep.is_zero() => return None,
+            Life::Owned { keep, .. } => Ends::After(*keep),
+            Life::OfflineUntil(Some(end)) if *end <= now => return None,
+            Life::OfflineUntil(end) => Ends::At(*end),
+            Life::Over => return None,
+        };
+        let messages = state.messages.all().filter(|(_, message)| !message.is_expired(now));
+        let messages = messages.map(|(id, message)| SavedMessage {
+            id,
+            payload: message.payload.clone(),
+            expires_at: message.expires_at,
+        });
+        Some(SavedSession {
+            app: self.app.clone(),
+            client: self.client.clone(),
+            qos: state.subscribed,
+            ends,
+            messages: messages.collect(),
+        })
+    }
+
+    /// The session that was saved, as far as there is memory for its messages. `None` if it is over
+    /// by now.
+    pub(in crate::broker::sessions) fn restored(
+        saved: SavedSession,
+        share: AppShare,
+        limits: SessionLimits,
+        changed: Arc<Changed>,
+        now: Instant,
+    ) -> Option<(Self, Kept)> {
+        let end = match saved.ends {
+            Ends::At(Some(end)) if end <= now => return None,
+            Ends::At(end) => end,
+            Ends::After(keep) => now.checked_add(keep),
+        };
+        let life = Life::OfflineUntil(end);
+        let session = Self::with(saved.app, saved.client, share, limits, changed, life);
+        let mut kept = Kept { messages: 0, no_room: 0 };
+        let mut state = session.lock();
+        state.subscribed = saved.qos;
+        for SavedMessage { id, payload, expires_at } in saved.messages {
+            if expires_at.is_some_and(|end| end <= now) {
+                continue;
+            }
+            let Some(memory) = session.share.reserve_saved(payload.len()) else {
+                kept.no_room += 1;
+                continue;
+            };
+            state.messages.restore(id, Message { payload, expires_at, memory });
+            kept.messages += 1;
+        }
+        drop(state);
+        Some((session, kept))
+    }
+}

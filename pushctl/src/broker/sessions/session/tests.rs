@@ -1,0 +1,156 @@
+use super::{
+    super::memory::{self, WaitingBytes},
+    *,
+};
+
+const WINDOW: NonZeroU16 = NonZeroU16::new(2).unwrap();
+const SECOND_LONG: Duration = Duration::from_secs(1);
+
+fn connection(owner: &Owner) -> NewConnection {
+    NewConnection { owner: owner.clone(), keep: SECOND_LONG, kid: "key".into() }
+}
+
+fn session(limits: SessionLimits) -> (Session, Owner, Arc<WaitingBytes>) {
+    let memory = WaitingBytes::new(1 << 20);
+    let app = AppKey { id: "a".parse().unwrap(), generation: 0 };
+    let share = memory.share(&app.id);
+    let first = Owner::default();
+    let session =
+        Session::new(app, "d".parse().unwrap(), share, limits, Arc::default(), connection(&first));
+    session.subscribe(&first, Some(QoS::AtLeastOnce));
+    (session, first, memory)
+}
+
+fn roomy() -> (Session, Owner, Arc<WaitingBytes>) {
+    session(SessionLimits { messages: 100, bytes: 1 << 20 })
+}
+
+fn put(session: &Session, text: &str, now: Instant) -> Result<(), NotTaken> {
+    session.put(text.as_bytes(), None, now)
+}
+
+fn texts(session: &Session, owner: &Owner, now: Instant) -> Vec<(String, bool)> {
+    std::iter::from_fn(|| session.next(owner, WINDOW, now))
+        .map(|out| (String::from_utf8(out.message.payload.to_vec()).unwrap(), out.message.again))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_was_not_acknowledged_is_sent_again_first_with_its_old_identifier() {
+    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let second = Owner::default();
+    for text in ["one", "two", "three"] {
+        put(&session, text, now).unwrap();
+    }
+    let one = session.next(&first, WINDOW, now).unwrap();
+    let two = session.next(&first, WINDOW, now).unwrap();
+    assert!(session.next(&first, WINDOW, now).is_none(), "the window is full");
+    session.acknowledge(&first, one.message.id.unwrap());
+    session.go_offline(&first, now);
+    assert!(session.take_over(&connection(&second), now));
+    let again = session.next(&second, WINDOW, now).unwrap();
+    assert_eq!(again.message, packets::Message { again: true, ..two.message });
+    assert_eq!(texts(&session, &second, now), [("three".to_owned(), false)]);
+    for id in 1..=3 {
+        session.acknowledge(&second, NonZeroU16::new(id).unwrap());
+    }
+    assert_eq!(memory.used(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_lost_its_session_changes_nothing() {
+    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let second = Owner::default();
+    put(&session, "one", now).unwrap();
+    let sent = session.next(&first, WINDOW, now).unwrap();
+    assert!(session.take_over(&connection(&second), now));
+    assert!(session.next(&first, WINDOW, now).is_none());
+    session.acknowledge(&first, sent.message.id.unwrap());
+    session.go_offline(&first, now);
+    assert!(session.is_owned_by(&second) && memory.used() > 0);
+    assert_eq!(texts(&session, &second, now), [("one".to_owned(), true)]);
+}
+
+#[tokio::test]
+async fn what_expires_while_it_waits_is_not_sent_and_takes_no_memory() {
+    let ((session, first, memory), now) = (roomy(), Instant::now());
+    session.put(b"short", Some(now + SECOND_LONG), now).unwrap();
+    put(&session, "long", now).unwrap();
+    let later = now + SECOND_LONG;
+    session.drop_expired(later);
+    assert_eq!(memory.used(), memory::size(4));
+    assert_eq!(texts(&session, &first, later), [("long".to_owned(), false)]);
+}
+
+#[tokio::test]
+async fn newer_messages_replace_the_oldest_that_wait_and_none_in_flight() {
+    let bytes = 2 * memory::size(1);
+    for limits in
+        [SessionLimits { messages: 2, bytes: 1 << 20 }, SessionLimits { messages: 100, bytes }]
+    {
+        let ((session, first, _), now) = (session(limits), Instant::now());
+        for text in ["1", "2", "3"] {
+            put(&session, text, now).unwrap();
+        }
+        let texts = texts(&session, &first, now);
+        assert_eq!(texts, [("2".to_owned(), false), ("3".to_owned(), false)], "{limits:?}");
+        if limits.bytes == bytes {
+            assert_eq!(put(&session, "4", now), Err(NotTaken::NoRoom), "all is in flight");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_finds_no_room_costs_none_that_waits() {
+    let now = Instant::now();
+    let bytes = 3 * memory::size(1);
+    let (one, first, _) = session(SessionLimits { messages: 100, bytes });
+    for text in ["1", "2", "3"] {
+        put(&one, text, now).unwrap();
+    }
+    let sent = [one.next(&first, WINDOW, now), one.next(&first, WINDOW, now)];
+    assert!(sent.iter().all(Option::is_some));
+    assert_eq!(one.put(&[0; 1000], None, now), Err(NotTaken::NoRoom), "two are in flight");
+    assert_eq!(one.lock().messages.waiting(), 1);
+
+    // The share of an app is half of the memory.
+    let (other, first, memory) = session(SessionLimits { messages: 2, bytes: 1 << 20 });
+    for text in ["1", "2"] {
+        put(&other, text, now).unwrap();
+    }
+    let share = memory.share(&other.app().id);
+    let taken: Vec<_> = std::iter::from_fn(|| share.reserve(0, true)).collect();
+    assert_eq!(put(&other, "3", now), Err(NotTaken::NoRoom), "the app has no memory left");
+    drop(taken);
+    assert_eq!(texts(&other, &first, now).len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_has_no_subscriber() {
+    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let second = Owner::default();
+    put(&session, "one", now).unwrap();
+    session.go_offline(&first, now);
+    put(&session, "two", now).unwrap();
+    let end = now + SECOND_LONG;
+    assert!(session.is_expired(end) && !session.is_expired(now));
+    assert_eq!(put(&session, "three", end), Err(NotTaken::NoSubscriber));
+    assert!(!session.take_over(&connection(&second), end));
+    session.end();
+    assert_eq!(memory.used(), 0);
+    assert_eq!(put(&session, "four", now), Err(NotTaken::NoSubscriber));
+}
+
+#[tokio::test]
+async fn without_acknowledgements_nothing_is_kept_for_an_offline_device() {
+    let ((session, first, memory), now) = (roomy(), Instant::now());
+    session.subscribe(&first, Some(QoS::AtMostOnce));
+    put(&session, "now", now).unwrap();
+    let sent = session.next(&first, WINDOW, now).unwrap();
+    assert_eq!(sent.message.id, None);
+    assert!(memory.used() > 0, "its memory goes with it");
+    drop(sent);
+    assert_eq!(memory.used(), 0);
+    session.go_offline(&first, now);
+    assert_eq!(put(&session, "later", now), Err(NotTaken::NoSubscriber));
+}

@@ -1,0 +1,120 @@
+use rmqtt_codec::types::QoS;
+
+use super::*;
+
+const LIMITS: SessionLimits = SessionLimits { messages: 10, bytes: 1 << 20 };
+const KEEP: Duration = Duration::from_secs(60);
+
+fn device(name: &str) -> DeviceIdentity {
+    let (app, client) = ("a".parse().unwrap(), name.parse().unwrap());
+    let (expires_at, kid) = (UnixMillis::MAX, "key".into());
+    DeviceIdentity { app, client, generation: 0, expires_at, kid }
+}
+
+fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> SessionOwner {
+    let owner = sessions.own(&device(name), clean, keep, Instant::now()).unwrap();
+    owner.subscribe(Some(QoS::AtLeastOnce));
+    owner
+}
+
+fn publish(sessions: &Sessions, name: &str) -> Result<(), NotTaken> {
+    sessions.publish(&format!("push/a/{name}"), b"x", None, Instant::now())
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_connection_unless_it_is_to_be_kept() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    drop(own(&sessions, "kept", false, KEEP));
+    drop(own(&sessions, "not-kept", false, Duration::ZERO));
+    assert_eq!(publish(&sessions, "kept"), Ok(()));
+    assert_eq!(publish(&sessions, "not-kept"), Err(NotTaken::NoSubscriber));
+    assert_eq!(sessions.read().len(), 1);
+    assert!(own(&sessions, "kept", false, KEEP).resumed());
+    assert!(!own(&sessions, "kept", true, KEEP).resumed(), "a clean start");
+    assert_eq!(sessions.waiting.used(), 0);
+}
+
+#[tokio::test]
+async fn a_device_that_connects_again_ends_its_connection_before() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    for clean in [false, true] {
+        let before = own(&sessions, "d", false, Duration::ZERO);
+        let after = own(&sessions, "d", clean, KEEP);
+        assert!(!before.is_current() && after.is_current());
+        drop(before);
+        assert_eq!(publish(&sessions, "d"), Ok(()), "the later connection keeps the session");
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_bounded_and_make_room_when_their_time_is_over() {
+    let sessions = Sessions::new(1, 100, 1 << 20, LIMITS);
+    drop(own(&sessions, "one", false, KEEP));
+    let now = Instant::now();
+    assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
+    sessions.remove_expired(now + KEEP / 2);
+    assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
+    sessions.remove_expired(now + KEEP * 2);
+    assert!(sessions.own(&device("two"), true, KEEP, now).is_ok());
+}
+
+#[tokio::test]
+async fn one_app_never_takes_all_sessions() {
+    let sessions = Sessions::new(4, 100, 1 << 20, LIMITS);
+    let own = |app: &str, name: &str| {
+        let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
+        sessions.own(&device, false, KEEP, Instant::now()).is_ok()
+    };
+    assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
+    assert!(own("a", "2"), "a device that has one keeps it");
+    assert!(own("b", "1") && !own("b", "2"), "an app may have as many as it leaves free");
+    assert!(own("c", "1"));
+    assert!(!own("d", "1"), "there is no room at all");
+    sessions.remove_app(&device("1").app_key());
+    assert!(own("a", "3") && own("d", "1"));
+    sessions.remove_expired(Instant::now() + 2 * KEEP);
+    assert_eq!(sessions.read().len(), 0);
+    assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
+}
+
+#[tokio::test]
+async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    drop(own(&sessions, "away", false, KEEP));
+    let here = own(&sessions, "here", false, KEEP);
+    publish(&sessions, "away").unwrap();
+    let later = DeviceIdentity { generation: 1, ..device("away") };
+    let resumed = sessions.own(&later, false, KEEP, Instant::now()).unwrap();
+    assert!(!resumed.resumed() && sessions.usage().1 == 0);
+
+    sessions.remove_app(&device("here").app_key());
+    assert!(!here.is_current() && resumed.is_current());
+    assert_eq!(sessions.apps(), HashSet::from([later.app_key()]));
+}
+
+#[tokio::test]
+async fn one_app_never_takes_all_connections() {
+    let sessions = Sessions::new(100, 4, 1 << 20, LIMITS);
+    let own = |app: &str, name: &str| {
+        let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
+        sessions.own(&device, false, KEEP, Instant::now()).ok()
+    };
+    let first = [own("a", "1"), own("a", "2")];
+    assert!(first.iter().all(Option::is_some) && own("a", "3").is_none());
+    let other = own("b", "1");
+    assert!(other.is_some());
+    drop(first);
+    assert!(own("a", "3").is_some(), "a connection that has ended counts no more");
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_key_of_its_token_and_its_session_stays() {
+    let sessions = Sessions::new(10, 10, 1 << 20, LIMITS);
+    let stolen = own(&sessions, "d", false, KEEP);
+    let other = DeviceIdentity { kid: "other".into(), ..device("e") };
+    let other = sessions.own(&other, false, KEEP, Instant::now()).unwrap();
+    sessions.disconnect_keys(|kid| kid == "key");
+    assert!(!stolen.is_current() && other.is_current());
+    publish(&sessions, "d").unwrap();
+    assert!(own(&sessions, "d", false, KEEP).resumed());
+}
