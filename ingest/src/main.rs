@@ -51,6 +51,9 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let settings = cli.ingest.check(retention, &mut errors);
     let credentials = cli.credentials.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
+    if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
+        settings.check_device_keys(credentials, &mut errors);
+    }
     let settings = settings.zip(engines).zip(credentials).zip(threads);
     let (((mut settings, engines), credentials), threads) = errors.finish(settings)?;
     telemetry::init(log);

@@ -1,4 +1,5 @@
 //! The audit trail: what `pushctl` did is appended to it in the index, and `pushctl audit` lists it.
+//! It is written to the log as well, which commands show that can work without an index.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +11,7 @@ use push_model::{
     ids::AppId,
     time::UnixMillis,
 };
-use push_service::audit::event_of_user;
+use push_service::audit::{self, event_of_user};
 
 use crate::output::{Output, Table};
 
@@ -62,17 +63,22 @@ pub fn event(action: Action) -> AuditEvent {
 }
 
 /// Does something, and appends to the trail whether it was done. What was done is not undone if the
-/// trail cannot be written, but the command fails then, so that its caller learns of it.
+/// trail cannot be written, but the command fails then, so that its caller learns of it. Without an
+/// index it is written to the log alone.
 ///
 /// # Errors
 /// If it was not done, or not recorded.
 pub async fn recorded<T>(
-    index: &dyn Index,
+    index: Option<&dyn Index>,
     event: AuditEvent,
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
     let result = work.await;
     let event = AuditEvent { at: UnixMillis::now(), done: result.is_ok(), ..event };
+    if event.done {
+        audit::log(&event);
+    }
+    let Some(index) = index else { return result };
     match (index.append_audit(&event, AUDIT_EVENTS).await, &result) {
         (Err(error), Ok(_)) => bail!("it was done, but not recorded in the audit trail: {error}"),
         _ => result,

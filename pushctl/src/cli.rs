@@ -7,9 +7,10 @@ use clap::{Parser, Subcommand};
 use push_index::Index;
 use push_queue::Queue;
 use push_service::{
-    credentials::CredentialArgs,
+    credentials::{CredentialArgs, CredentialSettings},
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
     settings::ConfigErrors,
+    telemetry::{self, LogSettings},
 };
 
 use crate::{
@@ -116,7 +117,14 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     match command {
         Command::Standalone(_) | Command::Broker(_) => Ok(()),
         Command::Push(args) => push::run(args, out).await,
-        Command::Key(command) => key::run(command, &credentials, &cli.data_dir, out),
+        Command::Key(command) => {
+            let event = key::audit_event(&command);
+            let work = async { key::run(command, &credentials, &cli.data_dir, out) };
+            let Some(event) = event else { return work.await };
+            telemetry::init(LogSettings::of_audit(cli.json));
+            let index = index_for_key_audit(&urls, &credentials, &cli.data_dir, out).await;
+            audit::recorded(index.as_deref(), event, work).await
+        }
         Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
             let credentials = credentials.open_in(&cli.data_dir)?;
             let index = index(&urls, &cli.data_dir).await?;
@@ -151,10 +159,10 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let event = dead::audit_event(&command);
             let work = dead::run(command, &*queue, out);
             let result = match event {
-                Some(event) => match index_for_audit(&urls, &cli.data_dir, out).await {
-                    Some(index) => audit::recorded(&*index, event, work).await,
-                    None => work.await,
-                },
+                Some(event) => {
+                    let index = index_for_audit(&urls, &cli.data_dir, out).await;
+                    audit::recorded(index.as_deref(), event, work).await
+                }
                 None => work.await,
             };
             queue.close().await;
@@ -166,7 +174,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Doctor(args) => {
             let queue = queue(&urls, &cli.data_dir).await?;
             let index = index(&urls, &cli.data_dir).await?;
-            let result = doctor::run(args, &urls, &*queue, &*index, out).await;
+            let keys = credentials.key_file_in(&cli.data_dir);
+            let result = doctor::run(args, &urls, &keys, &*queue, &*index, out).await;
             queue.close().await;
             result
         }
@@ -195,6 +204,32 @@ async fn index_for_audit(
         out.note("not recorded in the audit trail: --index-url and --queue-url belong together");
         return None;
     }
+    reachable_index(urls, data_dir, out).await
+}
+
+/// The same for a change of the device keys. It makes no embedded index for that alone, unless the
+/// keys are in the data directory as well.
+async fn index_for_key_audit(
+    urls: &EngineSettings,
+    credentials: &CredentialSettings,
+    data_dir: &std::path::Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
+    if let IndexUrl::Sqlite(file) = &urls.index
+        && credentials.key_file.is_some()
+        && !file.exists()
+    {
+        out.note("not recorded in the audit trail: there is no index, name one with --index-url");
+        return None;
+    }
+    reachable_index(urls, data_dir, out).await
+}
+
+async fn reachable_index(
+    urls: &EngineSettings,
+    data_dir: &std::path::Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
     let index = index(urls, data_dir).await;
     index.map_err(|error| out.note(format_args!("not recorded in the audit trail: {error:#}"))).ok()
 }

@@ -4,11 +4,15 @@ use std::{cmp::Ordering, path::Path, time::Duration};
 
 use clap::Subcommand;
 use push_credentials::{Key, KeyFile, KeySet, Rotation};
-use push_model::time::UnixMillis;
+use push_model::{
+    audit::{Action, AuditEvent},
+    time::UnixMillis,
+};
 use push_service::{credentials::CredentialSettings, settings::duration};
 use serde_json::{Value, json};
 
 use crate::{
+    audit,
     cli::make_data_dir,
     output::{Output, Table},
 };
@@ -34,6 +38,15 @@ pub enum KeyCommand {
     /// Print the public keys, for brokers that check logins themselves: PEM, or a JSON Web Key Set
     /// with --json
     Public,
+}
+
+/// What the audit trail says of a command; none for one that changes nothing.
+pub fn audit_event(command: &KeyCommand) -> Option<AuditEvent> {
+    match command {
+        KeyCommand::Create => Some(audit::event(Action::DeviceKeyMade)),
+        KeyCommand::Rotate { .. } => Some(audit::event(Action::DeviceKeyRotated)),
+        KeyCommand::List | KeyCommand::Public => None,
+    }
 }
 
 /// Runs the command.

@@ -13,6 +13,7 @@ use push_model::{
     secret::{Secret, SecretHash},
 };
 use push_service::{
+    credentials::CredentialSettings,
     secret::SecretSetting,
     settings::{ConfigErrors, address, count, duration, size, variable},
     tls,
@@ -232,6 +233,20 @@ impl IngestArgs {
     }
 }
 
+impl Settings {
+    /// Checks that devices of a broker that asks can be told apart. Without keys every one of them
+    /// would be refused, which looks like wrong tokens.
+    pub fn check_device_keys(&self, credentials: &CredentialSettings, errors: &mut ConfigErrors) {
+        if self.broker_auth.is_some() && credentials.key_file.is_none() {
+            errors.note(
+                "--broker-auth-secret (PUSH_BROKER_AUTH_SECRET): needs --device-keys \
+                 (PUSH_DEVICE_KEYS), because without keys every device of the broker is refused: \
+                 `pushctl key create` makes them",
+            );
+        }
+    }
+}
+
 fn hash(text: &str) -> Result<SecretHash, String> {
     Secret::new(text).map(|secret| SecretHash::of(&secret)).map_err(|bad| bad.to_string())
 }
@@ -377,6 +392,21 @@ mod tests {
         assert!(errors.contains("needs --broker-auth-secret"), "{errors}");
         let errors = check(&["--broker-auth-secret=hunter2"]).unwrap_err().to_string();
         assert!(errors.contains("32 to 256") && !errors.contains("hunter2"), "{errors}");
+    }
+
+    #[test]
+    fn brokers_may_ask_only_if_there_are_keys_that_tell_devices_apart() {
+        let secret = format!("--broker-auth-secret={}", "s".repeat(32));
+        let checked = |settings: &Settings, keys: Option<&str>| {
+            let (key_file, token_ttl) = (keys.map(Into::into), Duration::from_secs(60));
+            let mut errors = ConfigErrors::default();
+            settings.check_device_keys(&CredentialSettings { key_file, token_ttl }, &mut errors);
+            errors.finish(Some(())).map_err(|errors| errors.to_string())
+        };
+        let (without, with) = (check(&[]).unwrap(), check(&[&secret]).unwrap());
+        assert_eq!([checked(&without, None), checked(&with, Some("/keys"))], [Ok(()), Ok(())]);
+        let error = checked(&with, None).unwrap_err();
+        assert!(error.contains("PUSH_DEVICE_KEYS") && error.contains("key create"), "{error}");
     }
 
     #[test]

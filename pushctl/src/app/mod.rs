@@ -181,7 +181,7 @@ fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
 /// As the command, and if it could not be recorded.
 pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match audit_event(&command) {
-        Some(event) => audit::recorded(index, event, execute(command, index, out)).await,
+        Some(event) => audit::recorded(Some(index), event, execute(command, index, out)).await,
         None => execute(command, index, out).await,
     }
 }

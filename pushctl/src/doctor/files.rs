@@ -1,6 +1,6 @@
-//! Who can read the files of the embedded engines.
+//! Who can read the files of the embedded engines, and the keys that sign the logins of devices.
 
-use std::path::Path;
+use std::{fs, io::ErrorKind, os::unix::fs::PermissionsExt as _, path::Path};
 
 use push_index::{Finding, Level};
 use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
@@ -47,11 +47,56 @@ fn judge_file(path: &Path) -> Finding {
     }
 }
 
+/// A finding for the key file, if there is one. A group may read it: that is how `ingest` under
+/// another user gets the keys.
+pub(super) fn judge_device_keys(path: &Path) -> Option<Finding> {
+    const ANY: u32 = 0o007;
+    const GROUP: u32 = 0o070;
+    let file = path.display();
+    let mode = match fs::metadata(path) {
+        Ok(metadata) => metadata.permissions().mode(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => {
+            let detail = format!("{file} cannot be looked at: {error}");
+            return Some(finding(Level::Warning, SUBJECT, detail));
+        }
+    };
+    Some(if mode & ANY != 0 {
+        let detail = format!(
+            "{file} can be read or replaced by other users, who can log in as any device then: as \
+             its owner, run chmod 600 on it, and pushctl key rotate --lead 0s --overlap 0s if it \
+             may have been read"
+        );
+        finding(Level::Warning, SUBJECT, detail)
+    } else if mode & GROUP != 0 {
+        finding(Level::Ok, SUBJECT, format!("{file} is readable for its group"))
+    } else {
+        finding(Level::Ok, SUBJECT, format!("{file} is readable for its owner only"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
-
     use super::*;
+
+    #[test]
+    fn device_keys_that_other_users_can_read_are_a_warning_that_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device-keys.json");
+        assert!(judge_device_keys(&path).is_none(), "there are none");
+        for (mode, level) in [
+            (0o600, Level::Ok),
+            (0o640, Level::Ok),
+            (0o644, Level::Warning),
+            (0o602, Level::Warning),
+        ] {
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let found = judge_device_keys(&path).unwrap();
+            assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
+            assert_eq!(found.detail.contains("chmod 600"), level == Level::Warning);
+        }
+    }
 
     #[test]
     fn a_file_that_other_users_can_read_is_a_warning_that_says_what_to_do() {

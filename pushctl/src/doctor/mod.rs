@@ -1,13 +1,15 @@
 //! `pushctl doctor`: checks the engines and reports what would cost memory, safety or messages.
 //!
 //! `encryption` looks at how servers and clients are reached, `history` judges how far back the
-//! ledger reaches, `files` who can read the embedded engines; every other check is in this file.
+//! ledger reaches, `files` who can read the embedded engines and the device keys; every other check is in this file.
 
 mod args;
 mod encryption;
 mod files;
 mod finding;
 mod history;
+
+use std::path::Path;
 
 use anyhow::bail;
 use push_index::{Finding, Index, Level};
@@ -22,6 +24,9 @@ use crate::output::{Output, Table};
 /// More dead letters than this are reported as "or more", because each one is read to be counted.
 const DEAD_COUNTED: usize = 1000;
 
+/// The most apps that a finding names.
+const APPS_NAMED: usize = 10;
+
 /// Runs every check, also after one failed, and prints the findings.
 ///
 /// # Errors
@@ -29,6 +34,7 @@ const DEAD_COUNTED: usize = 1000;
 pub async fn run(
     args: DoctorArgs,
     engines: &EngineSettings,
+    device_keys: &Path,
     queue: &dyn Queue,
     index: &dyn Index,
     out: Output,
@@ -52,7 +58,9 @@ pub async fn run(
         Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
         Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
     });
+    findings.extend(computable_ids(index).await);
     findings.extend(files::judge(engines));
+    findings.extend(files::judge_device_keys(device_keys));
     findings.extend(encryption::links(engines, settings.mqtt.as_ref()).await);
     findings.extend(settings.listeners().filter_map(|of| encryption::listener(&of)));
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
@@ -88,6 +96,27 @@ async fn depth(queue: &dyn Queue, lane: Lane) -> Finding {
         Ok(count) => finding(Level::Ok, subject, format!("{count} envelopes wait")),
         Err(error) => finding(Level::Error, subject, with_causes(&error)),
     }
+}
+
+/// Apps of earlier builds, whose message ids another app can compute from an idempotency key. It cannot
+/// recall their messages with that, but it can keep them from being recalled before they begin.
+async fn computable_ids(index: &dyn Index) -> Option<Finding> {
+    let apps = match index.apps().await {
+        Ok(apps) => apps,
+        Err(error) => return Some(finding(Level::Error, "apps", with_causes(&error))),
+    };
+    let without = apps.into_iter().filter(|app| app.id_key.is_none());
+    let names: Vec<String> = without.map(|app| app.app_id.to_string()).collect();
+    let first = names.get(..APPS_NAMED.min(names.len()))?.join(", ");
+    let more = if names.len() > APPS_NAMED { " and others" } else { "" };
+    (!names.is_empty()).then(|| {
+        let detail = format!(
+            "{first}{more}: made by an earlier version, so other apps can compute their message \
+             ids from a guessed Idempotency-Key: pushctl app rotate-secret ends that (a retry with \
+             a key from before gets another id then)"
+        );
+        finding(Level::Warning, "apps", detail)
+    })
 }
 
 async fn dead_letters(queue: &dyn Queue) -> Finding {

@@ -80,7 +80,7 @@ pub async fn run(
             };
             let recall =
                 async { Ok(recall_everywhere(index, &app_id, &message_id, now, retention).await?) };
-            let entry = match audit::recorded(index, event, recall).await? {
+            let entry = match audit::recorded(Some(index), event, recall).await? {
                 RecallOutcome::Recalled(entry) => entry,
                 RecallOutcome::AlreadyClosed(entry) => {
                     out.note("nothing was left to recall");

@@ -16,7 +16,7 @@ use tracing_subscriber::{
     },
 };
 
-use crate::{settings::ConfigErrors, terminal};
+use crate::{audit, settings::ConfigErrors, terminal};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
@@ -73,6 +73,14 @@ impl LogArgs {
             filter: filter.unwrap_or_default(),
             format: format.unwrap_or(LogFormat::Text),
         }
+    }
+}
+
+impl LogSettings {
+    /// For a command, which logs nothing but what it changed.
+    pub fn of_audit(as_json: bool) -> Self {
+        let filter = EnvFilter::new(format!("off,{}=info", audit::TARGET));
+        Self { filter, format: if as_json { LogFormat::Json } else { LogFormat::Text } }
     }
 }
 

@@ -9,7 +9,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use push_credentials::{KeyFile, KeySet};
 use push_model::{app::AppKey, time::UnixMillis};
 use push_tests::{
-    Port, free_port,
+    Port, eventually, free_port,
     service::{Program, pushctl, request},
 };
 use serde_json::{Value, json};
@@ -167,6 +167,23 @@ fn with_header(token: &str, header: &str, sign: impl FnOnce(&[u8]) -> Vec<u8>) -
     let claims = token.split('.').nth(1).unwrap();
     let signed = format!("{}.{claims}", BASE64.encode(header));
     format!("{signed}.{}", BASE64.encode(sign(signed.as_bytes())))
+}
+
+#[tokio::test]
+async fn an_ingest_that_brokers_ask_does_not_start_without_device_keys() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().display();
+    let queue = format!("sqlite://{path}/queue.sqlite3");
+    let index = format!("sqlite://{path}/index.sqlite3");
+    let flags = ["--listen", "127.0.0.1:0", "--queue-url", &queue, "--index-url", &index];
+    let flags = [&flags[..], &["--broker-auth-secret", SECRET]].concat();
+    let mut ingest = Program::start("ingest", &flags);
+    let status = eventually("ingest ends", Duration::from_secs(30), async || {
+        ingest.ended().ok_or_else(|| "it runs".to_owned())
+    })
+    .await;
+    assert!(!status.success());
+    assert!(ingest.log().contains("PUSH_DEVICE_KEYS"), "{}", ingest.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,6 +52,23 @@ fn databases_are_made_for_their_owner_only_whatever_the_umask() {
 }
 
 #[test]
+fn doctor_warns_of_device_keys_that_other_users_can_read() {
+    let folder = TempDir::new().unwrap();
+    let data_dir = folder.path().join("data");
+    run("022", &data_dir, &["key", "create"]);
+    let of_keys = || {
+        let is_of_keys =
+            |finding: &Value| finding["detail"].as_str().unwrap().contains("device-keys");
+        found(&data_dir).into_iter().find(is_of_keys).unwrap()
+    };
+    assert_eq!(of_keys()["level"], "ok");
+    set_mode(&data_dir.join("device-keys.json"), 0o644);
+    let finding = of_keys();
+    assert_eq!(finding["level"], "warning", "{finding}");
+    assert!(finding["detail"].as_str().unwrap().contains("chmod 600"), "{finding}");
+}
+
+#[test]
 fn databases_of_an_earlier_version_are_tightened_when_they_are_opened() {
     let folder = TempDir::new().unwrap();
     let data_dir = folder.path().join("data");

@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use push_credentials::{KeyFile, TokenError};
 use push_model::time::UnixMillis;
+use push_tests::free_port;
 use serde_json::{Value, json};
 
 use crate::Store;
@@ -97,4 +98,52 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
     let again = store.run(&login).await.json();
     let again = keys.verify(again["password"].as_str().unwrap().as_bytes(), now).unwrap();
     assert_eq!(again.generation, 1, "a token of the removed app can be told apart");
+}
+
+#[tokio::test]
+async fn the_audit_trail_and_the_log_say_who_changed_the_device_keys() {
+    let store = Store::new();
+    let file = store.0.path().join(KEY_FILE);
+    let made = store.run(&["key", "create"]).await;
+    assert!(made.err.contains("action=\"device_key_made\""), "{}", made.err);
+    store.run(&["key", "create"]).await.refused();
+    let rotated = store.run(&["key", "rotate", "--json"]).await;
+    let logged: Value = serde_json::from_str(rotated.err.trim_end()).unwrap();
+    assert_eq!(
+        (&logged["action"], &logged["target"]),
+        (&json!("device_key_rotated"), &json!("audit"))
+    );
+    assert!(logged["user"].is_string() && logged["host"].is_string(), "{logged}");
+    assert!(!store.run(&["key", "list"]).await.err.contains("audit"));
+    let trail = store.run(&["audit", "list", "--json"]).await.json();
+    let events: Vec<_> =
+        trail.as_array().unwrap().iter().map(|e| (&e["action"], &e["done"])).collect();
+    let (made, rotated) = (json!("device_key_made"), json!("device_key_rotated"));
+    let expected = [(&rotated, &json!(true)), (&made, &json!(false)), (&made, &json!(true))];
+    assert_eq!(events, expected, "the newest first");
+    let stored: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    for key in stored["keys"].as_array().unwrap() {
+        assert!(!trail.to_string().contains(key["private_key"].as_str().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn device_keys_are_made_without_an_index_and_none_is_made_for_the_trail() {
+    let (store, elsewhere) = (Store::new(), Store::new());
+    let file = elsewhere.0.path().join("keys.json");
+    let file = file.to_str().unwrap();
+    let made = store.run(&["key", "create", "--device-keys", file]).await;
+    assert!(made.ok && made.err.contains("name one with --index-url"), "{}", made.err);
+    assert!(made.err.contains("device_key_made"), "{}", made.err);
+    assert_eq!(fs::read_dir(store.0.path()).unwrap().count(), 0, "no file but the keys");
+    let port = free_port().unwrap();
+    let gone = format!("redis://{}", port.address());
+    let rotate = ["key", "rotate", "--device-keys", file, "--index-url", &gone];
+    let rotated = store.run(&[&rotate[..], &["--queue-url", "amqp://127.0.0.1:1"]].concat()).await;
+    assert!(
+        rotated.ok && rotated.err.contains("not recorded in the audit trail"),
+        "{}",
+        rotated.err
+    );
+    assert_eq!(KeyFile::open(file.as_ref()).unwrap().current().keys().len(), 2);
 }
