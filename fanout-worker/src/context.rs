@@ -24,6 +24,7 @@ use crate::{
         retry_policy::RetryPolicy,
     },
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
+    message_usage::ClosedMessages,
     metrics::Metrics,
     transport::{Lifetime, Outgoing, Transports},
 };
@@ -46,6 +47,7 @@ pub(crate) struct Context {
     /// How large the ledger may be.
     pub(crate) ledger: LedgerLimits,
     pub(crate) paces: PaceCache,
+    pub(crate) closed: ClosedMessages,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

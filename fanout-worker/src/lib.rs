@@ -9,6 +9,7 @@
 //! - `transport`: how a message leaves the service
 //! - `control`: when something may be done: retries, paces, index priority
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
+//! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
@@ -21,6 +22,7 @@ mod intake;
 mod lane_health;
 mod ledger_bounds;
 mod limits;
+mod message_usage;
 mod metrics;
 pub mod readiness;
 mod settings;
@@ -38,6 +40,7 @@ use crate::{
     control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
     in_work::InWork,
     intake::consumer::consume,
+    message_usage::ClosedMessages,
 };
 pub use crate::{
     control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
@@ -91,6 +94,7 @@ pub async fn run(
         retention: settings.ledger_retention,
         ledger: settings.ledger,
         paces: PaceCache::default(),
+        closed: ClosedMessages::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,
@@ -114,6 +118,7 @@ pub async fn run(
     }
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
+    upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
     let mut result = Ok(());
     while let Some(ended) = consumers.join_next().await {
         stopping.cancel();
@@ -124,7 +129,11 @@ pub async fn run(
     // The upkeep ends with the consumers: `stopping` is cancelled when one of them ends.
     while upkeep.join_next().await.is_some() {}
     handlers.close();
-    if tokio::time::timeout(drain_deadline, handlers.wait()).await.is_err() {
+    let drained = tokio::time::timeout(drain_deadline, async {
+        handlers.wait().await;
+        context.write_closed().await;
+    });
+    if drained.await.is_err() {
         for row in in_work.rows() {
             let for_ms = context.now().since(row.since).as_millis();
             warn!(

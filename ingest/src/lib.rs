@@ -98,13 +98,15 @@ pub async fn run_with_metrics(
         () = server.accept(listener) => {}
         () = publisher_join_handle.failed() => stop.cancel(),
         () = handlers.keep_writing_activity() => {}
+        () = handlers.keep_exchanging_usage() => {}
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed to the publisher by then is published, even if its connection was cut off.
     let published = publisher_join_handle.finish(deadline).await;
     // Lost if the index does not answer in time.
-    let _ = timeout_at(deadline, handlers.write_activity()).await;
+    let written = async { tokio::join!(handlers.write_activity(), handlers.exchange_all_usage()) };
+    let _ = timeout_at(deadline, written).await;
     if !published {
         return Err(RunError::Publisher);
     }

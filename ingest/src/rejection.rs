@@ -17,7 +17,7 @@ use push_model::{
     ids::{AppId, BadId},
 };
 
-use crate::apps::Quota;
+use crate::apps::{Quota, QuotaUsedUp};
 
 /// Why a request is not answered 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +87,13 @@ pub(crate) enum Rejection {
         /// How many it may have.
         most: NonZeroU32,
     },
+    /// A quota of the app's messages is used up.
+    MessagesUsedUp {
+        /// The app.
+        app: AppId,
+        /// Which quota.
+        used_up: QuotaUsedUp,
+    },
     /// The index has no room for the device.
     NoRoom(String),
     /// The service cannot do it now. The caller can try again.
@@ -120,9 +127,10 @@ impl Rejection {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooFrequent(_) | Self::TooManyCalls(_) | Self::TooManyFailedLogins { .. } => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Self::TooFrequent(_)
+            | Self::TooManyCalls(_)
+            | Self::TooManyFailedLogins { .. }
+            | Self::MessagesUsedUp { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Unavailable(_) | Self::QueueBlocked(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -158,6 +166,7 @@ impl Rejection {
             | Self::Unknown(_)
             | Self::NoRoom(_)
             | Self::DevicesUsedUp { .. }
+            | Self::MessagesUsedUp { .. }
             | Self::Unavailable(_)
             | Self::QueueBlocked(_) => None,
         }
@@ -227,6 +236,12 @@ impl Rejection {
                 "the quota max-devices is used up: this app may have {most} devices. Remove some, \
                  or have the operator raise it: pushctl app set {app} --max-devices N"
             ),
+            Self::MessagesUsedUp { app, used_up: QuotaUsedUp { quota, what, most, .. } } => {
+                format!(
+                    "the quota {quota} is used up: this app may have {most} {what}. Try again later, or \
+                 have the operator raise it: pushctl app set {app} --{quota} N"
+                )
+            }
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
             Self::QueueBlocked(why) => {
@@ -244,7 +259,9 @@ mod tests {
     fn the_codes_have_the_http_statuses_of_the_contract() {
         let bad_id = "".parse::<push_model::ids::AppId>().unwrap_err();
         let quota = Quota::default();
-        let app = "a".parse().unwrap();
+        let app: AppId = "a".parse().unwrap();
+        let (quota_name, what, most) = ("max-waiting", "waiting messages", NonZeroU32::MIN);
+        let used_up = QuotaUsedUp { quota: quota_name, what, most, retry_after: 5 };
         let table = [
             (Rejection::AppIdMissing, 400, 21001),
             (Rejection::AppIdIllegal(bad_id), 400, 21002),
@@ -260,7 +277,8 @@ mod tests {
             (Rejection::TooFrequent(quota), 429, 22001),
             (Rejection::TooManyCalls(quota), 429, 429),
             (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),
-            (Rejection::DevicesUsedUp { app, most: NonZeroU32::MIN }, 409, 409),
+            (Rejection::DevicesUsedUp { app: app.clone(), most: NonZeroU32::MIN }, 409, 409),
+            (Rejection::MessagesUsedUp { app, used_up }, 429, 429),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),

@@ -222,6 +222,9 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
             reply.headers.insert(RETRY_AFTER, quota.retry_after.into());
             reply.put_quota(*quota);
         }
+        Rejection::MessagesUsedUp { used_up, .. } => {
+            reply.headers.insert(RETRY_AFTER, used_up.retry_after.into());
+        }
         Rejection::TooManyFailedLogins { retry_after } => {
             reply.headers.insert(RETRY_AFTER, (*retry_after).into());
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use push_model::{
-    envelope::{encode_job, encode_job_envelope},
+    envelope::{JobMarks, encode_job, encode_job_envelope},
     ids::{ClientId, MessageId},
     message::{Audience, Payload},
     time::UnixMillis,
@@ -38,7 +38,8 @@ pub(crate) fn accept(
     let deadline = if time_to_live.is_zero() { accepted_at.plus(now_window) } else { expires_at };
     push.copies.push(Copy { accepted: world.now(), accepted_at, deadline });
     let dedup_nonce = push.copies.len() as u64;
-    encode_job(&payload, &push.audience, dedup_nonce, 0).expect("JSON")
+    encode_job(&payload, &push.audience, JobMarks { dedup_nonce, ..JobMarks::default() })
+        .expect("JSON")
 }
 
 /// Puts these jobs into the job lane as one envelope.

@@ -50,6 +50,7 @@ pub(super) async fn check(
     let may_be_evicted = context.now().plus(context.run.clock_allowance) > context.deadline(head);
     if entry.is_none() && may_be_evicted && was_evicted(context, job, hold).await? {
         context.metrics.closing_check("forgotten");
+        count_closed(context, task, check);
         return Ok(());
     }
     // An entry that holds nothing but a recall was not begun: it counts as missing.
@@ -69,7 +70,9 @@ pub(super) async fn check(
         if check.closed {
             return Ok(());
         }
-        return next(context, job, plan, ClosingCheck { closed: true }, hold).await;
+        next(context, job, plan, ClosingCheck { closed: true }, hold).await?;
+        count_closed(context, task, check);
+        return Ok(());
     }
     context.metrics.closing_check(if entry.is_some() { "open" } else { "missing" });
     let end = context.deadline(head).plus(context.closing.write_off_after);
@@ -84,6 +87,14 @@ pub(super) async fn check(
         close(context, task, &entry, hold).await?;
     }
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
+}
+
+/// Counts that the entry was found closed for the first time. That of a broadcast of one partition was
+/// counted when the partition ended.
+fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
+    if !check.closed && task.plan.as_ref().is_some_and(|plan| plan.partitions.len() > 1) {
+        context.count_closed(&task.job);
+    }
 }
 
 /// Whether a missing entry was evicted to keep the ledger within its bound. No broadcast's entry is

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::{
     directory::Directory,
-    entry::{CachedApp, Lookup, NoRecord, SharedEntry},
+    entry::{CachedApp, Lookup, NoRecord, SharedByApps, SharedEntry},
+    message_usage::UsageToWrite,
 };
 use crate::{body::BodyMemory, settings::AppSettings};
 
@@ -36,8 +37,7 @@ pub(super) struct AppCache {
     directory: Directory,
     /// When this cache was made.
     created: Instant,
-    /// The memory for the bodies of all apps.
-    memory: Arc<BodyMemory>,
+    shared: SharedByApps,
 }
 
 impl AppCache {
@@ -48,13 +48,14 @@ impl AppCache {
     ) -> Self {
         let apps = Cache::new(settings.max_apps);
         let negative = Cache::new(NEGATIVE_ENTRIES);
+        let shared = SharedByApps { memory, usage_to_write: Arc::default() };
         Self {
             index,
             apps,
             negative,
             directory: Directory::default(),
             created: Instant::now(),
-            memory,
+            shared,
             settings,
         }
     }
@@ -101,6 +102,11 @@ impl AppCache {
         })
     }
 
+    /// The apps whose counts of messages are to be written.
+    pub(super) fn usage_to_write(&self) -> &UsageToWrite {
+        &self.shared.usage_to_write
+    }
+
     /// Drops an app's record, so that the next request reads it again.
     pub(super) fn invalidate(&self, id: &AppId) {
         self.apps.remove(id);
@@ -128,7 +134,7 @@ impl AppCache {
         let answer = self.read(id).await;
         let now = Instant::now();
         let entry = match answer {
-            Ok(app) => before.updated(app, &self.memory, now, self.settings.fresh),
+            Ok(app) => before.updated(app, &self.shared, now, &self.settings),
             Err(_) => before.kept(now + RETRY_PAUSE),
         };
         shared.set(entry.clone());

@@ -5,14 +5,22 @@ use std::{
     time::Duration,
 };
 
-use push_model::app::App;
+use push_model::app::{App, AppKey};
 use tokio::{
     sync::{Mutex, MutexGuard},
     time::Instant,
 };
 
-use super::{activity::Activity, device_usage::DeviceUsage, rate_limit::RateLimits};
-use crate::body::{AppMemory, BodyMemory};
+use super::{
+    activity::Activity,
+    device_usage::DeviceUsage,
+    message_usage::{MessageQuotas, MessageUsage, UsageToWrite},
+    rate_limit::RateLimits,
+};
+use crate::{
+    body::{AppMemory, BodyMemory},
+    settings::AppSettings,
+};
 
 /// Why the cache cannot say whether there is an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +33,15 @@ pub(crate) enum NoRecord {
     NotAsked,
 }
 
+/// What the apps have in common.
+#[derive(Debug)]
+pub(super) struct SharedByApps {
+    /// The memory for the bodies of all apps.
+    pub(super) memory: Arc<BodyMemory>,
+    /// The apps whose counts of messages are to be written.
+    pub(super) usage_to_write: Arc<UsageToWrite>,
+}
+
 /// An app's record, and what its requests use of what it may.
 #[derive(Debug)]
 pub(crate) struct CachedApp {
@@ -33,6 +50,8 @@ pub(crate) struct CachedApp {
     pub(crate) limits: Option<Arc<RateLimits>>,
     /// The memory for the bodies of its requests.
     pub(crate) memory: Arc<AppMemory>,
+    /// Its quotas of messages, if it has any, and what it uses of them.
+    pub(crate) messages: Option<(MessageQuotas, Arc<MessageUsage>)>,
     /// The number of its devices, if it has a quota.
     pub(crate) devices: Arc<DeviceUsage>,
     /// The uses of its secrets.
@@ -42,12 +61,18 @@ pub(crate) struct CachedApp {
 impl CachedApp {
     /// A record that was just read. The limits of the entry before stay in use, with what is left
     /// of them, unless the limit has changed or the name belongs to another app now. So
-    /// does the app's memory, of which requests in work hold a part, and what is known of its devices
-    /// and secrets.
-    fn new(app: App, before: &Lookup, all: &Arc<BodyMemory>, now: Instant) -> Self {
+    /// does the app's memory, of which requests in work hold a part, and what is known of its devices,
+    /// messages and secrets.
+    fn new(
+        app: App,
+        before: &Lookup,
+        shared: &SharedByApps,
+        now: Instant,
+        settings: &AppSettings,
+    ) -> Self {
         let memory = match before {
             Lookup::Found(before) => Arc::clone(&before.memory),
-            Lookup::NoSuchApp | Lookup::Unknown => Arc::new(AppMemory::new(all)),
+            Lookup::NoSuchApp | Lookup::Unknown => Arc::new(AppMemory::new(&shared.memory)),
         };
         let before = match before {
             Lookup::Found(before) if before.app.generation == app.generation => Some(before),
@@ -62,7 +87,17 @@ impl CachedApp {
             Some(limits) if limits.limit() == limit => Arc::clone(limits),
             _ => Arc::new(RateLimits::new(limit, now)),
         });
-        Self { app, limits, memory, devices, activity }
+        let messages = MessageQuotas::of(&app, settings).map(|quotas| {
+            let usage = match before.and_then(|before| before.messages.as_ref()) {
+                Some((_, usage)) => Arc::clone(usage),
+                None => {
+                    let to_write = Arc::clone(&shared.usage_to_write);
+                    Arc::new(MessageUsage::new(AppKey::from(&app), to_write))
+                }
+            };
+            (quotas, usage)
+        });
+        Self { app, limits, memory, messages, devices, activity }
     }
 }
 
@@ -95,15 +130,18 @@ impl CacheEntry {
     pub(super) fn updated(
         &self,
         app: Option<App>,
-        memory: &Arc<BodyMemory>,
+        shared: &SharedByApps,
         now: Instant,
-        fresh: Duration,
+        settings: &AppSettings,
     ) -> Self {
         let lookup = match app {
-            Some(app) => Lookup::Found(Arc::new(CachedApp::new(app, &self.lookup, memory, now))),
+            Some(app) => {
+                let app = CachedApp::new(app, &self.lookup, shared, now, settings);
+                Lookup::Found(Arc::new(app))
+            }
             None => Lookup::NoSuchApp,
         };
-        Self { lookup, read_at: now, next_read: now + fresh }
+        Self { lookup, read_at: now, next_read: now + settings.fresh }
     }
 
     /// The entry after the index did not answer. A record stays; that there was no app does not,

@@ -25,6 +25,7 @@ use super::{
     cache::AppCache,
     entry::{CachedApp, NoRecord},
     failed_logins::FailedLogins,
+    message_usage::UsageToWrite,
 };
 use crate::{body::BodyMemory, metrics::Metrics, rejection::Rejection, settings::AppSettings};
 
@@ -104,6 +105,11 @@ impl Logins {
     /// The apps whose records are cached.
     pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {
         self.apps.found()
+    }
+
+    /// The apps whose counts of messages are to be written.
+    pub(crate) fn usage_to_write(&self) -> &UsageToWrite {
+        self.apps.usage_to_write()
     }
 
     /// How many logins failed with an App ID that no app has, since the last call.

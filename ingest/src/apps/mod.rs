@@ -7,6 +7,7 @@
 //! - `entry`: what the cache keeps for one App ID;
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
+//! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
 mod activity;
@@ -16,12 +17,14 @@ mod directory;
 mod entry;
 mod failed_logins;
 mod logins;
+mod message_usage;
 mod rate_limit;
 
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
     logins::Logins,
+    message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
     rate_limit::Quota,
 };
 

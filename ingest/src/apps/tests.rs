@@ -101,6 +101,8 @@ fn settings() -> AppSettings {
         max_apps: 10,
         max_failed_logins: NonZeroU32::new(MAX_FAILED),
         max_devices: None,
+        max_waiting: None,
+        max_ledger_entries: None,
         activity_interval: Duration::from_secs(60),
         index_timeout: Duration::from_secs(1),
     }

@@ -12,6 +12,7 @@ use push_model::{
     ledger::RecallOutcome,
     report::Report,
     time::UnixMillis,
+    usage::UsageKind,
 };
 use push_service::audit;
 
@@ -20,7 +21,13 @@ use super::{
     context::Handlers,
     other_call::{acquire_call, success},
 };
-use crate::{apps::Quota, head::Head, rejection::Rejection, reply::Reply, route::AppResource};
+use crate::{
+    apps::{MessagePlaces, Quota},
+    head::Head,
+    rejection::Rejection,
+    reply::Reply,
+    route::AppResource,
+};
 
 const MESSAGE: &str = "message";
 
@@ -53,9 +60,14 @@ impl Handlers {
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Recall, now).await?;
         let (app, retention) = (&caller.app, self.settings.ledger_retention);
+        let place = self.place_for_recall(&caller, &message, now).await?;
         match self.ask_index(recall_everywhere(&*self.index, app, &message, now, retention)).await?
         {
             RecallOutcome::Recalled(entry) => {
+                // The recall made an entry.
+                if entry.dedup_nonce.is_none() && entry.recalled_at == Some(now) {
+                    place.into_iter().for_each(|place| place.confirmed());
+                }
                 audit::log(&AuditEvent {
                     app: Some(app.clone()),
                     secret: caller.secret_name().map(str::to_owned),
@@ -66,6 +78,24 @@ impl Handlers {
             }
             RecallOutcome::AlreadyClosed(entry) => success(&Report::of(&entry, now), quota),
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
+        }
+    }
+
+    /// A place for the ledger entry that a recall may make. An app that has no place left can recall
+    /// what has an entry already.
+    async fn place_for_recall(
+        &self,
+        caller: &Caller,
+        message: &MessageId,
+        now: UnixMillis,
+    ) -> Result<Option<Box<MessagePlaces>>, Rejection> {
+        self.learn_usage(&caller.cached).await;
+        match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
+            Err(used_up) => match self.ask_index(self.index.entry(&caller.app, message)).await? {
+                Some(_) => Ok(None),
+                None => Err(used_up),
+            },
+            place => place,
         }
     }
 

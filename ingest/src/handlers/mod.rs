@@ -12,8 +12,8 @@
 //! | JSON, fields | [`message`](crate::message) |
 //!
 //! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
-//! `broker_auth` (what MQTT brokers ask). They share `idempotency`, `index_request` and
-//! `other_call`.
+//! `broker_auth` (what MQTT brokers ask). They share `idempotency`, `index_request`,
+//! `message_usage` and `other_call`.
 
 mod activity;
 mod authentication;
@@ -25,6 +25,7 @@ mod idempotency;
 mod index_request;
 mod ledger;
 mod media_type;
+mod message_usage;
 mod other_call;
 mod push;
 mod push_batch;

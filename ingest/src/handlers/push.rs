@@ -2,7 +2,12 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::{app::Scope, envelope::encode_job, ids::MessageId, time::UnixMillis};
+use push_model::{
+    app::Scope,
+    envelope::{JobMarks, encode_job},
+    ids::MessageId,
+    time::UnixMillis,
+};
 use tokio::time::Instant;
 
 use super::{
@@ -13,7 +18,7 @@ use super::{
     media_type::JSON,
 };
 use crate::{
-    apps::Quota,
+    apps::{MessagePlaces, Quota},
     body::{Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
@@ -35,6 +40,8 @@ pub(super) struct CheckedPush {
     job: Vec<u8>,
     /// The memory of the body. It now stands for the job.
     memory: Reservation,
+    /// Its place within the app's quotas of messages.
+    place: Option<Box<MessagePlaces>>,
     quota: Option<Quota>,
 }
 
@@ -75,16 +82,21 @@ impl Handlers {
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
+        self.learn_usage(&cached).await;
+        let kind = push.audience_kind().into();
         let (payload, audience) = push.into_parts(id, app, now);
-        let job = encode_job(&payload, &audience, dedup_nonce, cached.app.generation)
+        let place = self.place(&cached, kind, now, payload.expires_at)?;
+        let (app_generation, counted) = (cached.app.generation, place.is_some());
+        let marks = JobMarks { dedup_nonce, app_generation, counted };
+        let job = encode_job(&payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        Ok(Handled::Publish(CheckedPush { id, job, memory, quota }))
+        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota }))
     }
 
     /// Publishes a push, and answers it after the confirm.
     pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
-        let CheckedPush { id, job, memory, quota } = push;
-        self.publisher.publish(job, memory).await.map_err(unpublished)?;
+        let CheckedPush { id, job, memory, place, quota } = push;
+        self.publisher.publish(job, memory, place).await.map_err(unpublished)?;
         Ok(accepted(id, quota))
     }
 }

@@ -43,7 +43,9 @@ pub(crate) use self::{
     pending_publish::NotPublished,
     push_group::{PushGroup, PushGroupBuilder},
 };
-use crate::{body::Reservation, metrics::Metrics, settings::PublisherSettings};
+use crate::{
+    apps::MessagePlaces, body::Reservation, metrics::Metrics, settings::PublisherSettings,
+};
 
 /// Hands pushes to the loop and waits for their answers.
 #[derive(Debug)]
@@ -71,11 +73,12 @@ impl Publisher {
     }
 
     /// Publishes one job. Once it is in the batch queue it is published even if this future is
-    /// dropped. `memory` is held until it is answered.
+    /// dropped. `memory` and `places` are held until it is answered.
     pub(crate) async fn publish(
         &self,
         job: Vec<u8>,
         memory: Reservation,
+        places: Option<Box<MessagePlaces>>,
     ) -> Result<(), NotPublished> {
         if let Some(reason) = &*self.blocked.borrow() {
             return Err(NotPublished::Blocked(Arc::clone(reason)));
@@ -88,6 +91,7 @@ impl Publisher {
             is_continuation: false,
             enqueued_at,
             _memory: memory,
+            places,
             answer,
         })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -111,7 +115,7 @@ impl Publisher {
         let enqueued_at = Instant::now();
         let with_answer = |(index, (group, memory))| {
             let (answer, answered) = oneshot::channel();
-            let PushGroup { jobs, pushes } = group;
+            let PushGroup { jobs, pushes, places } = group;
             let is_continuation = index > 0;
             let pending = PendingPublish {
                 jobs,
@@ -119,6 +123,7 @@ impl Publisher {
                 is_continuation,
                 enqueued_at,
                 _memory: memory,
+                places,
                 answer,
             };
             (pending, answered)

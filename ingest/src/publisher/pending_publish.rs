@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::body::Reservation;
+use crate::{apps::MessagePlaces, body::Reservation};
 
 /// Why a push is not known to be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,11 +38,16 @@ pub(super) struct PendingPublish {
     pub(super) enqueued_at: Instant,
     /// Its share of the memory for bodies, held until it is answered.
     pub(super) _memory: Reservation,
+    /// Its places within the app's quotas of messages, given back unless it is published.
+    pub(super) places: Option<Box<MessagePlaces>>,
     pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
 }
 
 impl PendingPublish {
     pub(super) fn answer(self, result: Result<(), NotPublished>) {
+        if result.is_ok() {
+            self.places.into_iter().for_each(|places| places.confirmed());
+        }
         // The receiver is gone if the client hung up. The push is published all the same.
         let _ = self.answer.send(result);
     }

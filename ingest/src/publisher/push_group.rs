@@ -6,13 +6,15 @@
 
 use push_model::envelope::join_job;
 
-use crate::settings::PublisherSettings;
+use crate::{apps::MessagePlaces, settings::PublisherSettings};
 
 /// Pushes of one request that go into the same envelope. Never empty.
 #[derive(Debug, Default)]
 pub(crate) struct PushGroup {
     pub(super) jobs: Vec<u8>,
     pub(super) pushes: usize,
+    /// Their places within the app's quotas of messages.
+    pub(super) places: Option<Box<MessagePlaces>>,
 }
 
 impl PushGroup {
@@ -50,19 +52,24 @@ impl PushGroupBuilder {
         }
     }
 
-    /// Appends a job, and returns the index of its group.
-    pub(crate) fn add(&mut self, job: &[u8]) -> usize {
-        let PushGroup { jobs, pushes } = &self.filling;
+    /// Appends a job and its place, and returns the index of its group.
+    pub(crate) fn add(&mut self, job: &[u8], place: Option<Box<MessagePlaces>>) -> usize {
+        let PushGroup { jobs, pushes, .. } = &self.filling;
         let fits = *pushes < self.max_pushes && jobs.len() + 1 + job.len() <= self.max_bytes;
         if *pushes > 0 && !fits {
             self.full.push(std::mem::take(&mut self.filling));
         }
-        let PushGroup { jobs, pushes } = &mut self.filling;
+        let PushGroup { jobs, pushes, places } = &mut self.filling;
         if *pushes == 0 {
             jobs.reserve_exact(self.bytes_to_come.min(self.max_bytes).max(job.len()));
         }
         join_job(jobs, job);
         *pushes += 1;
+        match (places, place) {
+            (Some(places), Some(place)) => places.join(*place),
+            (places, Some(place)) => *places = Some(place),
+            (_, None) => {}
+        }
         self.bytes_to_come = self.bytes_to_come.saturating_sub(job.len() + 1);
         self.full.len()
     }
@@ -94,7 +101,7 @@ mod tests {
     fn sizes(jobs: &[usize], settings: &PublisherSettings) -> Vec<(usize, usize)> {
         let mut builder = PushGroupBuilder::new(jobs.len(), 200, settings);
         let indexes: Vec<usize> =
-            jobs.iter().map(|&bytes| builder.add(&vec![b'x'; bytes])).collect();
+            jobs.iter().map(|&bytes| builder.add(&vec![b'x'; bytes], None)).collect();
         assert!(indexes.is_sorted(), "{indexes:?}");
         let groups = builder.finish();
         assert_eq!(indexes.last().map_or(0, |last| last + 1), groups.len());

@@ -98,6 +98,19 @@ pub struct IngestArgs {
     /// is no quota
     #[arg(long, env = "PUSH_APP_MAX_DEVICES", value_name = "N|none", default_value = "none")]
     pub(super) app_max_devices: String,
+    /// Messages that may wait of an app for which `pushctl app set --max-waiting` says nothing else: one
+    /// more is answered 429; none is no quota
+    #[arg(long, env = "PUSH_APP_MAX_WAITING", value_name = "N|none", default_value = "none")]
+    pub(super) app_max_waiting: String,
+    /// Ledger entries that the messages of an app may have for which `pushctl app set
+    /// --max-ledger-entries` says nothing else: one more message is answered 429; none is no quota
+    #[arg(
+        long,
+        env = "PUSH_APP_MAX_LEDGER_ENTRIES",
+        value_name = "N|none",
+        default_value = "none"
+    )]
+    pub(super) app_max_ledger_entries: String,
     /// How often last uses of secrets are written to the index, and failed logins to the log
     #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
     pub(super) activity_interval: String,

@@ -192,6 +192,9 @@ impl IngestArgs {
         let max_failed_logins =
             errors.read("--max-failed-logins", &self.max_failed_logins, count(0, 1_000_000));
         let max_devices = errors.read("--app-max-devices", &self.app_max_devices, count_or_none);
+        let max_waiting = errors.read("--app-max-waiting", &self.app_max_waiting, count_or_none);
+        let max_ledger_entries =
+            errors.read("--app-max-ledger-entries", &self.app_max_ledger_entries, count_or_none);
         let activity_interval =
             errors.read("--activity-interval", &self.activity_interval, some_time);
         let index_timeout = errors.read("--index-timeout", &self.index_timeout, some_time);
@@ -211,6 +214,8 @@ impl IngestArgs {
             max_apps: max_apps?,
             max_failed_logins: NonZeroU32::new(max_failed_logins?),
             max_devices: max_devices?,
+            max_waiting: max_waiting?,
+            max_ledger_entries: max_ledger_entries?,
             activity_interval: activity_interval?,
             index_timeout: index_timeout?,
         })
@@ -359,6 +364,8 @@ mod tests {
             "--max-batch-lines=0",
             "--app-stale=1s",
             "--app-max-devices=0",
+            "--app-max-waiting=0",
+            "--app-max-ledger-entries=x",
             "--activity-interval=0s",
         ])
         .unwrap_err()
@@ -373,6 +380,8 @@ mod tests {
             "PUSH_MAX_BATCH_LINES",
             "PUSH_APP_STALE",
             "PUSH_APP_MAX_DEVICES",
+            "PUSH_APP_MAX_WAITING",
+            "PUSH_APP_MAX_LEDGER_ENTRIES",
             "PUSH_ACTIVITY_INTERVAL",
         ] {
             assert!(errors.contains(env), "{env} in {errors}");

@@ -167,6 +167,10 @@ pub struct AppSettings {
     pub max_failed_logins: Option<NonZeroU32>,
     /// How many devices an app may have whose record does not say it; none means no quota.
     pub max_devices: Option<NonZeroU32>,
+    /// The same for its messages that wait.
+    pub max_waiting: Option<NonZeroU32>,
+    /// The same for the ledger entries of its messages.
+    pub max_ledger_entries: Option<NonZeroU32>,
     /// How often last uses of secrets and failed logins are written.
     pub activity_interval: Duration,
     /// How long the index may take for an answer.

@@ -2,9 +2,11 @@
 //!
 //! - `secret`: the named secrets of an app
 //! - `secret_file`: secrets that come from a file
+//! - `usage`: what an app uses of its quotas
 
 mod secret;
 mod secret_file;
+mod usage;
 
 use std::{num::NonZeroU32, path::PathBuf};
 
@@ -12,7 +14,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use push_index::Index;
 use push_model::{
-    app::{App, DEFAULT_SECRET, DeviceQuota},
+    app::{App, AppQuota, DEFAULT_SECRET},
     audit::{Action, AuditEvent},
     ids::AppId,
     secret::Secret,
@@ -46,7 +48,13 @@ pub enum AppCommand {
         pace: Option<NonZeroU32>,
         /// The most devices it may have, or `none`; if not given, --app-max-devices of ingest
         #[arg(long, value_name = "N", value_parser = quota)]
-        max_devices: Option<DeviceQuota>,
+        max_devices: Option<AppQuota>,
+        /// The most messages that may wait, or `none`; if not given, --app-max-waiting of ingest
+        #[arg(long, value_name = "N", value_parser = quota)]
+        max_waiting: Option<AppQuota>,
+        /// The most ledger entries, or `none`; if not given, --app-max-ledger-entries of ingest
+        #[arg(long, value_name = "N", value_parser = quota)]
+        max_ledger_entries: Option<AppQuota>,
     },
     /// Change how often the app may push and how fast its devices are sent to (takes effect within
     /// 5 s, also for what is being sent)
@@ -107,7 +115,14 @@ pub struct Changes {
     pace: Option<Limit>,
     /// The most devices the app may have, `none`, or `default` for --app-max-devices of ingest
     #[arg(long, value_name = "N", value_parser = quota)]
-    max_devices: Option<DeviceQuota>,
+    max_devices: Option<AppQuota>,
+    /// The most messages of the app that may wait, `none`, or `default` for --app-max-waiting of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_waiting: Option<AppQuota>,
+    /// The most ledger entries that the app's messages may have, `none`, or `default` for
+    /// --app-max-ledger-entries of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_ledger_entries: Option<AppQuota>,
 }
 
 impl Changes {
@@ -120,6 +135,12 @@ impl Changes {
         }
         if let Some(max_devices) = self.max_devices {
             app.max_devices = max_devices;
+        }
+        if let Some(max_waiting) = self.max_waiting {
+            app.max_waiting = max_waiting;
+        }
+        if let Some(max_ledger_entries) = self.max_ledger_entries {
+            app.max_ledger_entries = max_ledger_entries;
         }
     }
 }
@@ -140,12 +161,12 @@ fn limit(text: &str) -> Result<Limit, String> {
         .map_err(|wrong| format!("{wrong}, or none"))
 }
 
-fn quota(text: &str) -> Result<DeviceQuota, String> {
+fn quota(text: &str) -> Result<AppQuota, String> {
     match text {
-        "default" => Ok(DeviceQuota::Default),
+        "default" => Ok(AppQuota::Default),
         _ => match limit(text).map_err(|wrong| format!("{wrong}, or default"))? {
-            Limit(Some(devices)) => Ok(DeviceQuota::AtMost(devices)),
-            Limit(None) => Ok(DeviceQuota::None),
+            Limit(Some(devices)) => Ok(AppQuota::AtMost(devices)),
+            Limit(None) => Ok(AppQuota::None),
         },
     }
 }
@@ -192,12 +213,22 @@ pub async fn run(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
 /// If there is no such app (or one already, for `create`), or the index did not answer.
 async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     match command {
-        AppCommand::Create { app_id, secret_file, rate_limit, pace, max_devices } => {
+        AppCommand::Create {
+            app_id,
+            secret_file,
+            rate_limit,
+            pace,
+            max_devices,
+            max_waiting,
+            max_ledger_entries,
+        } => {
             let secret = read_or_generate(secret_file)?;
             let mut app = App::new(app_id, &secret, UnixMillis::now());
             app.rate_limit = rate_limit;
             app.pace = pace;
             app.max_devices = max_devices.unwrap_or_default();
+            app.max_waiting = max_waiting.unwrap_or_default();
+            app.max_ledger_entries = max_ledger_entries.unwrap_or_default();
             if !index.create_app(&app).await? {
                 bail!("there is an app {} already", app.app_id);
             }
@@ -276,7 +307,9 @@ async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::Result<()> {
     let (secrets, json) = secret::listed(app, &uses);
     let mut described = describe(app, devices);
     described["secrets"] = json;
-    out.result(format!("{table}\n{secrets}"), &described)
+    let usage = usage::of(index, app).await?;
+    described["usage"] = usage.json();
+    out.result(format!("{table}\n{}\n{secrets}", usage.table(app, devices)), &described)
 }
 
 async fn set_disabled(
@@ -329,11 +362,7 @@ fn cells(app: &App, devices: u64) -> [String; 7] {
         a_second(app.rate_limit),
         a_second(app.pace),
         devices.to_string(),
-        match app.max_devices {
-            DeviceQuota::Default => "default".to_owned(),
-            DeviceQuota::None => "none".to_owned(),
-            DeviceQuota::AtMost(devices) => devices.to_string(),
-        },
+        usage::quota(app.max_devices),
         app.created_at.to_string(),
     ]
 }
@@ -346,6 +375,8 @@ fn describe(app: &App, devices: u64) -> serde_json::Value {
         "pace": app.pace,
         "devices": devices,
         "max_devices": app.max_devices,
+        "max_waiting": app.max_waiting,
+        "max_ledger_entries": app.max_ledger_entries,
         "created_at": app.created_at,
         "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
     })

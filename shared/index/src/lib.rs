@@ -16,6 +16,7 @@
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
+//! - `usage`: [`MessageUsage`]
 //!
 //! The engines are [`redis`] and [`sqlite`]. `recall` is a recall whose answer can be relied on.
 
@@ -30,6 +31,7 @@ mod recall;
 pub mod redis;
 mod separate_ledger;
 pub mod sqlite;
+mod usage;
 
 use std::fmt;
 
@@ -44,6 +46,7 @@ pub use self::{
     ledger::{Ledger, LedgerBounds},
     recall::{horizon, recall_everywhere},
     separate_ledger::SeparateLedger,
+    usage::MessageUsage,
 };
 
 pub use push_model::app::AppKey;
@@ -51,7 +54,15 @@ pub use push_model::app::AppKey;
 /// An index engine.
 #[async_trait]
 pub trait Index:
-    Apps + AuditTrail + Devices + Ledger + LedgerBounds + Pacing + SecretUses + fmt::Debug
+    Apps
+    + AuditTrail
+    + Devices
+    + Ledger
+    + LedgerBounds
+    + MessageUsage
+    + Pacing
+    + SecretUses
+    + fmt::Debug
 {
     /// Whether the server answers now.
     ///

@@ -20,11 +20,12 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    usage::{UsageCounts, UsageHour},
 };
 
 use crate::{
-    AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing,
-    Put, PutRefused, Scanned, SecretUses,
+    AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
+    MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses,
 };
 
 /// One index over two stores.
@@ -213,6 +214,22 @@ impl SecretUses for SeparateLedger {
 
     async fn secret_uses(&self, app: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError> {
         self.index.secret_uses(app).await
+    }
+}
+
+#[async_trait]
+impl MessageUsage for SeparateLedger {
+    async fn add_usage(
+        &self,
+        app: &AppKey,
+        more: &[(UsageHour, UsageCounts)],
+        now: UnixMillis,
+    ) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        self.index.add_usage(app, more, now).await
+    }
+
+    async fn usage(&self, app: &AppKey) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        self.index.usage(app).await
     }
 }
 

@@ -23,3 +23,4 @@ pub mod slots;
 pub mod targeting;
 pub mod text;
 pub mod time;
+pub mod usage;

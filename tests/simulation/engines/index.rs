@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_index::{
-    Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, Pacing, Put,
-    PutRefused, Scanned, SecretUses,
+    Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, MessageUsage,
+    Pacing, Put, PutRefused, Scanned, SecretUses,
 };
 use push_model::{
     app::{App, AppKey},
@@ -20,6 +20,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    usage::{UsageCounts, UsageHour},
 };
 
 use crate::{
@@ -335,6 +336,22 @@ impl SecretUses for SimIndex {
 
     async fn secret_uses(&self, _: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError> {
         Ok(BTreeMap::new())
+    }
+}
+
+#[async_trait]
+impl MessageUsage for SimIndex {
+    async fn add_usage(
+        &self,
+        _: &AppKey,
+        _: &[(UsageHour, UsageCounts)],
+        _: UnixMillis,
+    ) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn usage(&self, _: &AppKey) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        Ok(Vec::new())
     }
 }
 

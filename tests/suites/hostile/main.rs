@@ -11,6 +11,7 @@
 mod connections;
 mod credentials;
 mod embedded_broker;
+mod quotas;
 mod secrets;
 #[path = "../ingest/support/mod.rs"]
 #[allow(dead_code, reason = "the suite `ingest`, whose service and client these are, uses all")]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use futures::future::join_all;
 use push_model::{
-    app::{App, AppKey, DeviceQuota, Scope},
+    app::{App, AppKey, AppQuota, Scope},
     audit::{AUDIT_EVENTS, Action},
     secret::Secret,
     time::UnixMillis,
@@ -31,7 +31,7 @@ async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_
     let own = service.secret.clone();
     let secret = Secret::generate();
     let mut other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
-    other.max_devices = DeviceQuota::AtMost(NonZeroU32::new(400).unwrap());
+    other.max_devices = AppQuota::AtMost(NonZeroU32::new(400).unwrap());
     assert!(service.index.create_app(&other).await.unwrap());
 
     // Sixteen connections, each with twenty new devices; every fourth is the other app's.

@@ -51,6 +51,10 @@ suite! {
             the_latest_use_of_each_secret_is_kept,
             the_uses_of_secrets_that_are_gone_are_forgotten,
             the_uses_of_a_removed_app_are_gone_and_none_is_saved_later;
+        usage:
+            what_several_programs_count_is_added_up,
+            hours_that_are_over_are_dropped,
+            the_usage_of_a_removed_app_is_gone_and_none_is_counted_later;
         audit:
             events_are_listed_the_newest_first_as_they_were_appended,
             no_more_than_the_newest_events_are_kept;

@@ -131,6 +131,7 @@ impl ActiveRun<'_> {
         self.unsaved = None;
         context.metrics.committed(&step.counts.outcomes);
         self.owned.state = to;
+        self.count_if_closed();
         if let Some(leftovers) = step.leftovers {
             self.owned.leftovers = leftovers;
         }
@@ -152,8 +153,11 @@ impl ActiveRun<'_> {
                 self.run.context.metrics.committed(&outcomes);
                 Ok(())
             }
-            // If the partition has ended, this step or another one did it, and nothing is left to
-            // do.
+            // This step or another one did it, and nothing is left to do.
+            Err(RunEnd::Finished) if intended.is_ended() => {
+                self.count_closed();
+                Err(RunEnd::Finished)
+            }
             answer => answer,
         }
     }
@@ -184,6 +188,22 @@ impl ActiveRun<'_> {
     pub(super) fn count_claim(&mut self) {
         if let Some(counts) = self.owned.saved.take() {
             self.run.context.metrics.committed(&counts.outcomes);
+        }
+        self.count_if_closed();
+    }
+
+    /// Counts the message, if this run has just ended its only partition.
+    fn count_if_closed(&self) {
+        if self.owned.state.is_ended() {
+            self.count_closed();
+        }
+    }
+
+    /// A message of several partitions is counted by its closing check.
+    fn count_closed(&self) {
+        let partitions = self.run.plan.map_or(1, |plan| plan.partitions.len());
+        if partitions == 1 && !self.run.beyond_plan {
+            self.run.context.count_closed(self.run.job);
         }
     }
 }

@@ -263,6 +263,7 @@ impl<'a> JobGroup<'a> {
                 debug!(message_id = %job.head.message_id, "sent and saved");
                 outcomes.add(&step.step.counts.outcomes);
                 ended += 1;
+                context.count_closed(job);
                 results.push((number, Ok(())));
             } else {
                 // Saved by itself, the job finds out why the step failed.

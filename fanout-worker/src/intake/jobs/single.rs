@@ -81,7 +81,10 @@ impl SingleJob<'_> {
             Ok(Admission::Admitted(entry, plan)) => {
                 self.begin(&entry, &plan, owner, asked_at).await
             }
-            Ok(Admission::Duplicate) => Ok(()),
+            Ok(Admission::Duplicate) => {
+                context.count_repeated(job);
+                Ok(())
+            }
             Ok(Admission::Deferred(time)) => self.republish_later(time, false).await,
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
@@ -104,7 +107,10 @@ impl SingleJob<'_> {
         let Self { context, job, hold, .. } = *self;
         let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
         match plan.partitions.as_slice() {
-            [] => Ok(()),
+            [] => {
+                context.count_closed(job);
+                Ok(())
+            }
             [_] => {
                 // The check comes first: once something was sent, the job must not be requeued
                 // with its envelope because the check could not be published.

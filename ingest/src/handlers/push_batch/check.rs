@@ -1,8 +1,13 @@
 //! The lines of a batch request, each checked as a single push would be.
 
-use push_model::{app::App, envelope::write_job, ids::MessageId, time::UnixMillis};
+use push_model::{
+    envelope::{JobMarks, write_job},
+    ids::MessageId,
+    time::UnixMillis,
+};
 
 use crate::{
+    apps::{CachedApp, MessagePlaces},
     handlers::{
         Handlers,
         idempotency::{checked_key, identify},
@@ -29,6 +34,13 @@ pub(super) enum CheckedLine {
     Rejected(Rejection),
 }
 
+/// A line that is valid.
+enum Checked {
+    DryRun(MessageId),
+    /// Its job is written, and it has this place within the app's quotas of messages.
+    Job(MessageId, Option<Box<MessagePlaces>>),
+}
+
 /// The lines of a request after their checks, and the groups of their jobs.
 pub(super) struct CheckedLines {
     pub(super) lines: Vec<CheckedLine>,
@@ -37,7 +49,13 @@ pub(super) struct CheckedLines {
 
 impl Handlers {
     /// Checks the first `allowed` lines of a body.
-    pub(super) async fn check_lines(&self, app: &App, body: &[u8], allowed: usize) -> CheckedLines {
+    pub(super) async fn check_lines(
+        &self,
+        app: &CachedApp,
+        body: &[u8],
+        allowed: usize,
+    ) -> CheckedLines {
+        self.learn_usage(app).await;
         let now = UnixMillis::now();
         let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
@@ -52,8 +70,8 @@ impl Handlers {
             }
             job.clear();
             let line = match self.check_line(app, line, now, &mut job) {
-                Ok((id, true)) => CheckedLine::DryRun(id),
-                Ok((id, false)) => CheckedLine::InGroup(id, groups.add(&job)),
+                Ok(Checked::DryRun(id)) => CheckedLine::DryRun(id),
+                Ok(Checked::Job(id, place)) => CheckedLine::InGroup(id, groups.add(&job, place)),
                 Err(rejection) => CheckedLine::Rejected(rejection),
             };
             checked.push(line);
@@ -61,14 +79,14 @@ impl Handlers {
         CheckedLines { lines: checked, groups: groups.finish() }
     }
 
-    /// Checks a line. Returns its id and whether it is a dry run; if not, its job is written.
+    /// Checks a line. Its job is written unless it is a dry run.
     fn check_line(
         &self,
-        app: &App,
+        cached: &CachedApp,
         line: &[u8],
         now: UnixMillis,
         job: &mut Vec<u8>,
-    ) -> Result<(MessageId, bool), Rejection> {
+    ) -> Result<Checked, Rejection> {
         let limit = self.settings.http.max_body;
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
@@ -76,13 +94,18 @@ impl Handlers {
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let (key, dry_run) = (key.transpose()?, push.dry_run);
-        let (id, dedup_nonce) = identify(app, key, push.audience_kind(), dry_run);
-        if !dry_run {
-            let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
-            write_job(job, &payload, &audience, dedup_nonce, app.generation)
-                .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        let (app, kind) = (&cached.app, push.audience_kind());
+        let (id, dedup_nonce) = identify(app, key, kind, dry_run);
+        if dry_run {
+            return Ok(Checked::DryRun(id));
         }
-        Ok((id, dry_run))
+        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
+        let place = self.place(cached, kind.into(), now, payload.expires_at)?;
+        let (app_generation, counted) = (app.generation, place.is_some());
+        let marks = JobMarks { dedup_nonce, app_generation, counted };
+        write_job(job, &payload, &audience, marks)
+            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        Ok(Checked::Job(id, place))
     }
 }
 

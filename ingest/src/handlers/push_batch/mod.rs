@@ -82,7 +82,7 @@ impl Handlers {
             None => (count, None),
         };
 
-        let mut checked = self.check_lines(&cached.app, &bytes, allowed).await;
+        let mut checked = self.check_lines(&cached, &bytes, allowed).await;
         drop(bytes);
         if let Some(quota) = quota {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));

@@ -10,7 +10,7 @@ mod shutdown;
 use std::time::Duration;
 
 use push_model::{
-    envelope::encode_job,
+    envelope::{JobMarks, encode_job},
     ids::MessageId,
     message::{Audience, Payload},
     time::UnixMillis,
@@ -50,7 +50,7 @@ fn job(bytes: usize) -> Vec<u8> {
         accepted_at: UnixMillis(0),
         expires_at: UnixMillis(1),
     };
-    encode_job(&payload, &Audience::All, 0, 0).unwrap()
+    encode_job(&payload, &Audience::All, JobMarks::default()).unwrap()
 }
 
 /// The memory of a request that uses none.
@@ -62,7 +62,7 @@ fn no_memory() -> Reservation {
 fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPublished>> {
     let publisher = Arc::clone(publisher);
     let memory = no_memory();
-    tokio::spawn(async move { publisher.publish(job(bytes), memory).await })
+    tokio::spawn(async move { publisher.publish(job(bytes), memory, None).await })
 }
 
 /// Starts a batch request with so many pushes. Also returns how many groups they are.
@@ -72,7 +72,7 @@ fn push_batch(
 ) -> (JoinHandle<Vec<Result<(), NotPublished>>>, usize) {
     let mut builder = publisher.push_groups(pushes, 0);
     for _ in 0..pushes {
-        builder.add(&job(1));
+        builder.add(&job(1), None);
     }
     let groups: Vec<_> = builder.finish().into_iter().map(|group| (group, no_memory())).collect();
     let (publisher, count) = (Arc::clone(publisher), groups.len());

@@ -5,6 +5,7 @@
 //! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed |
 //! | `push:audit` | list: the audit trail, newest first, each event as JSON |
 //! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
+//! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
@@ -85,6 +86,10 @@ impl Keys {
 
     pub(super) fn secret_uses(&self, app: &AppKey) -> String {
         format!("{}:{{{app}}}:u", self.namespace)
+    }
+
+    pub(super) fn usage(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:c", self.namespace)
     }
 
     pub(super) fn dictionary_list(&self, app: &AppKey, attribute: Attribute) -> String {

@@ -13,7 +13,7 @@
 //! Modules:
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
-//! - `apps`, `dictionary`, `pacing`, `secret_uses`: what is kept of an app beside its devices.
+//! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
 //! - `audit`: the audit trail.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
@@ -31,6 +31,7 @@ mod ledger;
 mod pacing;
 mod scripts;
 mod secret_uses;
+mod usage;
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -37,6 +37,8 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
             (SELECT slot FROM free_slot WHERE app = ?1 ORDER BY slot LIMIT ?2)",
         "DELETE FROM secret_use WHERE app = ?1 AND name IN
             (SELECT name FROM secret_use WHERE app = ?1 ORDER BY name LIMIT ?2)",
+        "DELETE FROM app_usage WHERE app = ?1 AND hour IN
+            (SELECT hour FROM app_usage WHERE app = ?1 ORDER BY hour LIMIT ?2)",
         "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
             (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
     ] {

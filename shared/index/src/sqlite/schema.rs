@@ -274,6 +274,15 @@ pub(super) const SCHEMA: Schema = Schema {
         ) STRICT;
         CREATE INDEX audit_of_namespace ON audit (namespace, row);
     ",
+        "
+        -- What an app uses of its quotas of messages (`push_model::usage`).
+        CREATE TABLE app_usage (
+            app INTEGER NOT NULL,
+            hour TEXT NOT NULL,
+            counts TEXT NOT NULL,
+            PRIMARY KEY (app, hour)
+        ) STRICT, WITHOUT ROWID;
+    ",
     ],
 };
 

@@ -1,6 +1,6 @@
 //! An app: its secrets, its limits, and how fast its devices are sent to.
 //!
-//! - `quota`: how many devices it may have
+//! - `quota`: how many devices, waiting messages and ledger entries it may have
 //! - `scope`: what a secret opens
 //! - `secrets`: the secrets, and which of them a caller has
 
@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    quota::DeviceQuota,
+    quota::AppQuota,
     scope::{NoSuchScope, Scope, Scopes},
     secrets::{
         DEFAULT_SECRET, MAX_NAMED_SECRETS, NamedSecret, NotAdded, PREVIOUS_SECRET, PreviousSecret,
@@ -103,8 +103,14 @@ pub struct App {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id_key: Option<IdKey>,
     /// How many devices it may have.
-    #[serde(skip_serializing_if = "DeviceQuota::is_default", default)]
-    pub max_devices: DeviceQuota,
+    #[serde(skip_serializing_if = "AppQuota::is_default", default)]
+    pub max_devices: AppQuota,
+    /// How many of its messages may wait ([`crate::usage`]).
+    #[serde(skip_serializing_if = "AppQuota::is_default", default)]
+    pub max_waiting: AppQuota,
+    /// How many ledger entries its messages may have.
+    #[serde(skip_serializing_if = "AppQuota::is_default", default)]
+    pub max_ledger_entries: AppQuota,
     /// What a later build has written. It stays when this build changes the record.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
@@ -130,7 +136,9 @@ impl App {
             rate_limit: None,
             pace: None,
             id_key: Some(IdKey::generate()),
-            max_devices: DeviceQuota::Default,
+            max_devices: AppQuota::Default,
+            max_waiting: AppQuota::Default,
+            max_ledger_entries: AppQuota::Default,
             unknown: BTreeMap::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! How many devices an app may have.
+//! How much of something an app may have: devices, messages that wait, ledger entries.
 
 use std::num::NonZeroU32;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 /// The quota of an app. In JSON a number or `"none"`; absent for the service's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
-pub enum DeviceQuota {
+pub enum AppQuota {
     /// The service's default.
     #[default]
     Default,
-    /// As many as the index can hold.
+    /// As many as there is room for.
     None,
     /// At most so many.
     AtMost(NonZeroU32),
 }
 
-impl DeviceQuota {
+impl AppQuota {
     /// The quota in force, given the service's default; none means that there is none.
     pub fn or_default(self, default: Option<NonZeroU32>) -> Option<NonZeroU32> {
         match self {
             Self::Default => default,
             Self::None => None,
-            Self::AtMost(devices) => Some(devices),
+            Self::AtMost(most) => Some(most),
         }
     }
 
@@ -42,10 +42,10 @@ enum Stored {
 
 const NONE: &str = "none";
 
-impl From<Stored> for DeviceQuota {
+impl From<Stored> for AppQuota {
     fn from(stored: Stored) -> Self {
         match stored {
-            Stored::AtMost(devices) => Self::AtMost(devices),
+            Stored::AtMost(most) => Self::AtMost(most),
             Stored::Word(word) if word == NONE => Self::None,
             // A word of a later build.
             Stored::Word(_) => Self::Default,
@@ -53,12 +53,12 @@ impl From<Stored> for DeviceQuota {
     }
 }
 
-impl From<DeviceQuota> for Stored {
-    fn from(quota: DeviceQuota) -> Self {
+impl From<AppQuota> for Stored {
+    fn from(quota: AppQuota) -> Self {
         match quota {
-            DeviceQuota::AtMost(devices) => Self::AtMost(devices),
-            DeviceQuota::None => Self::Word(NONE.to_owned()),
-            DeviceQuota::Default => Self::Word("default".to_owned()),
+            AppQuota::AtMost(most) => Self::AtMost(most),
+            AppQuota::None => Self::Word(NONE.to_owned()),
+            AppQuota::Default => Self::Word("default".to_owned()),
         }
     }
 }
@@ -71,15 +71,15 @@ mod tests {
     fn a_quota_is_stored_as_a_number_or_none_and_another_word_is_the_default() {
         let (five, six) = (NonZeroU32::new(5).unwrap(), NonZeroU32::new(6));
         for (quota, stored, in_force) in [
-            (DeviceQuota::AtMost(five), "5", Some(five)),
-            (DeviceQuota::None, r#""none""#, None),
-            (DeviceQuota::Default, r#""default""#, six),
+            (AppQuota::AtMost(five), "5", Some(five)),
+            (AppQuota::None, r#""none""#, None),
+            (AppQuota::Default, r#""default""#, six),
         ] {
             assert_eq!(serde_json::to_string(&quota).unwrap(), stored);
-            assert_eq!(serde_json::from_str::<DeviceQuota>(stored).unwrap(), quota);
+            assert_eq!(serde_json::from_str::<AppQuota>(stored).unwrap(), quota);
             assert_eq!(quota.or_default(six), in_force);
         }
-        let later: DeviceQuota = serde_json::from_str(r#""of the moon""#).unwrap();
-        assert_eq!(later, DeviceQuota::Default);
+        let later: AppQuota = serde_json::from_str(r#""of the moon""#).unwrap();
+        assert_eq!(later, AppQuota::Default);
     }
 }

@@ -29,6 +29,9 @@ pub struct Job {
     pub dedup_nonce: u64,
     /// The generation of its app ([`AppKey::generation`]).
     pub app_generation: u64,
+    /// Whether it counts against a quota of its app ([`crate::usage`]), so that the worker that closes
+    /// it counts that as well.
+    pub counted: bool,
     /// Identifies the queue message in a claim, as
     /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
     /// worker published the job again.
@@ -65,6 +68,8 @@ pub(super) struct JobOut<'a> {
     dedup_nonce: u64,
     #[serde(skip_serializing_if = "is_first")]
     app_generation: u64,
+    #[serde(skip_serializing_if = "is_false")]
+    counted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     nonce: Option<u64>,
     #[serde(skip_serializing_if = "<[PriorDeliveries]>::is_empty")]
@@ -75,6 +80,10 @@ fn is_first(generation: &u64) -> bool {
     *generation == 0
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl<'a> JobOut<'a> {
     pub(super) fn of(job: &'a Job) -> Result<Self, serde_json::Error> {
         Ok(Self {
@@ -82,6 +91,7 @@ impl<'a> JobOut<'a> {
             audience: &job.audience,
             dedup_nonce: job.dedup_nonce,
             app_generation: job.app_generation,
+            counted: job.counted,
             nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
             continues: &job.continues,
         })
@@ -97,6 +107,8 @@ pub(super) struct JobIn<'a> {
     dedup_nonce: u64,
     #[serde(default)]
     app_generation: u64,
+    #[serde(default)]
+    counted: bool,
     nonce: Option<u64>,
     #[serde(default)]
     continues: Vec<PriorDeliveries>,
@@ -111,6 +123,7 @@ impl JobIn<'_> {
             audience: Arc::new(self.audience),
             dedup_nonce: self.dedup_nonce,
             app_generation: self.app_generation,
+            counted: self.counted,
             nonce: self.nonce.unwrap_or(self.dedup_nonce),
             continues: self.continues,
         })

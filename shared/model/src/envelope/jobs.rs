@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::{
         app::AppKey,
-        envelope::{Task, encode_job},
+        envelope::{JobMarks, Task, encode_job},
         message::Payload,
     };
 
@@ -126,6 +126,11 @@ mod tests {
         }
     }
 
+    fn marks(job: &Job) -> JobMarks {
+        let Job { dedup_nonce, app_generation, counted, .. } = *job;
+        JobMarks { dedup_nonce, app_generation, counted }
+    }
+
     fn jobs_v1() -> Bytes {
         Bytes::from_static(JOBS_V1.trim_ascii())
     }
@@ -139,7 +144,7 @@ mod tests {
             .iter()
             .map(|job| {
                 let payload: Payload<'_> = serde_json::from_slice(&job.payload).unwrap();
-                encode_job(&payload, &job.audience, job.dedup_nonce, job.app_generation).unwrap()
+                encode_job(&payload, &job.audience, marks(job)).unwrap()
             })
             .collect();
         assert_eq!(encode_job_envelope(&again), JOBS_V1.trim_ascii());
@@ -151,7 +156,8 @@ mod tests {
             let jobs = decode_job_envelope(&jobs_v1()).unwrap();
             let first = jobs.into_iter().next().unwrap().unwrap();
             let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
-            encode_job(&payload, &first.audience, dedup_nonce, 0).unwrap()
+            encode_job(&payload, &first.audience, JobMarks { dedup_nonce, ..JobMarks::default() })
+                .unwrap()
         };
         let mut joined = Vec::new();
         join_job(&mut joined, &job(1));
@@ -165,11 +171,12 @@ mod tests {
         let first = decode_job_envelope(&jobs_v1()).unwrap().remove(0).unwrap();
         assert_eq!(first.app(), AppKey::first(first.head.app_id.clone()));
         let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
-        let later = encode_job(&payload, &first.audience, first.dedup_nonce, 7).unwrap();
+        let marks = JobMarks { app_generation: 7, counted: true, ..marks(&first) };
+        let later = encode_job(&payload, &first.audience, marks).unwrap();
         let later = decode_job_envelope(&encode_job_envelope(&[later])).unwrap().remove(0).unwrap();
-        assert_eq!(later.app().generation, 7);
+        assert_eq!((later.app().generation, later.counted), (7, true));
         let again = decode_job_envelope(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
-        assert_eq!(again.app(), later.app());
+        assert_eq!((again.app(), again.counted), (later.app(), true));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use self::{
     jobs::{
         JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,
     },
-    new_job::{encode_job, write_job},
+    new_job::{JobMarks, encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
 };
 

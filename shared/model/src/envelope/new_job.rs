@@ -13,6 +13,17 @@ use crate::message::{Audience, Notification, Payload};
 /// Capacity for a job to one device, so that its buffer is not moved while it is written.
 const ORDINARY_JOB: usize = 512;
 
+/// What a job says beside its payload and its audience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JobMarks {
+    /// [`Job::dedup_nonce`](super::Job::dedup_nonce).
+    pub dedup_nonce: u64,
+    /// [`Job::app_generation`](super::Job::app_generation).
+    pub app_generation: u64,
+    /// [`Job::counted`](super::Job::counted).
+    pub counted: bool,
+}
+
 /// Writes a new job, for [`encode_job_envelope`](super::encode_job_envelope).
 ///
 /// # Errors
@@ -20,11 +31,10 @@ const ORDINARY_JOB: usize = 512;
 pub fn encode_job(
     payload: &Payload<'_>,
     audience: &Audience,
-    dedup_nonce: u64,
-    app_generation: u64,
+    marks: JobMarks,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(ORDINARY_JOB);
-    write_job(&mut out, payload, audience, dedup_nonce, app_generation)?;
+    write_job(&mut out, payload, audience, marks)?;
     Ok(out)
 }
 
@@ -36,15 +46,18 @@ pub fn write_job(
     out: &mut Vec<u8>,
     payload: &Payload<'_>,
     audience: &Audience,
-    dedup_nonce: u64,
-    app_generation: u64,
+    marks: JobMarks,
 ) -> Result<(), serde_json::Error> {
+    let JobMarks { dedup_nonce, app_generation, counted } = marks;
     text(out, r#"{"payload":"#);
     write_payload(out, payload)?;
     field(out, r#","audience":"#, audience)?;
     field(out, r#","copy":"#, &dedup_nonce)?;
     if app_generation > 0 {
         field(out, r#","app_generation":"#, &app_generation)?;
+    }
+    if counted {
+        text(out, r#","counted":true"#);
     }
     text(out, "}");
     Ok(())
@@ -121,7 +134,7 @@ mod tests {
     use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
 
     /// The job as serde derives it.
-    fn derived(payload: &Payload<'_>, audience: &Audience, app_generation: u64) -> String {
+    fn derived(payload: &Payload<'_>, audience: &Audience, marks: JobMarks) -> String {
         #[derive(Serialize)]
         struct Derived<'a> {
             payload: &'a Payload<'a>,
@@ -130,9 +143,13 @@ mod tests {
             dedup_nonce: u64,
             #[serde(skip_serializing_if = "Option::is_none")]
             app_generation: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            counted: Option<bool>,
         }
-        let app_generation = Some(app_generation).filter(|generation| *generation > 0);
-        let job = Derived { payload, audience, dedup_nonce: u64::MAX, app_generation };
+        let app_generation = Some(marks.app_generation).filter(|generation| *generation > 0);
+        let counted = Some(marks.counted).filter(|counted| *counted);
+        let dedup_nonce = marks.dedup_nonce;
+        let job = Derived { payload, audience, dedup_nonce, app_generation, counted };
         serde_json::to_string(&job).unwrap()
     }
 
@@ -165,10 +182,11 @@ mod tests {
                         accepted_at: UnixMillis(1_700_000_000_000),
                         expires_at: UnixMillis(u64::MAX),
                     };
-                    for generation in [0, 1, u64::MAX] {
-                        let written = encode_job(&payload, audience, u64::MAX, generation).unwrap();
+                    for (app_generation, counted) in [(0, false), (1, true), (u64::MAX, true)] {
+                        let marks = JobMarks { dedup_nonce: u64::MAX, app_generation, counted };
+                        let written = encode_job(&payload, audience, marks).unwrap();
                         let written = String::from_utf8(written).unwrap();
-                        assert_eq!(written, derived(&payload, audience, generation));
+                        assert_eq!(written, derived(&payload, audience, marks));
                     }
                 }
             }

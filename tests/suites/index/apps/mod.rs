@@ -3,6 +3,7 @@
 //! - `records`: an app's record from its creation to its removal
 //! - `removal`: a removed app and the next app of its name share nothing
 //! - `secret_uses`: when the secrets of an app were last used
+//! - `usage`: what an app uses of its quotas of messages
 //! - `audit`: the audit trail
 //! - `pacing`: how many devices of a paced app may be sent to, and when
 
@@ -11,3 +12,4 @@ pub(crate) mod pacing;
 pub(crate) mod records;
 pub(crate) mod removal;
 pub(crate) mod secret_uses;
+pub(crate) mod usage;

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use push_index::{
-    Apps, AuditTrail, Devices, IndexError, Ledger, Pacing, Put, SecretUses, redis::RedisIndex,
+    Apps, AuditTrail, Devices, IndexError, Ledger, MessageUsage, Pacing, Put, SecretUses,
+    redis::RedisIndex,
 };
 use push_model::{
     app::{App, AppKey},
@@ -17,6 +18,7 @@ use push_model::{
     },
     pace::{Acquire, TrafficClass},
     secret::Secret,
+    usage::{UsageCounts, UsageHour, UsageKind},
 };
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
@@ -136,6 +138,8 @@ impl Fixture {
         let recall = Recall { at: NOW, early: None };
         let pace = NonZeroU32::new(10).unwrap();
         let request = Acquire { devices: 1, pace, class: TrafficClass::Broadcast, now: NOW };
+        let hour = UsageHour::of(UsageKind::Named, NOW);
+        let hour = (hour, UsageCounts { accepted: 1, ..UsageCounts::default() });
         let going = "going".parse().unwrap();
         let event = AuditEvent {
             at: NOW,
@@ -162,6 +166,7 @@ impl Fixture {
             ("a batch", advance().await),
             ("a recall", index.recall(&app(), message, &recall).await.map(drop)),
             ("last uses", index.save_secret_uses(&key(), &[("default", Some(NOW))]).await),
+            ("usage", index.add_usage(&key(), &[hour], NOW).await.map(drop)),
             ("an audit event", index.append_audit(&event, 10).await),
             ("a pace", index.acquire_pace(&key(), &request).await.map(drop)),
         ]

@@ -20,7 +20,7 @@
 //! already at another node. The caller gets an error and repairs what is left by doing the same
 //! again; at worst a removal has lost a slot.
 //!
-//! The Lua files: `apps/` has the scripts on the records, dictionaries, paces and secrets of apps,
+//! The Lua files: `apps/` has the scripts on the records, dictionaries, paces, secrets and usage of apps,
 //! `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
@@ -127,6 +127,7 @@ scripts! {
     intern: new("apps/intern.lua"),
     append_audit: new("apps/append_audit.lua"),
     save_secret_uses: new("apps/save_secret_uses.lua"),
+    add_usage: new("apps/add_usage.lua"),
     acquire_pace: new("apps/acquire_pace.lua"),
     register: of_shard("devices/register.lua"),
     change: new("devices/change.lua"),

@@ -1,0 +1,221 @@
+//! A tenant that fills the queue, and one that pushes the history of all others out of the ledger: the
+//! quotas of messages.
+
+use push_model::{
+    app::{App, AppKey},
+    ids::MessageId,
+    secret::Secret,
+    time::UnixMillis,
+    usage::Usage,
+};
+use push_tests::{
+    eventually,
+    stack::{self, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::{Connection, Request, VALID},
+    service::{APP, DEADLINE, Service},
+};
+
+const NAMED: &str =
+    r#"{"type":2,"time_to_live":60,"condition":{"type":2,"client_ids":["nowhere"]}}"#;
+
+/// What the index says that the app uses.
+async fn usage(service: &Service) -> Usage {
+    let key = AppKey::first(APP.parse().unwrap());
+    Usage::of(&service.index.usage(&key).await.unwrap(), UnixMillis::now())
+}
+
+#[tokio::test]
+async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_served() {
+    Service::on_both_paths(&["--app-max-waiting=3", "--app-fresh=0s"], async |service| {
+        let secret = Secret::generate();
+        let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
+        assert!(service.index.create_app(&other).await.unwrap());
+        let push = Request::push(&service, NAMED);
+        for _ in 0..3 {
+            push.send(&service).await.expect(200, 200, "OK");
+        }
+        let refused = push.send(&service).await;
+        refused.expect(429, 429, "the quota max-waiting is used up: this app may have 3 waiting");
+        assert!(refused.message().contains("pushctl app set app --max-waiting"), "{refused:?}");
+        assert!(refused.header("retry-after").is_some_and(|v| v.parse::<u32>().is_ok()));
+        let dry_run = NAMED.replacen('{', r#"{"dry_run":true,"#, 1);
+        let dry_run = Request::push(&service, dry_run).send(&service).await;
+        dry_run.expect(200, 200, "OK");
+        let of_other = push.clone().path("/v1/message/push/other");
+        of_other
+            .header("Authorization", secret.expose())
+            .send(&service)
+            .await
+            .expect(200, 200, "OK");
+        let jobs = service.jobs(4).await;
+        assert!(jobs.iter().all(|job| job.counted));
+
+        // A quota of its own counts from now on.
+        let raise = |app: &mut App| app.max_waiting = serde_json::from_str("4").unwrap();
+        service.change_app(raise).await;
+        push.send(&service).await.expect(200, 200, "OK");
+        push.send(&service).await.expect(
+            429,
+            429,
+            "the quota max-waiting is used up: this app may have 4 waiting",
+        );
+        let none = |app: &mut App| app.max_waiting = serde_json::from_str(r#""none""#).unwrap();
+        service.change_app(none).await;
+        push.send(&service).await.expect(200, 200, "OK");
+        let jobs = service.jobs(2).await;
+        assert_eq!(jobs.iter().filter(|job| job.counted).count(), 1, "without a quota none counts");
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_a_batch_request_as_many_pushes_are_taken_as_the_quota_has_room_for() {
+    let service = Service::start(&["--app-max-waiting=3"]).await;
+    let lines = [NAMED, VALID, "{}", NAMED, NAMED, VALID].join("\n");
+    let batch = Request::new("POST", &format!("/v1/message/push/{APP}/batch"), lines)
+        .header("Content-Type", "application/x-ndjson")
+        .header("Authorization", &service.secret);
+    let mut connection = Connection::open(service.address).await;
+    connection.send(batch.bytes()).await;
+    let answer = connection.raw_answer().await;
+    let lines: Vec<Value> =
+        answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [200, 200, 21005, 200, 429, 429], "{}", answer.text);
+    assert!(lines[5]["message"].as_str().unwrap().contains("quota max-waiting"), "{}", lines[5]);
+    eventually("the three are counted", DEADLINE, async || {
+        let usage = usage(&service).await;
+        if (usage.waiting, usage.entries) == (3, 3) { Ok(()) } else { Err(format!("{usage:?}")) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_before_its_answer_is_counted() {
+    Service::on_both_paths(&["--app-max-waiting=30"], async |service| {
+        let push = Request::push(&service, NAMED);
+        eventually("the quota is used up", DEADLINE, async || {
+            let mut hangs_up = Connection::open(service.address).await;
+            hangs_up.send(push.bytes()).await;
+            drop(hangs_up);
+            let answer = push.send(&service).await;
+            if answer.http == 429 { Ok(()) } else { Err(answer.text) }
+        })
+        .await;
+        let published = eventually("all are counted", DEADLINE, async || {
+            let usage = usage(&service).await;
+            if usage.waiting == 30 { Ok(usage.waiting) } else { Err(format!("{usage:?}")) }
+        });
+        let published = usize::try_from(published.await).unwrap();
+        assert_eq!(service.jobs(published).await.len(), published, "and no more were published");
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_app_makes_no_more_ledger_entries_than_its_quota_by_pushes_nor_by_recalls() {
+    let service = Service::start(&["--app-max-ledger-entries=3"]).await;
+    let mut pushed = Vec::new();
+    for _ in 0..3 {
+        pushed.push(Request::push(&service, NAMED).send(&service).await.message_id().to_owned());
+    }
+    let refused = Request::push(&service, NAMED).send(&service).await;
+    refused.expect(429, 429, "the quota max-ledger-entries is used up: this app may have 3 ledger");
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=3600).contains(&wait), "{refused:?}");
+
+    // Recalls of messages that have no entry make one each. What was pushed can be recalled.
+    let recall = async |id: &str| {
+        let path = format!("/v1/message/{APP}/{id}");
+        Request::push(&service, "").method("DELETE").path(&path).send(&service).await
+    };
+    for id in &pushed {
+        recall(id).await.expect(200, 200, "OK");
+    }
+    let invented = MessageId::issue_named(&APP.parse().unwrap()).to_string();
+    recall(&invented).await.expect(429, 429, "the quota max-ledger-entries is used up");
+    recall(&pushed[0]).await.expect(200, 200, "OK");
+    eventually("the recalls are counted", DEADLINE, async || {
+        let usage = usage(&service).await;
+        if usage.early_recalls == 3 { Ok(()) } else { Err(format!("{usage:?}")) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}
+
+/// What `pushctl` shows that the app uses: waiting messages and ledger entries.
+async fn shown(stack: &Stack) -> (Value, Value) {
+    let shown = stack.pushctl(&["app", "show", stack::APP, "--json"]).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    (shown["usage"]["waiting"].clone(), shown["usage"]["ledger_entries"].clone())
+}
+
+async fn shows(stack: &Stack, waiting: u64, entries: u64) {
+    let what = format!("{waiting} messages wait, {entries} ledger entries count");
+    eventually(&what, stack::DEADLINE, async || {
+        let shown = shown(stack).await;
+        if shown == (json!(waiting), json!(entries)) { Ok(()) } else { Err(format!("{shown:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_workers_close_makes_room_and_every_ingest_knows_what_waits() {
+    let mut stack = Stack::start(Servers::shared()).await;
+    stack.pushctl(&["app", "set", stack::APP, "--max-waiting", "5"]).await;
+    stack.import("{\"client_id\":\"a\",\"transport\":\"discard\"}\n").await;
+    let named = json!({"type": 2, "time_to_live": 600,
+        "condition": {"type": 2, "client_ids": ["a", "nowhere"]}});
+    let all = json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}});
+    for body in [&named, &all, &named] {
+        stack.push(body).await;
+    }
+    // The same message twice: it has one ledger entry.
+    let path = format!("/v1/message/push/{}", stack::APP);
+    let key = [("idempotency-key", "order-1")];
+    for _ in 0..2 {
+        let (status, answer) = stack.call_at(0, "POST", &path, &key, &named).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    let (status, answer) = stack.try_push(&named).await;
+    assert_eq!(status, 429, "{answer}");
+    shows(&stack, 5, 5).await;
+    stack.add_ingest().await;
+    let (status, answer) = stack.call_at(1, "POST", &path, &[], &named).await;
+    assert_eq!(status, 429, "another ingest knows it from its first push on: {answer}");
+
+    let worker = ["--strand-min-slots", "1", "--closing-check", "1s"];
+    let worker = stack.worker(&worker).await;
+    shows(&stack, 0, 4).await;
+    let last = stack.push_until_accepted(&named).await;
+    stack.closed(&last).await;
+    // What a worker has counted is written before it ends.
+    assert!(worker.stop().await.success());
+    shows(&stack, 0, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_of_many_partitions_waits_until_all_of_them_have_ended() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.pushctl(&["app", "set", stack::APP, "--max-waiting", "1"]).await;
+    let devices: String = (0..200)
+        .map(|n| format!("{{\"client_id\":\"d{n}\",\"transport\":\"discard\"}}\n"))
+        .collect();
+    stack.import(&devices).await;
+    let all = json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}});
+    let flags = ["--strands", "4", "--strand-min-slots", "1", "--closing-check", "1s"];
+    let _worker = stack.worker(&flags).await;
+    for round in 1..=2 {
+        let id = stack.push_until_accepted(&all).await;
+        let report = stack.closed(&id).await;
+        assert_eq!(report["sent"], 200, "{report}");
+        shows(&stack, 0, round).await;
+    }
+}
