@@ -7,11 +7,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use push_index::Index;
+use push_model::causes::with_causes;
 use push_queue::{Lane, Queue};
-use push_service::{
-    causes::with_causes,
-    operations::{Probe, Readiness},
-};
+use push_service::operations::{Probe, Readiness};
 
 use crate::{dependencies::Dependencies, lane_health::LaneHealth, transport::Transports};
 

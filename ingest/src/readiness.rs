@@ -4,11 +4,9 @@ use std::{error::Error, sync::Arc};
 
 use async_trait::async_trait;
 use push_index::Index;
+use push_model::causes::with_causes;
 use push_queue::Queue;
-use push_service::{
-    causes::with_causes,
-    operations::{Probe, Readiness},
-};
+use push_service::operations::{Probe, Readiness};
 use tokio_util::sync::CancellationToken;
 
 /// Ready while the queue answers and takes messages, and the service is not stopping. The index may

@@ -11,11 +11,9 @@ use std::{
 };
 
 use push_index::{Finding, Level};
+use push_model::causes::with_causes;
 use push_mqtt::MqttUrl;
-use push_service::{
-    causes::with_causes,
-    engines::{EngineSettings, IndexUrl},
-};
+use push_service::engines::{EngineSettings, IndexUrl};
 use push_tls::{client::ClientTls, expiry, failure::TlsFailure};
 use tokio::time::timeout;
 

@@ -13,9 +13,9 @@ use std::path::Path;
 
 use anyhow::bail;
 use push_index::{Finding, Index, Level};
-use push_model::time::UnixMillis;
+use push_model::{causes::with_causes, time::UnixMillis};
 use push_queue::{Lane, Queue};
-use push_service::{causes::with_causes, engines::EngineSettings};
+use push_service::engines::EngineSettings;
 
 pub use self::args::DoctorArgs;
 use self::finding::finding;

@@ -7,6 +7,7 @@
 pub mod app;
 pub mod attributes;
 pub mod audit;
+pub mod causes;
 pub mod codes;
 pub mod device;
 pub mod envelope;

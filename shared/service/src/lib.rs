@@ -1,7 +1,6 @@
 //! What every program of the service needs around its work.
 //!
 //! - [`audit`]: who does something, and the log of it
-//! - [`causes`]: an error with its causes in one line
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
 //! - [`settings`]: checking settings so that all configuration errors are reported together
@@ -18,7 +17,6 @@
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
 pub mod audit;
-pub mod causes;
 pub mod command_line;
 pub mod credentials;
 pub mod descriptors;

@@ -96,22 +96,6 @@ impl From<AmqpError> for QueueError {
     }
 }
 
-/// The error with its causes in one line, for a log.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Some errors already end with the text of their cause.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 /// Waits for an answer of the server, for `bound` at most.
 pub(super) async fn within<T>(
     bound: Duration,

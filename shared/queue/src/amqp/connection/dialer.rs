@@ -16,6 +16,7 @@ use lapin::{
     types::{FieldTable, Heartbeat},
     uri::{AMQPScheme, AMQPUri},
 };
+use push_model::causes::with_causes;
 use push_tls::{
     client::{ClientFiles, ClientTls},
     failure::TlsFailure,
@@ -27,7 +28,7 @@ use super::{
     server_properties, socket,
 };
 use crate::amqp::{
-    error::{AmqpError, chain, within},
+    error::{AmqpError, within},
     settings::AmqpSettings,
     topology::{Names, declare},
 };
@@ -112,7 +113,7 @@ impl Dialer {
                 }
                 Err(error) => {
                     let address = &host.uri.authority.host;
-                    tracing::debug!(address, error = chain(&error), "a host does not answer");
+                    tracing::debug!(address, error = with_causes(&error), "a host does not answer");
                     failure = error;
                 }
             }

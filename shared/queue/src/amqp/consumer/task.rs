@@ -21,6 +21,7 @@ use lapin::{
     options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
+use push_model::causes::with_causes;
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::{sleep, timeout},
@@ -32,7 +33,7 @@ use crate::{
     Lane, QueueError,
     amqp::{
         connection::{Dialer, Link, ReconnectBackoff},
-        error::{AmqpError, chain, within},
+        error::{AmqpError, within},
         topology::ready_count,
     },
 };
@@ -88,7 +89,7 @@ impl ConsumeTask {
             let Err(error) = ended else {
                 return self.shut_down(session).await;
             };
-            tracing::warn!(lane, error = chain(&error), "a consumer's session was lost");
+            tracing::warn!(lane, error = with_causes(&error), "a consumer's session was lost");
             drop(session);
             self.backoff.session_lasted(since.elapsed());
             match self.reopen().await {
@@ -171,7 +172,11 @@ impl ConsumeTask {
                     return None;
                 }
                 Err(error) => {
-                    tracing::warn!(lane, error = chain(&error), "cannot open a session to consume");
+                    tracing::warn!(
+                        lane,
+                        error = with_causes(&error),
+                        "cannot open a session to consume"
+                    );
                 }
             }
         }
@@ -193,7 +198,7 @@ impl ConsumeTask {
             timeout(bound, give_back).await.unwrap_or(Err(AmqpError::Late(bound)));
         if let Err(error) = result {
             // The server takes the messages back when the connection ends, only later.
-            tracing::debug!(error = chain(&error), "a consumer did not end in order");
+            tracing::debug!(error = with_causes(&error), "a consumer did not end in order");
         }
     }
 }

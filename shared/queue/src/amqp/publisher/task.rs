@@ -27,6 +27,7 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::FieldTable,
 };
+use push_model::causes::with_causes;
 use tokio::{
     sync::{mpsc, watch},
     time::{interval, sleep},
@@ -42,7 +43,7 @@ use crate::{
     QueueError,
     amqp::{
         connection::{Dialer, Link, ReconnectBackoff},
-        error::{AmqpError, chain, within},
+        error::{AmqpError, within},
         topology::Address,
     },
 };
@@ -91,7 +92,7 @@ impl PublishTask {
                 }
                 return;
             };
-            tracing::warn!(error = chain(&error), "the publishing connection was lost");
+            tracing::warn!(error = with_causes(&error), "the publishing connection was lost");
             drop(link);
             self.backoff.session_lasted(since.elapsed());
             match self.reopen(error).await {
@@ -113,7 +114,10 @@ impl PublishTask {
                     return Some(link);
                 }
                 Err(failure) => {
-                    tracing::warn!(error = chain(&failure), "cannot open a publishing connection");
+                    tracing::warn!(
+                        error = with_causes(&failure),
+                        "cannot open a publishing connection"
+                    );
                     error = failure;
                 }
             }
