@@ -1,0 +1,130 @@
+//! Requests that are no HTTP, that two readers may read differently, or that are old or unusual.
+
+use std::cell::RefCell;
+
+use crate::support::{
+    client::{Connection, Request, VALID, ask},
+    service::Service,
+};
+
+#[tokio::test]
+async fn what_is_not_http_is_answered_400_in_the_documented_shape() {
+    Service::on_both_paths(&[], async |service| {
+        let garbage: &[&[u8]] = &[
+            b"hello\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\xff\xff: x\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\0y\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
+            // hyper refuses these itself.
+            b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"POST http://[ HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx",
+        ];
+        for bytes in garbage {
+            let mut connection = Connection::open(service.address).await;
+            connection.send(bytes).await;
+            let answer = connection.answer().await;
+            assert!((400..500).contains(&answer.http), "{bytes:?}: {}", answer.text);
+            assert_eq!(u64::from(answer.http), answer.status(), "{bytes:?}");
+            assert!(connection.is_ended().await, "{bytes:?}");
+        }
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_two_readers_may_read_differently_is_refused_in_the_same_bytes_on_both_paths()
+ {
+    let refused = [
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5", "0\r\n\r\n", "both Content-Length and"),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", "0\r\n\r\n", "both Content-Length and"),
+        ("Transfer-Encoding: chunked, chunked", "0\r\n\r\n", "only be chunked, once"),
+        ("Transfer-Encoding: gzip, chunked", "0\r\n\r\n", "only be chunked, once"),
+        ("Content-Length: 5\r\nContent-Length: 5", "     ", "one Content-Length header only"),
+        ("Content-Length: 18446744073709551615", "", "must be a number of bytes"),
+        ("Host: other", "", "one Host header only"),
+    ];
+    let answers = RefCell::new(Vec::new());
+    Service::on_both_paths(&[], async |service| {
+        let mut heads: Vec<(String, &str)> = refused
+            .iter()
+            .map(|(headers, body, why)| {
+                let push = "POST /v1/message/push/app HTTP/1.1\r\nHost: push\r\n";
+                (format!("{push}{headers}\r\n\r\n{body}"), *why)
+            })
+            .collect();
+        let without_host = "GET / HTTP/1.1\r\n\r\n".to_owned();
+        heads.push((without_host, "must have a Host header"));
+        heads.push(("GET / HTTP/1.0\r\nHost: a b\r\n\r\n".to_owned(), "a host, with or without"));
+        for before in ["", "GET / HTTP/1.1\r\nHost: push\r\n\r\n"] {
+            for (request, why) in &heads {
+                let mut connection = Connection::open(service.address).await;
+                // What comes behind it may be a part of it, and is no request of its own.
+                connection
+                    .send(format!("{before}{request}GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+                    .await;
+                if !before.is_empty() {
+                    assert_eq!(connection.answer().await.http, 404);
+                }
+                let answer = connection.rest().await;
+                assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{request}: {answer}");
+                assert!(answer.contains(why), "{request}: {answer}");
+                assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{request}: {answer}");
+                let lines = answer.lines().filter(|line| !line.starts_with("date: "));
+                answers.borrow_mut().push(lines.map(str::to_owned).collect::<Vec<_>>());
+            }
+        }
+        service.stop().await.unwrap();
+    })
+    .await;
+    let answers = answers.into_inner();
+    let (fast_path, hyper) = answers.split_at(answers.len() / 2);
+    assert_eq!(fast_path, hyper);
+}
+
+#[tokio::test]
+async fn old_and_unusual_requests_are_answered() {
+    Service::on_both_paths(&[], async |service| {
+        ask(service.address, "GET / HTTP/1.0\r\n\r\n").await.expect(404, 404, "no such path");
+        ask(service.address, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .expect(404, 404, "no such");
+        ask(service.address, "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .expect(404, 404, "no such");
+        ask(service.address, "PRI * HTTP/1.1\r\nHost: x\r\n\r\n").await.expect(
+            404,
+            404,
+            "no such path",
+        );
+        let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+        ask(service.address, upgrade).await.expect(404, 404, "no such path");
+        let absolute = Request::push(&service, VALID).path("http://push/v1/message/push/app");
+        assert_eq!(absolute.send(&service).await.http, 200);
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broken_chunk_is_answered() {
+    Service::on_both_paths(&[], async |service| {
+        let head = Request::push(&service, "").chunked(1).head();
+        for chunk in [&b"xyz\r\n"[..], b"5\r\nabcdefghi\r\n", b"ffffffffffffffffff\r\n"] {
+            let answer = ask(service.address, [&head[..], chunk].concat()).await;
+            answer.expect(400, 21005, "Message illegal: the body ends early");
+            assert_eq!(answer.header("connection"), Some("close"));
+        }
+        service.stop().await.unwrap();
+    })
+    .await;
+}
