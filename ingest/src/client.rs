@@ -1,6 +1,6 @@
 //! What counts as one address, where a bound is for each address.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that name its
 /// network, because a single host has all addresses of one.
@@ -8,6 +8,9 @@ use std::net::{IpAddr, Ipv6Addr};
 pub(crate) struct Client(IpAddr);
 
 impl Client {
+    /// The one that comes before all others.
+    pub(crate) const LEAST: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+
     pub(crate) fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(v4) => v4.into(),

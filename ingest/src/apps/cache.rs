@@ -5,6 +5,8 @@
 //! - While the index is unavailable, the last record of an app is used for longer, up to a bound.
 //!   The index is then asked only every [`RETRY_PAUSE`], so that requests do not queue up behind
 //!   its timeouts.
+//! - A client that goes away ends no read, which would otherwise have to be made again for the next
+//!   request, as often as a client likes.
 //! - That an app does not exist is cached as well, for as long as a record, in a negative cache of
 //!   its own: requests with invented App IDs evict no app's record.
 
@@ -63,10 +65,10 @@ impl AppCache {
     /// The app, if there is one. If no record of it was read before, the index is asked only if
     /// `may_ask` says so or the app is listed in the directory.
     ///
-    /// The future of the read is boxed: a read is rare, and its three kilobytes would be part of
-    /// every connection.
+    /// The future of the read is in a task of its own: a read is rare, and its three kilobytes would
+    /// be part of every connection.
     pub(super) async fn get(
-        &self,
+        self: &Arc<Self>,
         id: &AppId,
         now: Instant,
         may_ask: impl FnOnce() -> bool,
@@ -81,17 +83,17 @@ impl AppCache {
         if !was_read && !may_ask() && !Box::pin(self.is_listed(id)).await? {
             return Err(NoRecord::NotAsked);
         }
-        Box::pin(self.refresh(id, shared)).await
+        let (cache, id) = (Arc::clone(self), id.clone());
+        let read = tokio::spawn(async move { cache.refresh(&id, shared).await });
+        read.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "reading an app's record failed");
+            Err(NoRecord::IndexUnavailable)
+        })
     }
 
     /// Whether the directory has the app.
     async fn is_listed(&self, id: &AppId) -> Result<bool, NoRecord> {
-        let listed = self.directory.contains(id, &self.index, self.settings.index_timeout).await;
-        listed.map_err(|error| {
-            let error: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(error, "the index did not list the apps");
-            NoRecord::IndexUnavailable
-        })
+        self.directory.contains(id, &self.index, self.settings.index_timeout).await
     }
 
     /// The apps whose records are cached.

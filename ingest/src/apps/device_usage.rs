@@ -5,8 +5,9 @@
 //! together they may register more than the quota allows: at most the new devices of the time for
 //! which a count is used.
 //!
-//! A device may be counted twice, if it is registered while the index counts. So before a
-//! registration is refused the index counts again, at most once in [`COUNT_PAUSE`].
+//! A device may be counted twice, if it is registered while the index counts; and one whose client
+//! goes away before it is known whether it was new counts as new. So before a registration is refused
+//! the index counts again, at most once in [`COUNT_PAUSE`].
 
 use std::{
     num::NonZeroU32,
@@ -37,9 +38,12 @@ struct State {
     in_work: u64,
 }
 
-/// A place for a new device, which is given back if the device is not registered.
+/// A place for a new device, which is used unless it is given back.
 #[derive(Debug)]
-pub(crate) struct DevicePlace<'a>(&'a DeviceUsage);
+pub(crate) struct DevicePlace<'a> {
+    usage: &'a DeviceUsage,
+    is_used: bool,
+}
 
 impl DeviceUsage {
     /// Lets the index count if the last count is older than `max_age`. While one request waits for
@@ -66,18 +70,18 @@ impl DeviceUsage {
             return Ok(());
         }
         let begun = Instant::now();
-        let since = self.change(|state| std::mem::take(&mut state.since));
+        let before = self.change(|state| state.since);
         let answer = count.await;
         self.change(|state| match answer {
             Ok(devices) => {
+                // What was registered meanwhile may be counted twice, but never not at all.
+                state.since -= before;
                 state.counted = Some((devices, begun));
                 Ok(())
             }
-            Err(error) => {
-                state.since += since;
-                // A count from before is used on, until the index answers again.
-                if state.counted.is_some() { Ok(()) } else { Err(error) }
-            }
+            // A count from before is used on, until the index answers again.
+            Err(_) if state.counted.is_some() => Ok(()),
+            Err(error) => Err(error),
         })
     }
 
@@ -89,7 +93,7 @@ impl DeviceUsage {
             let left = known < u64::from(quota.get());
             state.in_work += u64::from(left);
             // Not `then_some`: a place that is made and dropped here would take the lock again.
-            left.then(|| DevicePlace(self))
+            left.then(|| DevicePlace { usage: self, is_used: true })
         })
     }
 
@@ -108,15 +112,18 @@ impl DeviceUsage {
 }
 
 impl DevicePlace<'_> {
-    /// The device is registered.
-    pub(crate) fn registered(self) {
-        self.0.change(|state| state.since += 1);
+    /// No new device was registered.
+    pub(crate) fn give_back(mut self) {
+        self.is_used = false;
     }
 }
 
 impl Drop for DevicePlace<'_> {
     fn drop(&mut self) {
-        self.0.change(|state| state.in_work -= 1);
+        self.usage.change(|state| {
+            state.in_work -= 1;
+            state.since += i64::from(self.is_used);
+        });
     }
 }
 
@@ -138,20 +145,39 @@ mod tests {
     async fn own_registrations_are_added_to_the_count_until_the_next_one() {
         let usage = DeviceUsage::default();
         count(&usage, 3).await;
-        usage.place(quota(5)).unwrap().registered();
+        drop(usage.place(quota(5)).unwrap());
         let in_work = usage.place(quota(5)).unwrap();
         assert!(usage.place(quota(5)).is_none());
-        drop(in_work);
-        usage.place(quota(5)).unwrap().registered();
+        in_work.give_back();
+        drop(usage.place(quota(5)).unwrap());
         assert!(usage.place(quota(5)).is_none());
         usage.removed();
-        assert!(usage.place(quota(5)).is_some());
+        usage.place(quota(5)).unwrap().give_back();
         count(&usage, 0).await;
-        assert!(usage.place(quota(5)).is_some(), "the first count is still used");
+        drop(usage.place(quota(5)).expect("the first count is still used"));
         tokio::time::advance(FRESH).await;
         count(&usage, 5).await;
         assert!(usage.place(quota(5)).is_none());
         assert!(usage.place(quota(6)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_registered_since_a_count_counts_until_the_next_one_has_come() {
+        let usage = DeviceUsage::default();
+        count(&usage, 0).await;
+        drop(usage.place(quota(1)).unwrap());
+        tokio::time::advance(FRESH).await;
+        // The client goes away while the index counts.
+        let given_up = usage.count(FRESH, std::future::pending::<Result<u64, ()>>());
+        assert!(tokio::time::timeout(Duration::from_secs(1), given_up).await.is_err());
+        assert!(usage.place(quota(1)).is_none());
+        let counting = usage.count(FRESH, async {
+            assert!(usage.place(quota(1)).is_none(), "nor while it counts again");
+            Ok::<_, ()>(1)
+        });
+        counting.await.unwrap();
+        assert!(usage.place(quota(1)).is_none());
+        drop(usage.place(quota(2)).expect("it is counted once"));
     }
 
     #[tokio::test(start_paused = true)]

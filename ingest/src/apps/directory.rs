@@ -3,26 +3,32 @@
 //!
 //! The list is read only while such addresses ask for apps that are not cached, by one request
 //! while the others wait, and so seldom that reading it takes at most a fiftieth of the time. An app
-//! that was created since is found with the next reading.
+//! that was created since is found with the next reading. A client that goes away ends no reading:
+//! one that asks and goes away, again and again, would otherwise have the list read all the time.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use push_index::{Apps, IndexError};
+use push_index::Apps;
 use push_model::ids::AppId;
 use tokio::{sync::Mutex, time::Instant};
+
+use super::entry::NoRecord;
 
 /// How long a list is used at least.
 pub(super) const MIN_FRESH: Duration = Duration::from_secs(1);
 /// How many times as long as reading it took a list is used.
 const FRESH_FACTOR: u32 = 50;
+/// How many times as long as it was waited for in vain the index is not asked again.
+const PAUSE_FACTOR: u32 = 5;
 
 /// The App IDs that exist.
 #[derive(Debug, Default)]
-pub(super) struct Directory(Mutex<Option<List>>);
+pub(super) struct Directory(Arc<Mutex<Option<List>>>);
 
 #[derive(Debug)]
 struct List {
-    ids: HashSet<AppId>,
+    /// None if the index did not answer.
+    ids: Option<HashSet<AppId>>,
     next_read: Instant,
 }
 
@@ -30,27 +36,44 @@ impl Directory {
     /// Whether there is such an app, as of the last reading.
     ///
     /// # Errors
-    /// If the index had to be asked and did not answer.
+    /// If the index did not answer when it was last asked.
     pub(super) async fn contains(
         &self,
         id: &AppId,
         index: &Arc<dyn Apps>,
         timeout: Duration,
-    ) -> Result<bool, IndexError> {
-        let mut list = self.0.lock().await;
+    ) -> Result<bool, NoRecord> {
+        let list = tokio::time::timeout(timeout, Arc::clone(&self.0).lock_owned()).await;
+        let mut list = list.map_err(|_| NoRecord::IndexUnavailable)?;
         let begun = Instant::now();
         if let Some(list) = &*list
             && begun < list.next_read
         {
-            return Ok(list.ids.contains(id));
+            let ids = list.ids.as_ref();
+            return ids.map(|ids| ids.contains(id)).ok_or(NoRecord::IndexUnavailable);
         }
-        let apps = tokio::time::timeout(timeout, index.apps()).await;
-        let apps = apps.map_err(|_| IndexError::Unreachable("no answer in time".into()))??;
-        let ids: HashSet<AppId> = apps.into_iter().map(|app| app.app_id).collect();
-        let exists = ids.contains(id);
-        let now = Instant::now();
-        let next_read = now + MIN_FRESH.max((now - begun) * FRESH_FACTOR);
-        *list = Some(List { ids, next_read });
-        Ok(exists)
+        let (id, index) = (id.clone(), Arc::clone(index));
+        let reading = tokio::spawn(async move {
+            let ids = read(&*index, timeout).await;
+            let exists = ids.as_ref().map(|ids| ids.contains(&id));
+            let now = Instant::now();
+            let factor = if ids.is_some() { FRESH_FACTOR } else { PAUSE_FACTOR };
+            let next_read = now + MIN_FRESH.max((now - begun) * factor);
+            *list = Some(List { ids, next_read });
+            exists
+        });
+        reading.await.ok().flatten().ok_or(NoRecord::IndexUnavailable)
     }
+}
+
+/// The App IDs that exist. None if the index does not answer, which is logged.
+async fn read(index: &dyn Apps, timeout: Duration) -> Option<HashSet<AppId>> {
+    let answer = tokio::time::timeout(timeout, index.apps()).await;
+    let error: &(dyn std::error::Error + 'static) = match &answer {
+        Ok(Ok(apps)) => return Some(apps.iter().map(|app| app.app_id.clone()).collect()),
+        Ok(Err(error)) => error,
+        Err(elapsed) => elapsed,
+    };
+    tracing::warn!(error, "the index did not list the apps");
+    None
 }

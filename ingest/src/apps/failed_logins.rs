@@ -52,13 +52,6 @@ impl FailedLogins {
         }
     }
 
-    /// Whether an address has used up its failed logins.
-    pub(super) fn is_used_up(&self, address: IpAddr, now: Instant) -> bool {
-        let (counter, now) = (self.counter(address), self.nanos(now));
-        self.interval
-            .is_some_and(|interval| next(counter.load(Ordering::Relaxed), interval, now).is_err())
-    }
-
     /// Counts a failed login.
     ///
     /// # Errors
@@ -73,6 +66,14 @@ impl FailedLogins {
             Ok(_) => Ok(()),
             Err(arrival) => next(arrival, interval, now).map(drop),
         }
+    }
+
+    /// Takes back what was counted for a login that did not fail.
+    pub(super) fn take_back(&self, address: IpAddr) {
+        let Some(interval) = self.interval else { return };
+        let earlier = |arrival: u64| Some(arrival.saturating_sub(interval));
+        let counter = self.counter(address);
+        let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
     }
 
     fn counter(&self, address: IpAddr) -> &AtomicU64 {
@@ -117,15 +118,15 @@ mod tests {
         let logins = of(3, start);
         let one = address("192.0.2.1");
         for _ in 0..3 {
-            assert!(!logins.is_used_up(one, start));
             assert_eq!(logins.count(one, start), Ok(()));
         }
-        assert!(logins.is_used_up(one, start));
         assert_eq!(logins.count(one, start), Err(20));
         let later = start + Duration::from_secs(20);
-        assert!(!logins.is_used_up(one, later), "what was refused does not count");
-        assert_eq!(logins.count(one, later), Ok(()));
-        assert!(logins.is_used_up(one, later));
+        assert_eq!(logins.count(one, later), Ok(()), "what was refused does not count");
+        assert_eq!(logins.count(one, later), Err(20));
+        logins.take_back(one);
+        assert_eq!(logins.count(one, later), Ok(()), "nor does a login that did not fail");
+        assert_eq!(logins.count(one, later), Err(20));
     }
 
     #[test]
@@ -133,12 +134,12 @@ mod tests {
         let start = Instant::now();
         let logins = of(1, start);
         assert_eq!(logins.count(address("2001:db8:1:2::1"), start), Ok(()));
-        assert!(logins.is_used_up(address("2001:db8:1:2:ffff::9"), start));
+        assert!(logins.count(address("2001:db8:1:2:ffff::9"), start).is_err());
         assert_eq!(logins.count(address("192.0.2.1"), start), Ok(()));
-        assert!(logins.is_used_up(address("::ffff:192.0.2.1"), start));
+        assert!(logins.count(address("::ffff:192.0.2.1"), start).is_err());
         // A few of them may share a counter.
         let others = (0..100).map(|n| address(&format!("2001:db8:2:{n:x}::1")));
-        assert!(others.filter(|other| logins.is_used_up(*other, start)).count() < 5);
+        assert!(others.filter(|other| logins.count(*other, start).is_err()).count() < 5);
     }
 
     #[test]
@@ -147,6 +148,6 @@ mod tests {
         let logins = FailedLogins::new(None, start);
         let one = address("192.0.2.1");
         assert!((0..1000).all(|_| logins.count(one, start).is_ok()));
-        assert!(!logins.is_used_up(one, start));
+        logins.take_back(one);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) const FAILED_LOGIN_TIME: Duration = Duration::from_millis(50);
 /// The apps, and who failed to log in as one of them.
 #[derive(Debug)]
 pub(crate) struct Logins {
-    apps: AppCache,
+    apps: Arc<AppCache>,
     failed: FailedLogins,
     metrics: Arc<Metrics>,
     /// Failed logins with an App ID that no app has, since they were last reported.
@@ -51,7 +51,7 @@ impl Logins {
         metrics: Arc<Metrics>,
     ) -> Self {
         let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
-        let apps = AppCache::new(index, settings, memory);
+        let apps = Arc::new(AppCache::new(index, settings, memory));
         Self { apps, failed, metrics, failed_at_no_app: AtomicU64::new(0) }
     }
 
@@ -66,20 +66,30 @@ impl Logins {
         at: UnixMillis,
     ) -> Result<(Arc<CachedApp>, VerifiedSecret), Rejection> {
         let now = Instant::now();
-        let may_ask = || !self.failed.is_used_up(address, now);
+        // Counted when the index is asked, and not when it has answered: a client that goes away
+        // before the answer has made the index look all the same.
+        let mut counted = None;
+        let may_ask = || {
+            let count = self.failed.count(address, now);
+            counted = Some(count);
+            count.is_ok()
+        };
         match self.apps.get(id, now, may_ask).await {
-            Ok(Some(cached)) => match cached.app.verify(secret, at) {
-                Some(verified) if verified.scopes.contains(scope) => {
-                    cached.activity.used(verified, at);
-                    return Ok((cached, verified));
-                }
-                // It is a secret of the app, so nothing has to be hidden from its holder.
-                Some(_) => {
+            Ok(Some(cached)) => {
+                if let Some(verified) = cached.app.verify(secret, at) {
+                    if let Some(Ok(())) = counted {
+                        self.failed.take_back(address);
+                    }
+                    if verified.scopes.contains(scope) {
+                        cached.activity.used(verified, at);
+                        return Ok((cached, verified));
+                    }
+                    // It is a secret of the app, so nothing has to be hidden from its holder.
                     cached.activity.failed_login();
                     return Err(Rejection::ScopeMissing(scope));
                 }
-                None => cached.activity.failed_login(),
-            },
+                cached.activity.failed_login();
+            }
             Ok(None) | Err(NoRecord::NotAsked) => {
                 self.failed_at_no_app.fetch_add(1, Ordering::Relaxed);
             }
@@ -88,7 +98,7 @@ impl Logins {
             }
         }
         self.metrics.failed_logins.inc();
-        let counted = self.failed.count(address, now);
+        let counted = counted.unwrap_or_else(|| self.failed.count(address, now));
         // Boxed: most requests need no timer, and it would be part of every connection.
         Box::pin(sleep_until(now + FAILED_LOGIN_TIME)).await;
         Err(match counted {

@@ -84,8 +84,12 @@ impl Apps for OneApp {
     }
 
     async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        tokio::time::sleep(READ_TIME).await;
         let mut state = self.0.lock().unwrap();
         state.lists += 1;
+        if state.unavailable {
+            return Err(IndexError::Unreachable("unavailable".into()));
+        }
         Ok(state.app.clone().into_iter().collect())
     }
 
@@ -114,16 +118,16 @@ async fn index_of(id: &AppId, secret: &Secret) -> Arc<OneApp> {
     index
 }
 
-async fn cache_of(id: &AppId) -> (Arc<OneApp>, AppCache) {
+async fn cache_of(id: &AppId) -> (Arc<OneApp>, Arc<AppCache>) {
     let index = index_of(id, &Secret::generate()).await;
-    (index.clone(), AppCache::new(index, settings(), memory(0, 0)))
+    (index.clone(), Arc::new(AppCache::new(index, settings(), memory(0, 0))))
 }
 
-async fn get(cache: &AppCache, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
+async fn get(cache: &Arc<AppCache>, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
     cache.get(id, Instant::now(), || true).await
 }
 
-async fn disabled(cache: &AppCache, id: &AppId) -> Option<bool> {
+async fn disabled(cache: &Arc<AppCache>, id: &AppId) -> Option<bool> {
     get(cache, id).await.unwrap().map(|cached| cached.app.disabled)
 }
 
@@ -304,4 +308,54 @@ async fn an_address_that_fails_too_often_costs_the_index_nothing_and_right_secre
     assert_eq!(clients.fail("c", STRANGER).await.0, Rejection::SecretIllegal);
     assert_eq!(index.reads(), reads + 1, "other addresses are not concerned");
     assert_eq!(clients.metrics.failed_logins.get(), u64::from(2 * MAX_FAILED) + 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_asking_at_once_nor_going_away_makes_the_index_look_for_more_apps() {
+    let index = index_of(&"a".parse().unwrap(), &Secret::generate()).await;
+    let clients = &Clients::of(&index);
+    let at_once = (0..100).map(|n| async move { clients.fail(&format!("x{n}"), ATTACKER).await });
+    futures::future::join_all(at_once).await;
+    assert_eq!((index.reads(), index.lists()), (MAX_FAILED, 1));
+
+    tokio::time::advance(MIN_FRESH).await;
+    for n in 0..100 {
+        let id = format!("y{n}");
+        let given_up = tokio::time::timeout(READ_TIME / 2, clients.fail(&id, STRANGER)).await;
+        assert!(given_up.is_err());
+    }
+    tokio::time::sleep(READ_TIME).await;
+    assert_eq!((index.reads(), index.lists()), (2 * MAX_FAILED, 2));
+    let (rejection, _) = clients.fail("z", STRANGER).await;
+    assert_eq!(rejection, Rejection::TooManyFailedLogins { retry_after: 12 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_whose_clients_go_away_is_read_no_more_often() {
+    let id: AppId = "a".parse().unwrap();
+    let (index, cache) = cache_of(&id).await;
+    for _ in 0..100 {
+        let _ = tokio::time::timeout(READ_TIME / 2, get(&cache, &id)).await;
+    }
+    assert_eq!(index.reads(), 1);
+    assert_eq!(disabled(&cache, &id).await, Some(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_does_not_list_its_apps_is_not_asked_again_at_once() {
+    let secret = Secret::generate();
+    let index = index_of(&"a".parse().unwrap(), &secret).await;
+    let clients = &Clients::of(&index);
+    for n in 0..MAX_FAILED {
+        let _ = clients.fail(&format!("x{n}"), ATTACKER).await;
+    }
+    index.set_unavailable(true);
+    for n in 0..100 {
+        let (rejection, _) = clients.fail(&format!("y{n}"), ATTACKER).await;
+        assert_eq!(rejection, Rejection::Unavailable("the device index is away"));
+    }
+    assert_eq!(index.lists(), 1);
+    index.set_unavailable(false);
+    tokio::time::advance(MIN_FRESH).await;
+    assert_eq!(clients.login("a", secret.expose().as_bytes(), ATTACKER).await, Ok(()));
 }

@@ -118,6 +118,11 @@ pub(crate) async fn discard(
     tokio::time::timeout(time, skip).await.unwrap_or(false)
 }
 
+/// The memory that a request has at least while its body is waited for, in bytes: about what its
+/// head and its state take. So an app has a bound on how many such requests it has in work, however
+/// many of them one connection may carry.
+const WHILE_WAITING: usize = 4096;
+
 /// All bytes of a body of at most `max`.
 async fn collect(
     body: &mut (impl Body<Data = Bytes> + Unpin),
@@ -132,8 +137,12 @@ async fn collect(
         let arrived = buffer.len();
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            // Only a body that has not arrived with its head needs a timer.
-            Poll::Pending => watch.poll_too_long(arrived, cx).map(Err),
+            // Only a body that has not arrived with its head needs a timer, and more memory than it
+            // has bytes.
+            Poll::Pending => match memory.grow_to(WHILE_WAITING) {
+                Ok(()) => watch.poll_too_long(arrived, cx).map(Err),
+                Err(full) => Poll::Ready(Err(BodyError::NoMemory(full))),
+            },
         });
         let Some(frame) = frame.await? else { break };
         let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };

@@ -91,7 +91,9 @@ async fn a_body_is_refused_when_what_has_arrived_finds_no_memory_and_not_before(
     let full = Err(BodyError::NoMemory(MemoryFull::App));
     assert_eq!(read(pieces(), 3000).await.0, full);
     assert_eq!(read(pieces().take(1), 1000).await.0, Ok(1000));
-    assert_eq!(read(stream::pending(), 0).await.0, Err(BodyError::Slow(RATE)));
+    assert_eq!(read(stream::pending(), WHILE_WAITING).await.0, Err(BodyError::Slow(RATE)));
+    let waiting = read(stream::pending(), WHILE_WAITING - 1).await;
+    assert_eq!(waiting, (full, Duration::ZERO), "nor does one that only waits");
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,13 +74,12 @@ impl Handlers {
             None => None,
         };
         let put = self.ask_index(self.index.put_devices(&app, std::slice::from_ref(&device), now));
-        match put.await?.first() {
-            Some(Ok(put)) => {
-                if let (Put::Created, Some(place)) = (put, place) {
-                    place.registered();
-                }
-                self.registered(&app, &device, quota, now)
-            }
+        let put = put.await?;
+        if let (Some(place), Some(Ok(Put::Updated) | Err(_))) = (place, put.first()) {
+            place.give_back();
+        }
+        match put.first() {
+            Some(Ok(_)) => self.registered(&app, &device, quota, now),
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }

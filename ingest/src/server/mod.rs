@@ -28,6 +28,7 @@ mod fast_path;
 mod http1;
 mod hyper;
 mod lifecycle;
+mod receiving;
 mod recognise;
 mod stream;
 mod timeouts;
@@ -145,8 +146,10 @@ impl Server {
         }
         let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
         let shutdown = self.shutdown.clone();
+        // A connection that makes room for another one ends as if the service stopped.
+        let stop = shutdown.child_token();
         let connection =
-            Connection::new(stream, peer, Arc::clone(&activity), handlers, http, shutdown.clone());
+            Connection::new(stream, peer, Arc::clone(&activity), handlers, http, stop.clone());
         let open = self.metrics.open_connection();
         let id = admitted.id();
         let task = self.connections.spawn(async move {
@@ -158,7 +161,7 @@ impl Server {
             cut_off.ended = true;
             drop((admitted, open));
         });
-        admission.set_task(id, task);
+        admission.set_task(id, task, stop);
     }
 
     fn turn_away(

@@ -11,6 +11,7 @@
 mod connections;
 mod credentials;
 mod embedded_broker;
+mod evictions;
 mod quotas;
 mod secrets;
 #[path = "../ingest/support/mod.rs"]

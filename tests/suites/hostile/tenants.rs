@@ -16,20 +16,20 @@ use crate::support::{
 };
 
 /// Another app of a service, which does nothing wrong.
-struct Neighbour {
+pub(crate) struct Neighbour {
     id: AppId,
     secret: Secret,
 }
 
 impl Neighbour {
-    async fn of(service: &Service) -> Self {
+    pub(crate) async fn of(service: &Service) -> Self {
         let (id, secret): (AppId, _) = ("neighbour".parse().unwrap(), Secret::generate());
         let app = App::new(id.clone(), &secret, UnixMillis::now());
         assert!(service.index.create_app(&app).await.unwrap());
         Self { id, secret }
     }
 
-    fn push(&self, service: &Service, body: impl AsRef<[u8]>) -> Request {
+    pub(crate) fn push(&self, service: &Service, body: impl AsRef<[u8]>) -> Request {
         Request::push(service, body)
             .path(&format!("/v1/message/push/{}", self.id))
             .header("Authorization", self.secret.expose())

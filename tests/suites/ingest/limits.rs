@@ -85,11 +85,13 @@ async fn in_use(service: &Service, connections: usize) -> Vec<Connection> {
     in_use
 }
 
-/// Opens connections until one is refused, and gives the refusal.
-async fn refused(service: &Service) -> Answer {
+/// Connections that are in use, and the refusal of one more. In use a connection is for a second
+/// while its body does not come, so a machine that is slower than that makes another try.
+async fn refused(service: &Service, connections: usize) -> (Vec<Connection>, Answer) {
     push_tests::eventually("a connection is refused", DEADLINE, async || {
+        let in_use = in_use(service, connections).await;
         let answer = Request::push(service, VALID).send(service).await;
-        if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
+        if answer.http == 503 { Ok((in_use, answer)) } else { Err(answer.text) }
     })
     .await
 }
@@ -107,8 +109,7 @@ async fn a_connection_too_many_is_answered_503_while_all_are_in_use() {
         ),
     ] {
         let service = Service::start(&flags).await;
-        let mut in_use = in_use(&service, 2).await;
-        let answer = refused(&service).await;
+        let (mut in_use, answer) = refused(&service, 2).await;
         answer.expect(503, 503, why);
         assert!(answer.header("retry-after").is_some());
         for connection in &mut in_use {

@@ -303,7 +303,6 @@ fn requests_are_answered_alike_on_the_fast_path_and_by_hyper() {
         1 => (15_000..18_000usize).prop_map(|size| vec![b' '; size]),
     ];
     let request = (method, path, headers, body);
-    let ends_early = ("Content-Length", Some("500".to_owned()));
     let flags = ["--max-body=16KiB", "--idle-timeout=1s", "--fast-path=off"];
     let runtime = Runtime::new().unwrap();
     let hyper_alone = runtime.block_on(Service::start(&flags));
@@ -327,7 +326,10 @@ fn requests_are_answered_alike_on_the_fast_path_and_by_hyper() {
             let mut answers: Vec<_> = answers.iter().map(comparable).collect();
             // hyper reads no body after the answer, so it ends the connection where the fast path
             // waits for the rest of a body that the answer did not need.
-            if requests.iter().any(|(_, _, headers, _)| headers.contains(&ends_early)) {
+            let is_length = |(name, value): &(&str, Option<String>)| {
+                *name == "Content-Length" && value.is_some()
+            };
+            if requests.iter().any(|(_, _, headers, _)| headers.iter().any(is_length)) {
                 for (_, headers, _) in &mut answers {
                     headers.retain(|name| name != "connection");
                 }

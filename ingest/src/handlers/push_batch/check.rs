@@ -22,6 +22,8 @@ use crate::{
 const PORTION: usize = 64 * 1024;
 /// What checking a line costs beside its bytes, counted in bytes of a portion.
 const LINE_COST: usize = 128;
+/// How many lines of white space a body may have: each takes time, and there is room for millions.
+const MAX_BLANK: usize = 10_000;
 /// About how many bytes a job has more than its line.
 const JOB_OVERHEAD: usize = 192;
 
@@ -117,12 +119,19 @@ fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// How many lines are pushes.
 ///
 /// # Errors
-/// If there is none, or more than `limit`.
+/// If there is none, or more than `limit`; or if more than [`MAX_BLANK`] lines are none.
 pub(super) fn count_lines(body: &[u8], limit: usize) -> Result<usize, Rejection> {
-    match lines(body).take(limit + 1).count() {
+    let (mut pushes, mut others) = (0, 0);
+    for line in body.split(|b| *b == b'\n') {
+        let count = if line.trim_ascii().is_empty() { &mut others } else { &mut pushes };
+        *count += 1;
+        if pushes > limit || others > MAX_BLANK {
+            return Err(Rejection::TooManyLines(limit));
+        }
+    }
+    match pushes {
         0 => Err(Rejection::MessageIllegal("the body has no line with a push".into())),
-        count if count > limit => Err(Rejection::TooManyLines(limit)),
-        count => Ok(count),
+        pushes => Ok(pushes),
     }
 }
 
@@ -135,6 +144,9 @@ mod tests {
         let body = b"\n{}\r\n \t\r\n\n[]\n\n";
         assert_eq!(lines(body).collect::<Vec<_>>(), [&b"{}\r"[..], b"[]"]);
         assert_eq!(count_lines(body, 2), Ok(2));
+        let blank = |lines| [b"{}", &*b"\n".repeat(lines)].concat();
+        assert_eq!(count_lines(&blank(MAX_BLANK), 1), Ok(1));
+        assert_eq!(count_lines(&blank(MAX_BLANK + 1), 1), Err(Rejection::TooManyLines(1)));
         assert_eq!(count_lines(body, 1), Err(Rejection::TooManyLines(1)));
         for empty in [&b""[..], b"\n", b" \r\n\n"] {
             assert!(

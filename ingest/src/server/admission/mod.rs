@@ -5,8 +5,14 @@
 //! one, in which no request is in work: at the bound of its address, of one of the same address; at
 //! the bound of all, of one of the address that has the most. So connections that lie idle, however
 //! many, keep no other client out for longer than it takes to close one of them; and a reverse
-//! proxy, from whose address all connections come, loses idle ones only. A connection with a
-//! request in work is never closed for another.
+//! proxy, from whose address all connections come, loses idle ones only. Where none is idle, one
+//! goes whose requests all wait for their bodies. A connection with a request in work that has its
+//! body is never closed for another: it may have been accepted, and must be answered.
+//!
+//! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
+//! end of this side), so that its client sends nothing more over it. The newcomer does not wait for
+//! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
+//! do that at once, the next is closed without a word.
 //!
 //! `register` has the connections that are served, and says which of them is closed.
 
@@ -21,15 +27,18 @@ use std::{
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::AbortHandle,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
-use self::register::{ConnectionId, Register};
+use self::register::{ConnectionId, Evicted, Register, Task};
 use super::activity::Activity;
 use crate::{client::Client, metrics::Metrics, settings::HttpSettings};
 
 /// How long a new connection waits until the one that is closed for it has ended.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection that was told to end for another one may take to do so.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Admits connections, and closes idle ones for new ones.
 #[derive(Debug)]
@@ -55,7 +64,8 @@ pub(super) enum Full {
 pub(super) struct Admitted {
     register: Arc<Mutex<Register>>,
     id: ConnectionId,
-    _permit: OwnedSemaphorePermit,
+    /// None only while it is dropped.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Admission {
@@ -92,20 +102,34 @@ impl Admission {
             }
         };
         let id = lock(&self.register).add(client, Arc::clone(activity));
-        Ok(Admitted { register: Arc::clone(&self.register), id, _permit: permit })
+        Ok(Admitted { register: Arc::clone(&self.register), id, permit: Some(permit) })
     }
 
-    /// Notes which task serves a connection. From then on it can be closed for another.
-    pub(super) fn set_task(&self, connection: ConnectionId, task: AbortHandle) {
-        lock(&self.register).set_task(connection, task);
+    /// Notes which task serves a connection, and what tells it to stop. From then on the connection
+    /// can be closed for another.
+    pub(super) fn set_task(
+        &self,
+        connection: ConnectionId,
+        task: AbortHandle,
+        stop: CancellationToken,
+    ) {
+        lock(&self.register).set_task(connection, Task { task, stop });
     }
 
-    fn evict(&self, evict: impl FnOnce(&mut Register, Instant) -> bool) -> bool {
-        let is_evicted = evict(&mut lock(&self.register), Instant::now());
-        if is_evicted {
-            self.metrics.evicted.inc();
+    /// Closes a connection. False if there is none that may be closed.
+    fn evict(&self, evict: impl FnOnce(&mut Register, Instant) -> Option<Evicted>) -> bool {
+        let Some(evicted) = evict(&mut lock(&self.register), Instant::now()) else { return false };
+        self.metrics.evicted.inc();
+        if let Evicted::Told(id) = evicted {
+            // The newcomer has its place now; its own permit ends with it.
+            self.room.add_permits(1);
+            let register = Arc::clone(&self.register);
+            tokio::spawn(async move {
+                sleep(GOODBYE).await;
+                lock(&register).cut_off(id);
+            });
         }
-        is_evicted
+        true
     }
 
     async fn wait_for_room(&self) -> Result<OwnedSemaphorePermit, Full> {
@@ -125,7 +149,12 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        lock(&self.register).remove(self.id);
+        let was_told = lock(&self.register).remove(self.id);
+        if let Some(permit) = self.permit.take()
+            && was_told
+        {
+            permit.forget();
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod tests;
 use std::time::Duration;
 
 use self::body::SizedBody;
-use super::stream::Stream;
+use super::{activity::RequestGuard, receiving, stream::Stream};
 use crate::{body::discard, handlers::Handlers, head::Head, reply::Reply};
 
 /// How long the rest of a body may take whose request was answered without it.
@@ -33,10 +33,11 @@ pub(super) async fn answer(
     after_head: &[u8],
     stream: &mut Stream,
     handlers: &Handlers,
+    in_work: &RequestGuard,
 ) -> (Reply, usize, u64) {
     let mut body = SizedBody::new(after_head, length, stream);
     let used = body.arrived();
-    let reply = handlers.answer(head, &mut body).await;
+    let reply = receiving::answer(handlers, head, &mut body, in_work).await;
     (reply, used, body.to_come())
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 pub(super) use self::head::Request;
 pub(super) use self::head::{Framing, Parsed, parse};
 use super::{
-    activity::Timeout, close::End, connection::Connection, fast_path, hyper,
+    activity::Timeout, close::End, connection::Connection, fast_path, hyper, receiving::MAKES_ROOM,
     recognise::empty_lines, stream::Stream, timeouts::Interruption,
 };
 use crate::{rejection::Rejection, reply::Date};
@@ -40,9 +40,16 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         connection;
     let (mut date, mut answer) = (Date::default(), Vec::new());
     let end = 'connection: loop {
-        let (mut reads, mut seen) = (0, 0);
+        let (mut reads, mut seen, mut empty) = (0, 0, 0);
         let request = loop {
-            received.advance(empty_lines(&received));
+            let skipped = empty_lines(&received);
+            received.advance(skipped);
+            empty += skipped;
+            // Nothing is noted of empty lines, so a client that sends them without a pause would
+            // have no time limit.
+            if empty > http.max_header {
+                break 'connection End::AfterReply(Rejection::HeadTooLarge);
+            }
             if !received.is_empty() {
                 let is_parsed = reads < EARLY_PARSES
                     || received.len() >= http.max_header
@@ -71,14 +78,15 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
             }
         };
 
-        let in_work = activity.begin_request();
+        let Some(in_work) = activity.begin_request() else { break End::AfterReply(MAKES_ROOM) };
         let (is_last, has_body) = (request.is_last, request.answer_has_body);
         let mut to_come = 0;
         let mut reply = match (request.usual, request.framing) {
             (Some(head), Framing::Sized(length)) if http.fast_path => {
                 let after_head = &received[request.head_bytes..];
                 let (reply, used, rest) =
-                    fast_path::answer(&head, length, after_head, &mut stream, &handlers).await;
+                    fast_path::answer(&head, length, after_head, &mut stream, &handlers, &in_work)
+                        .await;
                 received.advance(request.head_bytes + used);
                 to_come = rest;
                 reply
@@ -91,6 +99,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 &handlers,
                 peer,
                 &http,
+                &in_work,
             ))
             .await
             {

@@ -30,7 +30,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{answer::answer, replay::Replay};
 use crate::{
-    handlers::Handlers, rejection::Rejection, reply::Reply, server::close::End,
+    handlers::Handlers,
+    rejection::Rejection,
+    reply::Reply,
+    server::{activity::RequestGuard, close::End},
     settings::HttpSettings,
 };
 
@@ -50,13 +53,14 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
     handlers: &Handlers,
     peer: IpAddr,
     http: &HttpSettings,
+    in_work: &RequestGuard,
 ) -> Result<Reply, End> {
     let (is_handed_over, reply) = (AtomicBool::new(false), Mutex::new(None));
     let service = service_fn(|request| {
         let (is_handed_over, reply) = (&is_handed_over, &reply);
         async move {
             is_handed_over.store(true, Ordering::Relaxed);
-            let answer = answer(handlers, peer, request, Some(http.max_body)).await;
+            let answer = answer(handlers, peer, request, Some(http.max_body), in_work).await;
             *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
             pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
         }

@@ -8,10 +8,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::{answer::answer, replay::Replay};
-use crate::server::{close::LINGER, connection::Connection, timeouts::Interruption};
+use crate::{
+    reply,
+    server::{
+        close::LINGER, connection::Connection, receiving::MAKES_ROOM, timeouts::Interruption,
+    },
+};
 
 /// hyper's bound on a head, over ours: a head between the two is answered with a body.
 const HEAD_FACTOR: usize = 4;
+/// How many bytes a client may send ahead of being read, over a connection and over each of its
+/// streams. They are in no reservation of memory until their handler reads them.
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+const STREAM_WINDOW: u32 = 128 * 1024;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -25,8 +34,11 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
         service_fn(move |request| {
             let (handlers, in_work) = (Arc::clone(&handlers), activity.begin_request());
             async move {
-                // What is left of the body ends with its stream.
-                let reply = answer(&handlers, peer, request, None).await;
+                let reply = match &in_work {
+                    // What is left of the body ends with its stream.
+                    Some(in_work) => answer(&handlers, peer, request, None, in_work).await,
+                    None => reply::rejected(&MAKES_ROOM),
+                };
                 drop(in_work);
                 Ok::<_, Infallible>(Response::from(reply))
             }
@@ -39,6 +51,8 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
             .keep_alive_interval(http.idle_timeout)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_concurrent_streams(http.h2_streams)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
             .max_header_list_size(max_head)
             .serve_connection(TokioIo::new(Replay::new(stream, received)), service)
     );

@@ -104,6 +104,14 @@ impl Connection {
         self.try_answer().await.unwrap().expect("an answer")
     }
 
+    /// The next line, with its end.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = timeout(DEADLINE, self.0.read_line(&mut line)).await;
+        read.expect("a line, in time").unwrap();
+        line
+    }
+
     /// Everything that comes until the service ends the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();

@@ -5,17 +5,23 @@
 //! deadline has come, so no request needs a timer of its own. While requests are in work no limit
 //! of this file applies, because everything that a handler waits for (the body, the index, the
 //! queue) has its own.
+//!
+//! `requests` counts the requests in work, and excludes that a connection is closed for another one
+//! while a request begins.
+
+mod requests;
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::time::Instant;
 
+use self::requests::Requests;
 use crate::settings::HttpSettings;
 
 /// Nothing was received since the accept.
@@ -33,15 +39,19 @@ const ANSWERING: u8 = 4;
 const AFTER_ANSWER: Duration = Duration::from_millis(100);
 /// How long a connection is kept in any case whose client reads a long answer.
 const WHILE_ANSWERING: Duration = Duration::from_secs(10);
+/// How long a connection is kept in any case on which a request waits for its body; so old is one
+/// without a first request before others are kept rather than it.
+const WHILE_RECEIVING: Duration = Duration::from_secs(1);
 
 /// The activity of one connection. The connection's stages and its timer share it.
 #[derive(Debug)]
 pub(super) struct Activity {
     accepted: Instant,
     phase: AtomicU8,
-    /// When the phase began, in milliseconds since the accept.
+    /// When the phase began, in milliseconds since the accept. While requests are in work: when the
+    /// last of them began to wait for its body.
     since: AtomicU64,
-    requests: AtomicU32,
+    requests: Requests,
     /// Whether this is HTTP/2, in which bytes that arrive need not be a request's head.
     multiplexed: AtomicBool,
 }
@@ -53,6 +63,18 @@ pub(super) enum Timeout {
     Head,
     /// The client sent nothing for too long. It waits for nothing.
     Idle,
+}
+
+/// Why a connection may be closed for another one, and for how long it has been so. The greatest is
+/// closed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Evictable {
+    /// It was only just accepted: its first request may be on the way.
+    New(Duration),
+    /// All requests in work wait for their bodies: nothing was accepted that could be lost.
+    Receiving(Duration),
+    /// Nothing is in work.
+    Idle(Duration),
 }
 
 /// Counts a request as in work until it is dropped.
@@ -69,15 +91,19 @@ impl Activity {
             accepted: now,
             phase: AtomicU8::new(NEW),
             since: AtomicU64::new(0),
-            requests: AtomicU32::new(0),
+            requests: Requests::default(),
             multiplexed: AtomicBool::new(false),
         }
     }
 
     fn enter(&self, phase: u8, now: Instant) {
+        self.note_time(now);
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    fn note_time(&self, now: Instant) {
         let since = self.age(now).as_millis();
         self.since.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.phase.store(phase, Ordering::Relaxed);
     }
 
     /// Notes that bytes were received.
@@ -99,11 +125,13 @@ impl Activity {
         self.enter(IDLE, Instant::now());
     }
 
-    /// Notes that a request begins.
-    pub(super) fn begin_request(self: &Arc<Self>) -> RequestGuard {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    /// Notes that a request begins. None if the connection is being closed for another one.
+    pub(super) fn begin_request(self: &Arc<Self>) -> Option<RequestGuard> {
+        if !self.requests.begin() {
+            return None;
+        }
         self.phase.store(BUSY, Ordering::Relaxed);
-        RequestGuard(Arc::clone(self))
+        Some(RequestGuard(Arc::clone(self)))
     }
 
     /// How long the connection has been open.
@@ -122,17 +150,29 @@ impl Activity {
         }
     }
 
-    /// For how long nothing has been in work, if the connection may be closed for another one.
-    pub(super) fn evictable_for(&self, now: Instant) -> Option<Duration> {
+    /// Whether the connection may be closed for another one.
+    pub(super) fn evictable(&self, now: Instant) -> Option<Evictable> {
         let since = Duration::from_millis(self.since.load(Ordering::Relaxed));
         let lasts = self.age(now).saturating_sub(since);
-        let is_evictable = match self.phase.load(Ordering::Relaxed) {
+        // The phase is that of the last change, and another request may have begun since.
+        if self.requests.any() {
+            let is_receiving = self.requests.are_all_receiving() && lasts >= WHILE_RECEIVING;
+            return is_receiving.then_some(Evictable::Receiving(lasts));
+        }
+        let is_idle = match self.phase.load(Ordering::Relaxed) {
+            NEW | HEAD if lasts < WHILE_RECEIVING => return Some(Evictable::New(lasts)),
             NEW | HEAD => true,
             IDLE => lasts >= AFTER_ANSWER,
             ANSWERING => lasts >= WHILE_ANSWERING,
             _ => false,
         };
-        is_evictable.then_some(lasts)
+        is_idle.then_some(Evictable::Idle(lasts))
+    }
+
+    /// Takes no more requests, because the connection is closed for another one. False if a request
+    /// is in work that may have been accepted, which must be answered.
+    pub(super) fn evict(&self) -> bool {
+        self.requests.close()
     }
 
     /// When to check again.
@@ -144,8 +184,11 @@ impl Activity {
         let (deadline, timeout) = match self.phase.load(Ordering::Relaxed) {
             NEW => (since + http.header_timeout, Timeout::Idle),
             HEAD => (since + http.header_timeout, Timeout::Head),
+            _ if self.requests.any() => {
+                // Any phase after this one lasts at least for the shorter of the two limits.
+                return Ok(now + http.header_timeout.min(http.idle_timeout));
+            }
             IDLE | ANSWERING => (since + http.idle_timeout, Timeout::Idle),
-            // Any phase after this one lasts at least for the shorter of the two limits.
             _ => return Ok(now + http.header_timeout.min(http.idle_timeout)),
         };
         if now >= deadline {
@@ -159,6 +202,18 @@ impl Activity {
 }
 
 impl RequestGuard {
+    /// Notes that the request waits for its body.
+    pub(super) fn begin_receiving(&self) {
+        self.0.note_time(Instant::now());
+        self.0.requests.begin_receiving();
+    }
+
+    /// Notes that it waits no longer. False if the connection was closed for another one meanwhile,
+    /// and the request must not go on.
+    pub(super) fn end_receiving(&self) -> bool {
+        self.0.requests.end_receiving()
+    }
+
     /// Notes that the answer is being written, until it is dropped.
     pub(super) fn answer(self) -> AnswerGuard {
         let activity = Arc::clone(&self.0);
@@ -176,7 +231,7 @@ impl Drop for AnswerGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if self.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.0.requests.end() {
             self.0.enter(IDLE, Instant::now());
         }
     }
@@ -220,7 +275,7 @@ mod tests {
         activity.received();
         assert_eq!(after(1, &activity).await, Err(Timeout::Head));
 
-        drop(activity.begin_request());
+        drop(activity.begin_request().unwrap());
         assert!(after(60, &activity).await.is_ok());
         activity.received();
         assert!(after(9, &activity).await.is_ok());
@@ -232,7 +287,7 @@ mod tests {
     async fn a_request_in_work_has_no_deadline_here_and_an_idle_connection_has() {
         let activity = Arc::new(Activity::new(Instant::now()));
         activity.received();
-        let (one, other) = (activity.begin_request(), activity.begin_request());
+        let (one, other) = (activity.begin_request().unwrap(), activity.begin_request().unwrap());
         drop(one);
         assert!(after(1000, &activity).await.is_ok());
         drop(other);
@@ -243,24 +298,69 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_may_be_closed_for_another_while_no_answer_is_to_come_over_it() {
         let activity = Arc::new(Activity::new(Instant::now()));
-        let evictable = || activity.evictable_for(Instant::now());
+        let evictable = || activity.evictable(Instant::now());
         tokio::time::advance(SECOND).await;
-        assert_eq!(evictable(), Some(SECOND));
+        assert_eq!(evictable(), Some(Evictable::Idle(SECOND)));
         activity.received();
-        assert_eq!(evictable(), Some(SECOND), "a part of a head does not keep it");
-        let request = activity.begin_request();
+        assert_eq!(evictable(), Some(Evictable::Idle(SECOND)), "a part of a head does not keep it");
+        let request = activity.begin_request().unwrap();
         tokio::time::advance(100 * SECOND).await;
         assert_eq!(evictable(), None, "a request is in work");
         let answer = request.answer();
         tokio::time::advance(9 * SECOND).await;
         assert_eq!(evictable(), None, "the answer is being written");
         tokio::time::advance(SECOND).await;
-        assert_eq!(evictable(), Some(10 * SECOND), "the client does not read");
+        let unread = Some(Evictable::Idle(10 * SECOND));
+        assert_eq!(evictable(), unread, "the client does not read");
         drop(answer);
-        drop(activity.begin_request());
+        drop(activity.begin_request().unwrap());
         assert_eq!(evictable(), None, "the answer is on its way");
         tokio::time::advance(AFTER_ANSWER).await;
-        assert_eq!(evictable(), Some(AFTER_ANSWER));
+        assert_eq!(evictable(), Some(Evictable::Idle(AFTER_ANSWER)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_may_be_closed_after_idle_ones_while_all_its_requests_wait_for_bodies() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        let evictable = || activity.evictable(Instant::now());
+        let (one, other) = (activity.begin_request().unwrap(), activity.begin_request().unwrap());
+        tokio::time::advance(100 * SECOND).await;
+        one.begin_receiving();
+        tokio::time::advance(SECOND).await;
+        assert_eq!(evictable(), None, "the other has its body");
+        other.begin_receiving();
+        assert_eq!(evictable(), None, "it has only just begun to wait");
+        tokio::time::advance(SECOND).await;
+        assert_eq!(evictable(), Some(Evictable::Receiving(SECOND)));
+        assert!(evictable() < Some(Evictable::Idle(Duration::ZERO)));
+        assert!(evictable() > Activity::new(Instant::now()).evictable(Instant::now()));
+        assert!(one.end_receiving());
+        assert_eq!(evictable(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_request_in_work_is_not_idle_whatever_was_noted_last() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        activity.multiplex();
+        let request = activity.begin_request().unwrap();
+        // The end of another one, whose stream is a task of its own, is noted late.
+        activity.enter(IDLE, Instant::now());
+        assert!(after(100, &activity).await.is_ok());
+        assert_eq!(activity.evictable(Instant::now()), None);
+        drop(request);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_request_that_begins_and_the_closing_of_its_connection_one_sees_the_other() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        tokio::time::advance(SECOND).await;
+        assert!(activity.evictable(Instant::now()).is_some());
+        // The request begins after the connection was chosen, and before it is closed.
+        let request = activity.begin_request().unwrap();
+        assert!(!activity.evict(), "the request is answered");
+        drop(request);
+        assert!(activity.evict());
+        assert!(activity.begin_request().is_none(), "and this one is told that it was not taken");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,115 @@
+//! A request that waits for its body.
+//!
+//! Until its body is whole, nothing of a request was accepted, so its connection may be closed for
+//! another one: clients that send bodies slowly, however many they are, keep no other out. Noted is
+//! only a body that has not come with its head, from its first wait to its end, however it drips in.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::activity::RequestGuard;
+use crate::{
+    handlers::Handlers,
+    head::Head,
+    rejection::Rejection,
+    reply::{self, Reply},
+};
+
+/// What the client of a connection that is being closed for another one is told.
+pub(super) const MAKES_ROOM: Rejection =
+    Rejection::Unavailable("the service is full, and this connection makes room for another one");
+
+/// The handlers' answer to a request. Nothing that they do for it is begun before its body is whole
+/// and the connection known to stay.
+pub(super) async fn answer<B>(
+    handlers: &Handlers,
+    head: &Head<'_>,
+    body: &mut B,
+    in_work: &RequestGuard,
+) -> Reply
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut body = Receiving { body, in_work, state: State::Arrived };
+    let reply = handlers.answer(head, &mut body).await;
+    // The handlers saw a body that ends early, which is not the client's mistake here. What an MQTT
+    // broker is told stays as it is: that its client may not.
+    if body.state == State::Evicted && reply.status() == StatusCode::BAD_REQUEST {
+        return reply::rejected(&MAKES_ROOM);
+    }
+    reply
+}
+
+/// The body of a request in work.
+struct Receiving<'a, B> {
+    body: &'a mut B,
+    in_work: &'a RequestGuard,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// All that was asked for has arrived so far.
+    Arrived,
+    /// It was waited for, and has not come to its end.
+    Waiting,
+    /// The connection was closed for another one meanwhile.
+    Evicted,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Receiving<'_, B> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut *this.body).poll_frame(cx) {
+            Poll::Pending => {
+                if this.state == State::Arrived {
+                    this.in_work.begin_receiving();
+                    this.state = State::Waiting;
+                }
+                Poll::Pending
+            }
+            Poll::Ready(frame) => {
+                let is_whole = !matches!(frame, Some(Ok(_))) || this.body.is_end_stream();
+                if is_whole && this.state == State::Waiting {
+                    this.state = State::Arrived;
+                    if !this.in_work.end_receiving() {
+                        this.state = State::Evicted;
+                        return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
+                    }
+                }
+                let ends_early = |_| io::ErrorKind::UnexpectedEof.into();
+                Poll::Ready(frame.map(|frame| frame.map_err(ends_early)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The rest of a body that the answer does not wait for is not noted.
+impl<B> Drop for Receiving<'_, B> {
+    fn drop(&mut self) {
+        if self.state == State::Waiting {
+            self.in_work.end_receiving();
+        }
+    }
+}
