@@ -8,9 +8,8 @@ use async_trait::async_trait;
 use prometheus_client::registry::Registry;
 use push_credentials::DeviceCredentials;
 use push_index::Index;
-use push_model::secret::Secret;
+use push_model::{causes::with_causes, secret::Secret};
 use push_service::{
-    causes::with_causes,
     credentials::CredentialSettings,
     descriptors::{self, Descriptors},
     engines::{EngineSettings, open_index},
