@@ -32,7 +32,7 @@ impl DeviceAuthenticator for DeviceLogins {
         now: UnixMillis,
     ) -> Result<DeviceIdentity, LoginRefusal> {
         let Login { client_id, user, password } = login;
-        let device = self.keys.current().authenticate(client_id, user, password, now)?;
+        let device = self.keys.authenticate(client_id, user, password, now)?;
         // A token outlives its app. Under the same name there may be another app by now.
         match self.index.app(&device.app).await {
             Ok(Some(app)) if app.generation == device.generation => Ok(device),

@@ -11,8 +11,8 @@
 //! `ring` is in the program already, for TLS, and signs exactly what a JWS needs: its "fixed" ECDSA
 //! form is the signature format of RFC 7518, section 3.4. `jsonwebtoken` (10 and 11) has no `ring`
 //! backend: it needs `aws-lc-rs`, a C library of its own, or the RustCrypto stack with RSA, P-384
-//! and Ed25519, of which nothing would be used. And what goes wrong with tokens comes from
-//! generality: algorithms that the token chooses, keys of several kinds, optional claims. Here one
+//! and Ed25519, of which nothing would be used. The known faults of
+//! JWT libraries are in what is optional: algorithms that the token chooses, keys of several kinds, claims that may be absent. Here one
 //! algorithm exists, every claim is required, and the code that decides has about a hundred lines
 //! ([`token`]).
 //!

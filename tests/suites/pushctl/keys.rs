@@ -15,7 +15,7 @@ const KEY_FILE: &str = "device-keys.json";
 async fn device_keys_are_made_once_replaced_with_an_overlap_and_never_shown() {
     let store = Store::new();
     let missing = store.run(&["key", "list"]).await;
-    assert!(missing.refused().contains("device-keys.json cannot be read"), "{}", missing.err);
+    assert!(missing.refused().contains("device-keys.json does not exist"), "{}", missing.err);
     let made = store.run(&["key", "create", "--json"]).await;
     assert_eq!(made.json()[0]["state"], "signs");
     let file = store.0.path().join(KEY_FILE);
@@ -30,9 +30,13 @@ async fn device_keys_are_made_once_replaced_with_an_overlap_and_never_shown() {
     assert_eq!(from, keys[1]["created_at"].as_u64().unwrap() + 3_600_000);
     assert_eq!(keys[0]["verifies_until"], json!(from + 2 * 3_600_000));
     assert_eq!(keys[1]["verifies_until"], Value::Null);
+    let sooner = store.run(&["key", "rotate", "--lead", "0s", "--overlap", "2h", "--json"]).await;
+    let states: Vec<_> =
+        sooner.json().as_array().unwrap().iter().map(|key| key["state"].clone()).collect();
+    assert_eq!(states, ["accepted", "accepted", "signs"], "what was next is replaced");
 
     let pem = store.run(&["key", "public"]).await;
-    assert_eq!(pem.out.matches("-----BEGIN PUBLIC KEY-----\n").count(), 2, "{}", pem.out);
+    assert_eq!(pem.out.matches("-----BEGIN PUBLIC KEY-----\n").count(), 3, "{}", pem.out);
     let jwks = store.run(&["key", "public", "--json"]).await;
     let first = &jwks.json()["keys"][0];
     assert_eq!(first["kid"], keys[0]["kid"]);

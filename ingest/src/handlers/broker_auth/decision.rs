@@ -51,9 +51,9 @@ pub(super) enum Access<'a> {
 /// Why a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No broker may ask.
+    /// Brokers are not answered here: no secret is set for them.
     Off,
-    /// The one who asks is no broker.
+    /// The request is not from a broker.
     Caller,
     /// The question cannot be read.
     Question,
@@ -65,7 +65,7 @@ pub(super) enum Refusal {
     AppRemoved,
     /// The client may not do that.
     Forbidden,
-    /// The index is away, so nothing is known of the app.
+    /// The index is unavailable, so nothing is known of the app.
     Unavailable,
 }
 
@@ -73,13 +73,13 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Off => "--broker-auth-secret is not set",
-            Self::Caller => "the request has not the secret of --broker-auth-secret",
+            Self::Caller => "the request does not carry the secret of --broker-auth-secret",
             Self::Question => "the question cannot be read",
             Self::Token(error) => return error.fmt(f),
             Self::Password => "the password of the workers is wrong or not set",
             Self::AppRemoved => "the app of the token was removed",
             Self::Forbidden => "the client may not do that",
-            Self::Unavailable => "the index is away",
+            Self::Unavailable => "the index is unavailable",
         })
     }
 }
@@ -99,8 +99,8 @@ impl Handlers {
         }
         let credentials = self.settings.device_credentials.as_ref();
         let credentials = credentials.ok_or(Refusal::Token(TokenError::UnknownKey))?;
-        let keys = credentials.keys().current();
-        let device = keys
+        let device = credentials
+            .keys()
             .authenticate(fields.get("clientid"), username, password, now)
             .map_err(Refusal::Token)?;
         match self.logins.app(&device.app).await {

@@ -26,7 +26,7 @@ struct StoredSet {
 
 #[derive(Serialize, Deserialize)]
 struct StoredKey {
-    /// For who reads the file; it follows from the key.
+    /// For people who read the file; it follows from the key.
     kid: String,
     created_at: Time,
     signs_from: Time,

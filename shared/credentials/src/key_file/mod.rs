@@ -4,6 +4,9 @@
 //! keys from before a change or from after it. A running program reads it again when it changed
 //! ([`KeyFile::current`]); a file that cannot be read then leaves the keys as they were, so that a
 //! mistake in the file does not lock out every device.
+//!
+//! Whoever replaces the file leaves it to its owner: an operator who rotates the keys as root must not
+//! take them from the user that the services run as.
 
 mod format;
 mod write;
@@ -20,12 +23,17 @@ use push_model::time::UnixMillis;
 use tracing::{info, warn};
 
 use crate::{
+    identity::DeviceIdentity,
     issue_error::IssueError,
     key_set::{KeySet, Rotation, RotationError},
+    token::TokenError,
 };
 
 /// How often a running program looks whether the file changed.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How soon after a look a token of an unknown key may cause another one.
+const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The largest file that is read, in bytes: more than twice what [`MAX_KEYS`](crate::MAX_KEYS)
 /// keys take.
@@ -34,18 +42,37 @@ const MAX_SIZE: u64 = 16 * 1024;
 /// What is wrong with a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
+    /// There is none.
+    #[error("the device key file {} does not exist; `pushctl key create` makes one", .0.display())]
+    Missing(PathBuf),
     /// It cannot be read.
-    #[error("the device key file {} cannot be read; `pushctl key create` makes one", .0.display())]
+    #[error("the device key file {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
     /// It cannot be written.
     #[error("the device key file {} cannot be written", .0.display())]
     Write(PathBuf, #[source] io::Error),
     /// There is one already.
-    #[error("the device key file {} exists already: `pushctl key rotate` replaces its key", .0.display())]
+    #[error("the device key file {} exists already; `pushctl key rotate` replaces its key", .0.display())]
     Exists(PathBuf),
     /// It holds something else.
-    #[error("{} is no device key file; `pushctl key create` makes one", .0.display())]
+    #[error(
+        "{} is damaged or no device key file: restore it from a copy, or remove it and run `pushctl \
+         key create`, after which every device must register again",
+        .0.display()
+    )]
     Format(PathBuf),
+    /// It belongs to another user, to whom a new file cannot be given.
+    #[error(
+        "the device key file {} belongs to user {owner}, and only that user and root can replace it: \
+         run the command as one of them",
+        .path.display()
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The id of the user.
+        owner: u32,
+    },
     /// No key could be made for it.
     #[error("no device key can be made")]
     Make(#[source] IssueError),
@@ -65,14 +92,19 @@ pub struct KeyFile {
 struct State {
     keys: Arc<KeySet>,
     read: Version,
+    /// What was found and could not be used; none is a file that is not there. It is logged once.
+    unusable: Option<Option<Version>>,
     /// When it was last looked at.
     checked: Instant,
 }
 
-/// What distinguishes a file from the one that replaces it.
+/// What distinguishes a file from the one that replaces it, and from itself after its content or its
+/// access was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version {
     modified: Option<SystemTime>,
+    /// Of content or access, in seconds and nanoseconds.
+    changed: (i64, i64),
     len: u64,
     inode: u64,
 }
@@ -80,7 +112,12 @@ struct Version {
 impl Version {
     fn of(file: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
-        Self { modified: file.modified().ok(), len: file.len(), inode: file.ino() }
+        Self {
+            modified: file.modified().ok(),
+            changed: (file.ctime(), file.ctime_nsec()),
+            len: file.len(),
+            inode: file.ino(),
+        }
     }
 }
 
@@ -91,7 +128,8 @@ impl KeyFile {
     /// If it cannot be read, or holds no keys.
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         let (keys, read) = read(path)?;
-        let state = State { keys: Arc::new(keys), read, checked: Instant::now() };
+        let keys = Arc::new(keys);
+        let state = State { keys, read, unusable: None, checked: Instant::now() };
         Ok(Self { path: path.to_owned(), state: RwLock::new(state) })
     }
 
@@ -115,6 +153,8 @@ impl KeyFile {
             return Err(KeyFileError::Exists(path.to_owned()));
         }
         let keys = KeySet::generate(now).map_err(KeyFileError::Make)?;
+        let _lock =
+            write::lock_folder(path).map_err(|e| KeyFileError::Write(path.to_owned(), e))?;
         write::create(path, &format::write(&keys))?;
         Ok(keys)
     }
@@ -129,11 +169,13 @@ impl KeyFile {
         rotation: Rotation,
         now: UnixMillis,
     ) -> Result<KeySet, KeyFileError> {
-        let failed = |error| KeyFileError::Write(path.to_owned(), error);
+        // The file itself, so that a link to it stays one.
+        let path = &fs::canonicalize(path).map_err(|error| unreadable(path, error))?;
+        let failed = |error| KeyFileError::Write(path.clone(), error);
         let _lock = write::lock_folder(path).map_err(failed)?;
         let (mut keys, _) = read(path)?;
         keys.rotate(rotation, now).map_err(KeyFileError::Rotate)?;
-        write::replace(path, &format::write(&keys)).map_err(failed)?;
+        write::replace(path, &format::write(&keys))?;
         Ok(keys)
     }
 
@@ -154,6 +196,31 @@ impl KeyFile {
         self.check(now)
     }
 
+    /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). A token of an
+    /// unknown key may be of one that another program signs with already, so the file is looked at
+    /// then, if it was not within the last second.
+    ///
+    /// # Errors
+    /// As [`KeySet::authenticate`].
+    pub fn authenticate(
+        &self,
+        client_id: &str,
+        username: &str,
+        password: &[u8],
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, TokenError> {
+        let found = self.current().authenticate(client_id, username, password, now);
+        if found != Err(TokenError::UnknownKey) || !self.may_look_again(Instant::now()) {
+            return found;
+        }
+        self.check(Instant::now()).authenticate(client_id, username, password, now)
+    }
+
+    fn may_look_again(&self, now: Instant) -> bool {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        now.saturating_duration_since(state.checked) >= UNKNOWN_KEY_INTERVAL
+    }
+
     /// Reads the file again if it changed since it was read.
     fn check(&self, now: Instant) -> Arc<KeySet> {
         let (keys, known) = {
@@ -163,33 +230,45 @@ impl KeyFile {
         };
         match fs::metadata(&self.path) {
             Ok(file) if Version::of(&file) == known => keys,
-            _ => self.reload().unwrap_or(keys),
+            found => self.reload(found.as_ref().ok().map(Version::of)).unwrap_or(keys),
         }
     }
 
-    fn reload(&self) -> Option<Arc<KeySet>> {
+    /// Reads the file, of which this version was found.
+    fn reload(&self, found: Option<Version>) -> Option<Arc<KeySet>> {
         match read(&self.path) {
             Ok((keys, read)) => {
                 let keys = Arc::new(keys);
                 let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
                 state.keys = keys.clone();
                 state.read = read;
+                state.unusable = None;
                 info!(path = %self.path.display(), keys = keys.keys().len(), "device keys read again");
                 Some(keys)
             }
             Err(error) => {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the device keys stay as they were read before"
-                );
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                if state.unusable.replace(found.clone()) != Some(found) {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the device keys stay as they were read before"
+                    );
+                }
                 None
             }
         }
     }
 }
 
+fn unreadable(path: &Path, error: io::Error) -> KeyFileError {
+    match error.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
+        _ => KeyFileError::Read(path.to_owned(), error),
+    }
+}
+
 fn read(path: &Path) -> Result<(KeySet, Version), KeyFileError> {
-    let failed = |error| KeyFileError::Read(path.to_owned(), error);
+    let failed = |error| unreadable(path, error);
     let file = File::open(path).map_err(failed)?;
     let version = Version::of(&file.metadata().map_err(failed)?);
     let mut text = Vec::new();

@@ -1,4 +1,6 @@
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use push_model::app::AppKey;
 
 use super::*;
 
@@ -90,8 +92,95 @@ fn what_is_no_key_file_is_refused_without_repeating_it() {
         let error = KeyFile::open(&path).unwrap_err();
         assert!(matches!(error, KeyFileError::Format(_)), "{text}: {error:?}");
     }
-    let absent = KeyFile::open(&folder.path().join("absent")).unwrap_err();
-    assert!(matches!(absent, KeyFileError::Read(..)));
+}
+
+#[test]
+fn each_error_names_a_way_out_that_the_next_command_does_not_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let rotation = Rotation { lead: Duration::ZERO, overlap: Duration::ZERO };
+    let absent = [
+        KeyFile::open(&path).unwrap_err(),
+        KeyFile::rotate(&path, rotation, UnixMillis(0)).unwrap_err(),
+    ];
+    for error in absent {
+        assert!(matches!(error, KeyFileError::Missing(_)), "{error:?}");
+        assert!(error.to_string().contains("pushctl key create"), "{error}");
+    }
+    fs::write(&path, b"").unwrap();
+    assert!(matches!(KeyFile::create(&path, UnixMillis(0)), Err(KeyFileError::Exists(_))));
+    let damaged = KeyFile::rotate(&path, rotation, UnixMillis(0)).unwrap_err().to_string();
+    assert!(damaged.contains("remove it and run `pushctl key create`"), "{damaged}");
+    fs::remove_file(&path).unwrap();
+    KeyFile::create(&path, UnixMillis(0)).unwrap();
+    let unreadable = KeyFile::open(folder.path()).unwrap_err();
+    assert!(matches!(unreadable, KeyFileError::Read(..)), "{unreadable:?}");
+    assert!(!unreadable.to_string().contains("create"), "{unreadable}");
+}
+
+/// Another owner takes root; another user's test looks at the mode alone.
+#[test]
+fn a_rotation_leaves_the_file_to_its_owner_and_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (path(&folder), folder.path().join("link"));
+    KeyFile::create(&path, UnixMillis(5)).unwrap();
+    let access = |path: &Path| {
+        let file = fs::symlink_metadata(path).unwrap();
+        (file.uid(), file.gid(), file.mode() & 0o777)
+    };
+    if fs::metadata(&path).unwrap().uid() == 0 {
+        std::os::unix::fs::chown(&path, Some(4321), Some(8765)).unwrap();
+    }
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let rotation = Rotation { lead: Duration::ZERO, overlap: Duration::from_secs(60) };
+    for (mode, kept) in [(0o600, 0o600), (0o640, 0o640), (0o664, 0o640)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let (uid, gid, _) = access(&path);
+        KeyFile::rotate(&link, rotation, UnixMillis(6)).unwrap();
+        assert_eq!(access(&path), (uid, gid, kept), "{mode:o}");
+    }
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(KeyFile::open(&link).unwrap().current().keys().len(), 4);
+}
+
+#[test]
+fn what_a_killed_writer_left_is_removed_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let left = |name: &str| fs::write(folder.path().join(name), b"a private key").unwrap();
+    let names = || {
+        let names = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let others = ["device-keys.json.mine.new", "other.0123456789abcdef.new"];
+    others.iter().for_each(|name| left(name));
+    left("device-keys.json.0123456789abcdef.new");
+    KeyFile::create(&path, UnixMillis(0)).unwrap();
+    let expected = ["device-keys.json", others[0], others[1]];
+    assert_eq!(names(), expected);
+    left("device-keys.json.fedcba9876543210.new");
+    let rotation = Rotation { lead: Duration::ZERO, overlap: Duration::ZERO };
+    KeyFile::rotate(&path, rotation, UnixMillis(0)).unwrap();
+    assert_eq!(names(), expected);
+}
+
+#[test]
+fn a_token_of_a_key_that_is_new_makes_a_program_look_at_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path(&folder);
+    let now = UnixMillis::now();
+    let file = KeyFile::open_or_create(&path, now).unwrap();
+    let rotation = Rotation { lead: Duration::ZERO, overlap: Duration::ZERO };
+    let rotated = KeyFile::rotate(&path, rotation, now).unwrap();
+    let app = AppKey { id: "news".parse().unwrap(), generation: 0 };
+    let token = rotated.issue(&app, &"one".parse().unwrap(), now, Duration::from_secs(60)).unwrap();
+    let log_in = || file.authenticate("news:one", "news:one", token.text.as_bytes(), now);
+    assert_eq!(log_in(), Err(TokenError::UnknownKey), "the file was looked at within the second");
+    // As if a second had passed.
+    file.state.write().unwrap().checked = Instant::now() - UNKNOWN_KEY_INTERVAL;
+    assert!(log_in().is_ok());
 }
 
 #[test]
