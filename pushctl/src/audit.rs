@@ -73,8 +73,22 @@ pub async fn recorded<T>(
     event: AuditEvent,
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
+    recorded_if(index, event, work, |_| true).await
+}
+
+/// As [`recorded`], for work that can end well without having done anything.
+///
+/// # Errors
+/// As [`recorded`].
+pub async fn recorded_if<T>(
+    index: Option<&dyn Index>,
+    event: AuditEvent,
+    work: impl Future<Output = anyhow::Result<T>>,
+    was_done: impl FnOnce(&T) -> bool,
+) -> anyhow::Result<T> {
     let result = work.await;
-    let event = AuditEvent { at: UnixMillis::now(), done: result.is_ok(), ..event };
+    let done = result.as_ref().is_ok_and(was_done);
+    let event = AuditEvent { at: UnixMillis::now(), done, ..event };
     if event.done {
         audit::log(&event);
     }

@@ -253,8 +253,20 @@ pub async fn pushctl(flags: &[&str]) -> String {
 /// # Panics
 /// If it cannot be started or takes too long.
 pub async fn pushctl_output(flags: &[&str]) -> std::process::Output {
+    pushctl_output_with(flags, &[]).await
+}
+
+/// As [`pushctl_output`], with these variables in its environment.
+///
+/// # Panics
+/// As [`pushctl_output`].
+pub async fn pushctl_output_with(
+    flags: &[&str],
+    variables: &[(&str, &str)],
+) -> std::process::Output {
     let mut command = tokio::process::Command::new(built("pushctl"));
-    command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(flags).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).kill_on_drop(true);
     tokio::time::timeout(TOOL_DEADLINE, command.output()).await.expect("in time").expect("it runs")
 }
 

@@ -1,8 +1,8 @@
 //! What callers do with the secrets of an app: when each was last used, and how many were wrong.
 //!
 //! Both are kept in memory, a few bytes for each secret of a cached app, and written about once a
-//! minute (`handlers::activity`): last uses to the index, failed logins to the log. What a process has not written when it dies, or when an app leaves
-//! the cache, is lost.
+//! minute (`handlers::activity`): last uses to the index, failed logins to the log. What a process has
+//! not written when it dies, or when an app leaves the cache, is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -76,27 +76,69 @@ impl Activity {
         }
     }
 
-    /// Counts a request with a wrong secret, or one that does not open the call.
+    /// Counts a request with a wrong secret, or one without the scope of the call.
     pub(crate) fn failed_login(&self) {
         self.failed_logins.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The name of each secret and when it was last used, unless none was used since the last call.
-    pub(crate) fn take_uses(&self) -> Option<Vec<(&str, Option<UnixMillis>)>> {
+    /// The last uses to write, unless no secret was used since they were written.
+    pub(crate) fn take_uses(&self) -> Option<UnwrittenUses<'_>> {
         let uses = self.secrets.iter().map(|LastUse { name, used_at, .. }| {
             let used_at = used_at.load(Ordering::Relaxed);
             (&**name, (used_at > 0).then_some(UnixMillis(used_at)))
         });
-        self.used.swap(false, Ordering::Relaxed).then(|| uses.collect())
-    }
-
-    /// What was taken could not be written.
-    pub(crate) fn put_back_uses(&self) {
-        self.used.store(true, Ordering::Relaxed);
+        let used = self.used.swap(false, Ordering::Relaxed);
+        used.then(|| UnwrittenUses { all: uses.collect(), written: false, used: &self.used })
     }
 
     /// How many logins failed since the last call.
     pub(crate) fn take_failed_logins(&self) -> u64 {
         self.failed_logins.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// Last uses that were taken to be written. If it is dropped before they are, because the index did not
+/// answer or the service stops meanwhile, they are taken again the next time.
+#[derive(Debug)]
+pub(crate) struct UnwrittenUses<'a> {
+    /// The name of each secret, and when it was last used.
+    pub(crate) all: Vec<(&'a str, Option<UnixMillis>)>,
+    written: bool,
+    used: &'a AtomicBool,
+}
+
+impl UnwrittenUses<'_> {
+    pub(crate) fn written(mut self) {
+        self.written = true;
+    }
+}
+
+impl Drop for UnwrittenUses<'_> {
+    fn drop(&mut self) {
+        if !self.written {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::secret::Secret;
+
+    use super::*;
+
+    #[test]
+    fn uses_whose_write_was_given_up_are_written_the_next_time() {
+        let secret = Secret::generate();
+        let app = App::new("news".parse().unwrap(), &secret, UnixMillis(1));
+        let activity = Activity::new(&app, None);
+        assert!(activity.take_uses().is_none());
+        let used = app.verify(secret.expose().as_bytes(), UnixMillis(2)).unwrap();
+        activity.used(used, UnixMillis(5000));
+        let given_up = activity.take_uses().unwrap();
+        assert_eq!(given_up.all, [("default", Some(UnixMillis(5000)))]);
+        drop(given_up);
+        activity.take_uses().unwrap().written();
+        assert!(activity.take_uses().is_none());
     }
 }

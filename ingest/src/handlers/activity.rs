@@ -40,9 +40,9 @@ impl Handlers {
             }
             let Some(uses) = cached.activity.take_uses() else { continue };
             let app = AppKey::from(&cached.app);
-            if self.ask_index(self.index.save_secret_uses(&app, &uses)).await.is_err() {
-                cached.activity.put_back_uses();
-                index_answers = false;
+            match self.ask_index(self.index.save_secret_uses(&app, &uses.all)).await {
+                Ok(()) => uses.written(),
+                Err(_) => index_answers = false,
             }
         }
         if at_others > 0 {

@@ -4,18 +4,17 @@
 use std::{
     net::SocketAddr,
     num::{NonZeroU32, NonZeroUsize},
-    time::Duration,
 };
 
 use push_index::REMOVED_APP_REFUSES;
 use push_model::{
     ledger::Retention,
-    secret::{Secret, SecretHash},
+    secret::{BadSecret, Secret, SecretHash},
 };
 use push_service::{
     credentials::CredentialSettings,
     secret::SecretSetting,
-    settings::{ConfigErrors, address, count, duration, size, variable},
+    settings::{ConfigErrors, address, count, duration, size, some_time, variable},
     tls,
 };
 use push_tls::server::TlsSettings;
@@ -133,12 +132,8 @@ impl IngestArgs {
         let max_batch_lines =
             errors.read("--max-batch-lines", &self.max_batch_lines, count(1, 100_000));
         let h2_streams = errors.read("--h2-streams", &self.h2_streams, count(1, 10_000));
-        let max_buffered = errors.read(
-            "--max-buffered",
-            &self.max_buffered,
-            // The bytes are permits of a semaphore, which can count far more than the upper bound.
-            size_between(1024, 1 << 40),
-        );
+        let max_buffered =
+            errors.read("--max-buffered", &self.max_buffered, size_between(1024, 1 << 40));
         let per_app = self.max_buffered_per_app.as_ref();
         let per_app = per_app
             .map(|text| errors.read("--max-buffered-per-app", text, size_between(1024, 1 << 40)));
@@ -252,8 +247,17 @@ impl Settings {
     }
 }
 
+/// The hash of a secret that was chosen for brokers or workers: a guess would show which devices
+/// connect, or let a stranger publish to all of them.
 fn hash(text: &str) -> Result<SecretHash, String> {
-    Secret::new(text).map(|secret| SecretHash::of(&secret)).map_err(|bad| bad.to_string())
+    let secret = Secret::chosen(text).map_err(|bad| match bad {
+        BadSecret::Weak => {
+            "could be guessed: take a random one, for example from `openssl rand -hex 32`"
+                .to_owned()
+        }
+        bad => bad.to_string(),
+    })?;
+    Ok(SecretHash::of(&secret))
 }
 
 /// Checks that a memory of so many bytes holds one request of each kind: `single` bytes, and in half
@@ -273,13 +277,6 @@ fn hold_largest_requests(
             "{name}: half of it must hold one body of --max-batch-body and 1KiB for each of \
              --max-batch-lines"
         ));
-    }
-}
-
-fn some_time(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("must be longer than 0s".to_owned()),
-        some => Ok(some),
     }
 }
 
@@ -307,6 +304,8 @@ fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String
 }
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
     use push_service::descriptors::Descriptors;
 
@@ -391,21 +390,29 @@ mod tests {
     #[test]
     fn brokers_may_ask_only_with_a_secret_that_cannot_be_guessed() {
         assert!(check(&[]).unwrap().broker_auth.is_none());
-        let secret = format!("--broker-auth-secret={}", "s".repeat(32));
-        let password = format!("--mqtt-worker-password={}", "p".repeat(32));
+        const PASSWORD: &str = "9f45b0e2bdf55d22adf73071de7dee06";
+        let secret = "--broker-auth-secret=1ed75f74c8298a20dfc28ee17fa50247".to_owned();
+        let password = format!("--mqtt-worker-password={PASSWORD}");
         let settings = check(&[&secret]).unwrap().broker_auth.unwrap();
         assert!(settings.worker_password.is_none());
         let settings = check(&[&secret, &password]).unwrap().broker_auth.unwrap();
-        assert!(settings.worker_password.unwrap().verify("p".repeat(32).as_bytes()));
+        assert!(settings.worker_password.unwrap().verify(PASSWORD.as_bytes()));
         let errors = check(&[&password]).unwrap_err().to_string();
         assert!(errors.contains("needs --broker-auth-secret"), "{errors}");
         let errors = check(&["--broker-auth-secret=hunter2"]).unwrap_err().to_string();
         assert!(errors.contains("32 to 256") && !errors.contains("hunter2"), "{errors}");
+        let weak = "s".repeat(32);
+        let (weak_secret, weak_password) =
+            (format!("--broker-auth-secret={weak}"), format!("--mqtt-worker-password={weak}"));
+        for flags in [&[&*weak_secret][..], &[&secret, &weak_password]] {
+            let errors = check(flags).unwrap_err().to_string();
+            assert!(errors.contains("guess") && !errors.contains(&weak), "{errors}");
+        }
     }
 
     #[test]
     fn brokers_may_ask_only_if_there_are_keys_that_tell_devices_apart() {
-        let secret = format!("--broker-auth-secret={}", "s".repeat(32));
+        let secret = "--broker-auth-secret=1ed75f74c8298a20dfc28ee17fa50247".to_owned();
         let checked = |settings: &Settings, keys: Option<&str>| {
             let (key_file, token_ttl) = (keys.map(Into::into), Duration::from_secs(60));
             let mut errors = ConfigErrors::default();

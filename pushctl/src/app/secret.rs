@@ -25,7 +25,7 @@ pub enum SecretCommand {
         app_id: AppId,
         /// What to call it: 1–64 of A-Z a-z 0-9 _ . -
         name: SecretName,
-        /// What it opens: one or more of push, devices, read, recall
+        /// The calls that it is valid for: one or more of push, devices, read, recall
         #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', required = true)]
         scope: Vec<Scope>,
         /// Take the secret from this file instead of making one
@@ -36,7 +36,7 @@ pub enum SecretCommand {
         #[arg(long, value_name = "WHEN", value_parser = when)]
         expires: Option<UnixMillis>,
     },
-    /// List the secrets: what they open and until when
+    /// List the secrets, with their scopes and until when they are valid
     List {
         /// The app
         app_id: AppId,

@@ -78,16 +78,18 @@ pub async fn run(
                 message: Some(message_id),
                 ..audit::event(Action::MessageRecalled)
             };
-            let recall =
-                async { Ok(recall_everywhere(index, &app_id, &message_id, now, retention).await?) };
-            let entry = match audit::recorded(Some(index), event, recall).await? {
-                RecallOutcome::Recalled(entry) => entry,
-                RecallOutcome::AlreadyClosed(entry) => {
-                    out.note("nothing was left to recall");
-                    entry
+            let recall = async {
+                match recall_everywhere(index, &app_id, &message_id, now, retention).await? {
+                    RecallOutcome::Recalled(entry) => Ok((true, entry)),
+                    RecallOutcome::AlreadyClosed(entry) => Ok((false, entry)),
+                    RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
                 }
-                RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
             };
+            let recalled = |(recalled, _): &(bool, _)| *recalled;
+            let (recalled, entry) = audit::recorded_if(Some(index), event, recall, recalled).await?;
+            if !recalled {
+                out.note("nothing was left to recall");
+            }
             let report = Report::of(&entry, now);
             out.result(text(&report), &report)
         }

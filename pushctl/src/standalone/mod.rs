@@ -9,7 +9,7 @@ mod demo;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
     Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings,
@@ -169,22 +169,20 @@ pub async fn run(
 
     let shutdown = shutdown::on_signal();
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
-    let ingest = tokio::spawn(push_ingest::run_with_metrics(
+    let ingest = push_ingest::run_with_metrics(
         settings.ingest,
         http,
         queue.clone(),
         index.clone(),
         ingest_metrics,
         shutdown.clone(),
-    ));
+    );
+    let ingest = tokio::spawn(part("the HTTP endpoint", ingest, shutdown.clone()));
     // The worker stops after ingest, which publishes until it has answered its last request.
     let worker_stop = CancellationToken::new();
-    let worker = tokio::spawn(push_fanout_worker::run(
-        settings.worker,
-        dependencies,
-        drain_deadline,
-        worker_stop.clone(),
-    ));
+    let worker =
+        push_fanout_worker::run(settings.worker, dependencies, drain_deadline, worker_stop.clone());
+    let worker = tokio::spawn(part("the worker", worker, shutdown.clone()));
     info!(http = %address, mqtt = %devices_url, ops = %ops_listen, data_dir = %data_dir.display(), "standalone started");
     let demo = async {
         if args.demo {
@@ -212,9 +210,28 @@ pub async fn run(
     ops_done.cancel();
     serving.await?;
     saved.context("what waits for devices is not saved")?;
-    ingest.context("the HTTP endpoint stopped by itself")?;
-    worker.context("the worker stopped by itself")?;
+    ingest?;
+    worker?;
     demo
+}
+
+/// Runs a part of the service, whose end, however it comes, stops the whole: a process that goes on
+/// without its HTTP endpoint or its worker would look alive and do nothing.
+///
+/// # Errors
+/// If the part fails, or ends before `stop`.
+async fn part<E: std::error::Error + Send + Sync + 'static>(
+    name: &'static str,
+    work: impl Future<Output = Result<(), E>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    // Also if `work` panics.
+    let _stops = stop.clone().drop_guard();
+    let ended = work.await.with_context(|| format!("{name} failed"));
+    if ended.is_ok() && !stop.is_cancelled() {
+        bail!("{name} stopped by itself");
+    }
+    ended
 }
 
 /// The address for programs on this machine: loopback in place of an unspecified one.
@@ -233,4 +250,48 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_ends_by_itself_stops_the_whole_and_says_so() {
+        let run = async |work: Result<(), io::Error>| {
+            let stop = CancellationToken::new();
+            let ended = part("the worker", async { work }, stop.clone()).await;
+            (stop.is_cancelled(), format!("{:#}", ended.unwrap_err()))
+        };
+        let (stopped, error) = run(Ok(())).await;
+        assert!(stopped && error == "the worker stopped by itself", "{error}");
+        let (stopped, error) = run(Err(io::Error::other("no queue"))).await;
+        assert!(stopped && error == "the worker failed: no queue", "{error}");
+    }
+
+    async fn faulty() -> io::Result<()> {
+        panic!("a fault of the worker")
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_stops_the_whole() {
+        let stop = CancellationToken::new();
+        let worker = tokio::spawn(part("the worker", faulty(), stop.clone()));
+        assert!(worker.await.unwrap_err().is_panic());
+        assert!(stop.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_part_that_was_told_to_stop_ends_well() {
+        let stop = CancellationToken::new();
+        let asked = stop.clone();
+        let work = async move {
+            asked.cancelled().await;
+            Ok::<_, io::Error>(())
+        };
+        stop.cancel();
+        part("the worker", work, stop).await.unwrap();
+    }
 }

@@ -12,6 +12,10 @@ use push_model::{
 
 use crate::IndexError;
 
+/// How long before the latest use that a caller knows of the last use of a secret is that it may
+/// forget, because it does not know of the secret: an hour, in milliseconds.
+const FORGET_USE_AFTER: u64 = 3_600_000;
+
 /// The apps.
 #[async_trait]
 pub trait Apps: Send + Sync {
@@ -55,8 +59,9 @@ pub trait Apps: Send + Sync {
 #[async_trait]
 pub trait SecretUses: Send + Sync {
     /// Saves the last uses of all secrets that an app has, by name; none for one without a use that
-    /// the caller knows of. A time before the saved one changes nothing, and what is saved for other
-    /// names goes. Of an app that was removed nothing is saved.
+    /// the caller knows of. A time before the saved one changes nothing. What is saved for other names
+    /// goes once it is an hour older than the latest of these uses: the caller's record may be so old
+    /// that it lacks a secret that was just added. Of an app that was removed nothing is saved.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -82,4 +87,10 @@ pub trait Pacing: Send + Sync {
     /// # Errors
     /// If the index did not answer; the devices may have been acquired all the same.
     async fn acquire_pace(&self, app: &AppKey, request: &Acquire) -> Result<Grant, IndexError>;
+}
+
+/// Last uses before this time go if their secrets are not among these.
+pub(crate) fn forget_uses_before(uses: &[(&str, Option<UnixMillis>)]) -> UnixMillis {
+    let latest = uses.iter().filter_map(|(_, used_at)| *used_at).max().unwrap_or_default();
+    UnixMillis(latest.0.saturating_sub(FORGET_USE_AFTER))
 }

@@ -15,7 +15,7 @@ pub fn event_of_user(program: &str, action: Action) -> AuditEvent {
     AuditEvent { user: Some(user()), host: Some(host), ..event(program, action) }
 }
 
-/// An event of this program, done now for a caller that no user of the operating system stands for.
+/// An event of this program, done now for a caller over the network.
 pub fn event(program: &str, action: Action) -> AuditEvent {
     AuditEvent {
         at: UnixMillis::now(),

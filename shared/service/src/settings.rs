@@ -110,13 +110,30 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address and a port, like 127.0.0.1:8080".to_owned())
 }
 
+/// The longest time of a setting. Sums of a time and a clock stay far from where they overflow.
+const LONGEST: Duration = Duration::from_hours(3650 * 24);
+
 /// Reads `250ms`, `5s`, `1m 30s`, `7days`.
 ///
 /// # Errors
 /// What the value must be.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "must be a time with its unit, like 250ms, 5s or 7days".to_owned())
+    match humantime::parse_duration(text) {
+        Ok(time) if time <= LONGEST => Ok(time),
+        Ok(_) => Err("must be at most 3650days".to_owned()),
+        Err(_) => Err("must be a time with its unit, like 250ms, 5s or 7days".to_owned()),
+    }
+}
+
+/// As [`duration`], for a time in which something must be able to happen.
+///
+/// # Errors
+/// What the value must be.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
+        some => Ok(some),
+    }
 }
 
 /// Reads `64KiB`, `2MiB`.
@@ -161,6 +178,19 @@ mod tests {
         let text = errors.finish(Some(())).unwrap_err().to_string();
         assert!(text.contains("--x (PUSH_X): must be an IP address"), "{text}");
         assert!(text.contains("must be a time with its unit"), "{text}");
+    }
+
+    #[test]
+    fn a_time_is_bounded_and_not_zero_where_something_must_happen_in_it() {
+        assert_eq!(duration("3650days"), Ok(LONGEST));
+        for beyond in ["3651days", "300000000000years"] {
+            assert_eq!(duration(beyond), Err("must be at most 3650days".to_owned()), "{beyond}");
+        }
+        assert_eq!(
+            (duration("0s"), some_time("1ms")),
+            (Ok(Duration::ZERO), Ok(Duration::from_millis(1)))
+        );
+        assert_eq!(some_time("0s"), Err("must be longer than 0s".to_owned()));
     }
 
     #[test]

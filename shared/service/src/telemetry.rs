@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    io::{IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -96,7 +96,11 @@ pub fn init(settings: LogSettings) {
     // It can only fail because a subscriber is set already, as in tests.
     let _ = match settings.format {
         LogFormat::Text => builder.fmt_fields(OneLine).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_writer(|| HarmlessJson(std::io::stderr()))
+            .try_init(),
     };
 }
 
@@ -105,6 +109,21 @@ pub fn failed(why: &str) -> ExitCode {
     // If standard error is closed, the exit code is all that is left to report with.
     let _ = writeln!(std::io::stderr().lock(), "error: {}", terminal::text(why));
     ExitCode::FAILURE
+}
+
+/// Escapes in lines of JSON what JSON itself leaves: the controls of Unicode beside those of ASCII. The
+/// log hands over each line as a whole.
+struct HarmlessJson<W>(W);
+
+impl<W: io::Write> io::Write for HarmlessJson<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(terminal::json(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Writes message and fields of an event so that they stay on its line.
@@ -142,6 +161,21 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_value_in_the_json_log_commands_no_terminal_and_stays_the_same() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true);
+        let log = log.with_writer(move || HarmlessJson(writer.clone())).finish();
+        let name = "a\n\u{1b}[2J\u{9b}2J\u{202e}\u{85}\u{2028}é";
+        tracing::subscriber::with_default(log, || tracing::info!(name, "registered"));
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(terminal::text(&text), text);
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["name"], name);
     }
 
     #[test]

@@ -24,6 +24,9 @@ const OWNER_DIRECTORY: u32 = 0o700;
 const GROUP_WRITES: u32 = 0o020;
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
+const OTHERS_WRITE: u32 = 0o002;
+/// In such a directory only the owner of a file can replace it, as in `/tmp`.
+const STICKY: u32 = 0o1000;
 
 /// What stands beside a database: its write-ahead log, the index of that, and the turnstile.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", super::turnstile::SUFFIX];
@@ -89,13 +92,19 @@ pub enum Exposure {
     Others,
 }
 
-/// Who has access to a database, to the files beside it and to their directory.
+/// Who has access to a database, to the files beside it and to their directory: anyone who may write to
+/// that can put other files in their places.
 ///
 /// # Errors
 /// If the database cannot be looked at.
 pub fn exposure(database: &Path) -> io::Result<Exposure> {
     fs::metadata(database)?;
-    let mut exposure = Exposure::Owner;
+    let mut exposure = match directory_mode(database)? {
+        mode if mode & STICKY != 0 => Exposure::Owner,
+        mode if mode & OTHERS_WRITE != 0 => Exposure::Others,
+        mode if mode & GROUP_WRITES != 0 => Exposure::Group,
+        _ => Exposure::Owner,
+    };
     for file in files(database) {
         let Ok(metadata) = fs::metadata(file) else { continue };
         exposure = exposure.max(match metadata.permissions().mode() {
@@ -106,6 +115,11 @@ pub fn exposure(database: &Path) -> io::Result<Exposure> {
         });
     }
     Ok(exposure)
+}
+
+fn directory_mode(database: &Path) -> io::Result<u32> {
+    let directory = database.parent().filter(|directory| !directory.as_os_str().is_empty());
+    Ok(fs::metadata(directory.unwrap_or(Path::new(".")))?.permissions().mode())
 }
 
 #[cfg(test)]
@@ -132,6 +146,23 @@ mod tests {
         assert_eq!(mode(&database), 0o600);
         assert_eq!([mode(&dir.path().join("a")), mode(&dir.path().join("a/b"))], [0o700; 2]);
         assert_eq!(exposure(&database).unwrap(), Exposure::Owner);
+    }
+
+    #[test]
+    fn whoever_may_write_to_the_directory_has_access() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join("db");
+        with_mode(&database, 0o600);
+        for (mode, exposed) in [
+            (0o700, Exposure::Owner),
+            (0o755, Exposure::Owner),
+            (0o770, Exposure::Group),
+            (0o777, Exposure::Others),
+            (0o1777, Exposure::Owner),
+        ] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(exposure(&database).unwrap(), exposed, "{mode:o}");
+        }
     }
 
     #[test]

@@ -50,6 +50,7 @@ suite! {
         secret_uses:
             the_latest_use_of_each_secret_is_kept,
             the_uses_of_secrets_that_are_gone_are_forgotten,
+            a_program_with_an_old_record_forgets_no_use_of_a_new_secret,
             the_uses_of_a_removed_app_are_gone_and_none_is_saved_later;
         usage:
             what_several_programs_count_is_added_up,

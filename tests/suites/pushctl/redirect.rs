@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use push_tests::service::pushctl_output;
+use push_tests::service::{pushctl_output, pushctl_output_with};
 use tempfile::TempDir;
 
 /// Answers every request with this, on a thread that ends with the test; gives its address.
@@ -28,6 +28,15 @@ fn serve(answer: String) -> String {
 
 /// Pushes to a server, and gives what was printed; whether it succeeded is the first.
 async fn push(server: &str, more: &[&str]) -> (bool, String, String) {
+    push_with(server, more, &[]).await
+}
+
+/// As [`push`], with these variables in the environment.
+async fn push_with(
+    server: &str,
+    more: &[&str],
+    variables: &[(&str, &str)],
+) -> (bool, String, String) {
     let folder = TempDir::new().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -36,9 +45,21 @@ async fn push(server: &str, more: &[&str]) -> (bool, String, String) {
     };
     let (secret, body) = (file("secret", &"0a".repeat(32)), file("push", "{}\n"));
     let command = ["push", "news", "--secret-file", &secret, "--server", server, &body];
-    let output = pushctl_output(&[&command[..], more].concat()).await;
+    let output = pushctl_output_with(&[&command[..], more].concat(), variables).await;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn a_push_goes_to_its_server_also_if_the_environment_names_a_proxy() {
+    let ok = "{\"status\":200,\"message\":\"OK\",\"result\":{\"message_id\":\"x\"}}";
+    let head = format!("HTTP/1.1 200 X\r\nconnection: close\r\ncontent-length: {}\r\n", ok.len());
+    let server = serve(format!("{head}\r\n{ok}"));
+    let proxy = serve("HTTP/1.1 502 X\r\ncontent-length: 0\r\n\r\n".to_owned());
+    let proxy = format!("http://{proxy}");
+    let proxy = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, &*proxy));
+    let (ok, out, err) = push_with(&format!("http://{server}"), &[], &proxy).await;
+    assert!(ok && out.contains('x'), "{out}{err}");
 }
 
 #[tokio::test]

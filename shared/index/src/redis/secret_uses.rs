@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use push_model::{app::AppKey, time::UnixMillis};
 
 use super::{RedisIndex, connection::reply};
-use crate::{IndexError, SecretUses};
+use crate::{IndexError, SecretUses, apps::forget_uses_before};
 
 #[async_trait]
 impl SecretUses for RedisIndex {
@@ -17,6 +17,7 @@ impl SecretUses for RedisIndex {
     ) -> Result<(), IndexError> {
         let keys = [&*self.keys.secret_uses(app), &*self.keys.removed(app)];
         let mut save = self.scripts.save_secret_uses.call(&keys);
+        save.arg(forget_uses_before(uses).0);
         for (name, used_at) in uses {
             save.arg(*name).arg(used_at.unwrap_or_default().0);
         }

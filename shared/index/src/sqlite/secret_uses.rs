@@ -10,7 +10,7 @@ use super::{
     SqliteIndex,
     schema::{app_row, execute},
 };
-use crate::{IndexError, SecretUses};
+use crate::{IndexError, SecretUses, apps::forget_uses_before};
 
 #[async_trait]
 impl SecretUses for SqliteIndex {
@@ -19,13 +19,15 @@ impl SecretUses for SqliteIndex {
         app: &AppKey,
         uses: &[(&str, Option<UnixMillis>)],
     ) -> Result<(), IndexError> {
-        let (namespace, app) = (self.namespace(), app.clone());
+        let (namespace, app, old) = (self.namespace(), app.clone(), forget_uses_before(uses));
         let uses: BTreeMap<String, Option<UnixMillis>> =
             uses.iter().map(|(name, used_at)| ((*name).to_owned(), *used_at)).collect();
         let save = move |sql: &Connection| {
             let Some(app) = app_row(sql, &namespace, &app)? else { return Ok(()) };
-            let saved = read(sql, app)?;
-            for name in saved.keys().filter(|name| !uses.contains_key(*name)) {
+            for (name, used_at) in read(sql, app)? {
+                if uses.contains_key(&name) || used_at >= old {
+                    continue;
+                }
                 let forget = "DELETE FROM secret_use WHERE app = ?1 AND name = ?2";
                 execute(sql, forget, params![app, name])?;
             }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, duration},
+    settings::{ConfigErrors, duration, some_time},
     tls::{self, ClientFlags},
 };
 
@@ -175,10 +175,11 @@ impl EngineArgs {
         let queue_tls = self.queue_tls(queue.as_ref(), errors);
         let index_tls = self.index_tls(index.as_ref(), ledger.as_ref(), errors);
         let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
+        let mut timeout = |flag, text| errors.read(flag, text, some_time);
+        let connect = timeout("--connect-timeout", &self.connect_timeout);
+        let for_queue = timeout("--queue-timeout", &self.queue_timeout);
+        let for_index = timeout("--index-response-timeout", &self.index_response_timeout);
         let mut time = |flag, text| errors.read(flag, text, duration);
-        let connect = time("--connect-timeout", &self.connect_timeout);
-        let for_queue = time("--queue-timeout", &self.queue_timeout);
-        let for_index = time("--index-response-timeout", &self.index_response_timeout);
         let heartbeat = time("--amqp-heartbeat", &self.amqp_heartbeat);
         let broadcast = time("--ledger-retention", &self.ledger_retention);
         let named = time("--ledger-retention-named", &self.ledger_retention_named);

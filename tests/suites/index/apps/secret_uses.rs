@@ -42,10 +42,19 @@ pub(crate) async fn the_latest_use_of_each_secret_is_kept(index: &dyn Index) {
 
 pub(crate) async fn the_uses_of_secrets_that_are_gone_are_forgotten(index: &dyn Index) {
     let key = create(index).await;
+    const HOUR: u64 = 3_600_000;
     save(index, &key, &[("default", 5), ("phones", 6), ("reports", 7)]).await;
-    save(index, &key, &[("default", 8), ("reports", 7)]).await;
-    let left = uses(&[("default", 8), ("reports", 7)]);
+    save(index, &key, &[("default", HOUR + 7), ("reports", 7)]).await;
+    let left = uses(&[("default", HOUR + 7), ("reports", 7)]);
     assert_eq!(index.secret_uses(&key).await.unwrap(), left);
+}
+
+pub(crate) async fn a_program_with_an_old_record_forgets_no_use_of_a_new_secret(index: &dyn Index) {
+    let key = create(index).await;
+    save(index, &key, &[("default", 5000), ("phones", 6000)]).await;
+    save(index, &key, &[("default", 7000)]).await;
+    let both = uses(&[("default", 7000), ("phones", 6000)]);
+    assert_eq!(index.secret_uses(&key).await.unwrap(), both);
 }
 
 pub(crate) async fn the_uses_of_a_removed_app_are_gone_and_none_is_saved_later(index: &dyn Index) {
