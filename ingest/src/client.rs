@@ -1,4 +1,4 @@
-//! What counts as one address, where a bound is for each address.
+//! The unit to which limits per address apply.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -94,7 +94,7 @@ impl Metrics {
         );
         registry.register(
             "failed_logins",
-            "Requests with a secret that is not one of their app",
+            "Requests with a wrong secret",
             self.failed_logins.clone(),
         );
     }

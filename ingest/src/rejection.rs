@@ -199,12 +199,10 @@ impl Rejection {
             Self::SecretIllegal => "it is not a secret of this app (the Authorization header is \
                                     the bare secret, without a scheme word)"
                 .into(),
-            Self::TooManyFailedLogins { .. } => {
-                "too many requests of this address had a secret that \
-                                                 is not one of their app, as this one: check App \
-                                                 ID and secret"
-                    .into()
-            }
+            Self::TooManyFailedLogins { .. } => "too many requests from this address had a wrong \
+                                                 secret, and so has this one: check the App ID \
+                                                 and the secret"
+                .into(),
             Self::ScopeMissing(scope) => format!(
                 "it lacks the scope {}, which this call needs: use a secret that has it (pushctl \
                  app secret list shows the secrets of the app and their scopes)",

@@ -33,7 +33,7 @@ use crate::{body::BodyMemory, metrics::Metrics, rejection::Rejection, settings::
 /// it does not tell whether one was read.
 pub(crate) const FAILED_LOGIN_TIME: Duration = Duration::from_millis(50);
 
-/// The apps, and who failed to log in as one of them.
+/// The apps, and the failed authentications of each address.
 #[derive(Debug)]
 pub(crate) struct Logins {
     apps: Arc<AppCache>,
@@ -94,7 +94,7 @@ impl Logins {
                 self.failed_at_no_app.fetch_add(1, Ordering::Relaxed);
             }
             Err(NoRecord::IndexUnavailable) => {
-                return Err(Rejection::Unavailable("the device index is away"));
+                return Err(Rejection::Unavailable("the device index is unavailable"));
             }
         }
         self.metrics.failed_logins.inc();

@@ -1,6 +1,6 @@
 //! The App ID in the path, and a secret of that app in the `Authorization` header.
 //!
-//! A secret opens the calls that are among its scopes. One without the scope of the call is answered
+//! A secret is valid for the calls that are among its scopes. One without the scope of the call is answered
 //! 21004, like a wrong one, because the contract has one code for a secret that does not open the
 //! call; the text says what is missing. That tells only the holder of a secret that it is one.
 
@@ -15,7 +15,7 @@ use push_model::{
 use super::context::Handlers;
 use crate::{apps::CachedApp, head::Head, rejection::Rejection};
 
-/// Who makes a request.
+/// The authenticated caller of a request.
 pub(super) struct Caller {
     pub(super) app: AppId,
     pub(super) cached: Arc<CachedApp>,

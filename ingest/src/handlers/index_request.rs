@@ -13,7 +13,7 @@ impl Handlers {
         &self,
         request: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, Rejection> {
-        const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is away");
+        const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
         const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
         let timeout: Duration = self.settings.apps.index_timeout;
         match tokio::time::timeout(timeout, request).await {

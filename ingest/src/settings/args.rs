@@ -94,8 +94,8 @@ pub struct IngestArgs {
     /// How many apps' records are kept
     #[arg(long, env = "PUSH_MAX_APPS", value_name = "N", default_value = "100000")]
     pub(super) max_apps: String,
-    /// Devices that an app may have for which `pushctl app set --max-devices` says nothing else; none
-    /// is no quota
+    /// The most devices of an app, unless `pushctl app set --max-devices` sets its own; none: no
+    /// limit
     #[arg(long, env = "PUSH_APP_MAX_DEVICES", value_name = "N|none", default_value = "none")]
     pub(super) app_max_devices: String,
     /// Messages that may wait of an app for which `pushctl app set --max-waiting` says nothing else: one
@@ -114,8 +114,8 @@ pub struct IngestArgs {
     /// How often last uses of secrets are written to the index, and failed logins to the log
     #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
     pub(super) activity_interval: String,
-    /// Requests a minute of one address (IPv6: of one /64) with a secret that is not one of their
-    /// app; more are answered 429, and cost the index nothing. 0 is no bound
+    /// Requests with a wrong secret that one address (IPv6: one /64) may send in a minute; further
+    /// ones are answered 429. 0: no limit
     #[arg(long, env = "PUSH_MAX_FAILED_LOGINS", value_name = "N", default_value = "60")]
     pub(super) max_failed_logins: String,
     /// How long the index may take for an answer
@@ -137,14 +137,14 @@ pub struct IngestArgs {
     /// How long a push may wait for the queue's confirm; then it is answered 503
     #[arg(long, env = "PUSH_PUBLISH_TIMEOUT", value_name = "TIME", default_value = "10s")]
     pub(super) publish_timeout: String,
-    /// What an MQTT broker that asks under /v1/broker/ about its clients proves itself with; none
-    /// lets no broker ask. 32 to 256 visible ASCII characters
+    /// The secret with which an MQTT broker authenticates when it asks about its clients (under
+    /// /v1/broker/): 32 to 256 visible ASCII characters. Without it no broker may ask
     #[arg(long, env = "PUSH_BROKER_AUTH_SECRET", value_name = "SECRET")]
     pub(super) broker_auth_secret: Option<SecretText>,
     /// The file that holds the secret of the broker, in place of --broker-auth-secret
     #[arg(long, env = "PUSH_BROKER_AUTH_SECRET_FILE", value_name = "FILE")]
     pub(super) broker_auth_secret_file: Option<PathBuf>,
-    /// What the workers log in with to an MQTT broker that asks, as user `worker`
+    /// The password with which the workers log in to an MQTT broker that asks, as user `worker`
     #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD", value_name = "PASSWORD")]
     pub(super) mqtt_worker_password: Option<SecretText>,
     /// The file that holds the password of the workers, in place of --mqtt-worker-password

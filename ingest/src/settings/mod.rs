@@ -47,19 +47,19 @@ pub struct Settings {
     /// How long workers keep the ledger entry of a message. A message that has none is reported as
     /// waiting in the queue, but no longer than this.
     pub ledger_retention: Retention,
-    /// What signs the MQTT logins of devices; none gives them none. The program opens its file and
-    /// puts it here.
+    /// What signs the MQTT logins of devices; if absent, devices get none. The program opens its file
+    /// and puts it here.
     pub device_credentials: Option<DeviceCredentials>,
-    /// How MQTT brokers prove that they may ask about their clients; none lets none ask.
+    /// How MQTT brokers prove that they may ask about their clients; if absent, none may.
     pub broker_auth: Option<BrokerAuthSettings>,
 }
 
 /// What MQTT brokers that ask are answered with.
 #[derive(Debug, Clone)]
 pub struct BrokerAuthSettings {
-    /// What a broker proves itself with.
+    /// The secret with which a broker authenticates.
     pub secret: SecretHash,
-    /// What the workers log in to the broker with; none lets no worker in.
+    /// The password of the workers at the broker; if absent, no worker may log in.
     pub worker_password: Option<SecretHash>,
 }
 

@@ -86,7 +86,8 @@ pub async fn run(
                 }
             };
             let recalled = |(recalled, _): &(bool, _)| *recalled;
-            let (recalled, entry) = audit::recorded_if(Some(index), event, recall, recalled).await?;
+            let (recalled, entry) =
+                audit::recorded_if(Some(index), event, recall, recalled).await?;
             if !recalled {
                 out.note("nothing was left to recall");
             }

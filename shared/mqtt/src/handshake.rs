@@ -63,7 +63,7 @@ pub enum ConnectError {
     /// The peer is no broker, or one that does not support MQTT 5.
     #[error("the broker does not speak MQTT 5")]
     Decode(#[from] DecodeError),
-    /// User or password are longer than MQTT allows.
+    /// The user or the password is longer than MQTT allows.
     #[error("the login does not fit into CONNECT")]
     Encode(#[from] EncodeError),
 }

@@ -92,7 +92,7 @@ pub enum Exposure {
     Others,
 }
 
-/// Who has access to a database, to the files beside it and to their directory: anyone who may write to
+/// Who has access to a database, to the files beside it and to their directory: a user who may write to
 /// that can put other files in their places.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_write_to_the_directory_has_access() {
+    fn users_who_may_write_to_the_directory_have_access() {
         let dir = tempfile::tempdir().unwrap();
         let database = dir.path().join("db");
         with_mode(&database, 0o600);

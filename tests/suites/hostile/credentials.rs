@@ -314,7 +314,7 @@ async fn at_a_broker_that_asks_a_device_reads_its_own_topic_and_the_workers_send
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_without_the_secret_is_always_refused_and_learns_nothing() {
+async fn a_request_without_the_secret_of_brokers_is_always_refused_and_learns_nothing() {
     let service = Service::that_brokers_may_ask().await;
     let closed = Service::start(&[]).await;
     let own = token(&service.keys(), "news", "phone:1", HOUR);
@@ -357,7 +357,7 @@ async fn who_asks_without_the_secret_is_always_refused_and_learns_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_an_app_that_was_removed_is_refused_by_who_can_know() {
+async fn a_token_of_a_removed_app_is_refused_wherever_that_can_be_known() {
     let service = Service::that_brokers_may_ask().await;
     let data_dir = service.folder.path().to_str().unwrap().to_owned();
     let old = token(&service.keys(), "news", "phone:1", HOUR);

@@ -1,4 +1,4 @@
-//! A tenant that registers devices without end, the holder of a secret that opens one part of the
+//! A tenant that registers devices without end, the holder of a secret that is valid for one part of the
 //! API, and a tenant that would push what operators did out of the audit trail.
 
 use std::num::NonZeroU32;

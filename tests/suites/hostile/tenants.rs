@@ -219,7 +219,7 @@ async fn failed_logins_of_an_address_are_refused_and_its_other_clients_are_serve
             Request::push(&service, VALID).path(&format!("/v1/message/push/invented-{n}"))
         };
         invented(0).send(&service).await.expect(401, 21004, "App Secret illegal: ");
-        let refused = "too many requests of this address had a secret that is not one of their app";
+        let refused = "too many requests from this address had a wrong secret, and so has this one";
         let wrong = Request::push(&service, VALID).header("Authorization", "wrong");
         for request in [invented(1), invented(0), wrong] {
             let answer = request.send(&service).await;

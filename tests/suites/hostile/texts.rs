@@ -195,7 +195,7 @@ async fn a_server_that_cannot_be_reached_is_named_without_its_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payload_cannot_command_the_terminal_of_who_listens() {
+async fn a_payload_cannot_command_the_terminal_that_shows_it() {
     // Clears the screen with one C1 character, and reverses the direction of what follows.
     const TITLE: &str = "harmless\u{9b}2J\u{202e}txt";
     let stack = Stack::start(Servers::shared()).await;

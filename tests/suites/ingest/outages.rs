@@ -32,7 +32,7 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
     }
     for request in [&device, &message, &push.clone().path("/v1/message/push/other")] {
         let answer = request.send(&service).await;
-        answer.expect(503, 503, "try again: the device index is away");
+        answer.expect(503, 503, "try again: the device index is unavailable");
         assert!(answer.header("retry-after").is_some());
     }
     redis.thaw().unwrap();
@@ -44,7 +44,7 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
 
     redis.kill();
     assert_eq!(push.send(&service).await.http, 200, "the app is known");
-    device.send(&service).await.expect(503, 503, "try again: the device index is away");
+    device.send(&service).await.expect(503, 503, "try again: the device index is unavailable");
     service.stop().await.unwrap();
 }
 

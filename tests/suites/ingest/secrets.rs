@@ -1,4 +1,4 @@
-//! The secrets of an app: each opens the calls of its scopes, and no other.
+//! The secrets of an app: each is valid for the calls of its scopes, and no other.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -44,7 +44,7 @@ fn add(app: &mut App, name: &str, scopes: Scopes, expires_at: Option<UnixMillis>
 }
 
 #[tokio::test]
-async fn a_secret_opens_the_calls_of_its_scopes_and_no_other() {
+async fn a_secret_is_valid_for_the_calls_of_its_scopes_and_no_other() {
     Service::on_both_paths(&[], async |service| {
         let mut secrets = vec![(Secret::new(&service.secret).unwrap(), Scopes::ALL)];
         service

@@ -35,7 +35,7 @@ async fn a_certificate_of_an_authority_that_is_not_trusted_is_refused() {
     let failed = failure(&client(&before, None).unwrap(), "localhost", renewed).await;
     assert_eq!(failed, TlsFailure::UnknownAuthority);
 
-    // A file of authorities replaces those of the machine, and those of the machine know no test.
+    // A file of authorities replaces those of the machine, and the machine's are not those of this test.
     let machine = push_tls::client::ClientTls::new(Default::default()).unwrap();
     assert_eq!(failure(&machine, "localhost", address).await, TlsFailure::UnknownAuthority);
 }

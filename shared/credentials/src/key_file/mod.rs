@@ -5,7 +5,7 @@
 //! ([`KeyFile::current`]); a file that cannot be read then leaves the keys as they were, so that a
 //! mistake in the file does not lock out every device.
 //!
-//! Whoever replaces the file leaves it to its owner: an operator who rotates the keys as root must not
+//! A file that is replaced stays its owner's: an operator who rotates the keys as root must not
 //! take them from the user that the services run as.
 
 mod format;

@@ -78,7 +78,7 @@ pub struct App {
     pub revision: u64,
     /// When it was made.
     pub created_at: UnixMillis,
-    /// The default secret, which opens everything.
+    /// The default secret, which is valid for every call.
     pub secret: SecretHash,
     /// When the default secret was last replaced.
     #[serde(skip_serializing_if = "Option::is_none", default)]

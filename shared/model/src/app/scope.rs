@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::Text;
 
-/// A part of the HTTP API. A secret opens the parts that are among its scopes.
+/// A part of the HTTP API. A secret is valid for the parts that are among its scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Send pushes.
@@ -52,7 +52,7 @@ impl FromStr for Scope {
 }
 
 /// A set of scopes. In JSON it is a list of names; a name that this build does not know is left
-/// out, so that a secret opens nothing by it.
+/// out, so that it makes a secret valid for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scopes(u8);
 

@@ -1,6 +1,6 @@
 //! The secrets of an app, and which of them a caller has.
 //!
-//! An app has its *default* secret, which opens everything, for a while after a rotation also the
+//! An app has its *default* secret, which is valid for every call, for a while after a rotation also the
 //! one before it, and up to [`MAX_NAMED_SECRETS`] named ones, each with its scopes.
 //!
 //! Every request is authenticated, so a check must not cost a hash for each secret: all secrets of
@@ -34,7 +34,7 @@ pub const PREVIOUS_SECRET: &str = "previous";
 pub struct NamedSecret {
     /// What the operator calls it.
     pub name: SecretName,
-    /// What it opens.
+    /// The calls that it is valid for.
     pub scopes: Scopes,
     /// When it was made.
     pub made_at: UnixMillis,
@@ -86,7 +86,7 @@ pub enum NotAdded {
 pub struct VerifiedSecret {
     /// Which one it is: its position in [`App::all_secrets`].
     pub position: usize,
-    /// What it opens.
+    /// The calls that it is valid for.
     pub scopes: Scopes,
 }
 
@@ -95,7 +95,7 @@ pub struct VerifiedSecret {
 pub struct SecretInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it opens.
+    /// The calls that it is valid for.
     pub scopes: Scopes,
     /// When it was made; unknown for one that a rotation has replaced.
     pub made_at: Option<UnixMillis>,
@@ -106,7 +106,7 @@ pub struct SecretInfo<'a> {
 }
 
 impl SecretInfo<'_> {
-    /// Whether it opens anything at this time.
+    /// Whether it is valid for any call at this time.
     pub fn is_valid(&self, now: UnixMillis) -> bool {
         self.understood && self.expires_at.is_none_or(|expires_at| now < expires_at)
     }

@@ -15,7 +15,7 @@ fn whatever_a_broker_answers_the_handshake_ends() {
             let (mut near, mut far) = tokio::io::duplex(64 * 1024);
             far.write_all(bytes).await.unwrap();
             far.shutdown().await.unwrap();
-            // Reads what the other side sends, so that writing never waits.
+            // Nothing reads at the far end: a CONNECT fits into the buffer between.
             let terms = log_in(&mut near, Connect::default()).await;
             if let Ok(terms) = terms {
                 prop_assert!(terms.input.len() <= bytes.len());
