@@ -68,7 +68,9 @@ pub(crate) struct UsageToWrite(Mutex<Vec<Arc<MessageUsage>>>);
 
 impl UsageToWrite {
     pub(crate) fn take(&self) -> Vec<Arc<MessageUsage>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let apps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        apps.iter().for_each(|usage| usage.change(|state| state.is_listed = false));
+        apps
     }
 }
 
@@ -172,10 +174,8 @@ impl MessageUsage {
         if since.is_some() && self.change(|state| state.asked_at) >= since {
             return Ok(());
         }
-        let (more, before) = self.change(|state| {
-            state.is_listed = false;
-            (std::mem::take(&mut state.unwritten), state.since)
-        });
+        let (more, before) =
+            self.change(|state| (std::mem::take(&mut state.unwritten), state.since));
         let more: Vec<_> = more.into_iter().collect();
         let answer = write(&more).await;
         self.change(|state| state.asked_at = Some(Instant::now()));

@@ -352,7 +352,7 @@ async fn an_index_that_does_not_list_its_apps_is_not_asked_again_at_once() {
     index.set_unavailable(true);
     for n in 0..100 {
         let (rejection, _) = clients.fail(&format!("y{n}"), ATTACKER).await;
-        assert_eq!(rejection, Rejection::Unavailable("the device index is away"));
+        assert_eq!(rejection, Rejection::Unavailable("the device index is unavailable"));
     }
     assert_eq!(index.lists(), 1);
     index.set_unavailable(false);
