@@ -7,6 +7,10 @@
 //! milliseconds, and idle connections from many addresses must not keep it out.
 //!
 //! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets.
+//!
+//! Failed logins of an address refuse none of its connections: phones behind one address share it
+//! with strangers. A wrong login beyond the limit is disconnected without an answer instead, so it
+//! costs no more than looking at it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,8 +22,8 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Failed logins of an address: so many at once, and then one for each [`FAILURE_INTERVAL`]. Beyond
-/// that, its connections are refused before their password is looked at.
+/// Failed logins of an address that are answered: so many at once, and then one for each
+/// [`FAILURE_INTERVAL`].
 const FAILURES: u32 = 60;
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,8 +50,6 @@ pub(super) enum Full {
     Total,
     /// There are too many of its address.
     Address,
-    /// Too many logins from its address failed.
-    FailedLogins,
 }
 
 /// Counts the connections of one listener.
@@ -87,7 +89,8 @@ pub(super) struct Usage {
 struct AddressCounts {
     connections: usize,
     unauthenticated: usize,
-    /// When the failed logins so far will have been paid off (GCRA's theoretical arrival time).
+    /// When the failed logins that were answered will have been paid off (GCRA's theoretical arrival
+    /// time).
     failures_until: Option<Instant>,
 }
 
@@ -107,9 +110,9 @@ impl Admission {
     }
 
     /// A permit for a connection from this address, which has not logged in yet.
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Result<Permit, Full> {
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
         let (address, mut counts) = (network(peer), self.counts());
-        if let Err(full) = counts.admit(address, &self.limits, now) {
+        if let Err(full) = counts.admit(address, &self.limits) {
             counts.usage.not_accepted += 1;
             return Err(full);
         }
@@ -132,12 +135,7 @@ impl Admission {
 }
 
 impl Counts {
-    fn admit(
-        &mut self,
-        address: IpAddr,
-        limits: &AdmissionLimits,
-        now: Instant,
-    ) -> Result<(), Full> {
+    fn admit(&mut self, address: IpAddr, limits: &AdmissionLimits) -> Result<(), Full> {
         if self.usage.connections >= limits.connections {
             return Err(Full::Total);
         }
@@ -145,9 +143,6 @@ impl Counts {
             self.addresses.retain(|_, counts| counts.connections > 0);
         }
         let of_address = self.addresses.entry(address).or_default();
-        if of_address.failures_until.is_some_and(|end| end > now + FAILURE_INTERVAL * FAILURES) {
-            return Err(Full::FailedLogins);
-        }
         if of_address.connections >= limits.of_address
             || of_address.unauthenticated >= limits.unauthenticated_of_address
         {
@@ -193,13 +188,17 @@ impl Permit {
         self.displaced.clone()
     }
 
-    /// Its login has failed.
-    pub(super) fn login_failed(&self, now: Instant) {
+    /// Its login has failed. Whether that is answered.
+    pub(super) fn login_failed(&self, now: Instant) -> bool {
         let mut counts = self.admission.counts();
         counts.usage.failed_logins += 1;
         let of_address = counts.addresses.entry(self.address).or_default();
         let begin = of_address.failures_until.filter(|end| *end > now).unwrap_or(now);
-        of_address.failures_until = Some(begin + FAILURE_INTERVAL);
+        let is_answered = begin <= now + FAILURE_INTERVAL * FAILURES;
+        if is_answered {
+            of_address.failures_until = Some(begin + FAILURE_INTERVAL);
+        }
+        is_answered
     }
 }
 
@@ -241,7 +240,7 @@ mod tests {
     };
 
     fn admit(admission: &Arc<Admission>, peer: &str) -> Result<Permit, Full> {
-        admission.admit(peer.parse().unwrap(), Instant::now())
+        admission.admit(peer.parse().unwrap())
     }
 
     fn log_in(admission: &Arc<Admission>, peer: &str) -> Permit {
@@ -303,14 +302,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_fails_to_log_in_too_often_waits_and_others_do_not() {
+    async fn an_address_that_fails_to_log_in_too_often_is_not_answered_and_others_are() {
         let admission = Admission::new(LIMITS);
-        let (now, guesser) = (Instant::now(), "10.0.0.1".parse().unwrap());
+        let now = Instant::now();
+        let fail = |peer, now| admit(&admission, peer).unwrap().login_failed(now);
         for _ in 0..=FAILURES {
-            admission.admit(guesser, now).unwrap().login_failed(now);
+            assert!(fail("10.0.0.1", now));
         }
-        assert_eq!(admission.admit(guesser, now).unwrap_err(), Full::FailedLogins);
-        assert!(admission.admit("10.0.0.2".parse().unwrap(), now).is_ok());
-        assert!(admission.admit(guesser, now + FAILURE_INTERVAL).is_ok());
+        assert!(!fail("10.0.0.1", now) && !fail("10.0.0.1", now));
+        assert!(fail("10.0.0.2", now));
+        assert!(fail("10.0.0.1", now + FAILURE_INTERVAL), "one more, however many came meanwhile");
+        assert!(!fail("10.0.0.1", now + FAILURE_INTERVAL));
     }
 }

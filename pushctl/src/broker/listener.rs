@@ -51,11 +51,10 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 failed = false;
-                let now = Instant::now();
-                match admission.admit(peer.ip(), now) {
+                match admission.admit(peer.ip()) {
                     Ok(permit) => {
                         let (tls, context) = (tls.clone(), context.clone());
-                        let opened = Opened { peer, at: now, permit, door };
+                        let opened = Opened { peer, at: Instant::now(), permit, door };
                         let connection = secure_and_serve(stream, tls, opened, context.clone());
                         context.connections.spawn(connection);
                     }

@@ -1,5 +1,5 @@
-//! What the broker tells Prometheus. The numbers are read when they are asked for, so that serving
-//! a device counts nothing twice.
+//! What the broker tells Prometheus. The numbers are read when they are asked for, so that no counter
+//! has to be kept in step with what it counts.
 
 use std::{fmt, sync::Arc};
 

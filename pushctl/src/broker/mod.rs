@@ -1,14 +1,9 @@
 //! The embedded MQTT broker: devices connect to it, the worker publishes to it.
 //!
-//! It is a broker for one purpose. A device reads exactly one topic, and only the worker of this
-//! process publishes; so there are no filters to match, no retained messages, no wills, no QoS 2,
-//! and nothing of one device is ever another's. What is left is a session for each device with the
-//! messages that wait for it, in memory, bounded in bytes. The packets are read and written by
-//! `rmqtt-codec`.
-//!
-//! A general broker was embedded before. Its sessions kept their sockets while they were offline,
-//! its queues were bounded in messages only, and a hook that forgets one case would have opened it
-//! to strangers; here what is not allowed has no code.
+//! It is a broker for one purpose. A device reads exactly one topic, and only workers publish; so
+//! there is no code for filters, retained messages, wills, QoS 2 or publishing by devices, and no
+//! setting can allow them. What is left is a session for each device with the messages that wait for
+//! it, in memory, bounded in bytes. The packets are read and written by `rmqtt-codec`.
 //!
 //! Sessions and what waits in them are saved to a file every now and then, and when the broker stops
 //! (`store`), so that they outlive a restart.
@@ -63,7 +58,7 @@ pub use self::{
     store::StoreError,
 };
 
-/// Connections of devices that have not logged in yet, in total and of one address.
+/// Connections to the devices' listener that have not logged in yet, in total and of one address.
 const UNAUTHENTICATED: usize = 1_000;
 const UNAUTHENTICATED_OF_ADDRESS: usize = 100;
 
@@ -85,9 +80,18 @@ const TLS: AcceptorOptions = AcceptorOptions {
 /// Why the broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// The address is taken, or not one of this machine.
-    #[error("cannot listen for MQTT on {address}")]
+    /// The address for devices is taken, or not one of this machine.
+    #[error("cannot listen for devices on {address}: choose another address with --mqtt-listen")]
     Listen {
+        /// The address from the settings.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The same of the address for workers.
+    #[error("cannot listen for workers on {address}")]
+    ListenForWorkers {
         /// The address from the settings.
         address: SocketAddr,
         /// Why not.
@@ -133,13 +137,16 @@ impl Broker {
         registry: &mut Registry,
     ) -> Result<Self, BrokerError> {
         let bind = |address| {
-            let failed = |source| BrokerError::Listen { address, source };
-            let listener = listener::bind(address).map_err(failed)?;
-            let address = listener.local_addr().map_err(failed)?;
-            Ok::<_, BrokerError>((listener, address))
+            let listener = listener::bind(address)?;
+            let bound = listener.local_addr()?;
+            Ok::<_, io::Error>((listener, bound))
         };
-        let (devices, address) = bind(settings.listen)?;
-        let (workers, worker_address) = bind(settings.workers.listen)?;
+        let listen = settings.listen;
+        let (devices, address) =
+            bind(listen).map_err(|source| BrokerError::Listen { address: listen, source })?;
+        let listen = settings.workers.listen;
+        let (workers, worker_address) = bind(listen)
+            .map_err(|source| BrokerError::ListenForWorkers { address: listen, source })?;
         let tls = settings.tls.as_ref().map(|tls| Acceptor::new(tls, TLS)).transpose()?;
         let worker_tls = tls.clone().filter(|_| settings.workers.encrypted);
         let scheme = if worker_tls.is_some() { "mqtts" } else { "mqtt" };
@@ -249,23 +256,20 @@ fn of_workers(logged_in: usize) -> AdmissionLimits {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
 
     #[tokio::test]
     async fn idle_connections_of_this_machine_keep_no_worker_out() {
         let admission = Admission::new(of_workers(3));
-        let now = Instant::now();
         let peer = "127.0.0.1".parse().unwrap();
         let mut idle = Vec::new();
         let mut workers = Vec::new();
         for n in 0..10 * UNAUTHENTICATED_WORKERS {
-            idle.push(admission.admit(peer, now).unwrap());
+            idle.push(admission.admit(peer).unwrap());
             // One that is displaced ends.
             idle.retain(|permit| !permit.displaced().is_cancelled());
             if n % (8 * UNAUTHENTICATED_WORKERS) == UNAUTHENTICATED_WORKERS {
-                let worker = admission.admit(peer, now).unwrap();
+                let worker = admission.admit(peer).unwrap();
                 assert!(!worker.displaced().is_cancelled());
                 worker.logged_in();
                 workers.push(worker);

@@ -26,7 +26,7 @@ pub struct BrokerArgs {
     /// when it changes. Devices then connect with TLS only
     #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
     mqtt_tls_cert: Option<String>,
-    /// Its private key: a PEM file
+    /// The private key of --mqtt-tls-cert: a PEM file
     #[arg(long, env = "PUSH_MQTT_TLS_KEY", value_name = "FILE")]
     mqtt_tls_key: Option<String>,
     /// `on` lets devices log in without TLS on an address that other machines can reach

@@ -2,7 +2,7 @@
 //!
 //! HTTP endpoint, worker, MQTT broker for the devices, and the embedded engines of queue and index
 //! in one data directory. It runs the same code as the separate programs, with other engines. Every
-//! address is bound before anything starts, so that a port that is taken fails the start with one
+//! address is bound before anything is served, so that a port that is taken fails the start with one
 //! clear error.
 
 mod demo;
@@ -145,8 +145,7 @@ pub async fn run(
         .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let mut registry = Registry::default();
-    let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)
-        .context("choose another address with --mqtt-listen")?;
+    let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
     let mqtt = MqttTransport::start(broker.worker_url().clone(), settings.mqtt);

@@ -38,7 +38,7 @@ const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
 /// A running `pushctl standalone` with one app.
 struct Standalone {
     _process: Process,
-    _folder: TempDir,
+    folder: TempDir,
     http: Port,
     mqtt: Port,
     ops: Port,
@@ -81,7 +81,7 @@ impl Standalone {
         let secret = made["secret"].as_str().unwrap().to_owned();
         let keys = KeyFile::open(&folder.path().join("device-keys.json")).unwrap();
         let keys = KeySet::clone(&keys.current());
-        Self { _process: process, _folder: folder, http, mqtt, ops, secret, keys }
+        Self { _process: process, folder, http, mqtt, ops, secret, keys }
     }
 
     /// A GET at the operations address.
@@ -155,22 +155,28 @@ async fn a_login_without_the_token_of_the_device_opens_no_session() {
     let other = standalone.token("other", LONG);
     let forged = format!("{}x", &own[..own.len() - 1]);
     let will = ["--will-topic", "push/news/d", "--will-payload", "forged"];
-    let attempts: [(&str, &str, Vec<&str>); 8] = [
-        ("nothing", "news:d", vec![]),
-        ("no password", "news:d", vec!["-u", "news:d"]),
-        ("a guess", "news:d", vec!["-u", "news:d", "-P", "guess"]),
-        ("a forged token", "news:d", vec!["-u", "news:d", "-P", &forged]),
-        ("an expired token", "news:d", vec!["-u", "news:d", "-P", &expired]),
-        ("another device's token", "news:d", vec!["-u", "news:d", "-P", &other]),
-        ("another client id", "news:d", vec!["-u", "news:other", "-P", &other]),
-        ("a will", "news:other", [&["-u", "news:other", "-P", &other][..], &will[..]].concat()),
+    // The codes of both versions: the credentials are wrong, or right and do not allow this.
+    let (wrong, not_allowed) = ([4, 134], [5, 135]);
+    let attempts: [(&str, &str, Vec<&str>, [u8; 2]); 8] = [
+        ("nothing", "news:d", vec![], wrong),
+        ("no password", "news:d", vec!["-u", "news:d"], wrong),
+        ("a guess", "news:d", vec!["-u", "news:d", "-P", "guess"], wrong),
+        ("a forged token", "news:d", vec!["-u", "news:d", "-P", &forged], wrong),
+        ("an expired token", "news:d", vec!["-u", "news:d", "-P", &expired], not_allowed),
+        ("another device's token", "news:d", vec!["-u", "news:d", "-P", &other], not_allowed),
+        ("another client id", "news:d", vec!["-u", "news:other", "-P", &other], not_allowed),
+        (
+            "a will",
+            "news:other",
+            [&["-u", "news:other", "-P", &other][..], &will[..]].concat(),
+            not_allowed,
+        ),
     ];
-    for (attempt, id, login) in &attempts {
-        // Refused in CONNACK with a code that says why, in both versions.
-        for (version, codes) in [("mqttv311", [4, 5]), ("mqttv5", [134, 135])] {
+    for (attempt, id, login, codes) in &attempts {
+        for (version, code) in ["mqttv311", "mqttv5"].into_iter().zip(codes) {
             let flags = [&login[..], &["-t", "push/news/d", "-q", "1"]].concat();
             let output = standalone.mosquitto(SUBSCRIBE, version, id, &flags).await;
-            let refused = codes.iter().any(|code| output.contains(&format!("CONNACK ({code})")));
+            let refused = output.contains(&format!("CONNACK ({code})"));
             assert!(refused && !output.contains("SUBACK"), "{attempt}, {version}: {output}");
         }
     }
@@ -307,22 +313,56 @@ async fn sessions_without_a_connection_and_idle_strangers_take_no_descriptor_tha
 }
 
 #[tokio::test]
-async fn an_address_that_guesses_passwords_is_kept_out_and_others_are_not() {
+async fn an_address_that_guesses_passwords_is_not_answered_and_its_devices_are_served() {
     let standalone = Standalone::start(None).await;
-    let guess = async |address: &str| {
-        let flags = ["-A", address, "-u", "news:d", "-P", "guess", "-t", "push/news/d"];
+    let log_in = async |address: &str, password: &str| {
+        let flags = ["-A", address, "-u", "news:d", "-P", password, "-t", "push/news/d", "-E"];
         standalone.mosquitto([TRIES, "mosquitto_sub"], "mqttv5", "news:d", &flags).await
     };
     eventually("guesses are not answered any more", DEADLINE, async || {
-        let guesses = futures::future::join_all((0..20).map(|_| guess("127.0.0.9"))).await;
+        let guesses =
+            futures::future::join_all((0..20).map(|_| log_in("127.0.0.9", "guess"))).await;
         match guesses.iter().filter(|output| !output.contains("CONNACK")).count() {
             0 => Err("all were answered".to_owned()),
             _ => Ok(()),
         }
     })
     .await;
-    assert!(guess("127.0.0.10").await.contains("CONNACK (134)"));
-    assert!(standalone.device("d").await.is_some());
+    assert!(log_in("127.0.0.10", "guess").await.contains("CONNACK (134)"));
+    let neighbour = log_in("127.0.0.9", &standalone.token("d", LONG)).await;
+    assert!(neighbour.contains("SUBACK"), "the token is right: {neighbour}");
+}
+
+#[tokio::test]
+async fn a_device_of_a_removed_app_is_disconnected_and_never_let_in_again() {
+    let standalone = Standalone::start(None).await;
+    let data = standalone.folder.path().to_str().unwrap();
+    let mut listening = standalone.device("d").await.unwrap();
+    let old = standalone.token("d", LONG);
+    let log_in = async |token: &str| {
+        let flags = ["-u", "news:d", "-P", token, "-t", "push/news/d", "-q", "1", "-E"];
+        standalone.mosquitto(SUBSCRIBE, "mqttv5", "news:d", &flags).await
+    };
+    assert!(log_in(&old).await.contains("SUBACK"));
+    let mut listening_again = standalone.device("d").await.unwrap();
+    assert!(listening.next().await.is_err(), "a later connection has its session");
+
+    pushctl(&["--data-dir", data, "app", "remove", APP]).await;
+    let ended = tokio::time::timeout(DEADLINE, listening_again.next()).await;
+    assert!(ended.expect("the device stays connected").is_err());
+    assert_eq!(standalone.metric("push_broker_sessions").await, 0);
+    let gone = log_in(&old).await;
+    assert!(gone.contains("CONNACK (134)"), "its app is gone: {gone}");
+
+    pushctl(&["--data-dir", data, "app", "create", APP]).await;
+    let other = log_in(&old).await;
+    assert!(other.contains("CONNACK (134)"), "it is another app: {other}");
+    let flags = ["device", "credentials", APP, "d", "--json", "--data-dir", data];
+    let login: Value = serde_json::from_str(&pushctl(&flags).await).unwrap();
+    let new = log_in(login["password"].as_str().unwrap()).await;
+    assert!(new.contains("SUBACK"), "{new}");
+    // Its address is not one that guesses.
+    assert_eq!(standalone.metric("push_broker_logins_failed_total").await, 0);
 }
 
 #[tokio::test]

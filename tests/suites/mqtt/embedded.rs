@@ -27,7 +27,7 @@ use pushctl::{
     device::subscriber::SubscriberError,
 };
 use rmqtt_codec::v5::DisconnectReasonCode;
-use tokio::net::TcpStream;
+use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use super::{
     AnyBroker, DEADLINE, LONG, device, is_ready, listen, message, next, now, send, targets,
@@ -266,7 +266,7 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
 }
 
 #[tokio::test]
-async fn connections_of_one_address_and_without_a_login_are_bounded() {
+async fn connections_of_one_address_are_bounded() {
     let settings = BrokerSettings { address_connections: 3, ..BrokerSettings::default() };
     let broker = EmbeddedBroker::start_with(settings);
     let app = namespace();
@@ -281,15 +281,27 @@ async fn connections_of_one_address_and_without_a_login_are_bounded() {
         four.map(drop).map_err(|error| error.to_string())
     })
     .await;
+}
 
+#[tokio::test]
+async fn connections_without_a_login_are_bounded_and_end() {
+    // One address may have a quarter of the connections without a login: 4.
+    let settings = BrokerSettings { connections: 16, ..BrokerSettings::default() };
+    let broker = EmbeddedBroker::start_with(settings);
     let mut idle = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..6 {
         idle.push(TcpStream::connect(broker.broker.address()).await.unwrap());
     }
-    eventually("idle connections are closed", DEADLINE, async || {
+    for connection in &mut idle {
+        let closed = tokio::time::timeout(DEADLINE, connection.read(&mut [0])).await;
+        // A reset is an end, too.
+        assert_eq!(closed.expect("an idle connection stays open").unwrap_or(0), 0);
+    }
+    assert_eq!(broker.metric("push_broker_connections_not_accepted_total"), 2);
+    eventually("their places are free", DEADLINE, async || {
         match broker.metric("push_broker_connections_unauthenticated") {
             0 => Ok(()),
-            open => Err(format!("{open} are open")),
+            open => Err(format!("{open} are taken")),
         }
     })
     .await;

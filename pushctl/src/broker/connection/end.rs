@@ -9,9 +9,9 @@ use rmqtt_codec::{error::EncodeError, v5::DisconnectReasonCode};
 pub(super) enum End {
     #[error("the client disconnected")]
     ByClient,
-    #[error("{0:?}")]
+    #[error("ended by the broker: {0:?}")]
     Reason(DisconnectReasonCode),
-    #[error("the client takes nothing")]
+    #[error("the client reads nothing")]
     Stalled,
     #[error("the connection broke")]
     Io(#[from] io::Error),

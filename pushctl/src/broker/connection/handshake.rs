@@ -66,7 +66,7 @@ pub(super) struct DeviceSession {
     pub(super) ends_with_connection: bool,
 }
 
-/// Why a connection did not become a client's.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("the connection ended")]

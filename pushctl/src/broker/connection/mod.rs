@@ -10,6 +10,8 @@ mod end;
 mod handshake;
 mod link;
 mod output;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -67,11 +69,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             debug!(%peer, cause = &end as &dyn std::error::Error, "MQTT connection ended");
         }
         Ok(Err(error)) => {
-            // At the worker's door no guess can be right, and one must not shut the worker out.
-            if error.is_failed_login() && door == Door::Devices {
-                permit.login_failed(Instant::now());
-            }
             debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
+            // Where workers log in no guess can be right, and none is counted.
+            let counts = error.is_failed_login() && door == Door::Devices;
+            if counts && !permit.login_failed(Instant::now()) {
+                return;
+            }
             if matches!(error, HandshakeError::Io(_) | HandshakeError::Decode(_)) {
                 return;
             }
@@ -84,7 +87,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     link.close().await;
 }
 
-/// Serves a client that has logged in, and says goodbye.
+/// Serves a client that has logged in, and tells it why its connection ends.
 async fn converse<S: AsyncRead + AsyncWrite>(
     link: &mut Link<S>,
     mut wire: Wire,

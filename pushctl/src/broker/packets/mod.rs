@@ -58,10 +58,10 @@ pub(super) struct Message {
     /// Its packet identifier; `None` with QoS 0.
     pub(super) id: Option<NonZeroU16>,
     pub(super) payload: Bytes,
-    /// How long it is still worth something.
-    pub(super) lifetime: Option<Duration>,
+    /// How long until it expires.
+    pub(super) expires_in: Option<Duration>,
     /// Whether it was sent before, over an earlier connection.
-    pub(super) again: bool,
+    pub(super) dup: bool,
 }
 
 impl Wire {
@@ -148,7 +148,7 @@ impl Wire {
         let qos = if message.id.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
         let publish = |properties| {
             Box::new(Publish {
-                dup: message.again,
+                dup: message.dup,
                 retain: false,
                 qos,
                 topic: topic.clone(),
@@ -161,7 +161,7 @@ impl Wire {
             Self::V3(codec) => codec.encode(v3::Packet::Publish(publish(None)), to),
             Self::V5(codec) => {
                 // Rounded up: 0 would mean that it never expires.
-                let left = message.lifetime.map(|left| left.as_millis().div_ceil(1000));
+                let left = message.expires_in.map(|left| left.as_millis().div_ceil(1000));
                 let left = left.map(|left| u32::try_from(left).unwrap_or(u32::MAX).max(1));
                 let properties = PublishProperties {
                     message_expiry_interval: left.and_then(NonZeroU32::new),

@@ -38,7 +38,7 @@ impl ConnectRefusal {
     pub(super) fn v5(self) -> (ConnectAckReason, &'static str) {
         match self {
             Self::BadCredentials => {
-                (ConnectAckReason::BadUserNameOrPassword, "user name or token are missing or wrong")
+                (ConnectAckReason::BadUserNameOrPassword, "user name or token is missing or wrong")
             }
             Self::AppRemoved => {
                 (ConnectAckReason::BadUserNameOrPassword, "the app of the token was removed")
@@ -50,12 +50,14 @@ impl ConnectRefusal {
                 ConnectAckReason::NotAuthorized,
                 "client id and user name must be those of the token, and no will is allowed",
             ),
-            Self::NoClientId => {
-                (ConnectAckReason::ClientIdentifierNotValid, "the client id must be APP:CLIENT")
-            }
-            Self::AuthMethod => {
-                (ConnectAckReason::BadAuthenticationMethod, "only user name and password")
-            }
+            Self::NoClientId => (
+                ConnectAckReason::ClientIdentifierNotValid,
+                "the client id must be {AppID}:{ClientID}",
+            ),
+            Self::AuthMethod => (
+                ConnectAckReason::BadAuthenticationMethod,
+                "log in with user name and password only",
+            ),
             Self::PacketTooLarge => (
                 ConnectAckReason::PacketTooLarge,
                 "Maximum Packet Size must be 256 bytes or more: no message fits in less",
@@ -66,7 +68,9 @@ impl ConnectRefusal {
             Self::Unavailable => {
                 (ConnectAckReason::ServerUnavailable, "tokens cannot be checked now: try again")
             }
-            Self::Malformed => (ConnectAckReason::MalformedPacket, "this is no CONNECT"),
+            Self::Malformed => {
+                (ConnectAckReason::MalformedPacket, "the first packet must be CONNECT")
+            }
         }
     }
 }

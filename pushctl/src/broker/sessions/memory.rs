@@ -1,5 +1,5 @@
 //! The memory of messages that wait for devices: a bound over all sessions, with a share for each
-//! app and a part that only connected devices may use.
+//! app and a part in which only messages for connected devices are taken.
 //!
 //! An app may use as much as it leaves free (a dynamic threshold): alone half of the memory, and
 //! with others that want as much as they get, an equal part. So there is always room for one more
@@ -76,8 +76,9 @@ impl WaitingBytes {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// What messages for devices that are offline may use together. The rest is for connected
-    /// devices, so that messages which wait for days do not keep those from being served.
+    /// How much may be in use when a message for a device that is offline is taken. The rest is for
+    /// connected devices, so that messages which wait for days do not keep those from being served.
+    /// A message that was taken for a connected device stays when that device goes offline.
     fn limit_offline(&self) -> usize {
         self.limit / 4 * 3
     }

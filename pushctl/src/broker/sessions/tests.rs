@@ -35,6 +35,25 @@ async fn a_session_ends_with_its_connection_unless_it_is_to_be_kept() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_taken_over_while_it_is_found_to_be_expired_stays() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    drop(own(&sessions, "d", false, KEEP));
+    let late = Instant::now() + 2 * KEEP;
+    let expired: Vec<_> = sessions.all();
+    assert!(expired.iter().all(|session| session.is_expired(late)));
+    let back = own(&sessions, "d", false, KEEP);
+    for session in &expired {
+        sessions.remove(session, late);
+    }
+    assert_eq!(publish(&sessions, "d"), Ok(()));
+    drop(back);
+    for session in &expired {
+        sessions.remove(session, late);
+    }
+    assert_eq!(publish(&sessions, "d"), Err(NotTaken::NoSubscriber));
+}
+
+#[tokio::test]
 async fn a_device_that_connects_again_ends_its_connection_before() {
     let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
     for clean in [false, true] {

@@ -41,7 +41,7 @@ fn received(sessions: &Arc<Sessions>, client: &str) -> Vec<(Bytes, bool)> {
     let owner = own(sessions, client, HOUR);
     let window = 10.try_into().unwrap();
     std::iter::from_fn(|| owner.next(window, Instant::now()))
-        .map(|outgoing| (outgoing.message.payload, outgoing.message.again))
+        .map(|outgoing| (outgoing.message.payload, outgoing.message.dup))
         .collect()
 }
 

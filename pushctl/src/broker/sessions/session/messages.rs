@@ -112,9 +112,9 @@ impl Messages {
             self.bytes -= expired.memory.bytes();
         }
         let (id, message) = self.in_flight.get(self.sent)?;
-        let again = message.packet(Some(*id), true, now);
+        let packet = message.packet(Some(*id), true, now);
         self.sent += 1;
-        Some(Outgoing { message: again, memory: None })
+        Some(Outgoing { message: packet, memory: None })
     }
 
     /// The next one that is to be acknowledged, of which at most `window` may be in flight.
@@ -226,9 +226,9 @@ impl Message {
         self.expires_at.is_some_and(|end| end <= now)
     }
 
-    fn packet(&self, id: Option<NonZeroU16>, again: bool, now: Instant) -> packets::Message {
-        let lifetime: Option<Duration> =
+    fn packet(&self, id: Option<NonZeroU16>, dup: bool, now: Instant) -> packets::Message {
+        let expires_in: Option<Duration> =
             self.expires_at.map(|end| end.saturating_duration_since(now));
-        packets::Message { id, payload: self.payload.clone(), lifetime, again }
+        packets::Message { id, payload: self.payload.clone(), expires_in, dup }
     }
 }

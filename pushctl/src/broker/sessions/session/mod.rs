@@ -33,7 +33,7 @@ pub(in crate::broker) use self::{
 use super::memory::{AppShare, Reservation};
 use crate::broker::packets;
 
-/// A connection in its session's eyes. Each is equal to itself only.
+/// Identifies the connection that owns a session. Two are equal only if one is a clone of the other.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owner(Arc<Notify>);
 

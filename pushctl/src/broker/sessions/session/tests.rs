@@ -31,7 +31,7 @@ fn put(session: &Session, text: &str, now: Instant) -> Result<(), NotTaken> {
 
 fn texts(session: &Session, owner: &Owner, now: Instant) -> Vec<(String, bool)> {
     std::iter::from_fn(|| session.next(owner, WINDOW, now))
-        .map(|out| (String::from_utf8(out.message.payload.to_vec()).unwrap(), out.message.again))
+        .map(|out| (String::from_utf8(out.message.payload.to_vec()).unwrap(), out.message.dup))
         .collect()
 }
 
@@ -49,7 +49,7 @@ async fn what_was_not_acknowledged_is_sent_again_first_with_its_old_identifier()
     session.go_offline(&first, now);
     assert!(session.take_over(&connection(&second), now));
     let again = session.next(&second, WINDOW, now).unwrap();
-    assert_eq!(again.message, packets::Message { again: true, ..two.message });
+    assert_eq!(again.message, packets::Message { dup: true, ..two.message });
     assert_eq!(texts(&session, &second, now), [("three".to_owned(), false)]);
     for id in 1..=3 {
         session.acknowledge(&second, NonZeroU16::new(id).unwrap());
