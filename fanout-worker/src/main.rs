@@ -19,6 +19,7 @@ use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
+    operations,
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
     shutdown,
@@ -94,6 +95,7 @@ async fn work(
     }
     let dependencies = Dependencies::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
+    operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
     let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();

@@ -11,6 +11,7 @@ use push_service::{
     credentials::CredentialArgs,
     descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
+    operations,
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
     shutdown,
@@ -78,6 +79,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
     let shutdown = shutdown::on_signal();
     let metrics = Arc::new(Metrics::default());
     let mut registry = Registry::default();
+    operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
     let probe = Arc::new(ReadinessProbe {
         queue: queue.clone(),

@@ -145,6 +145,7 @@ pub async fn run(
         .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let mut registry = Registry::default();
+    push_service::operations::process::register(&mut registry, "standalone");
     let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;

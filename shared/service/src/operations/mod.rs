@@ -11,6 +11,7 @@
 
 mod connections;
 mod listener;
+pub mod process;
 mod readiness;
 
 pub use listener::serve;
