@@ -173,6 +173,7 @@ pub async fn run(
 
     let shutdown = shutdown::on_signal();
     let mut registry = Registry::default();
+    push_service::operations::process::register(&mut registry, "broker");
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let broker = Broker::start(settings.broker, logins, &settings.worker_password, &mut registry)?;
     let probe = Arc::new(BrokerProbe { index, shutdown: shutdown.clone() });

@@ -99,7 +99,7 @@ impl Usage {
         if let Some(open) = self.open_files {
             gauge(encoder, "process_open_fds", "Open file descriptors", None, open)?;
         }
-        if let Some(most) = rlimit::Resource::NOFILE.get_soft().ok() {
+        if let Ok(most) = rlimit::Resource::NOFILE.get_soft() {
             gauge(encoder, "process_max_fds", "File descriptors that may be open", None, most)?;
         }
         gauge(encoder, "process_threads", "Threads of the process", None, self.threads)?;
