@@ -202,6 +202,13 @@ pub(crate) fn text(status: StatusCode, body: &'static str) -> Reply {
     Reply { media_type: TEXT, ..Reply::new(status, body) }
 }
 
+/// The description of the whole HTTP API (OpenAPI 3.1). It is written by hand; the tests hold their
+/// requests and answers against it.
+pub(crate) fn description() -> Reply {
+    const DESCRIPTION: &[u8] = include_bytes!("../openapi.json");
+    Reply::new(StatusCode::OK, DESCRIPTION)
+}
+
 /// The body of an answer that is not a success.
 pub(crate) fn error_body(rejection: &Rejection) -> String {
     let message = serde_json::Value::from(rejection.message());

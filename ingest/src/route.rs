@@ -31,6 +31,8 @@ pub(crate) enum Route<'a> {
     RecallMessage(AppResource<'a>),
     /// What MQTT brokers ask, under `/v1/broker/`.
     AskedByBroker(Broker, BrokerQuestion),
+    /// `GET /openapi.json`
+    Description,
 }
 
 /// The broker that asks; each has a form of its own.
@@ -62,6 +64,8 @@ pub(crate) struct AppResource<'a> {
 const POST_ONLY: &str = "POST";
 const DEVICE_METHODS: &str = "GET, PUT, DELETE";
 const MESSAGE_METHODS: &str = "GET, DELETE";
+const DESCRIPTION: &str = "/openapi.json";
+const DESCRIPTION_METHODS: &str = "GET";
 
 impl<'a> Route<'a> {
     /// The name of [`Route::Push`] in metrics.
@@ -73,7 +77,9 @@ impl<'a> Route<'a> {
 
     /// The route of a request.
     pub(crate) fn of(method: &Method, path: &'a str) -> Result<Self, Rejection> {
-        let rest = path.strip_prefix("/v1/").ok_or(Rejection::NoSuchPath)?;
+        let Some(rest) = path.strip_prefix("/v1/") else {
+            return Self::description(method, path);
+        };
         let mut segments = rest.split('/');
         let (kind, first, second) = (segments.next(), segments.next(), segments.next());
         let third = segments.next();
@@ -116,6 +122,14 @@ impl<'a> Route<'a> {
         Err(Rejection::NoSuchMethod(POST_ONLY))
     }
 
+    fn description(method: &Method, path: &str) -> Result<Self, Rejection> {
+        match *method {
+            _ if path != DESCRIPTION => Err(Rejection::NoSuchPath),
+            Method::GET => Ok(Self::Description),
+            _ => Err(Rejection::NoSuchMethod(DESCRIPTION_METHODS)),
+        }
+    }
+
     /// With any method: one that cannot be answered is refused in the form of the broker.
     fn asked_by_broker(broker: &str, question: &str) -> Result<Self, Rejection> {
         use {Broker::*, BrokerQuestion::*};
@@ -152,6 +166,7 @@ impl<'a> Route<'a> {
             Self::GetMessage(_) => "get_message",
             Self::RecallMessage(_) => "recall_message",
             Self::AskedByBroker(..) => "broker",
+            Self::Description => "openapi",
         }
     }
 }
@@ -204,6 +219,11 @@ mod tests {
         assert_eq!(
             of(&Method::PUT, "/v1/message/a/b"),
             Err(Rejection::NoSuchMethod(MESSAGE_METHODS))
+        );
+        assert_eq!(of(&Method::GET, "/openapi.json"), Ok(Route::Description));
+        assert_eq!(
+            of(&Method::POST, "/openapi.json"),
+            Err(Rejection::NoSuchMethod(DESCRIPTION_METHODS))
         );
     }
 

@@ -12,6 +12,7 @@
 //! Every process is started through [`process::Process`], which ends it with its children, and
 //! removes its data folder, even when the test itself is killed.
 
+pub mod api_description;
 pub mod broadcast;
 pub mod certificates;
 pub mod clock;

@@ -20,6 +20,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
+    api_description::{self, Exchange},
     eventually,
     ports::{Port, free_port},
     process::{Output, Process, log_tail},
@@ -275,7 +276,8 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
     request("GET", url, &[], "").await
 }
 
-/// One HTTP request; gives status and body of its answer.
+/// One HTTP request; gives status and body of its answer. Those to `ingest` are held against the
+/// description of its API.
 ///
 /// # Errors
 /// If there is no answer.
@@ -295,11 +297,29 @@ pub async fn request(
         request = request.header(*name, *value);
     }
     let request = request.body(body.to_owned()).map_err(io::Error::other)?;
-    tokio::task::spawn_blocking(move || {
+    let path = request.uri().path().to_owned();
+    let content_type = request.headers().get("content-type");
+    let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (status, headers, text) = tokio::task::spawn_blocking(move || {
         let mut answer = agent.run(request).map_err(io::Error::other)?;
         let text = answer.body_mut().read_to_string().map_err(io::Error::other)?;
-        Ok((answer.status().as_u16(), text))
+        let headers = answer.headers().iter().map(|(name, value)| {
+            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        });
+        io::Result::Ok((answer.status().as_u16(), headers.collect::<Vec<_>>(), text))
     })
     .await
-    .map_err(io::Error::other)?
+    .map_err(io::Error::other)??;
+    if path.starts_with("/v1/") {
+        api_description::check(&Exchange {
+            method,
+            path: &path,
+            content_type: content_type.as_deref(),
+            body: Some(body.as_bytes()),
+            status,
+            headers: &headers,
+            answer: &text,
+        });
+    }
+    Ok((status, text))
 }

@@ -12,8 +12,9 @@
 //! | JSON, fields | [`message`](crate::message) |
 //!
 //! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
-//! `broker_auth` (what MQTT brokers ask). They share `idempotency`, `index_request`,
-//! `message_usage` and `other_call`.
+//! `broker_auth` (what MQTT brokers ask). The description of the API is a file, `openapi.json`
+//! beside `src`, which needs none. They share `idempotency`, `index_request`, `message_usage` and
+//! `other_call`.
 
 mod activity;
 mod authentication;
@@ -98,6 +99,7 @@ impl Handlers {
             Route::AskedByBroker(broker, question) => {
                 Ok(Box::pin(self.answer_broker(broker, question, head, body)).await)
             }
+            Route::Description => Ok(reply::description()),
         };
         reply.map(Handled::Reply)
     }

@@ -279,3 +279,20 @@ async fn a_retry_with_the_same_idempotency_key_gets_the_same_id_and_copies_are_t
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_description_is_served_without_a_secret_and_names_the_version() {
+    Service::on_both_paths(&[], async |service| {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(b"GET /openapi.json?x=1 HTTP/1.1\r\nHost: push\r\n\r\n").await;
+        let answer = connection.raw_answer().await;
+        let description: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!((answer.http, &description["openapi"]), (200, &json!("3.1.1")));
+        assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
+        let post = Request::new("POST", "/openapi.json", "").send(&service).await;
+        post.expect(405, 405, "this path takes GET");
+        assert_eq!(post.header("allow"), Some("GET"));
+        service.stop().await.unwrap();
+    })
+    .await;
+}

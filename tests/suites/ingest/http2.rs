@@ -5,6 +5,7 @@ use http::{HeaderName, HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use push_tests::api_description::{self, Exchange};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -46,6 +47,9 @@ async fn exchange(
     request: Request<Full<Bytes>>,
 ) -> (u16, Vec<(String, String)>, String) {
     let mut http2 = http2.clone();
+    let (head, body) = request.into_parts();
+    let sent = body.clone().collect().await.unwrap().to_bytes();
+    let request = Request::from_parts(head.clone(), body);
     let answer = timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap();
     let (parts, body) = answer.into_parts();
     let text = body.collect().await.unwrap().to_bytes();
@@ -53,7 +57,18 @@ async fn exchange(
         .headers
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
-    (parts.status.as_u16(), headers.collect(), String::from_utf8(text.into()).unwrap())
+    let (status, headers) = (parts.status.as_u16(), headers.collect::<Vec<_>>());
+    let text = String::from_utf8(text.into()).unwrap();
+    api_description::check(&Exchange {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        content_type: head.headers.get("content-type").and_then(|value| value.to_str().ok()),
+        body: Some(&sent),
+        status,
+        headers: &headers,
+        answer: &text,
+    });
+    (status, headers, text)
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
-//! A client that sends exactly the bytes it is told, and reads answers strictly.
+//! A client that sends exactly the bytes it is told, and reads answers strictly. What it sent and
+//! received is held against the description of the API.
 
 use std::{io, net::SocketAddr};
 
+use push_tests::api_description::{self, Exchange};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -9,7 +11,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::service::{APP, DEADLINE, Service};
+use crate::support::{
+    sent::SentRequests,
+    service::{APP, DEADLINE, Service},
+};
 
 /// An answer in the documented shape; anything else fails the test.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,23 +81,28 @@ pub(crate) struct RawAnswer {
 }
 
 /// A connection that may be used for several requests.
-pub(crate) struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+    /// What was sent and is not answered yet.
+    sent: SentRequests,
+}
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self(BufReader::new(stream))
+        Self { stream: BufReader::new(stream), sent: SentRequests::default() }
     }
 
     /// Sends bytes; that the service has ended the connection is not the sender's mistake.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = timeout(DEADLINE, self.0.write_all(bytes.as_ref())).await.expect("in time");
+        self.sent.add(bytes.as_ref());
+        let _ = timeout(DEADLINE, self.stream.write_all(bytes.as_ref())).await.expect("in time");
     }
 
     /// Says that nothing more is sent.
     pub(crate) async fn end(&mut self) {
-        let _ = self.0.shutdown().await;
+        let _ = self.stream.shutdown().await;
     }
 
     /// The next answer; none if the connection ended in good order instead.
@@ -107,7 +117,7 @@ impl Connection {
     /// The next line, with its end.
     pub(crate) async fn line(&mut self) -> String {
         let mut line = String::new();
-        let read = timeout(DEADLINE, self.0.read_line(&mut line)).await;
+        let read = timeout(DEADLINE, self.stream.read_line(&mut line)).await;
         read.expect("a line, in time").unwrap();
         line
     }
@@ -115,7 +125,7 @@ impl Connection {
     /// Everything that comes until the service ends the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();
-        let read = timeout(DEADLINE, self.0.read_to_string(&mut rest)).await;
+        let read = timeout(DEADLINE, self.stream.read_to_string(&mut rest)).await;
         read.expect("the end, in time").unwrap();
         rest
     }
@@ -139,29 +149,41 @@ impl Connection {
         let mut line = String::new();
         loop {
             line.clear();
-            if self.0.read_line(&mut line).await? == 0 {
+            if self.stream.read_line(&mut line).await? == 0 {
                 return Ok(None);
             }
             // An interim answer has a head only.
             if !line.contains(" 100 ") {
                 break;
             }
-            self.0.read_line(&mut line).await?;
+            self.stream.read_line(&mut line).await?;
         }
         let http = line.split(' ').nth(1).and_then(|code| code.parse().ok());
         let http = http.unwrap_or_else(|| panic!("no status line: {line:?}"));
         let mut headers = Vec::new();
         loop {
             line.clear();
-            self.0.read_line(&mut line).await?;
+            self.stream.read_line(&mut line).await?;
             let Some((name, value)) = line.trim_end().split_once(':') else { break };
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
         let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
         let length = length.map_or(0, |(_, value)| value.parse().expect("a length"));
         let mut body = vec![0; length];
-        self.0.read_exact(&mut body).await?;
-        Ok(Some(RawAnswer { http, headers, text: String::from_utf8(body).expect("UTF-8") }))
+        self.stream.read_exact(&mut body).await?;
+        let text = String::from_utf8(body).expect("UTF-8");
+        if let Some(request) = self.sent.next() {
+            api_description::check(&Exchange {
+                method: &request.method,
+                path: &request.path,
+                content_type: request.content_type.as_deref(),
+                body: request.body.as_deref(),
+                status: http,
+                headers: &headers,
+                answer: &text,
+            });
+        }
+        Ok(Some(RawAnswer { http, headers, text }))
     }
 }
 

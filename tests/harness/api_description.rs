@@ -1,0 +1,344 @@
+//! Holds what the suites send to `ingest`, and what it answers, against the description of its API
+//! (`ingest/openapi.json`), so that neither can change without the other.
+//!
+//! - An answer has a status that the description lists for the operation, its media type, its body
+//!   and its headers.
+//! - A request that was served is one that the description allows: it is not too narrow.
+//! - A request that the description allows is not refused for its fields: it is not too wide. The
+//!   few rules that JSON Schema cannot express are named in [`BEYOND_SCHEMA`].
+
+#![allow(clippy::panic, clippy::expect_used, reason = "a test ends where the description is wrong")]
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+
+/// What the refusal says of a request that JSON Schema cannot refuse: sizes in bytes, keys that come
+/// twice, numbers that are whole but written with a fraction, and what depends on the path or on
+/// settings.
+const BEYOND_SCHEMA: &[&str] = &[
+    "bytes",
+    "twice",
+    "duplicate field",
+    "floating point",
+    "must be the one in the path",
+    "malformed",
+    "not readable as HTTP",
+    "different devices, at most",
+    "Idempotency-Key",
+];
+
+/// A request and its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchange<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path as it was sent, with or without a query.
+    pub path: &'a str,
+    /// `Content-Type` of the request.
+    pub content_type: Option<&'a str>,
+    /// The body of the request, if it was sent whole.
+    pub body: Option<&'a [u8]>,
+    /// The status of the answer.
+    pub status: u16,
+    /// Its headers.
+    pub headers: &'a [(String, String)],
+    /// Its body.
+    pub answer: &'a str,
+}
+
+/// Holds an exchange with `ingest` against the description of the API.
+///
+/// # Panics
+/// If they contradict each other.
+#[track_caller]
+pub fn check(exchange: &Exchange<'_>) {
+    if let Err(contradiction) = DESCRIPTION.check(exchange) {
+        panic!("ingest/openapi.json and ingest differ: {contradiction}, in {exchange:#?}");
+    }
+}
+
+static DESCRIPTION: LazyLock<Description> = LazyLock::new(Description::read);
+
+struct Description {
+    document: Value,
+    /// By JSON pointer.
+    validators: HashMap<String, Validator>,
+}
+
+impl Description {
+    fn read() -> Self {
+        let text = include_str!("../../ingest/openapi.json");
+        let document: Value = serde_json::from_str(text).expect("ingest/openapi.json is JSON");
+        let names = document["components"]["schemas"].as_object().expect("schemas").keys();
+        let validator = |name| {
+            let pointer = format!("#/components/schemas/{name}");
+            (pointer.clone(), validator(&document, &json!({ "$ref": pointer })))
+        };
+        let validators = names.map(validator).collect();
+        Self { document, validators }
+    }
+
+    fn check(&self, exchange: &Exchange<'_>) -> Result<(), String> {
+        let path = exchange.path.split('?').next().unwrap_or_default();
+        let Some((template, item)) = self.path_item(path) else {
+            return self.check_schema("#/components/schemas/Error", &parse(exchange.answer)?);
+        };
+        let Some(operation) = item.get(exchange.method.to_ascii_lowercase()) else {
+            // A broker is refused in its own form, whatever the method.
+            if template.starts_with("/v1/broker/") {
+                return Ok(());
+            }
+            return self.check_schema("#/components/schemas/Error", &parse(exchange.answer)?);
+        };
+        self.check_answer(operation, exchange)?;
+        match exchange.body {
+            Some(body) if template.ends_with("/batch") => self.check_lines(exchange, body),
+            Some(body) => self.check_body(operation, exchange, body),
+            None => Ok(()),
+        }
+    }
+
+    /// The path of the description that this one is an instance of.
+    fn path_item(&self, path: &str) -> Option<(&String, &Value)> {
+        let paths = self.document["paths"].as_object()?;
+        let matches = |template: &str| {
+            let (mut template, mut path) = (template.split('/'), path.split('/'));
+            loop {
+                match (template.next(), path.next()) {
+                    (None, None) => return true,
+                    (Some(name), Some(value)) if name.starts_with('{') => {
+                        if value.is_empty() {
+                            return false;
+                        }
+                    }
+                    (Some(name), Some(value)) if name == value => {}
+                    _ => return false,
+                }
+            }
+        };
+        // A path without parameters, or with fewer of them, comes first (OpenAPI, "Path Templating").
+        let parameters = |template: &str| template.matches('{').count();
+        paths.iter().filter(|(template, _)| matches(template)).min_by_key(|(t, _)| parameters(t))
+    }
+
+    fn check_answer(&self, operation: &Value, exchange: &Exchange<'_>) -> Result<(), String> {
+        let status = exchange.status.to_string();
+        let response = operation["responses"].get(&status).map(|found| self.resolved(found));
+        let response = response.ok_or_else(|| format!("status {status} is not listed"))?;
+        for (name, header) in response["headers"].as_object().into_iter().flatten() {
+            let header = self.resolved(header);
+            match find(exchange.headers, name) {
+                None if header["required"] == true => return Err(format!("{name} is missing")),
+                None => {}
+                Some(value) if header["schema"]["type"] == "integer" => {
+                    value.parse::<u64>().map_err(|_| format!("{name} is no number"))?;
+                }
+                Some(_) => {}
+            }
+        }
+        let sent = find(exchange.headers, "content-type").unwrap_or_default();
+        let content = response["content"].get(sent);
+        let schema =
+            &content.ok_or_else(|| format!("media type {sent:?} is not listed"))?["schema"];
+        let answer = match sent {
+            JSON => parse(exchange.answer)?,
+            _ => exchange.answer.into(),
+        };
+        self.check_schema_value(schema, &answer)
+    }
+
+    /// Whether the description allows the body, and what the answer says of it.
+    fn check_body(
+        &self,
+        operation: &Value,
+        exchange: &Exchange<'_>,
+        body: &[u8],
+    ) -> Result<(), String> {
+        let Some(content) = operation["requestBody"]["content"].as_object() else { return Ok(()) };
+        let essence = exchange.content_type.map(essence).unwrap_or_default();
+        let Some(media_type) = content.get(&essence) else {
+            return match exchange.status {
+                200 => Err(format!("a body of media type {essence:?} was served")),
+                _ => Ok(()),
+            };
+        };
+        if essence != JSON {
+            return Ok(());
+        }
+        let allowed = parse_bytes(body)
+            .and_then(|body| self.check_schema_value(&media_type["schema"], &body));
+        self.compare(allowed, exchange.status, exchange.answer)
+    }
+
+    /// The same for each line of a batch request, if it was answered line by line.
+    fn check_lines(&self, exchange: &Exchange<'_>, body: &[u8]) -> Result<(), String> {
+        if exchange.status != 200 {
+            return Ok(());
+        }
+        if exchange.content_type.map(essence).as_deref() != Some(NDJSON) {
+            return Err("a batch request of another media type was served".into());
+        }
+        let lines = body.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.trim_ascii().is_empty());
+        let mut answers = exchange.answer.lines();
+        for line in lines {
+            let answer = answers.next().ok_or("a line has no answer")?;
+            let value = parse(answer)?;
+            self.check_schema("#/components/schemas/AnswerLine", &value)?;
+            let status = if value["status"] == 200 { 200 } else { 400 };
+            let allowed = parse_bytes(line)
+                .and_then(|line| self.check_schema("#/components/schemas/PushLine", &line));
+            // Only what was said of the line itself is compared.
+            if status == 200 || value["status"] == 21005 {
+                self.compare(allowed, status, answer)?;
+            }
+        }
+        match answers.next() {
+            Some(answer) => Err(format!("an answer to no line: {answer}")),
+            None => Ok(()),
+        }
+    }
+
+    fn compare(
+        &self,
+        allowed: Result<(), String>,
+        status: u16,
+        answer: &str,
+    ) -> Result<(), String> {
+        match (allowed, status) {
+            (Err(why), 200) => Err(format!("a request that is not allowed was served: {why}")),
+            (Ok(()), 400) if !BEYOND_SCHEMA.iter().any(|text| answer.contains(text)) => {
+                let about_the_path = answer.contains("\"status\":21002")
+                    || answer.contains("the Client ID")
+                    || answer.contains("message id");
+                if about_the_path {
+                    return Ok(());
+                }
+                Err("a request that is allowed was refused for its fields".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_schema_value(&self, schema: &Value, value: &Value) -> Result<(), String> {
+        match schema["$ref"].as_str() {
+            Some(pointer) => self.check_schema(pointer, value),
+            None => first_error(&validator(&self.document, schema), value),
+        }
+    }
+
+    fn check_schema(&self, pointer: &str, value: &Value) -> Result<(), String> {
+        let validator = self.validators.get(pointer).ok_or_else(|| format!("no {pointer}"))?;
+        first_error(validator, value)
+    }
+
+    fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
+        let pointer = value["$ref"].as_str().and_then(|pointer| pointer.strip_prefix('#'));
+        pointer.and_then(|pointer| self.document.pointer(pointer)).unwrap_or(value)
+    }
+}
+
+/// A schema together with the components that it refers to.
+fn validator(document: &Value, schema: &Value) -> Validator {
+    let mut schema = schema.clone();
+    schema["components"] = document["components"].clone();
+    let options = jsonschema::draft202012::options().should_validate_formats(true);
+    options.build(&schema).unwrap_or_else(|error| panic!("ingest/openapi.json: {error}"))
+}
+
+fn first_error(validator: &Validator, value: &Value) -> Result<(), String> {
+    validator.validate(value).map_err(|error| format!("{error} (at {})", error.instance_path()))
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+fn parse_bytes(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let mut found = headers.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+    found.next().map(|(_, value)| value.as_str())
+}
+
+fn essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUSH: Exchange<'_> = Exchange {
+        method: "POST",
+        path: "/v1/message/push/news",
+        content_type: Some(JSON),
+        body: Some(br#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#),
+        status: 400,
+        headers: &[],
+        answer: r#"{"status":21005,"message":"Message illegal: type is required"}"#,
+    };
+
+    fn check(change: impl FnOnce(&mut Exchange<'_>)) -> Result<(), String> {
+        let headers = [("content-type".to_owned(), JSON.to_owned())];
+        let mut exchange = Exchange { headers: &headers, ..PUSH };
+        change(&mut exchange);
+        DESCRIPTION.check(&exchange)
+    }
+
+    #[test]
+    fn every_example_is_what_the_description_allows() {
+        let mut examples = 0;
+        let paths = DESCRIPTION.document["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+        for operation in operations.filter(|operation| operation.is_object()) {
+            let responses = operation["responses"].as_object().unwrap().values();
+            let responses = responses.map(|response| DESCRIPTION.resolved(response));
+            for message in responses.chain([&operation["requestBody"]]) {
+                for content in message["content"].as_object().into_iter().flat_map(|c| c.values()) {
+                    for example in content["examples"].as_object().into_iter().flatten() {
+                        let result =
+                            DESCRIPTION.check_schema_value(&content["schema"], &example.1["value"]);
+                        assert_eq!(result, Ok(()), "{}: {example:?}", operation["operationId"]);
+                        examples += 1;
+                    }
+                }
+            }
+        }
+        assert!(examples > 100, "{examples}");
+    }
+
+    #[test]
+    fn what_the_description_allows_must_not_be_refused_and_the_other_way_round() {
+        assert!(check(|_| ()).unwrap_err().contains("refused for its fields"));
+        assert_eq!(check(|push| push.body = Some(b"{}")), Ok(()));
+        let served = r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#;
+        assert_eq!(check(|push| (push.status, push.answer) = (200, served)), Ok(()));
+        let misspelt: &[u8] =
+            br#"{"type":1,"time_to_live":60,"condition":{"type":1,"targeting":{"contry":["SG"]}}}"#;
+        let wide = check(|push| {
+            (push.status, push.answer, push.body) = (200, served, Some(misspelt));
+        });
+        assert!(wide.unwrap_err().contains("not allowed was served"));
+    }
+
+    #[test]
+    fn an_answer_has_a_listed_status_its_form_and_its_headers() {
+        let busy = r#"{"status":503,"message":"try again: full"}"#;
+        let error = check(|push| (push.status, push.answer) = (503, busy)).unwrap_err();
+        assert_eq!(error, "Retry-After is missing");
+        let error = check(|push| (push.status, push.answer) = (500, busy)).unwrap_err();
+        assert_eq!(error, "status 500 is not listed");
+        let bare = r#"{"status":21005}"#;
+        assert!(check(|push| push.answer = bare).unwrap_err().contains("message"));
+        let error = check(|push| push.headers = &[]).unwrap_err();
+        assert!(error.contains("media type"), "{error}");
+    }
+}
