@@ -4,7 +4,9 @@
 //! that it was accepted, and a recall writes an entry that the worker finds when it begins the
 //! message.
 
-use push_index::{horizon, recall_everywhere};
+use std::sync::Arc;
+
+use push_index::{IndexError, begin_recall, horizon, recall_known};
 use push_model::{
     app::Scope,
     audit::{Action, AuditEvent},
@@ -59,26 +61,45 @@ impl Handlers {
         let now = UnixMillis::now();
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Recall, now).await?;
-        let (app, retention) = (&caller.app, self.settings.ledger_retention);
         let place = self.place_for_recall(&caller, &message, now).await?;
-        match self.ask_index(recall_everywhere(&*self.index, app, &message, now, retention)).await?
-        {
-            RecallOutcome::Recalled(entry) => {
+        let begun = self.ask_index(self.begin_recall(&caller, message, now, place)).await?;
+        match self.ask_index(recall_known(&*self.index, &caller.app, &message, begun)).await? {
+            RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
+                success(&Report::of(&entry, now), quota)
+            }
+            RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
+        }
+    }
+
+    /// Recalls the message, in a task of its own: a client that goes away meanwhile would otherwise
+    /// leave a recall that is neither counted nor in the audit log.
+    async fn begin_recall(
+        &self,
+        caller: &Caller,
+        message: MessageId,
+        now: UnixMillis,
+        place: Option<Box<MessagePlaces>>,
+    ) -> Result<RecallOutcome, IndexError> {
+        let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
+        let app = caller.app.clone();
+        let event = AuditEvent {
+            app: Some(app.clone()),
+            secret: caller.secret_name().map(str::to_owned),
+            message: Some(message),
+            ..audit::event("ingest", Action::MessageRecalled)
+        };
+        let recall = tokio::spawn(async move {
+            let outcome = begin_recall(&*index, &app, &message, now, retention).await?;
+            if let RecallOutcome::Recalled(entry) = &outcome {
                 // The recall made an entry.
                 if entry.dedup_nonce.is_none() && entry.recalled_at == Some(now) {
                     place.into_iter().for_each(|place| place.confirmed());
                 }
-                audit::log(&AuditEvent {
-                    app: Some(app.clone()),
-                    secret: caller.secret_name().map(str::to_owned),
-                    message: Some(message),
-                    ..audit::event("ingest", Action::MessageRecalled)
-                });
-                success(&Report::of(&entry, now), quota)
+                audit::log(&event);
             }
-            RecallOutcome::AlreadyClosed(entry) => success(&Report::of(&entry, now), quota),
-            RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
-        }
+            Ok(outcome)
+        });
+        recall.await.unwrap_or_else(|error| Err(IndexError::Unsure(error.into())))
     }
 
     /// A place for the ledger entry that a recall may make. An app that has no place left can recall

@@ -44,7 +44,7 @@ pub use self::{
     error::{IndexError, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
-    recall::{horizon, recall_everywhere},
+    recall::{begin_recall, horizon, recall_everywhere, recall_known},
     separate_ledger::SeparateLedger,
     usage::MessageUsage,
 };

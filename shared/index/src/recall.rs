@@ -37,9 +37,38 @@ pub async fn recall_everywhere(
     at: UnixMillis,
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
+    let begun = begin_recall(index, app, message, at, retention).await?;
+    recall_known(index, app, message, begun).await
+}
+
+/// The first half of [`recall_everywhere`]: after it the message is recalled, and workers that have
+/// not learnt of it may still hand over a batch.
+///
+/// # Errors
+/// As [`recall_everywhere`].
+pub async fn begin_recall(
+    index: &dyn Index,
+    app: &AppId,
+    message: &MessageId,
+    at: UnixMillis,
+    retention: Retention,
+) -> Result<RecallOutcome, IndexError> {
     let recall = Recall::new(app, message, at, horizon(index, message, retention).await?);
-    let outcome = index.recall(app, message, &recall).await?;
-    let RecallOutcome::Recalled(entry) = outcome else { return Ok(outcome) };
+    index.recall(app, message, &recall).await
+}
+
+/// The second half of [`recall_everywhere`]: waits until every worker knows, and reads what was sent
+/// meanwhile.
+///
+/// # Errors
+/// If the index did not answer; the message is recalled all the same.
+pub async fn recall_known(
+    index: &dyn Index,
+    app: &AppId,
+    message: &MessageId,
+    begun: RecallOutcome,
+) -> Result<RecallOutcome, IndexError> {
+    let RecallOutcome::Recalled(entry) = begun else { return Ok(begun) };
     if entry.dedup_nonce.is_some() && entry.is_closed() {
         return Ok(RecallOutcome::Recalled(entry));
     }

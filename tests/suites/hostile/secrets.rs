@@ -1,21 +1,32 @@
 //! A tenant that registers devices without end, the holder of a secret that is valid for one part of the
 //! API, and a tenant that would push what operators did out of the audit trail.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, time::Duration};
 
+use bytes::Bytes;
 use futures::future::join_all;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use push_model::{
     app::{App, AppKey, AppQuota, Scope},
     audit::{AUDIT_EVENTS, Action},
     secret::Secret,
     time::UnixMillis,
 };
-use push_tests::eventually;
+use push_tests::{
+    eventually, free_port,
+    service::Program,
+    stack::{APP as STACK_APP, Servers, Stack},
+};
 
 use crate::support::{
     client::{Connection, Request, VALID},
     service::{APP, DEADLINE, Service},
 };
+
+/// Longer than it takes to ask the index, and shorter than a recall is waited for.
+const WHILE_RECALLING: Duration = Duration::from_millis(100);
 
 const QUOTA: u32 = 40;
 
@@ -141,4 +152,43 @@ async fn no_number_of_recalls_pushes_out_of_the_audit_trail_what_operators_did()
     join_all(recalls).await;
     assert_eq!(service.index.audit(AUDIT_EVENTS).await.unwrap(), [event]);
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
+    let stack = Stack::start(Servers::shared()).await;
+    let port = free_port().unwrap();
+    let (engines, listen) = (stack.engines(), port.address());
+    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+    flags.extend(["--listen", &listen]);
+    let ingest = Program::start_ready("ingest", &flags).await;
+    let authorization = ("authorization", stack.secret());
+    let (status, pushed) = push_tests::service::request(
+        "POST",
+        &format!("http://{listen}/v1/message/push/{STACK_APP}"),
+        &[authorization, ("content-type", "application/json")],
+        VALID,
+    )
+    .await
+    .unwrap();
+    assert_eq!(status, 200, "{pushed}");
+    let pushed: serde_json::Value = serde_json::from_str(&pushed).unwrap();
+    let message = pushed["result"]["message_id"].as_str().unwrap();
+
+    let stream = tokio::net::TcpStream::connect(&listen).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let recall = http::Request::delete(format!("http://push/v1/message/{STACK_APP}/{message}"))
+        .header(authorization.0, authorization.1)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    // Dropped before its answer, the request is a stream that is reset.
+    let answer = tokio::time::timeout(WHILE_RECALLING, sender.send_request(recall)).await;
+    assert!(answer.is_err(), "the answer of a recall takes half a second");
+    eventually("the recall is in the audit log", DEADLINE, async || {
+        let log = ingest.log();
+        if log.contains("message_recalled") { Ok(()) } else { Err(log) }
+    })
+    .await;
 }
