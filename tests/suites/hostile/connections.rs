@@ -6,7 +6,7 @@ use std::{
 };
 
 use push_tests::{
-    free_port,
+    eventually, free_port,
     service::{Program, request},
     stack::{APP, Servers, Stack},
 };
@@ -106,7 +106,12 @@ async fn idle_connections_of_many_addresses_shut_no_other_out() {
         strangers.extend(idle(150, from, address).await);
     }
     for _ in 0..5 {
-        assert_eq!(push(&stack, &url).await, 200);
+        // In the instant in which everything is new or makes room, a push may be asked to come again.
+        eventually("the push is taken", A_MOMENT, async || {
+            let status = push(&stack, &url).await;
+            if status == 200 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
     }
     drop((strangers, busy));
 }
