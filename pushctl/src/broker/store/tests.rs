@@ -75,6 +75,7 @@ async fn what_waits_is_there_again_with_what_was_sent_first() {
     own(&before, "not-subscribed", HOUR).subscribe(None);
     // Both end with their connections.
     let _connected = own(&before, "connected", Duration::ZERO);
+    // Until the time to live of the short one is over, which only time ends.
     tokio::time::sleep(Duration::from_millis(10)).await;
     store.save(&before).unwrap();
 
