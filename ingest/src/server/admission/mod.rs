@@ -3,10 +3,10 @@
 //! All connections together have a bound, and those of one address have one of their own, so that
 //! one address leaves room for others. At either bound a new connection takes the place of an idle
 //! one, in which no request is in work: at the bound of its address, of one of the same address; at
-//! the bound of all, of one of the address that has the most. So connections that lie idle, however
-//! many, keep no other client out for longer than it takes to close one of them; and a reverse
-//! proxy, from whose address all connections come, loses idle ones only. Where none is idle, one
-//! goes whose requests all wait for their bodies. A connection with a request in work that has its
+//! the bound of all, of one of the address that has the most, or, if none of those is idle, of any.
+//! So connections that lie idle, however many, keep no other client out for longer than it takes to
+//! close one of them; and a reverse proxy, from whose address all connections come, loses idle ones
+//! only. Where none is idle, one goes whose requests all wait for their bodies. A connection with a request in work that has its
 //! body is never closed for another: it may have been accepted, and must be answered.
 //!
 //! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
@@ -14,9 +14,10 @@
 //! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
 //! do that at once, the next is closed without a word.
 //!
-//! `register` has the connections that are served, and says which of them is closed.
+//! `register` has the connections that are served, `search` says which of them is closed.
 
 mod register;
+mod search;
 
 use std::{
     net::IpAddr,
