@@ -6,8 +6,9 @@
 //! the bound of all, of one of the address that has the most, or, if none of those is idle, of any.
 //! So connections that lie idle, however many, keep no other client out for longer than it takes to
 //! close one of them; and a reverse proxy, from whose address all connections come, loses idle ones
-//! only. Where none is idle, one goes whose requests all wait for their bodies. A connection with a request in work that has its
-//! body is never closed for another: it may have been accepted, and must be answered.
+//! only. Where none is idle, one goes whose requests all wait for their bodies. A connection with a
+//! request in work that has its body is never closed for another: it may have been accepted, and
+//! must be answered.
 //!
 //! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
 //! end of this side), so that its client sends nothing more over it. The newcomer does not wait for
