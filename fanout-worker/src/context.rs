@@ -82,7 +82,7 @@ impl Context {
     /// The message as transports take it.
     pub(crate) fn outgoing(&self, job: &Job) -> Outgoing {
         Outgoing {
-            app_id: job.head.app_id.clone(),
+            app: job.app(),
             message_id: job.head.message_id,
             payload: job.payload.clone(),
             lifetime: self.lifetime(&job.head),

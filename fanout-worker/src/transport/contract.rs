@@ -5,8 +5,9 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use push_model::{
+    app::AppKey,
     device::Target,
-    ids::{AppId, MessageId},
+    ids::MessageId,
     ledger::{FailReason, RetryReason},
     time::UnixMillis,
 };
@@ -14,8 +15,8 @@ use push_model::{
 /// A message as transports take it: built once for all its devices.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// Its app.
-    pub app_id: AppId,
+    /// Its app, told apart from others of that name.
+    pub app: AppKey,
     /// The message, for logs and for providers that want an id.
     pub message_id: MessageId,
     /// What the device receives.

@@ -10,12 +10,16 @@
 //!
 //! Failed logins of an address refuse none of its connections: phones behind one address share it
 //! with strangers. A wrong login beyond the limit is disconnected without an answer instead, so it
-//! costs no more than looking at it.
+//! costs no more than looking at it. They are remembered for as long as they count, which is a minute
+//! at most, and then the address is forgotten.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -27,8 +31,11 @@ use tokio_util::sync::CancellationToken;
 const FAILURES: u32 = 60;
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Addresses without a connection whose failed logins are remembered.
+/// Addresses without a connection whose failed logins are remembered, at most.
 const REMEMBERED: usize = 65_536;
+
+/// How often addresses are looked for that need not be remembered any more.
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The bounds of one listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +101,13 @@ struct AddressCounts {
     failures_until: Option<Instant>,
 }
 
+impl AddressCounts {
+    /// Whether something of it still counts.
+    fn is_needed(&self, now: Instant) -> bool {
+        self.connections > 0 || self.failures_until.is_some_and(|end| end > now)
+    }
+}
+
 /// The permit of one connection.
 #[derive(Debug)]
 pub(super) struct Permit {
@@ -122,6 +136,15 @@ impl Admission {
         counts.logging_in.insert(number, logging_in);
         drop(counts);
         Ok(Permit { admission: self.clone(), address, number, displaced })
+    }
+
+    /// Forgets addresses whose failed logins count no more, as long as the listener is in use.
+    pub(super) async fn forget_addresses(admission: Weak<Self>) {
+        loop {
+            tokio::time::sleep(FORGET_INTERVAL).await;
+            let Some(admission) = admission.upgrade() else { return };
+            admission.counts().forget_unused(Instant::now());
+        }
     }
 
     /// What is in use now.
@@ -156,6 +179,14 @@ impl Counts {
             self.displace_oldest();
         }
         Ok(())
+    }
+
+    /// Forgets addresses without a connection whose failed logins are paid off.
+    fn forget_unused(&mut self, now: Instant) {
+        self.addresses.retain(|_, counts| counts.is_needed(now));
+        if self.addresses.len() < self.addresses.capacity() / 4 {
+            self.addresses.shrink_to_fit();
+        }
     }
 
     fn displace_oldest(&mut self) {
@@ -209,9 +240,7 @@ impl Drop for Permit {
         counts.usage.connections -= 1;
         if let Some(of_address) = counts.addresses.get_mut(&self.address) {
             of_address.connections -= 1;
-            let now = Instant::now();
-            if of_address.connections == 0 && of_address.failures_until.is_none_or(|end| end <= now)
-            {
+            if !of_address.is_needed(Instant::now()) {
                 counts.addresses.remove(&self.address);
             }
         }
@@ -225,93 +254,5 @@ fn network(peer: IpAddr) -> IpAddr {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
         }
         address @ IpAddr::V4(_) => address,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: AdmissionLimits = AdmissionLimits {
-        connections: 5,
-        of_address: 3,
-        unauthenticated: 4,
-        unauthenticated_of_address: 2,
-    };
-
-    fn admit(admission: &Arc<Admission>, peer: &str) -> Result<Permit, Full> {
-        admission.admit(peer.parse().unwrap())
-    }
-
-    fn log_in(admission: &Arc<Admission>, peer: &str) -> Permit {
-        let permit = admit(admission, peer).unwrap();
-        permit.logged_in();
-        permit
-    }
-
-    #[tokio::test]
-    async fn idle_connections_of_one_address_leave_room_for_its_devices_and_for_others() {
-        let admission = Admission::new(LIMITS);
-        let idle = [admit(&admission, "10.0.0.1").unwrap(), admit(&admission, "10.0.0.1").unwrap()];
-        assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
-        let others =
-            [admit(&admission, "10.0.0.2").unwrap(), admit(&admission, "10.0.0.3").unwrap()];
-        let late = admit(&admission, "10.0.0.4").unwrap();
-        assert!(idle[0].displaced().is_cancelled(), "the newest takes the place of the oldest");
-        late.logged_in();
-        assert_eq!(admit(&admission, "10.0.0.5").unwrap_err(), Full::Total);
-        assert!(
-            [&idle[1], &others[0], &others[1], &late]
-                .map(Permit::displaced)
-                .iter()
-                .all(|it| !it.is_cancelled())
-        );
-        drop((idle, others, late));
-        let usage = admission.usage();
-        assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 3));
-        assert!(admission.counts().addresses.is_empty());
-    }
-
-    #[tokio::test]
-    async fn connections_of_an_address_and_in_total_are_bounded_and_given_back() {
-        let admission = Admission::new(LIMITS);
-        let mut one: Vec<Permit> = (0..3).map(|_| log_in(&admission, "10.0.0.1")).collect();
-        assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
-        let two: Vec<Permit> = (0..2).map(|_| log_in(&admission, "10.0.0.2")).collect();
-        assert_eq!(admit(&admission, "10.0.0.3").unwrap_err(), Full::Total);
-        one.pop();
-        assert!(admit(&admission, "10.0.0.1").is_ok());
-        drop((one, two));
-        let usage = admission.usage();
-        assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 2));
-        assert!(admission.counts().addresses.is_empty());
-    }
-
-    #[tokio::test]
-    async fn an_address_is_one_customer_in_ipv6_and_the_same_in_both_families() {
-        let admission = Admission::new(LIMITS);
-        let _permits = [
-            admit(&admission, "2001:db8:0:1::1").unwrap(),
-            admit(&admission, "2001:db8:0:1:ffff::2").unwrap(),
-            admit(&admission, "::ffff:10.0.0.1").unwrap(),
-        ];
-        assert_eq!(admit(&admission, "2001:db8:0:1:2::3").unwrap_err(), Full::Address);
-        assert!(admit(&admission, "2001:db8:0:2::1").is_ok());
-        let _second = admit(&admission, "10.0.0.1").unwrap();
-        assert_eq!(admission.counts().addresses.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn an_address_that_fails_to_log_in_too_often_is_not_answered_and_others_are() {
-        let admission = Admission::new(LIMITS);
-        let now = Instant::now();
-        let fail = |peer, now| admit(&admission, peer).unwrap().login_failed(now);
-        for _ in 0..=FAILURES {
-            assert!(fail("10.0.0.1", now));
-        }
-        assert!(!fail("10.0.0.1", now) && !fail("10.0.0.1", now));
-        assert!(fail("10.0.0.2", now));
-        assert!(fail("10.0.0.1", now + FAILURE_INTERVAL), "one more, however many came meanwhile");
-        assert!(!fail("10.0.0.1", now + FAILURE_INTERVAL));
     }
 }

@@ -181,6 +181,7 @@ impl Broker {
         metrics::register(registry, context.clone(), of_devices.clone(), saving.clone());
 
         let connections = context.connections.clone();
+        tokio::spawn(Admission::forget_addresses(Arc::downgrade(&of_devices)));
         tokio::spawn(Sessions::sweep_expired(Arc::downgrade(&sessions)));
         tokio::spawn(Sessions::sweep_unauthorised(Arc::downgrade(&sessions), authenticator));
         if let Some(saving) = &saving {

@@ -4,6 +4,13 @@ use std::{fmt, str::FromStr};
 
 use crate::ids::{AppId, BadId, ClientId};
 
+/// The user property of a PUBLISH (MQTT 5, section 3.3.2.3.7) that tells the embedded broker the
+/// generation of the app ([`AppKey::generation`](crate::app::AppKey::generation)) whose message it is.
+/// The first app of a name has none, so that its messages are no larger. Without it, a device of a
+/// removed app that is still connected would get what a later app of that name sends to a device of the
+/// same id.
+pub const APP_GENERATION: &str = "app-generation";
+
 /// A device as the MQTT broker knows it.
 ///
 /// An MQTT client id is unique within the broker, a [`ClientId`] only within its app, so the MQTT

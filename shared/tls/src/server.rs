@@ -20,6 +20,15 @@ use crate::files::{FileError, PemFile, Watched, certified_key};
 /// How often the files of a certificate are read to see whether they changed.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How much is encrypted ahead of the network on a connection, in bytes: a full TLS record. Rustls has
+/// 64 KiB.
+///
+/// What is encrypted counts as written for the protocol above, although the client has taken none of it.
+/// So a protocol that gives up a client which takes nothing sees progress where there is none, and then
+/// none until all of it has left: a client that reads slowly looks like one that reads nothing, for as
+/// long as it takes for so many bytes.
+pub const ENCRYPTED_AHEAD: usize = 16 * 1024;
+
 /// The files of a listener's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
@@ -94,11 +103,6 @@ impl Acceptor {
         Ok(Self { tls, handshake_timeout: options.handshake_timeout })
     }
 
-    /// The configuration, for a library that accepts connections itself. It follows the files, too.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(self.tls.config())
-    }
-
     /// Completes the handshake of a connection that was just accepted.
     ///
     /// # Errors
@@ -107,10 +111,12 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        tokio::time::timeout(self.handshake_timeout, self.tls.accept(stream))
+        let mut accepted = tokio::time::timeout(self.handshake_timeout, self.tls.accept(stream))
             .await
             .map_err(|_| AcceptError::Late(self.handshake_timeout))?
-            .map_err(AcceptError::Handshake)
+            .map_err(AcceptError::Handshake)?;
+        accepted.get_mut().1.set_buffer_limit(Some(ENCRYPTED_AHEAD));
+        Ok(accepted)
     }
 }
 

@@ -14,8 +14,7 @@ mod embedded_broker;
 mod evictions;
 mod quotas;
 mod secrets;
-#[path = "../ingest/support/mod.rs"]
-#[allow(dead_code, reason = "the suite `ingest`, whose service and client these are, uses all")]
-mod support;
 mod tenants;
 mod texts;
+
+use push_test_support as support;

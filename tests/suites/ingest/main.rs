@@ -14,6 +14,7 @@ mod outages;
 mod random;
 mod secrets;
 mod stopping;
-mod support;
 mod tls;
 mod wire;
+
+use push_test_support as support;

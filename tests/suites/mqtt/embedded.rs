@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use push_credentials::{DeviceIdentity, KeySet};
 use push_fanout_worker::transport::{
-    Outcome, Transport as _,
+    Outcome, Outgoing, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{
@@ -19,7 +19,7 @@ use push_model::{
 use push_mqtt::MqttUrl;
 use push_tests::{
     certificates::{Authority, Certificate},
-    eventually, namespace,
+    eventually, mqtt_url, namespace,
 };
 use push_tls::server::TlsSettings;
 use pushctl::{
@@ -160,6 +160,25 @@ async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_not
     drop(first);
     assert_eq!(send(&broker, &message(&app, "x", LONG), &["d"]).await, [Outcome::Sent]);
     assert_eq!(next(&mut second).await, "x");
+}
+
+#[tokio::test]
+async fn what_a_later_app_of_a_name_sends_reaches_no_device_of_the_one_before() {
+    let app = namespace();
+    let later = AppKey { generation: 1, ..AppKey::first(app.parse().unwrap()) };
+    let of_later = Outgoing { app: later, ..message(&app, "later", LONG) };
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start());
+    let mut before = device(&broker, &app, "d").await;
+    let no_subscriber = Outcome::Failed(FailReason::NoSubscriber);
+    assert_eq!(send(&broker, &of_later, &["d"]).await, [no_subscriber]);
+    assert_eq!(send(&broker, &message(&app, "its own", LONG), &["d"]).await, [Outcome::Sent]);
+    assert_eq!(next(&mut before).await, "its own");
+
+    // Another broker knows nothing of it, and takes what the worker says about it.
+    let broker = AnyBroker::Mosquitto(mqtt_url().parse().unwrap());
+    let mut any = device(&broker, &app, "d").await;
+    assert_eq!(send(&broker, &of_later, &["d"]).await, [Outcome::Sent]);
+    assert_eq!(next(&mut any).await, "later");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use push_fanout_worker::transport::{
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{
+    app::AppKey,
     device::{Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::FailReason,
@@ -237,7 +238,7 @@ fn now() -> UnixMillis {
 
 fn message(app: &str, payload: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
-        app_id: app.parse().unwrap(),
+        app: AppKey::first(app.parse().unwrap()),
         message_id: MessageId::issue_named(&app.parse().unwrap()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         lifetime: if lifetime.is_zero() {

@@ -10,6 +10,7 @@ use push_fanout_worker::transport::{
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{
+    app::AppKey,
     device::{Target, TransportKind},
     ids::MessageId,
     ledger::{FailReason, RetryReason},
@@ -168,7 +169,7 @@ async fn connected(broker: &RogueBroker, settings: MqttSettings) -> MqttTranspor
 fn message() -> Outgoing {
     let message_id = MessageId::issue_named(&"app".parse().unwrap());
     Outgoing {
-        app_id: "app".parse().unwrap(),
+        app: AppKey::first("app".parse().unwrap()),
         message_id,
         payload: format!(r#"{{"message_id":"{message_id}","data":{{}}}}"#).into(),
         lifetime: Lifetime::Until(UnixMillis::now().plus(DEADLINE * 10)),

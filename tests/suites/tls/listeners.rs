@@ -1,6 +1,6 @@
 //! A listener's certificate: shown to clients, replaced without a restart, never lost.
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use push_tests::{
     certificates::{Authority, Certificate, Validity},
@@ -9,9 +9,13 @@ use push_tests::{
 use push_tls::{
     client::ClientTls,
     failure::TlsFailure,
-    server::{AcceptError, Acceptor, AcceptorOptions},
+    server::{AcceptError, Acceptor, AcceptorOptions, ENCRYPTED_AHEAD},
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 
 use crate::support::{DEADLINE, OPTIONS, client, failure, greeted, listen, settings};
 
@@ -89,13 +93,12 @@ async fn files_that_cannot_be_used_leave_the_earlier_certificate_until_they_can(
 #[tokio::test]
 async fn a_client_that_says_nothing_is_given_up_after_the_handshake_timeout() {
     let authority = Authority::new();
-    let options =
-        AcceptorOptions { handshake_timeout: std::time::Duration::from_millis(50), ..OPTIONS };
+    let options = AcceptorOptions { handshake_timeout: Duration::from_millis(50), ..OPTIONS };
     let acceptor = Acceptor::new(&settings(&authority.local_server()), options).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    let accepted = tokio::time::timeout(DEADLINE, acceptor.accept(stream)).await.unwrap();
+    let accepted = timeout(DEADLINE, acceptor.accept(stream)).await.unwrap();
     assert!(matches!(accepted, Err(AcceptError::Late(_))), "{accepted:?}");
 }
 
@@ -103,12 +106,9 @@ async fn a_client_that_says_nothing_is_given_up_after_the_handshake_timeout() {
 async fn a_client_without_tls_is_refused_and_the_next_one_is_served() {
     let (_authority, _, address, client) = listener().await;
     let mut plain = TcpStream::connect(address).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        .await
-        .unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
-    let read = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answer);
-    let _ = tokio::time::timeout(DEADLINE, read).await.unwrap();
+    let _ = timeout(DEADLINE, plain.read_to_end(&mut answer)).await.unwrap();
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     greeted(&client, "localhost", address).await.unwrap();
 }
@@ -126,4 +126,32 @@ async fn a_listener_follows_a_certificate_that_expires_when_it_is_renewed() {
         greeted(&client, "localhost", address).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
+}
+
+#[tokio::test]
+async fn nothing_is_encrypted_far_ahead_of_what_a_client_takes() {
+    let authority = Authority::new();
+    let acceptor = Acceptor::new(&settings(&authority.local_server()), OPTIONS).unwrap();
+    let client = client(&authority, None).unwrap();
+    // What the network holds, and what a client may have read and not decrypted.
+    let between = 4 * 1024;
+    let (near, far) = tokio::io::duplex(between);
+    let (served, slow) = tokio::join!(acceptor.accept(near), client.connect("localhost", far));
+    let (mut served, mut slow) = (served.unwrap(), slow.unwrap());
+
+    let (mut accepted, mut taken) = (0, 0);
+    let mut some = [0; 1000];
+    while taken < 4 * ENCRYPTED_AHEAD {
+        // The stream is in memory: a write that is not done at once waits for the client.
+        while let Ok(written) = timeout(Duration::from_millis(1), served.write(&[b'x'; 1000])).await
+        {
+            accepted += written.unwrap();
+            let ahead = accepted - taken;
+            assert!(
+                ahead < 2 * ENCRYPTED_AHEAD,
+                "{ahead} bytes count as written and are not taken"
+            );
+        }
+        taken += timeout(DEADLINE, slow.read(&mut some)).await.unwrap().unwrap();
+    }
 }

@@ -88,9 +88,10 @@ impl<'a> BatchDelivery<'a> {
     /// Sends to the open devices over one connection, and waits for their answers.
     async fn hand_over(&self, targets: &[Target], open: &[usize], connection: usize) -> Answers {
         let (reply, answer) = oneshot::channel();
-        let topics = open.iter().map(|&device| topic(&self.message.app_id, &targets[device]));
+        let topics = open.iter().map(|&device| topic(&self.message.app.id, &targets[device]));
         let sub_batch = SubBatch {
             topics: topics.collect(),
+            app_generation: self.message.app.generation,
             payload: self.message.payload.clone(),
             expiry: self.expiry,
             hand_over_until: self.hand_over_until,

@@ -16,6 +16,8 @@ pub(super) type Answers = Vec<Option<Outcome>>;
 #[derive(Debug)]
 pub(super) struct SubBatch {
     pub(super) topics: Vec<ByteString>,
+    /// [`AppKey::generation`](push_model::app::AppKey::generation) of the message's app.
+    pub(super) app_generation: u64,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
     /// No device is handed over after this instant: the broker is too slow for this delivery.

@@ -10,7 +10,10 @@ use rmqtt_codec::{
 use tokio::time::Instant;
 
 use super::{conversation::Role, end::End, handshake::DeviceSession, output::Output};
-use crate::broker::packets::{Packet, Wire};
+use crate::broker::{
+    packets::{Packet, Wire},
+    sessions::SessionLoss,
+};
 
 /// The beginning of the filter of a shared subscription.
 const SHARED: &str = "$share/";
@@ -78,11 +81,16 @@ impl Role for DeviceSession {
 
     async fn changed(&mut self) -> Result<(), End> {
         self.owner.changed().await;
-        if self.owner.is_current() {
-            Ok(())
-        } else {
-            Err(End::Reason(DisconnectReasonCode::SessionTakenOver))
-        }
+        self.owner.loss().map_or(Ok(()), |loss| Err(End::Reason(reason(loss))))
+    }
+}
+
+/// What a device is told whose connection has lost its session (MQTT 5, section 3.14.2.1): after
+/// another connection of its own it need not come back, and with the token that it has it must not.
+fn reason(loss: SessionLoss) -> DisconnectReasonCode {
+    match loss {
+        SessionLoss::TakenOver => DisconnectReasonCode::SessionTakenOver,
+        SessionLoss::AppRemoved | SessionLoss::KeyEnded => DisconnectReasonCode::NotAuthorized,
     }
 }
 

@@ -4,14 +4,15 @@
 //! | reason | when | outcome at the worker |
 //! |---|---|---|
 //! | success | it is kept, or goes to the device | sent |
-//! | no matching subscribers | the device has no session, or does not subscribe | failed, `no_subscriber` |
+//! | no matching subscribers | the device has no session, does not subscribe, or is of an earlier app of the name | failed, `no_subscriber` |
 //! | quota exceeded | there is no memory for it now | tried again, as for a busy broker |
 
 use std::{convert::Infallible, num::NonZeroU32, time::Duration};
 
+use push_model::mqtt::APP_GENERATION;
 use rmqtt_codec::{
     types::{Publish, QoS},
-    v5::{DisconnectReasonCode, PublishAckReason, SubscribeAckReason},
+    v5::{DisconnectReasonCode, PublishAckReason, PublishProperties, SubscribeAckReason},
 };
 use tokio::time::Instant;
 
@@ -68,9 +69,16 @@ fn keep(sessions: &Sessions, publish: &Publish) -> PublishAckReason {
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
     let lifetime = interval.map(|seconds: NonZeroU32| Duration::from_secs(seconds.get().into()));
     let expires_at = lifetime.and_then(|lifetime| now.checked_add(lifetime));
-    match sessions.publish(&publish.topic, &publish.payload, expires_at, now) {
+    let generation = publish.properties.as_ref().and_then(generation);
+    match sessions.publish(&publish.topic, generation, &publish.payload, expires_at, now) {
         Ok(()) => PublishAckReason::Success,
         Err(NotTaken::NoSubscriber) => PublishAckReason::NoMatchingSubscribers,
         Err(NotTaken::NoRoom) => PublishAckReason::QuotaExceeded,
     }
+}
+
+/// The generation of the message's app, if the worker says it.
+fn generation(properties: &PublishProperties) -> Option<u64> {
+    let mut named = properties.user_properties.iter().filter(|(name, _)| name == APP_GENERATION);
+    named.next()?.1.parse().ok()
 }

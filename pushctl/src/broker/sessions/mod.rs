@@ -39,7 +39,7 @@ pub(super) use self::{
     counts::TooMany,
     memory::{Reservation, size as message_size},
     owner::SessionOwner,
-    session::{Ends, Kept, NotTaken, SavedMessage, SavedSession, SessionLimits},
+    session::{Ends, Kept, NotTaken, SavedMessage, SavedSession, SessionLimits, SessionLoss},
 };
 use super::authentication::DeviceAuthenticator;
 
@@ -77,15 +77,20 @@ impl Sessions {
         })
     }
 
-    /// Keeps a message for the device with this topic.
+    /// Keeps a message for the device with this topic. One that says of which app of the name it is
+    /// does not reach the devices of another.
     pub(super) fn publish(
         &self,
         topic: &str,
+        generation: Option<u64>,
         payload: &[u8],
         expires_at: Option<Instant>,
         now: Instant,
     ) -> Result<(), NotTaken> {
         let session = self.read().get(topic).cloned().ok_or(NotTaken::NoSubscriber)?;
+        if generation.is_some_and(|generation| generation != session.app().generation) {
+            return Err(NotTaken::NoSubscriber);
+        }
         session.put(payload, expires_at, now)
     }
 
@@ -113,7 +118,9 @@ impl Sessions {
             }
             present => {
                 if let Some(before) = present {
-                    before.end();
+                    let is_of_app = *before.app() == app;
+                    let other = SessionLoss::AppRemoved;
+                    before.end(if is_of_app { SessionLoss::TakenOver } else { other });
                 } else {
                     registry.room_for(&app.id)?;
                 }
@@ -226,7 +233,7 @@ impl Sessions {
     fn remove_app(&self, app: &AppKey) {
         let removed = self.write().remove_app(app);
         for session in removed {
-            session.end();
+            session.end(SessionLoss::AppRemoved);
         }
         self.changed.set();
     }
@@ -249,7 +256,7 @@ impl Sessions {
         if current && session.is_expired(now) {
             registry.remove(session.topic());
             drop(registry);
-            session.end();
+            session.expire();
             self.changed.set();
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     Connected,
     memory::Reservation,
-    session::{Outgoing, Owner, Session},
+    session::{Outgoing, Owner, Session, SessionLoss},
 };
 
 /// A connection's hold on the session of its device. When it is dropped, the session goes offline,
@@ -42,13 +42,12 @@ impl SessionOwner {
         self.session.topic()
     }
 
-    /// Whether no other connection has taken the session over.
-    pub(in crate::broker) fn is_current(&self) -> bool {
-        self.session.is_owned_by(&self.connection)
+    /// Why the connection owns the session no longer, if that is so.
+    pub(in crate::broker) fn loss(&self) -> Option<SessionLoss> {
+        self.connection.loss()
     }
 
-    /// Resolves when there may be something to send, or when another connection may have taken
-    /// the session over.
+    /// Resolves when there may be something to send, or when the session may be lost.
     pub(in crate::broker) async fn changed(&self) {
         self.connection.changed().await;
     }

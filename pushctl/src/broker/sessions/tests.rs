@@ -18,7 +18,7 @@ fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> Ses
 }
 
 fn publish(sessions: &Sessions, name: &str) -> Result<(), NotTaken> {
-    sessions.publish(&format!("push/a/{name}"), b"x", None, Instant::now())
+    sessions.publish(&format!("push/a/{name}"), None, b"x", None, Instant::now())
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_device_that_connects_again_ends_its_connection_before() {
     for clean in [false, true] {
         let before = own(&sessions, "d", false, Duration::ZERO);
         let after = own(&sessions, "d", clean, KEEP);
-        assert!(!before.is_current() && after.is_current());
+        assert_eq!((before.loss(), after.loss()), (Some(SessionLoss::TakenOver), None));
         drop(before);
         assert_eq!(publish(&sessions, "d"), Ok(()), "the later connection keeps the session");
     }
@@ -107,8 +107,24 @@ async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before()
     assert!(!resumed.resumed() && sessions.usage().1 == 0);
 
     sessions.remove_app(&device("here").app_key());
-    assert!(!here.is_current() && resumed.is_current());
+    assert_eq!((here.loss(), resumed.loss()), (Some(SessionLoss::AppRemoved), None));
     assert_eq!(sessions.apps(), HashSet::from([later.app_key()]));
+}
+
+#[tokio::test]
+async fn what_is_for_a_later_app_does_not_reach_a_device_of_the_one_before() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    let before = own(&sessions, "d", false, KEEP);
+    let publish = |generation| sessions.publish("push/a/d", generation, b"x", None, Instant::now());
+    assert_eq!(publish(Some(1)), Err(NotTaken::NoSubscriber), "it is connected and subscribes");
+    assert_eq!(publish(Some(0)), Ok(()));
+    assert_eq!(publish(None), Ok(()), "a worker that does not say");
+
+    let later = DeviceIdentity { generation: 1, ..device("d") };
+    let later = sessions.own(&later, false, KEEP, Instant::now()).unwrap();
+    later.subscribe(Some(QoS::AtLeastOnce));
+    assert_eq!((before.loss(), later.loss()), (Some(SessionLoss::AppRemoved), None));
+    assert_eq!((publish(Some(1)), publish(Some(0))), (Ok(()), Err(NotTaken::NoSubscriber)));
 }
 
 #[tokio::test]
@@ -133,7 +149,7 @@ async fn a_connection_ends_with_the_key_of_its_token_and_its_session_stays() {
     let other = DeviceIdentity { kid: "other".into(), ..device("e") };
     let other = sessions.own(&other, false, KEEP, Instant::now()).unwrap();
     sessions.disconnect_keys(|kid| kid == "key");
-    assert!(!stolen.is_current() && other.is_current());
+    assert_eq!((stolen.loss(), other.loss()), (Some(SessionLoss::KeyEnded), None));
     publish(&sessions, "d").unwrap();
     assert!(own(&sessions, "d", false, KEEP).resumed());
 }

@@ -33,7 +33,8 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
 fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<Duration>) {
     let now = Instant::now();
     let topic = format!("push/news/{client}");
-    sessions.publish(&topic, payload, lifetime.map(|lifetime| now + lifetime), now).unwrap();
+    let expires_at = lifetime.map(|lifetime| now + lifetime);
+    sessions.publish(&topic, None, payload, expires_at, now).unwrap();
 }
 
 /// What the device gets that connects, and whether it was sent before.

@@ -93,11 +93,12 @@ impl Exchange {
     fn encode_quantum(&mut self, key: usize, now: Instant) {
         let Some(progress) = self.sub_batches.get_mut(key) else { return };
         if let Some(seconds) = may_go_on(progress, now) {
+            let properties = packet::properties(seconds, progress.sub_batch.app_generation);
             for _ in 0..QUANTUM {
                 let Some(id) = self.window.next_id() else { break };
                 let Some((device, topic)) = progress.take_next() else { break };
                 let payload = progress.sub_batch.payload.clone();
-                let packet = packet::publish(id, topic, payload, seconds);
+                let packet = packet::publish(id, topic, payload, properties.clone());
                 match self.output.add(packet, now) {
                     Ok(end) => self.window.add(InFlight { sub_batch: key, device, end }, now),
                     Err(error) => {

@@ -4,7 +4,10 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use push_model::ledger::{FailReason, RetryReason};
+use push_model::{
+    ledger::{FailReason, RetryReason},
+    mqtt::APP_GENERATION,
+};
 use rmqtt_codec::{
     types::{Publish, QoS},
     v5::{Packet, PublishAckReason, PublishProperties},
@@ -17,7 +20,7 @@ pub(super) fn publish(
     id: NonZeroU16,
     topic: ByteString,
     payload: Bytes,
-    expiry_seconds: u32,
+    properties: PublishProperties,
 ) -> Packet {
     Packet::Publish(Box::new(Publish {
         dup: false,
@@ -26,11 +29,21 @@ pub(super) fn publish(
         topic,
         packet_id: Some(id),
         payload,
-        properties: Some(PublishProperties {
-            message_expiry_interval: NonZeroU32::new(expiry_seconds),
-            ..PublishProperties::default()
-        }),
+        properties: Some(properties),
     }))
+}
+
+/// The properties of a PUBLISH: when it expires, and for a later app of a name which one it is of.
+pub(super) fn properties(expiry_seconds: u32, app_generation: u64) -> PublishProperties {
+    let generation = (app_generation > 0).then(|| app_generation.to_string().into());
+    PublishProperties {
+        message_expiry_interval: NonZeroU32::new(expiry_seconds),
+        user_properties: generation
+            .map(|generation| (ByteString::from_static(APP_GENERATION), generation))
+            .into_iter()
+            .collect(),
+        ..PublishProperties::default()
+    }
 }
 
 /// What an acknowledgement means for the device (MQTT 5, section 3.4.2.1).

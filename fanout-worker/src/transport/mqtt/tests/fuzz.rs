@@ -60,6 +60,7 @@ async fn outcomes(bytes: &[u8]) -> (usize, usize) {
     let now = Instant::now();
     let sub_batch = SubBatch {
         topics: (0..DEVICES).map(|device| device.to_string().into()).collect(),
+        app_generation: 0,
         payload: b"{}".to_vec().into(),
         expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
         hand_over_until: now + DEADLINE,

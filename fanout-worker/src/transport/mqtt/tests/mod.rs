@@ -13,6 +13,7 @@ mod unavailable;
 use std::time::Duration;
 
 use push_model::{
+    app::AppKey,
     device::{Target, TransportKind},
     ids::MessageId,
     ledger::RetryReason,
@@ -46,7 +47,7 @@ fn quick() -> MqttSettings {
 /// A message that may be sent for so long after [`NOW`].
 fn message(app: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
-        app_id: app.parse().unwrap(),
+        app: AppKey::first(app.parse().unwrap()),
         message_id: MessageId::issue_named(&"app".parse().unwrap()),
         payload: b"{}".to_vec().into(),
         lifetime: Lifetime::Until(NOW.plus(lifetime)),

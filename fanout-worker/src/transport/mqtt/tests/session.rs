@@ -80,6 +80,7 @@ impl Wire {
         let now = Instant::now();
         let sub_batch = SubBatch {
             topics: devices.map(|device| device.to_string().into()).collect(),
+            app_generation: 0,
             payload: b"{}".to_vec().into(),
             expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
             hand_over_until: now + delivery_timeout / 2,

@@ -1,4 +1,4 @@
-//! A device's session: whether it subscribes, which connection owns it, and its messages
+//! A device's session: whether it subscribes, which connection owns it (`ownership`), and its messages
 //! (`messages`); and how it is saved (`saved`).
 //!
 //! A session outlives its connections. At most one connection *owns* it at a time: a device that
@@ -7,6 +7,7 @@
 //! ones need its room.
 
 mod messages;
+mod ownership;
 mod saved;
 #[cfg(test)]
 mod tests;
@@ -23,31 +24,17 @@ use std::{
 use bytestring::ByteString;
 use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice};
 use rmqtt_codec::types::QoS;
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 use self::messages::Messages;
+pub(super) use self::ownership::Owner;
 pub(in crate::broker) use self::{
     messages::SessionLimits,
+    ownership::SessionLoss,
     saved::{Ends, Kept, SavedMessage, SavedSession},
 };
 use super::memory::{AppShare, Reservation};
 use crate::broker::packets;
-
-/// Identifies the connection that owns a session. Two are equal only if one is a clone of the other.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Owner(Arc<Notify>);
-
-impl Owner {
-    /// Resolves when there may be something to send, or when the session may have gone to another
-    /// connection.
-    pub(super) async fn changed(&self) {
-        self.0.notified().await;
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
 
 /// Why a session does not take a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +103,13 @@ struct State {
     messages: Messages,
     subscribed: Option<QoS>,
     life: Life,
+}
+
+impl State {
+    fn end(&mut self) {
+        self.life = Life::Over;
+        self.messages = Messages::default();
+    }
 }
 
 #[derive(Debug)]
@@ -195,7 +189,7 @@ impl Session {
         drop(state);
         self.changed.set();
         if let Some(owner) = owner {
-            owner.0.notify_one();
+            owner.notify();
         }
         Ok(())
     }
@@ -231,6 +225,7 @@ impl Session {
     }
 
     /// Whether this connection still owns the session.
+    #[cfg(test)]
     pub(super) fn is_owned_by(&self, owner: &Owner) -> bool {
         self.owned(owner).is_some()
     }
@@ -241,7 +236,7 @@ impl Session {
         match &state.life {
             Life::OfflineUntil(Some(end)) if *end <= now => return false,
             Life::Over => return false,
-            Life::Owned { owner: before, .. } => before.0.notify_one(),
+            Life::Owned { owner: before, .. } => before.lose(SessionLoss::TakenOver),
             Life::OfflineUntil(_) => {}
         }
         state.life = connection.clone().into();
@@ -293,7 +288,7 @@ impl Session {
         if let Life::Owned { owner, keep, kid } = &state.life
             && **kid == *key
         {
-            owner.0.notify_one();
+            owner.lose(SessionLoss::KeyEnded);
             state.life = Life::OfflineUntil(now.checked_add(*keep));
             state.messages.begin_again();
             self.changed.set();
@@ -310,14 +305,18 @@ impl Session {
         self.lock().messages.drop_expired(now);
     }
 
-    /// Ends the session, and with it the connection that owns it.
-    pub(super) fn end(&self) {
+    /// Ends the session, and with it the connection that owns it, which learns why.
+    pub(super) fn end(&self, loss: SessionLoss) {
         let mut state = self.lock();
         if let Life::Owned { owner, .. } = &state.life {
-            owner.0.notify_one();
+            owner.lose(loss);
         }
-        state.life = Life::Over;
-        state.messages = Messages::default();
+        state.end();
+    }
+
+    /// Ends the session, which no connection owns.
+    pub(super) fn expire(&self) {
+        self.lock().end();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

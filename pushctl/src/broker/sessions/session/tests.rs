@@ -136,7 +136,7 @@ async fn a_session_that_is_over_has_no_subscriber() {
     assert!(session.is_expired(end) && !session.is_expired(now));
     assert_eq!(put(&session, "three", end), Err(NotTaken::NoSubscriber));
     assert!(!session.take_over(&connection(&second), end));
-    session.end();
+    session.expire();
     assert_eq!(memory.used(), 0);
     assert_eq!(put(&session, "four", now), Err(NotTaken::NoSubscriber));
 }

@@ -11,23 +11,26 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{
+use crate::{
     sent::SentRequests,
     service::{APP, DEADLINE, Service},
 };
 
 /// An answer in the documented shape; anything else fails the test.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Answer {
-    pub(crate) http: u16,
+pub struct Answer {
+    /// The status of HTTP.
+    pub http: u16,
     headers: Vec<(String, String)>,
-    pub(crate) body: Value,
-    pub(crate) text: String,
+    /// The envelope.
+    pub body: Value,
+    /// Its text.
+    pub text: String,
 }
 
 impl Answer {
     /// Checks the shape: one envelope, with `result` on success only.
-    pub(crate) fn new(http: u16, headers: Vec<(String, String)>, text: String) -> Self {
+    pub fn new(http: u16, headers: Vec<(String, String)>, text: String) -> Self {
         let body: Value =
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {http} {text:?}"));
         let names: Vec<&String> = body.as_object().unwrap().keys().collect();
@@ -43,30 +46,35 @@ impl Answer {
         answer
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+    /// The names of all headers, in order.
+    pub fn header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| name.as_str())
     }
 
-    pub(crate) fn status(&self) -> u64 {
+    /// The status in the envelope.
+    pub fn status(&self) -> u64 {
         self.body["status"].as_u64().unwrap()
     }
 
-    pub(crate) fn message(&self) -> &str {
+    /// The message in the envelope.
+    pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap()
     }
 
-    pub(crate) fn message_id(&self) -> &str {
+    /// The id of the message that was accepted.
+    pub fn message_id(&self) -> &str {
         self.body["result"]["message_id"].as_str().unwrap_or_else(|| panic!("{}", self.text))
     }
 
     /// Fails unless the answer has these statuses and its message begins so.
     #[track_caller]
-    pub(crate) fn expect(&self, http: u16, status: u64, message: &str) {
+    pub fn expect(&self, http: u16, status: u64, message: &str) {
         assert_eq!((self.http, self.status()), (http, status), "{}", self.text);
         assert!(self.message().starts_with(message), "{} is not {message}…", self.text);
     }
@@ -74,48 +82,54 @@ impl Answer {
 
 /// An answer whose body may be anything.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RawAnswer {
-    pub(crate) http: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) text: String,
+pub struct RawAnswer {
+    /// The status of HTTP.
+    pub http: u16,
+    /// Names and values, in order.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub text: String,
 }
 
 /// A connection that may be used for several requests.
-pub(crate) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     stream: BufReader<TcpStream>,
     /// What was sent and is not answered yet.
     sent: SentRequests,
 }
 
 impl Connection {
-    pub(crate) async fn open(address: SocketAddr) -> Self {
+    /// Connects to a service.
+    pub async fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream: BufReader::new(stream), sent: SentRequests::default() }
     }
 
     /// Sends bytes; that the service has ended the connection is not the sender's mistake.
-    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.sent.add(bytes.as_ref());
         let _ = timeout(DEADLINE, self.stream.write_all(bytes.as_ref())).await.expect("in time");
     }
 
     /// Says that nothing more is sent.
-    pub(crate) async fn end(&mut self) {
+    pub async fn end(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 
     /// The next answer; none if the connection ended in good order instead.
-    pub(crate) async fn try_answer(&mut self) -> io::Result<Option<Answer>> {
+    pub async fn try_answer(&mut self) -> io::Result<Option<Answer>> {
         timeout(DEADLINE, self.read_answer()).await.expect("an answer or the end, in time")
     }
 
-    pub(crate) async fn answer(&mut self) -> Answer {
+    /// The next answer.
+    pub async fn answer(&mut self) -> Answer {
         self.try_answer().await.unwrap().expect("an answer")
     }
 
     /// The next line, with its end.
-    pub(crate) async fn line(&mut self) -> String {
+    pub async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = timeout(DEADLINE, self.stream.read_line(&mut line)).await;
         read.expect("a line, in time").unwrap();
@@ -123,14 +137,15 @@ impl Connection {
     }
 
     /// Everything that comes until the service ends the connection.
-    pub(crate) async fn rest(&mut self) -> String {
+    pub async fn rest(&mut self) -> String {
         let mut rest = String::new();
         let read = timeout(DEADLINE, self.stream.read_to_string(&mut rest)).await;
         read.expect("the end, in time").unwrap();
         rest
     }
 
-    pub(crate) async fn is_ended(&mut self) -> bool {
+    /// Whether the service has ended the connection in good order.
+    pub async fn is_ended(&mut self) -> bool {
         self.try_answer().await.unwrap().is_none()
     }
 
@@ -140,7 +155,7 @@ impl Connection {
     }
 
     /// The next answer, whatever its body is.
-    pub(crate) async fn raw_answer(&mut self) -> RawAnswer {
+    pub async fn raw_answer(&mut self) -> RawAnswer {
         let raw = timeout(DEADLINE, self.read_raw()).await.expect("an answer, in time");
         raw.unwrap().expect("an answer")
     }
@@ -188,7 +203,7 @@ impl Connection {
 }
 
 /// Sends one request over a connection of its own and reads its answer.
-pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
+pub async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
     let mut connection = Connection::open(address).await;
     connection.send(request).await;
     connection.answer().await
@@ -196,7 +211,7 @@ pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answe
 
 /// A request that can be spoiled.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub struct Request {
     method: String,
     path: String,
     headers: Vec<(String, Vec<u8>)>,
@@ -204,7 +219,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(method: &str, path: &str, body: impl AsRef<[u8]>) -> Self {
+    /// A request with the two headers that every request needs.
+    pub fn new(method: &str, path: &str, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref().to_vec();
         let length = body.len().to_string();
         Self { method: method.into(), path: path.into(), headers: Vec::new(), body }
@@ -213,36 +229,39 @@ impl Request {
     }
 
     /// A push of the service's app.
-    pub(crate) fn push(service: &Service, body: impl AsRef<[u8]>) -> Self {
+    pub fn push(service: &Service, body: impl AsRef<[u8]>) -> Self {
         Self::new("POST", &format!("/v1/message/push/{APP}"), body)
             .header("Content-Type", "application/json")
             .header("Authorization", &service.secret)
     }
 
-    pub(crate) fn method(mut self, method: &str) -> Self {
+    /// With another method.
+    pub fn method(mut self, method: &str) -> Self {
         self.method = method.into();
         self
     }
 
-    pub(crate) fn path(mut self, path: &str) -> Self {
+    /// With another path.
+    pub fn path(mut self, path: &str) -> Self {
         self.path = path.into();
         self
     }
 
     /// Sets a header in place of the one of this name.
-    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self = self.without(name);
         self.headers.push((name.into(), value.as_ref().to_vec()));
         self
     }
 
-    pub(crate) fn without(mut self, name: &str) -> Self {
+    /// Without the header of this name.
+    pub fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self
     }
 
     /// The body in chunks of this size, without saying how long it is.
-    pub(crate) fn chunked(mut self, size: usize) -> Self {
+    pub fn chunked(mut self, size: usize) -> Self {
         let mut chunked = Vec::new();
         for chunk in self.body.chunks(size) {
             chunked.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
@@ -254,7 +273,8 @@ impl Request {
         self.without("Content-Length").header("Transfer-Encoding", "chunked")
     }
 
-    pub(crate) fn head(&self) -> Vec<u8> {
+    /// All before the body.
+    pub fn head(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend_from_slice(name.as_bytes());
@@ -266,17 +286,19 @@ impl Request {
         bytes
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// All of it.
+    pub fn bytes(&self) -> Vec<u8> {
         [self.head(), self.body.clone()].concat()
     }
 
-    pub(crate) async fn send(&self, service: &Service) -> Answer {
+    /// Sends it to a service over a connection of its own, and reads the answer.
+    pub async fn send(&self, service: &Service) -> Answer {
         ask(service.address, self.bytes()).await
     }
 }
 
 /// The smallest valid push: to everyone.
-pub(crate) const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
+pub const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
 
 /// A request, answered 404, that the fast path leaves to hyper.
-pub(crate) const LEFT_TO_HYPER: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: push\r\n\r\n";
+pub const LEFT_TO_HYPER: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: push\r\n\r\n";

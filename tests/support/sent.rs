@@ -14,7 +14,7 @@ pub(crate) struct SentRequest {
 }
 
 /// The requests of a connection that have no answer yet.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SentRequests {
     bytes: Vec<u8>,
     /// What follows cannot be told apart.

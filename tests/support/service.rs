@@ -26,9 +26,9 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 /// What must happen has this long.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(20);
 /// The app of every service.
-pub(crate) const APP: &str = "app";
+pub const APP: &str = "app";
 
 #[derive(Parser)]
 struct Cli {
@@ -36,25 +36,32 @@ struct Cli {
     ingest: IngestArgs,
 }
 
-pub(crate) struct Service {
-    pub(crate) address: SocketAddr,
-    pub(crate) secret: String,
-    pub(crate) queue: Arc<dyn Queue>,
-    pub(crate) index: Arc<dyn Index>,
-    pub(crate) shutdown: CancellationToken,
+/// A running `ingest`.
+#[derive(Debug)]
+pub struct Service {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The secret of its app.
+    pub secret: String,
+    /// Its queue.
+    pub queue: Arc<dyn Queue>,
+    /// Its index.
+    pub index: Arc<dyn Index>,
+    /// Tells it to stop.
+    pub shutdown: CancellationToken,
     running: JoinHandle<Result<(), RunError>>,
 }
 
 impl Service {
     /// Starts ingest with these flags, on the servers of the run.
-    pub(crate) async fn start(flags: &[&str]) -> Self {
+    pub async fn start(flags: &[&str]) -> Self {
         Self::start_on(&amqp_url(), &redis_url(), flags).await
     }
 
     /// Runs a test twice: on a service with the fast path, and on one where hyper serves every
     /// request.
     #[allow(clippy::print_stderr, reason = "a test that fails shows which of the two did")]
-    pub(crate) async fn on_both_paths(flags: &[&str], test: impl AsyncFn(Self)) {
+    pub async fn on_both_paths(flags: &[&str], test: impl AsyncFn(Self)) {
         for fast_path in ["--fast-path=on", "--fast-path=off"] {
             eprintln!("{fast_path}");
             test(Self::start(&[flags, &[fast_path]].concat()).await).await;
@@ -62,12 +69,12 @@ impl Service {
     }
 
     /// Starts ingest with these flags, on these servers.
-    pub(crate) async fn start_on(amqp: &str, redis: &str, flags: &[&str]) -> Self {
+    pub async fn start_on(amqp: &str, redis: &str, flags: &[&str]) -> Self {
         Self::start_with(amqp, redis, settings(flags)).await
     }
 
     /// Starts ingest that issues MQTT logins with these keys.
-    pub(crate) async fn start_with_keys(keys: Arc<KeyFile>, ttl: Duration, flags: &[&str]) -> Self {
+    pub async fn start_with_keys(keys: Arc<KeyFile>, ttl: Duration, flags: &[&str]) -> Self {
         let credentials = Some(DeviceCredentials::new(keys, ttl));
         let settings = Settings { device_credentials: credentials, ..settings(flags) };
         Self::start_with(&amqp_url(), &redis_url(), settings).await
@@ -101,19 +108,19 @@ impl Service {
     }
 
     /// Changes the app's record.
-    pub(crate) async fn change_app(&self, change: impl FnOnce(&mut App)) {
+    pub async fn change_app(&self, change: impl FnOnce(&mut App)) {
         let mut app = self.index.app(&APP.parse().unwrap()).await.unwrap().unwrap();
         change(&mut app);
         assert!(self.index.update_app(&app).await.unwrap());
     }
 
     /// Gives the app a rate limit, in pushes per second.
-    pub(crate) async fn limit_app(&self, limit: u32) {
+    pub async fn limit_app(&self, limit: u32) {
         self.change_app(|app| app.rate_limit = NonZeroU32::new(limit)).await;
     }
 
     /// Everything that was published, once `n` jobs are there.
-    pub(crate) async fn jobs(&self, n: usize) -> Vec<Job> {
+    pub async fn jobs(&self, n: usize) -> Vec<Job> {
         let mut consumer = self.queue.consume(Lane::Jobs, 1000).await.unwrap();
         let mut jobs = Vec::new();
         while jobs.len() < n {
@@ -126,7 +133,7 @@ impl Service {
     }
 
     /// Waits until the broker says that so many messages are there.
-    pub(crate) async fn wait_for_depth(&self, depth: u64) {
+    pub async fn wait_for_depth(&self, depth: u64) {
         eventually("the broker has the messages", DEADLINE, async || {
             match self.queue.depth(Lane::Jobs).await {
                 Ok(seen) if seen == depth => Ok(()),
@@ -137,13 +144,13 @@ impl Service {
     }
 
     /// Tells the service to stop and waits until it has.
-    pub(crate) async fn stop(self) -> Result<(), RunError> {
+    pub async fn stop(self) -> Result<(), RunError> {
         self.shutdown.cancel();
         self.stopped().await
     }
 
     /// Waits until a service that was told to stop has.
-    pub(crate) async fn stopped(self) -> Result<(), RunError> {
+    pub async fn stopped(self) -> Result<(), RunError> {
         let stopped = timeout(DEADLINE, self.running).await.expect("it stops").unwrap();
         self.queue.close().await;
         stopped
