@@ -8,6 +8,7 @@
 //! - `delivery`: working on one partition of a message; the guarantees are made here
 //! - `transport`: how a message leaves the service
 //! - `control`: when something may be done: retries, paces, index priority
+//! - `supervision`: what happens when a part of the worker ends
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
@@ -26,12 +27,13 @@ mod message_usage;
 mod metrics;
 pub mod readiness;
 mod settings;
+mod supervision;
 pub mod transport;
 
 use std::{sync::Arc, time::Duration};
 
 use push_queue::{Lane, QueueError};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -50,7 +52,7 @@ pub use crate::{
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
     settings::{
-        MqttArgs, MqttTlsArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs,
+        MqttArgs, MqttBrokerArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs,
         WorkerSettings,
     },
     transport::Transports,
@@ -62,6 +64,13 @@ pub enum RunError {
     /// The queue cannot be consumed, and trying again is pointless.
     #[error("cannot consume the queue")]
     Queue(#[from] QueueError),
+    /// A task that consumes the queue panicked or was cancelled, which is a bug of this program. The
+    /// worker stops, so that its supervisor starts it anew.
+    #[error("a task that consumes the queue failed")]
+    Consumer(#[source] JoinError),
+    /// The same of a task that keeps the ledger within its bound, or counts what was closed.
+    #[error("a task that looks after the ledger failed")]
+    Upkeep(#[source] JoinError),
 }
 
 /// Runs a worker until `shutdown`, then drains: takes no more messages, finishes the batches in
@@ -69,7 +78,7 @@ pub enum RunError {
 /// What is still running after `drain_deadline` is logged, and the queue delivers it again.
 ///
 /// # Errors
-/// If the queue cannot be consumed at all.
+/// If the queue cannot be consumed at all, or a part of the worker panicked.
 pub async fn run(
     settings: WorkerSettings,
     dependencies: Dependencies,
@@ -100,7 +109,6 @@ pub async fn run(
         random: dependencies.random,
     });
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
-    // If a consumer ends by itself, the other one is stopped too.
     let stopping = shutdown.child_token();
     let mut consumers = JoinSet::new();
     for (lane, prefetch) in
@@ -119,15 +127,7 @@ pub async fn run(
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
-    let mut result = Ok(());
-    while let Some(ended) = consumers.join_next().await {
-        stopping.cancel();
-        if let Ok(Err(error)) = ended {
-            result = Err(RunError::Queue(error));
-        }
-    }
-    // The upkeep ends with the consumers: `stopping` is cancelled when one of them ends.
-    while upkeep.join_next().await.is_some() {}
+    let result = supervision::join(consumers, upkeep, &stopping).await;
     handlers.close();
     let drained = tokio::time::timeout(drain_deadline, async {
         handlers.wait().await;

@@ -1,6 +1,6 @@
 //! The command tree, and which command needs which engine.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -12,6 +12,7 @@ use push_service::{
     settings::ConfigErrors,
     telemetry::{self, LogSettings},
 };
+use tokio::net::TcpListener;
 
 use crate::{
     app::{self, AppCommand},
@@ -182,7 +183,11 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     }
 }
 
-async fn index(
+/// Opens the index.
+///
+/// # Errors
+/// If it cannot be used.
+pub(crate) async fn index(
     urls: &EngineSettings,
     data_dir: &std::path::Path,
 ) -> anyhow::Result<Arc<dyn Index>> {
@@ -256,6 +261,16 @@ pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(dir).with_context(|| format!("cannot make the data directory {}", dir.display()))
+}
+
+/// Listens on the address of a setting.
+///
+/// # Errors
+/// If the address is taken, or not one of this machine.
+pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
 }
 
 #[cfg(test)]

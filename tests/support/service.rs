@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
+use prometheus_client::registry::Registry;
 use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
     Index,
     redis::{RedisIndex, RedisSettings},
 };
-use push_ingest::{IngestArgs, Listener, RunError, Settings};
+use push_ingest::{IngestArgs, Listener, Metrics, RunError, Settings};
 use push_model::{
     app::App,
     envelope::{Job, decode_job_envelope},
@@ -49,6 +50,7 @@ pub struct Service {
     pub index: Arc<dyn Index>,
     /// Tells it to stop.
     pub shutdown: CancellationToken,
+    metrics: Registry,
     running: JoinHandle<Result<(), RunError>>,
 }
 
@@ -97,14 +99,26 @@ impl Service {
         let listener = Listener::bind(&settings).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let running = tokio::spawn(push_ingest::run(
+        let (mut registry, metrics) = (Registry::default(), Arc::new(Metrics::default()));
+        metrics.register(&mut registry);
+        let running = tokio::spawn(push_ingest::run_with_metrics(
             settings,
             listener,
             queue.clone(),
             index.clone(),
+            metrics,
             shutdown.clone(),
         ));
-        Self { address, secret: secret.expose().to_owned(), queue, index, shutdown, running }
+        let secret = secret.expose().to_owned();
+        Self { address, secret, queue, index, shutdown, metrics: registry, running }
+    }
+
+    /// The value of a counter, as `/metrics` gives it.
+    pub fn counter(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a whole number")
     }
 
     /// Changes the app's record.

@@ -7,48 +7,48 @@
 //! Other clients may share the address, behind a proxy. So the bound refuses no request whose secret
 //! is right, and a request for an app whose record is cached does not even look here.
 //!
-//! The addresses are not stored. Each has, by its hash, one of a fixed number of counters (GCRA,
-//! as in `rate_limit`). Two addresses that share a counter share a bound, which does no harm for
+//! The addresses are not stored. Each has, by its hash, one of a fixed number of counters
+//! (`gcra`). Two addresses that share a counter share a bound, which does no harm for
 //! the same reason. There is no lock, and nothing to evict.
 
 use std::{
     hash::{BuildHasher, RandomState},
     net::IpAddr,
     num::NonZeroU32,
-    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use tokio::time::Instant;
 
+use super::gcra::{Arrival, Gcra, nanos_since};
 use crate::client::Client;
 
 /// How many counters there are, of 8 bytes each.
 const COUNTERS: usize = 16_384;
-/// The bound is on failed logins in this time, in nanoseconds.
-const MINUTE: u64 = 60_000_000_000;
+/// The bound is on failed logins in this time.
+const PERIOD: Duration = Duration::from_mins(1);
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// The failed logins of all addresses.
 #[derive(Debug)]
 pub(super) struct FailedLogins {
-    /// From one failed login to the next at the bound, in nanoseconds; none if there is no bound.
-    interval: Option<u64>,
+    /// None if there is no bound.
+    rule: Option<Gcra>,
     epoch: Instant,
     /// Its keys are random, so that no client can choose an address with another's counter.
     hasher: RandomState,
-    /// GCRA's theoretical arrival times, in nanoseconds since `epoch`.
-    counters: Box<[AtomicU64]>,
+    counters: Box<[Arrival]>,
 }
 
 impl FailedLogins {
     /// Allows each address so many in a minute.
     pub(super) fn new(a_minute: Option<NonZeroU32>, now: Instant) -> Self {
         Self {
-            interval: a_minute.map(|limit| MINUTE / u64::from(limit.get())),
+            rule: a_minute.map(|limit| Gcra::new(limit, PERIOD)),
             epoch: now,
             hasher: RandomState::new(),
-            counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            counters: (0..COUNTERS).map(|_| Arrival::default()).collect(),
         }
     }
 
@@ -57,51 +57,29 @@ impl FailedLogins {
     /// # Errors
     /// If the address had used them up before: whole seconds until it may fail again.
     pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
-        let Some(interval) = self.interval else { return Ok(()) };
-        let (counter, now) = (self.counter(address), self.nanos(now));
-        let counted = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |arrival| {
-            next(arrival, interval, now).ok()
-        });
-        match counted {
-            Ok(_) => Ok(()),
-            Err(arrival) => next(arrival, interval, now).map(drop),
+        let Some(rule) = self.rule else { return Ok(()) };
+        match self.counter(address).count(rule, 1, nanos_since(self.epoch, now)) {
+            (0, debt) => Err(rule.wait(debt).div_ceil(SECOND)),
+            _ => Ok(()),
         }
     }
 
     /// Takes back what was counted for a login that did not fail.
     pub(super) fn take_back(&self, address: IpAddr) {
-        let Some(interval) = self.interval else { return };
-        let earlier = |arrival: u64| Some(arrival.saturating_sub(interval));
-        let counter = self.counter(address);
-        let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+        if let Some(rule) = self.rule {
+            self.counter(address).take_back(rule);
+        }
     }
 
-    fn counter(&self, address: IpAddr) -> &AtomicU64 {
+    fn counter(&self, address: IpAddr) -> &Arrival {
         let hash = self.hasher.hash_one(Client::of(address));
         // The remainder is less than the number of counters.
         &self.counters[usize::try_from(hash % COUNTERS as u64).unwrap_or_default()]
-    }
-
-    /// Nanoseconds since the epoch.
-    fn nanos(&self, now: Instant) -> u64 {
-        let since_epoch = now.saturating_duration_since(self.epoch);
-        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2)
-    }
-}
-
-/// The counter after one more; whole seconds until that is allowed if it is not.
-fn next(arrival: u64, interval: u64, now: u64) -> Result<u64, u64> {
-    let after = arrival.max(now) + interval;
-    match (after - now).checked_sub(MINUTE) {
-        None | Some(0) => Ok(after),
-        Some(wait) => Err(wait.div_ceil(SECOND)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn of(a_minute: u32, now: Instant) -> FailedLogins {

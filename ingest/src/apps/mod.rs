@@ -8,6 +8,7 @@
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
+//! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
 mod activity;
@@ -16,6 +17,7 @@ mod device_usage;
 mod directory;
 mod entry;
 mod failed_logins;
+mod gcra;
 mod logins;
 mod message_usage;
 mod rate_limit;

@@ -1,5 +1,4 @@
-//! An app's own rate limit: the generic cell rate algorithm (GCRA), a leaky bucket that needs one
-//! number.
+//! An app's own rate limit, by the rule of `gcra`.
 //!
 //! An app with the limit N may push N times at once and then N times a second, and make as many
 //! other calls besides. The two are limited apart, so that phones that register do not use up what
@@ -11,13 +10,11 @@
 //! other apps. So refusals have the same limit: those beyond it are answered later, one after the
 //! other. A client that comes back when it was told to loses nothing by that.
 
-use std::{
-    num::NonZeroU32,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use tokio::time::{Instant, sleep};
+
+use super::gcra::{Arrival, Gcra, nanos_since};
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -73,15 +70,15 @@ impl RateLimits {
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     limit: NonZeroU32,
+    rule: Gcra,
     epoch: Instant,
-    /// GCRA's theoretical arrival time, in nanoseconds since `epoch`. How far it lies ahead of now
-    /// is the debt: each push adds an interval, and up to a second is allowed.
-    theoretical_arrival: AtomicU64,
+    used: Arrival,
 }
 
 impl RateLimiter {
     pub(crate) fn new(limit: NonZeroU32, now: Instant) -> Self {
-        Self { limit, epoch: now, theoretical_arrival: AtomicU64::new(0) }
+        let rule = Gcra::new(limit, Duration::from_secs(1));
+        Self { limit, rule, epoch: now, used: Arrival::default() }
     }
 
     /// Whether a push would be allowed now, without using the limit.
@@ -89,34 +86,16 @@ impl RateLimiter {
     /// # Errors
     /// What the caller is told if not.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Quota> {
-        let (interval, now) = (self.interval(), self.nanos(now));
-        let debt = self.theoretical_arrival.load(Ordering::Relaxed).saturating_sub(now);
-        if debt + interval <= SECOND {
-            return Ok(());
-        }
-        Err(self.quota(interval, debt, debt + interval - SECOND))
+        let debt = self.used.debt(nanos_since(self.epoch, now));
+        if self.rule.allowed(debt) > 0 { Ok(()) } else { Err(self.quota(debt)) }
     }
 
     /// Acquires as many of these pushes as the limit allows, in one step. Returns how many, and
     /// what is left then.
     pub(crate) fn acquire_up_to(&self, pushes: usize, now: Instant) -> (usize, Quota) {
-        let (interval, now) = (self.interval(), self.nanos(now));
         let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
-        // The debt before, and how many pushes are allowed on top of it.
-        let allowed = |arrival: u64| {
-            let debt = arrival.saturating_sub(now);
-            (debt, pushes.min(SECOND.saturating_sub(debt) / interval))
-        };
-        let next = |arrival: u64| {
-            let (debt, acquired) = allowed(arrival);
-            (acquired > 0).then_some(now + debt + acquired * interval)
-        };
-        let (Ok(before) | Err(before)) =
-            self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let (debt, acquired) = allowed(before);
-        let debt = debt + acquired * interval;
-        let quota = self.quota(interval, debt, (debt + interval).saturating_sub(SECOND));
-        (usize::try_from(acquired).unwrap_or(usize::MAX), quota)
+        let (acquired, debt) = self.used.count(self.rule, pushes, nanos_since(self.epoch, now));
+        (usize::try_from(acquired).unwrap_or(usize::MAX), self.quota(debt))
     }
 
     /// Acquires one push.
@@ -124,56 +103,32 @@ impl RateLimiter {
     /// # Errors
     /// When to come back, if none is allowed now.
     pub(crate) fn acquire(&self, now: Instant) -> Result<Quota, Quota> {
-        let (interval, now) = (self.interval(), self.nanos(now));
-        let next = |arrival: u64| {
-            let arrival = arrival.max(now) + interval;
-            (arrival - now <= SECOND).then_some(arrival)
-        };
-        match self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(before) => {
-                let debt = before.max(now) + interval - now;
-                Ok(self.quota(interval, debt, 0))
-            }
-            Err(arrival) => {
-                let debt = arrival.max(now) - now;
-                Err(self.quota(interval, debt, debt + interval - SECOND))
-            }
+        match self.acquire_up_to(1, now) {
+            (0, quota) => Err(quota),
+            (_, quota) => Ok(quota),
         }
     }
 
     /// Acquires one push ahead of time, and returns how long it has to wait for its turn. Behind
     /// [`LONGEST_WAIT`] there is no turn: it waits for so long, and no later one waits for it.
     fn enqueue(&self, now: Instant) -> Duration {
-        let (interval, now) = (self.interval(), self.nanos(now));
-        let debt = |arrival: u64| arrival.max(now) + interval - now;
-        let next = |arrival| {
-            Some(debt(arrival)).filter(|debt| *debt <= SECOND + LONGEST_WAIT).map(|debt| now + debt)
+        let burst = self.rule.burst;
+        let ahead = Gcra { burst: burst + LONGEST_WAIT, ..self.rule };
+        let wait = match self.used.count(ahead, 1, nanos_since(self.epoch, now)) {
+            (0, _) => LONGEST_WAIT,
+            (_, debt) => debt.saturating_sub(burst),
         };
-        let before =
-            self.theoretical_arrival.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let wait = before.map_or(LONGEST_WAIT, |before| debt(before).saturating_sub(SECOND));
         Duration::from_nanos(wait)
     }
 
-    /// From one push to the next, in nanoseconds.
-    fn interval(&self) -> u64 {
-        (SECOND / u64::from(self.limit.get())).max(1)
-    }
-
-    /// Nanoseconds since the epoch.
-    fn nanos(&self, now: Instant) -> u64 {
-        let since_epoch = now.saturating_duration_since(self.epoch);
-        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2)
-    }
-
-    /// From nanoseconds; `wait` is the time until the next push is allowed.
-    fn quota(&self, interval: u64, debt: u64, wait: u64) -> Quota {
-        let remaining = SECOND.saturating_sub(debt) / interval;
+    /// What is left at this debt.
+    fn quota(&self, debt: u64) -> Quota {
+        let remaining = u32::try_from(self.rule.allowed(debt)).unwrap_or(u32::MAX);
         Quota {
             limit: self.limit.get(),
-            remaining: u32::try_from(remaining).unwrap_or(u32::MAX).min(self.limit.get()),
+            remaining: remaining.min(self.limit.get()),
             reset: debt.div_ceil(SECOND),
-            retry_after: wait.div_ceil(SECOND),
+            retry_after: self.rule.wait(debt).div_ceil(SECOND),
         }
     }
 }

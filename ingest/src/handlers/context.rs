@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use push_index::Index;
+use tokio::sync::Semaphore;
 
 use crate::{
     apps::Logins,
@@ -20,6 +21,8 @@ pub(crate) struct Handlers {
     pub(super) logins: Logins,
     /// The memory for the questions of MQTT brokers: as much as one app may have.
     pub(super) broker_memory: Arc<AppMemory>,
+    /// A permit for each recall that may be in work.
+    pub(super) recalls: Arc<Semaphore>,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -35,6 +38,7 @@ impl Handlers {
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
+            recalls: Arc::new(Semaphore::new(settings.http.max_recalls)),
             settings,
             index,
             publisher,

@@ -17,6 +17,7 @@ use push_model::{
     usage::UsageKind,
 };
 use push_service::audit;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     authentication::Caller,
@@ -32,6 +33,7 @@ use crate::{
 };
 
 const MESSAGE: &str = "message";
+const TOO_MANY_RECALLS: &str = "the service has as many recalls in work as it may have";
 
 impl Handlers {
     pub(super) async fn get_message(
@@ -61,8 +63,11 @@ impl Handlers {
         let now = UnixMillis::now();
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Recall, now).await?;
+        let permit = Arc::clone(&self.recalls).try_acquire_owned();
+        let permit = permit.map_err(|_| Rejection::Unavailable(TOO_MANY_RECALLS))?;
         let place = self.place_for_recall(&caller, &message, now).await?;
-        let begun = self.ask_index(self.begin_recall(&caller, message, now, place)).await?;
+        let begun = self.begin_recall(&caller, message, now, place, permit);
+        let begun = self.ask_index(begun).await?;
         match self.ask_index(recall_known(&*self.index, &caller.app, &message, begun)).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), quota)
@@ -72,13 +77,15 @@ impl Handlers {
     }
 
     /// Recalls the message, in a task of its own: a client that goes away meanwhile would otherwise
-    /// leave a recall that is neither counted nor in the audit log.
+    /// leave a recall that is neither counted nor in the audit log. The permit ends with the task, not
+    /// with the request, so that clients that go away do not begin recalls without end.
     async fn begin_recall(
         &self,
         caller: &Caller,
         message: MessageId,
         now: UnixMillis,
         place: Option<Box<MessagePlaces>>,
+        permit: OwnedSemaphorePermit,
     ) -> Result<RecallOutcome, IndexError> {
         let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
         let app = caller.app.clone();
@@ -89,6 +96,7 @@ impl Handlers {
             ..audit::event("ingest", Action::MessageRecalled)
         };
         let recall = tokio::spawn(async move {
+            let _permit = permit;
             let outcome = begin_recall(&*index, &app, &message, now, retention).await?;
             if let RecallOutcome::Recalled(entry) = &outcome {
                 // The recall made an entry.

@@ -72,6 +72,13 @@ impl Handlers {
         reply
     }
 
+    /// The answer to a request that the server has no room for. Nothing of it is looked at but its
+    /// route, under which it is counted.
+    pub(crate) fn refuse(&self, head: &Head<'_>, rejection: Rejection) -> Reply {
+        let name = self.route(head).map_or(Route::NO_ROUTE, |route| route.name());
+        self.counted(name, Err(rejection))
+    }
+
     fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {
         // hyper's own bound for HTTP/2 is higher than this, because it answers a larger head
         // without a body.

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{activity::Activity, stream::Stream, timeouts::Interruptions};
@@ -23,6 +23,8 @@ pub(super) struct Connection {
     pub(super) handlers: Arc<Handlers>,
     /// Its limits.
     pub(super) http: Arc<HttpSettings>,
+    /// Permits for HTTP/2 requests of all connections, beside the first one of each.
+    pub(super) http2_requests: Arc<Semaphore>,
     /// Its time limits and the shutdown of the service.
     pub(super) interruptions: Interruptions,
 }
@@ -35,6 +37,7 @@ impl Connection {
         activity: Arc<Activity>,
         handlers: Arc<Handlers>,
         http: Arc<HttpSettings>,
+        http2_requests: Arc<Semaphore>,
         shutdown: CancellationToken,
     ) -> Self {
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);
@@ -45,6 +48,7 @@ impl Connection {
             activity,
             handlers,
             http,
+            http2_requests,
             interruptions,
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Server {
     http: Arc<HttpSettings>,
     metrics: Arc<Metrics>,
     connections: JoinSet<()>,
+    /// A permit for each HTTP/2 request in work beside the first one of its connection.
+    http2_requests: Arc<Semaphore>,
     /// The service stops: nothing new is taken, and what is in work is answered.
     shutdown: CancellationToken,
 }
@@ -88,7 +90,14 @@ impl Server {
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { handlers, http: Arc::new(http), metrics, connections: JoinSet::new(), shutdown }
+        Self {
+            handlers,
+            http2_requests: Arc::new(Semaphore::new(http.max_connections)),
+            http: Arc::new(http),
+            metrics,
+            connections: JoinSet::new(),
+            shutdown,
+        }
     }
 
     /// Accepts connections until the service stops; the listener is closed then.
@@ -148,8 +157,15 @@ impl Server {
         let shutdown = self.shutdown.clone();
         // A connection that makes room for another one ends as if the service stopped.
         let stop = shutdown.child_token();
-        let connection =
-            Connection::new(stream, peer, Arc::clone(&activity), handlers, http, stop.clone());
+        let connection = Connection::new(
+            stream,
+            peer,
+            Arc::clone(&activity),
+            handlers,
+            http,
+            Arc::clone(&self.http2_requests),
+            stop.clone(),
+        );
         let open = self.metrics.open_connection();
         let id = admitted.id();
         let task = self.connections.spawn(async move {

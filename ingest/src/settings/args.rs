@@ -38,7 +38,8 @@ pub struct IngestArgs {
     #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
     pub(super) fast_path: String,
     /// Connections served at once, as far as the limit of open files allows; one more takes the
-    /// place of an idle one, or is answered 503. 10000 if it is not given
+    /// place of an idle one, or is answered 503. As many HTTP/2 requests of all connections may be
+    /// in work beside the first one of each. 10000 if it is not given
     #[arg(long, env = "PUSH_MAX_CONNECTIONS", value_name = "N")]
     pub(super) max_connections: Option<String>,
     /// How many of them may come from one address (IPv6: from one /64); half of them if it is not
@@ -111,6 +112,9 @@ pub struct IngestArgs {
         default_value = "none"
     )]
     pub(super) app_max_ledger_entries: String,
+    /// Recalls in work at once; one more is answered 503. A recall goes on when its client is gone
+    #[arg(long, env = "PUSH_MAX_RECALLS", value_name = "N", default_value = "1024")]
+    pub(super) max_recalls: String,
     /// How often last uses of secrets are written to the index, and failed logins to the log
     #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
     pub(super) activity_interval: String,

@@ -73,6 +73,8 @@ pub struct HttpSettings {
     /// every request: the answers are the same, the throughput is lower.
     pub fast_path: bool,
     /// Connections served at once. One more takes the place of an idle one, or is answered 503.
+    /// Over HTTP/2, as many requests of all connections may be in work beside the first one of each
+    /// connection; one more is answered 503.
     pub max_connections: usize,
     /// Whether the operator asked for so many.
     pub max_connections_is_given: bool,
@@ -95,6 +97,8 @@ pub struct HttpSettings {
     pub max_batch_lines: usize,
     /// How many requests may be in work at once on one HTTP/2 connection.
     pub h2_streams: u32,
+    /// How many recalls may be in work at once; one more is answered 503.
+    pub max_recalls: usize,
     /// How many bytes the bodies of all requests in work may have; one more request is answered
     /// 503. A request with many pushes is taken only while half of this is free.
     pub max_buffered: usize,

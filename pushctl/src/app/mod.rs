@@ -20,7 +20,7 @@ use push_model::{
     secret::Secret,
     time::UnixMillis,
 };
-use push_service::settings::{count, duration};
+use push_service::settings::{count_or_none, duration};
 use serde_json::json;
 
 use self::secret_file::read_or_generate;
@@ -153,12 +153,7 @@ const CHANGE_TRIES: usize = 5;
 struct Limit(Option<NonZeroU32>);
 
 fn limit(text: &str) -> Result<Limit, String> {
-    if text == "none" {
-        return Ok(Limit(None));
-    }
-    count(NonZeroU32::MIN, NonZeroU32::MAX)(text)
-        .map(|limit| Limit(Some(limit)))
-        .map_err(|wrong| format!("{wrong}, or none"))
+    count_or_none(text).map(Limit)
 }
 
 fn quota(text: &str) -> Result<AppQuota, String> {

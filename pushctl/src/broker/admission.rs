@@ -18,11 +18,12 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use push_service::network::network_of;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +126,7 @@ impl Admission {
 
     /// A permit for a connection from this address, which has not logged in yet.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
-        let (address, mut counts) = (network(peer), self.counts());
+        let (address, mut counts) = (network_of(peer), self.counts());
         if let Err(full) = counts.admit(address, &self.limits) {
             counts.usage.not_accepted += 1;
             return Err(full);
@@ -244,15 +245,5 @@ impl Drop for Permit {
                 counts.addresses.remove(&self.address);
             }
         }
-    }
-}
-
-/// What counts as one address.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
-        address @ IpAddr::V4(_) => address,
     }
 }

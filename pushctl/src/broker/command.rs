@@ -12,22 +12,23 @@ use push_model::{causes::with_causes, secret::Secret};
 use push_service::{
     credentials::CredentialSettings,
     descriptors::{self, Descriptors},
-    engines::{EngineSettings, open_index},
+    engines::EngineSettings,
     operations::{self, Probe, Readiness},
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address, count},
+    settings::{ConfigErrors, address, count, on_or_off},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    Broker, BrokerArgs, BrokerSettings, DeviceLogins, WorkerDoorSettings,
-    settings::{on_or_off, refuse_in_clear},
+    Broker, BrokerArgs, BrokerSettings, DeviceLogins, WorkerDoorSettings, settings::refuse_in_clear,
 };
-use crate::{cli::make_data_dir, output::Output};
+use crate::{
+    cli::{bind, index, make_data_dir},
+    output::Output,
+};
 
 /// Flags of `broker`.
 #[derive(Debug, clap::Args)]
@@ -161,15 +162,8 @@ pub async fn run(
     make_data_dir(data_dir)?;
     settings.broker.save_in(data_dir);
     let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
-    let ops = TcpListener::bind(settings.ops_listen).await.with_context(|| {
-        format!(
-            "cannot listen on {}: choose another address with --ops-listen",
-            settings.ops_listen
-        )
-    })?;
-    let index = open_index(&settings.engines)
-        .await
-        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+    let ops = bind(settings.ops_listen, "--ops-listen").await?;
+    let index = index(&settings.engines, data_dir).await?;
 
     let shutdown = shutdown::on_signal();
     let mut registry = Registry::default();

@@ -8,7 +8,7 @@ use std::{
 
 use push_service::{
     descriptors::Descriptors,
-    settings::{ConfigErrors, address, count, duration, size},
+    settings::{ConfigErrors, address, count, duration, on_or_off, size_from},
     tls,
 };
 use push_tls::server::TlsSettings;
@@ -200,12 +200,12 @@ impl BrokerArgs {
         let session_waiting = errors.read(
             "--mqtt-max-session-waiting",
             &self.mqtt_max_session_waiting,
-            at_least(LEAST_SESSION_WAITING),
+            size_from(LEAST_SESSION_WAITING),
         );
         let waiting = errors.read(
             "--mqtt-max-waiting",
             &self.mqtt_max_waiting,
-            at_least(session_waiting.map_or(LEAST_SESSION_WAITING, |one| one.saturating_mul(2))),
+            size_from(session_waiting.map_or(LEAST_SESSION_WAITING, |one| one.saturating_mul(2))),
         );
         Some(BrokerSettings {
             listen: listen?,
@@ -245,21 +245,6 @@ fn save_interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         interval if interval >= LEAST_SAVE_INTERVAL => Ok(interval),
         _ => Err("must be at least 1s".to_owned()),
-    }
-}
-
-pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("must be on or off".to_owned()),
-    }
-}
-
-fn at_least(least: usize) -> impl Fn(&str) -> Result<usize, String> {
-    move |text| match size(text)? {
-        bytes if bytes >= least => Ok(bytes),
-        _ => Err(format!("must be at least {} MiB", least.div_ceil(1 << 20))),
     }
 }
 
@@ -304,8 +289,8 @@ mod tests {
     #[test]
     fn a_device_can_always_be_sent_the_largest_message() {
         let refused = check(&["--mqtt-max-session-waiting", "1MiB"]).unwrap_err();
-        assert!(refused.contains("at least 3 MiB"), "{refused}");
+        assert!(refused.contains("at least 3MiB"), "{refused}");
         let refused = check(&["--mqtt-max-waiting", "4MiB"]).unwrap_err();
-        assert!(refused.contains("at least 8 MiB"), "{refused}");
+        assert!(refused.contains("at least 8MiB"), "{refused}");
     }
 }

@@ -1,12 +1,11 @@
 //! `pushctl device listen`: connects as a device and prints what it receives.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use push_fanout_worker::MqttTlsArgs;
+use push_fanout_worker::MqttBrokerArgs;
 use push_model::ids::{AppId, ClientId};
-use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_mqtt::MqttUrl;
 use push_service::{
-    secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, duration},
     shutdown, terminal,
 };
@@ -31,15 +30,8 @@ pub struct ListenArgs {
     app_id: AppId,
     /// The device
     client_id: ClientId,
-    /// The broker that devices connect to: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    /// [default: mqtt://127.0.0.1:1883]
-    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
-    mqtt_url: Option<SecretText>,
-    /// The file that holds the URL of the broker, in place of --mqtt-url
-    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
-    mqtt_url_file: Option<PathBuf>,
     #[command(flatten)]
-    tls: MqttTlsArgs,
+    broker: MqttBrokerArgs,
     /// How long the broker keeps messages for the device after this command ends
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     session: Duration,
@@ -55,15 +47,8 @@ impl ListenArgs {
     /// If its URL is wrong.
     pub fn broker(&self) -> Result<MqttUrl, ConfigErrors> {
         let mut errors = ConfigErrors::default();
-        let setting =
-            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
-        let parse = |url: &str| url.parse().map_err(|bad: BadMqttUrl| bad.to_string());
-        let url = match errors.read_secret("--mqtt-url", setting, parse) {
-            Some(None) => errors.read("--mqtt-url", DEFAULT_BROKER, parse).map(Some),
-            url => url,
-        };
-        let broker = self.tls.check(url, &mut errors);
-        errors.finish(broker.and_then(|(url, tls)| Some(url?.with_tls(tls))))
+        let broker = self.broker.check(Some(DEFAULT_BROKER), &mut errors);
+        errors.finish(broker.flatten())
     }
 
     /// The app.

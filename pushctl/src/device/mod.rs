@@ -72,7 +72,8 @@ pub enum DeviceCommand {
         /// The device; it need not be registered
         client_id: ClientId,
     },
-    /// Connect over MQTT as this device and print what it receives
+    /// Connect over MQTT as this device and print what it receives. The broker is
+    /// mqtt://127.0.0.1:1883 if none is named
     Listen(listen::ListenArgs),
 }
 

@@ -2,26 +2,17 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use push_fanout_worker::MqttTlsArgs;
-use push_mqtt::{BadMqttUrl, MqttUrl};
-use push_service::{
-    secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address},
-};
+use push_fanout_worker::MqttBrokerArgs;
+use push_mqtt::MqttUrl;
+use push_service::settings::{ConfigErrors, address};
 
 use super::encryption::ListenerInfo;
 
 /// Settings of the other programs, so that `doctor` can look at how they are reached.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// The broker of the workers: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
-    mqtt_url: Option<SecretText>,
-    /// The file that holds the URL of the broker, in place of --mqtt-url
-    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
-    mqtt_url_file: Option<PathBuf>,
     #[command(flatten)]
-    mqtt_tls: MqttTlsArgs,
+    broker: MqttBrokerArgs,
     /// Where `ingest` listens
     #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS")]
     listen: Option<String>,
@@ -47,23 +38,15 @@ pub(super) struct DoctorSettings {
 impl DoctorArgs {
     pub(super) fn check(self) -> Result<DoctorSettings, ConfigErrors> {
         let mut errors = ConfigErrors::default();
-        let setting =
-            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
-        let url = errors.read_secret("--mqtt-url", setting, |url| {
-            url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
-        });
-        let mqtt = self.mqtt_tls.check(url, &mut errors);
+        let mqtt = self.broker.check(None, &mut errors);
         let mut listener = |flag, text: Option<String>, certificate| match text {
             None => Some(None),
             Some(text) => Some(Some((errors.read(flag, &text, address)?, certificate))),
         };
         let listen = listener("--listen", self.listen, self.tls_cert);
         let mqtt_listen = listener("--mqtt-listen", self.mqtt_listen, self.mqtt_tls_cert);
-        let settings = (|| {
-            let (url, tls) = mqtt?;
-            let mqtt = url.map(|url| url.with_tls(tls));
-            Some(DoctorSettings { mqtt, listen: listen?, mqtt_listen: mqtt_listen? })
-        })();
+        let settings =
+            (|| Some(DoctorSettings { mqtt: mqtt?, listen: listen?, mqtt_listen: mqtt_listen? }))();
         errors.finish(settings)
     }
 }

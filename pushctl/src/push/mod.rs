@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use push_model::ids::AppId;
 use push_service::{
-    settings::{count, size},
+    settings::{count, size_between},
     terminal,
 };
 use serde_json::Value;
@@ -83,10 +83,7 @@ fn lines(text: &str) -> Result<usize, String> {
 }
 
 fn body(text: &str) -> Result<usize, String> {
-    match size(text)? {
-        body if (MIN_BODY..=MAX_BODY).contains(&body) => Ok(body),
-        _ => Err("must be from 1KiB to 64MiB".to_owned()),
-    }
+    size_between(MIN_BODY, MAX_BODY)(text)
 }
 
 /// Sends the push, or all of them, and prints the answer.

@@ -25,18 +25,17 @@ use push_mqtt::MqttUrl;
 use push_service::{
     credentials::CredentialSettings,
     descriptors,
-    engines::{EngineSettings, open_index, open_queue},
+    engines::{EngineSettings, open_queue},
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
     broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins},
-    cli::make_data_dir,
+    cli::{bind, index, make_data_dir},
     output::Output,
 };
 
@@ -140,9 +139,7 @@ pub async fn run(
     let queue = open_queue(&settings.engines, "standalone")
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
-    let index = open_index(&settings.engines)
-        .await
-        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+    let index = index(&settings.engines, data_dir).await?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let mut registry = Registry::default();
     push_service::operations::process::register(&mut registry, "standalone");
@@ -244,12 +241,6 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
 }
 
 #[cfg(test)]

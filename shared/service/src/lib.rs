@@ -11,6 +11,7 @@
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
+//! - [`network`]: which addresses count as one, for limits per address
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
@@ -21,6 +22,7 @@ pub mod command_line;
 pub mod credentials;
 pub mod descriptors;
 pub mod engines;
+pub mod network;
 pub mod operations;
 pub mod runtime;
 pub mod secret;

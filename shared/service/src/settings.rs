@@ -4,7 +4,7 @@
 //! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
 //! carry units (`5s`, `2MiB`).
 
-use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
 
 use crate::secret::SecretSetting;
 
@@ -149,6 +149,62 @@ pub fn size(text: &str) -> Result<usize, String> {
     usize::try_from(size.as_u64()).map_err(|_| wrong())
 }
 
+/// As [`size`], for one from `min` to `max` bytes.
+///
+/// # Errors
+/// What the value must be.
+pub fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        bytes if (min..=max).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("must be from {} to {}", with_unit(min), with_unit(max))),
+    }
+}
+
+/// As [`size`], for one of `min` bytes or more.
+///
+/// # Errors
+/// What the value must be.
+pub fn size_from(min: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        bytes if bytes >= min => Ok(bytes),
+        _ => Err(format!("must be at least {}", with_unit(min))),
+    }
+}
+
+/// A size as a setting takes it, in the largest unit in which it is a whole number.
+fn with_unit(bytes: usize) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = UNITS.iter().find(|(_, bits)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    match unit {
+        Some((unit, bits)) => format!("{}{unit}", bytes >> bits),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// Reads `on` or `off`.
+///
+/// # Errors
+/// What the value must be.
+pub fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
+}
+
+/// Reads a whole number of 1 or more, or `none`.
+///
+/// # Errors
+/// What the value must be.
+pub fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let count = count(NonZeroU32::MIN, NonZeroU32::MAX)(text);
+    count.map(Some).map_err(|wrong| format!("{wrong}, or none"))
+}
+
 /// Reads a whole number of `min` or more, up to `max`.
 ///
 /// # Errors
@@ -212,6 +268,25 @@ mod tests {
         assert_eq!(size("64KiB"), Ok(65_536));
         assert!(size("65536").is_err());
         assert!(duration("10").is_err());
+    }
+
+    #[test]
+    fn a_size_out_of_its_range_is_told_the_range_in_the_form_of_a_setting() {
+        assert_eq!(size_between(1 << 10, 64 << 20)("64MiB"), Ok(64 << 20));
+        let says = |range: &str| Err(format!("must be {range}"));
+        assert_eq!(size_between(1 << 10, 64 << 20)("65MiB"), says("from 1KiB to 64MiB"));
+        assert_eq!(size_between(0, 1536)("2KiB"), says("from 0B to 1536B"));
+        assert_eq!(size_from(3 << 30)("3GiB"), Ok(3 << 30));
+        assert_eq!(size_from(1 << 40)("1GiB"), says("at least 1TiB"));
+        assert!(size_from(0)("5").unwrap_err().contains("with its unit"));
+    }
+
+    #[test]
+    fn a_switch_and_a_limit_have_words() {
+        assert_eq!((on_or_off("on"), on_or_off("off")), (Ok(true), Ok(false)));
+        assert!(on_or_off("yes").is_err());
+        assert_eq!((count_or_none("none"), count_or_none("7")), (Ok(None), Ok(NonZeroU32::new(7))));
+        assert!(count_or_none("0").unwrap_err().ends_with("or none"));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::{
     tenants::Neighbour,
 };
 
+/// How many connections were closed for others.
+const EVICTED: &str = "push_ingest_evicted_total";
+
 /// A connection from this address of the loopback network.
 async fn connect(from: [u8; 4], service: &Service) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
@@ -85,7 +88,7 @@ async fn a_connection_that_makes_room_says_so_over_http_2() {
 async fn a_push_over_a_connection_that_makes_room_is_answered_or_was_not_taken() {
     // Each connection that is opened takes the place of another one of the two.
     let service = Service::start(&["--max-connections=4", "--max-connections-per-address=2"]).await;
-    let mut answered = 0;
+    let (mut answered, mut met) = (0, 0);
     for round in 0..40 {
         let mut connection = Connection::open(service.address).await;
         connection.send(Request::push(&service, VALID).bytes()).await;
@@ -93,6 +96,7 @@ async fn a_push_over_a_connection_that_makes_room_is_answered_or_was_not_taken()
         answered += usize::from(matches!(&first, Ok(Some(answer)) if answer.http == 200));
         // From now on it may be closed; the next push races with that.
         tokio::time::sleep(Duration::from_millis(100)).await;
+        let evicted = service.counter(EVICTED);
         let newcomers = async {
             for _ in 0..3 {
                 drop(connect([127, 0, 0, 1], &service).await);
@@ -106,9 +110,11 @@ async fn a_push_over_a_connection_that_makes_room_is_answered_or_was_not_taken()
             connection.try_answer().await
         };
         let (second, ()) = tokio::join!(pushes, newcomers);
-        answered += usize::from(matches!(&second, Ok(Some(answer)) if answer.http == 200));
+        let is_answered = matches!(&second, Ok(Some(answer)) if answer.http == 200);
+        answered += usize::from(is_answered);
+        met += usize::from(!is_answered && service.counter(EVICTED) > evicted);
     }
-    assert!(answered > 0);
+    assert!(answered > 0 && met > 0, "{answered} answered, {met} met an eviction");
     let last = service.jobs(answered).await.len();
     assert_eq!(last, answered, "what was stored and not answered would be there besides");
     service.wait_for_depth(0).await;

@@ -2,10 +2,13 @@
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use push_tests::api_description::{self, Exchange};
+use push_tests::{
+    api_description::{self, Exchange},
+    eventually,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -198,6 +201,70 @@ async fn answer_without_body(
     let request = request.map(|_| NeverComes);
     timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap()
 }
+
+#[tokio::test]
+async fn requests_over_all_connections_are_bounded_and_each_connection_has_one() {
+    let service = Service::start(&[
+        "--max-connections=2",
+        "--max-connections-per-address=2",
+        "--body-timeout=5min",
+        "--min-body-rate=0B",
+    ])
+    .await;
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        let stream = TcpStream::connect(service.address).await.unwrap();
+        let (sender, connection) =
+            http2::handshake::<_, _, MaybeSent>(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        connections.push(sender);
+    }
+    let send = |connection: usize, body: MaybeSent| {
+        connections[connection].clone().send_request(push(&service, "").map(|_| body))
+    };
+    let whole = |connection| async move {
+        let body = Either::Left(Full::new(VALID.into()));
+        timeout(DEADLINE, send(connection, body)).await.expect("in time").unwrap()
+    };
+    let refused = async |connection| {
+        let answer = whole(connection).await;
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers()["retry-after"].as_bytes()),
+            (503, &b"1"[..])
+        );
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(text.into()).unwrap();
+        assert!(text.contains("as many HTTP/2 requests in work as it may have"), "{text}");
+    };
+    // Polled once, a request is on its way; its body never comes. The first of a connection is beside
+    // the two that all connections may have.
+    let mut in_work = Vec::new();
+    for _ in 0..3 {
+        let mut request = Box::pin(send(0, Either::Right(NeverComes)));
+        assert!(futures::poll!(&mut request).is_pending());
+        in_work.push(request);
+    }
+    refused(0).await;
+    assert_eq!(whole(1).await.status(), 200, "the other connection has one all the same");
+    let mut other = Box::pin(send(1, Either::Right(NeverComes)));
+    assert!(futures::poll!(&mut other).is_pending());
+    refused(1).await;
+    assert_eq!(service.counter(r#"push_ingest_answers_total{call="push",status="503"}"#), 2);
+
+    // Dropped before its answer, a request is a stream that is reset.
+    drop(in_work);
+    eventually("there is room again", DEADLINE, async || {
+        let answer = whole(1).await;
+        if answer.status() == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    drop(other);
+    service.stop().await.unwrap();
+}
+
+type MaybeSent = Either<Full<Bytes>, NeverComes>;
 
 /// A body that is announced and never sent.
 struct NeverComes;

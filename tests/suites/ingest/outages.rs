@@ -49,6 +49,33 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
 }
 
 #[tokio::test]
+async fn recalls_in_work_are_bounded_although_their_requests_are_answered() {
+    let redis = Redis::start().await.unwrap();
+    let flags = ["--max-recalls=2", "--app-fresh=5min", "--index-timeout=1s"];
+    let service = Service::start_on(&amqp_url(), &redis.url(), &flags).await;
+    let pushed = Request::push(&service, VALID).send(&service).await;
+    let path = format!("/v1/message/app/{}", pushed.message_id());
+    let recall = Request::push(&service, "").method("DELETE").path(&path);
+
+    redis.freeze().unwrap();
+    for answer in join_all((0..2).map(|_| recall.send(&service))).await {
+        answer.expect(503, 503, "try again: the device index is unavailable");
+    }
+    // Redis is given up only later, so both are in work although they are answered.
+    let answer = recall.send(&service).await;
+    answer.expect(503, 503, "try again: the service has as many recalls in work as it may have");
+    assert!(answer.header("retry-after").is_some());
+
+    redis.thaw().unwrap();
+    eventually("messages can be recalled again", DEADLINE, async || {
+        let answer = recall.send(&service).await;
+        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_is_back() {
     let mut rabbitmq = RabbitMq::start().await.unwrap();
     let flags = ["--publish-timeout=2s"];

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::DEADLINE;
+use crate::support::DEADLINE;
 
 /// A running standalone form.
 struct Standalone {

@@ -7,7 +7,7 @@ use push_model::time::UnixMillis;
 use push_tests::free_port;
 use serde_json::{Value, json};
 
-use crate::Store;
+use crate::support::Store;
 
 const KEY_FILE: &str = "device-keys.json";
 
@@ -18,7 +18,7 @@ async fn device_keys_are_made_once_replaced_with_an_overlap_and_never_shown() {
     assert!(missing.refused().contains("device-keys.json does not exist"), "{}", missing.err);
     let made = store.run(&["key", "create", "--json"]).await;
     assert_eq!(made.json()[0]["state"], "signs");
-    let file = store.0.path().join(KEY_FILE);
+    let file = store.dir().join(KEY_FILE);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(store.run(&["key", "create"]).await.refused().contains("pushctl key rotate"));
 
@@ -83,7 +83,7 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
     assert!(store.run(&login).await.refused().contains("pushctl app create news"));
     store.run(&["app", "create", "news"]).await;
 
-    let keys = KeyFile::open(&store.0.path().join(KEY_FILE)).unwrap().current();
+    let keys = KeyFile::open(&store.dir().join(KEY_FILE)).unwrap().current();
     let now = UnixMillis::now();
     let issued = store.run(&login).await.json();
     let text = |field: &str| issued[field].as_str().unwrap();
@@ -107,7 +107,7 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
 #[tokio::test]
 async fn the_audit_trail_and_the_log_say_who_changed_the_device_keys() {
     let store = Store::new();
-    let file = store.0.path().join(KEY_FILE);
+    let file = store.dir().join(KEY_FILE);
     let made = store.run(&["key", "create"]).await;
     assert!(made.err.contains("action=\"device_key_made\""), "{}", made.err);
     store.run(&["key", "create"]).await.refused();
@@ -134,12 +134,12 @@ async fn the_audit_trail_and_the_log_say_who_changed_the_device_keys() {
 #[tokio::test]
 async fn device_keys_are_made_without_an_index_and_none_is_made_for_the_trail() {
     let (store, elsewhere) = (Store::new(), Store::new());
-    let file = elsewhere.0.path().join("keys.json");
+    let file = elsewhere.dir().join("keys.json");
     let file = file.to_str().unwrap();
     let made = store.run(&["key", "create", "--device-keys", file]).await;
     assert!(made.ok && made.err.contains("name one with --index-url"), "{}", made.err);
     assert!(made.err.contains("device_key_made"), "{}", made.err);
-    assert_eq!(fs::read_dir(store.0.path()).unwrap().count(), 0, "no file but the keys");
+    assert_eq!(fs::read_dir(store.dir()).unwrap().count(), 0, "no file but the keys");
     let port = free_port().unwrap();
     let gone = format!("redis://{}", port.address());
     let rotate = ["key", "rotate", "--device-keys", file, "--index-url", &gone];

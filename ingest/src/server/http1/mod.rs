@@ -36,8 +36,16 @@ const EARLY_PARSES: usize = 8;
 
 /// Serves requests until the connection ends. Gives back the stream, and how it is to be closed.
 pub(super) async fn serve(connection: Connection) -> (Stream, End) {
-    let Connection { mut stream, peer, mut received, activity, handlers, http, mut interruptions } =
-        connection;
+    let Connection {
+        mut stream,
+        peer,
+        mut received,
+        activity,
+        handlers,
+        http,
+        mut interruptions,
+        http2_requests: _,
+    } = connection;
     let (mut date, mut answer) = (Date::default(), Vec::new());
     let end = 'connection: loop {
         let (mut reads, mut seen, mut empty) = (0, 0, 0);

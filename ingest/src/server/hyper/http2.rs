@@ -7,9 +7,10 @@ use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use super::{answer::answer, replay::Replay};
+use super::{answer::answer, permits::RequestPermits, replay::Replay};
 use crate::{
-    reply,
+    head::Head,
+    rejection::Rejection,
     server::{
         close::LINGER, connection::Connection, receiving::MAKES_ROOM, timeouts::Interruption,
     },
@@ -24,22 +25,46 @@ const STREAM_WINDOW: u32 = 128 * 1024;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// What a client is told whose request finds no room among those in work.
+const TOO_MANY_REQUESTS: Rejection =
+    Rejection::Unavailable("the service has as many HTTP/2 requests in work as it may have");
+
 /// Serves HTTP/2 until the connection ends. hyper closes the stream.
 pub(in crate::server) async fn serve_http2(connection: Connection) {
-    let Connection { stream, peer, received, activity, handlers, http, mut interruptions } =
-        connection;
+    let Connection {
+        stream,
+        peer,
+        received,
+        activity,
+        handlers,
+        http,
+        http2_requests,
+        mut interruptions,
+    } = connection;
     activity.multiplex();
+    let permits = RequestPermits::new(http2_requests);
     let service = {
         let activity = Arc::clone(&activity);
         service_fn(move |request| {
-            let (handlers, in_work) = (Arc::clone(&handlers), activity.begin_request());
+            let handlers = Arc::clone(&handlers);
+            let begun = match permits.acquire() {
+                Some(permit) => {
+                    let begun = activity.begin_request().map(|in_work| (in_work, permit));
+                    begun.ok_or(MAKES_ROOM)
+                }
+                None => Err(TOO_MANY_REQUESTS),
+            };
             async move {
-                let reply = match &in_work {
+                let reply = match begun {
                     // What is left of the body ends with its stream.
-                    Some(in_work) => answer(&handlers, peer, request, None, in_work).await,
-                    None => reply::rejected(&MAKES_ROOM),
+                    Ok((in_work, _permit)) => {
+                        answer(&handlers, peer, request, None, &in_work).await
+                    }
+                    Err(rejection) => {
+                        let (parts, _) = request.into_parts();
+                        handlers.refuse(&Head::of(&parts, peer), rejection)
+                    }
                 };
-                drop(in_work);
                 Ok::<_, Infallible>(Response::from(reply))
             }
         })

@@ -31,7 +31,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use push_index::Index;
 use push_model::{app::AppKey, ids::ClientId};
-use push_service::settings::size;
+use push_service::settings::size_between;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -58,12 +58,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// Which values are allowed.
 pub fn memory(text: &str) -> Result<usize, String> {
-    let memory = size(text)?;
-    if (MIN_MEMORY..=MAX_MEMORY).contains(&memory) {
-        Ok(memory)
-    } else {
-        Err("must be from 1MiB to 2GiB".to_owned())
-    }
+    size_between(MIN_MEMORY, MAX_MEMORY)(text)
 }
 
 /// Imports a file, or standard input for `-`. The buffers take about `memory` bytes.

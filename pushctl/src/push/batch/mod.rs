@@ -3,14 +3,18 @@
 //! ```text
 //! file ──▶ reader thread: batch requests ──▶ one request after the other ──▶ outcome of each line
 //!                                                ▲                │
-//!                                                └── 503, keyed ◀─┘
+//!                                                └── not yet ◀────┘
 //! ```
 //!
-//! A line that is answered 503 may or may not be stored. It is sent again, a bounded number of
-//! times, only if it has an `idempotency_key`; other such lines are reported. A request that is
-//! refused as a whole, for a reason that another try cannot change, ends the command: the requests
-//! behind it would be refused too. The command then names the line from which on nothing was
-//! accepted.
+//! A line that is answered 429, or 22001, is not stored: the app's rate limit or a quota is used up.
+//! It is sent again after the pause that the answer names, so a file of pushes goes at the rate that
+//! the app may push. A line that is answered 503 may or may not be stored. It is sent again only if
+//! it has an `idempotency_key`; other such lines are reported. Both are given up after a number of
+//! tries of which none was accepted.
+//!
+//! A request that is refused as a whole, for a reason that another try cannot change, ends the
+//! command: the requests behind it would be refused too. The command then names the line from which
+//! on nothing was accepted.
 //!
 //! - `request`: cuts the file into batch requests
 //! - `sender`: sends them, retries, and counts

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
+use push_model::codes::PushCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,14 +18,46 @@ use crate::{
     push::endpoint::{Answer, Endpoint},
 };
 
-/// How often a request is repeated with the lines that were answered 503.
+/// How often a request is repeated, with the lines that may be sent again, without one of them being
+/// accepted.
 const RETRIES: u32 = 5;
 /// The pause before a retry if the answer names none.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause, also if the answer asks for more.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
-/// The status of a line or request that may succeed when it is sent again.
+/// The status of a line or request that may be stored.
 const UNAVAILABLE: u64 = 503;
+
+/// Whether a line or request may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retry {
+    /// It would be refused again.
+    No,
+    /// It was not stored: the app's rate limit or a quota is used up for now.
+    Yes,
+    /// It may be stored. With a key it is accepted once, however often it is sent.
+    WithKey,
+}
+
+impl Retry {
+    fn after(status: u64) -> Self {
+        match status {
+            UNAVAILABLE => Self::WithKey,
+            429 => Self::Yes,
+            status if status == u64::from(PushCode::TooFrequent.number()) => Self::Yes,
+            _ => Self::No,
+        }
+    }
+
+    /// Whether this line of the request may be sent again.
+    fn is_for(self, sent: &BatchRequest, index: usize) -> bool {
+        match self {
+            Self::No => false,
+            Self::Yes => true,
+            Self::WithKey => sent.has_key(index),
+        }
+    }
+}
 
 /// One line of the answer to a batch request.
 #[derive(Debug, Deserialize)]
@@ -32,6 +65,12 @@ struct LineAnswer {
     status: u64,
     message: String,
     result: Option<Accepted>,
+}
+
+impl LineAnswer {
+    fn is_accepted(&self) -> bool {
+        self.status == 200 && self.result.is_some()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,6 +121,8 @@ impl Sender {
             let (answer, sent) = tokio::task::spawn_blocking(sending).await?;
             let first = sent.line_numbers().next().unwrap_or_default();
             let pause = answer.as_ref().ok().and_then(|answer| answer.retry_after);
+            let pause = pause.unwrap_or(self.pause).min(MAX_RETRY_PAUSE);
+            let accepted = self.accepted;
             let retry = match self.handle_answer(&sent, answer, retries > 0)? {
                 RequestOutcome::Answered { retry } => retry,
                 RequestOutcome::Refused(reason) => {
@@ -91,8 +132,10 @@ impl Sender {
             if retry.is_empty() {
                 return Ok(None);
             }
-            retries -= 1;
-            tokio::time::sleep(pause.unwrap_or(self.pause).min(MAX_RETRY_PAUSE)).await;
+            retries = if self.accepted > accepted { RETRIES } else { retries.saturating_sub(1) };
+            let (accepted, left) = (self.accepted, retry.len());
+            self.bar.set_message(format!("{accepted} accepted, {left} are to be sent again"));
+            tokio::time::sleep(pause).await;
             request = sent.subset(&retry);
         }
     }
@@ -104,21 +147,23 @@ impl Sender {
         answer: anyhow::Result<Answer>,
         may_retry: bool,
     ) -> anyhow::Result<RequestOutcome> {
-        let (message, reason) = match answer {
+        let (status, message, reason) = match answer {
             Ok(answer) if answer.http == 200 => return self.handle_lines(sent, &answer, may_retry),
             Ok(answer) => {
                 let (status, message) = answer.refusal();
                 let reason = format!("refused with {status}: {message}");
-                if status != UNAVAILABLE {
-                    return Ok(RequestOutcome::Refused(reason));
-                }
-                (message, reason)
+                (status, message, reason)
             }
-            Err(error) => (format!("{error:#}"), format!("{error:#}")),
+            // Ingest may have stored all or some of its pushes, as before an answer of 503.
+            Err(error) => (UNAVAILABLE, format!("{error:#}"), format!("{error:#}")),
         };
-        // Ingest may have stored all or some of its pushes.
-        let keyed: Vec<usize> = (0..sent.count()).filter(|index| sent.has_key(*index)).collect();
-        if keyed.is_empty() {
+        let retry = Retry::after(status);
+        if retry == Retry::No {
+            return Ok(RequestOutcome::Refused(reason));
+        }
+        let (again, others): (Vec<usize>, Vec<usize>) =
+            (0..sent.count()).partition(|index| retry.is_for(sent, *index));
+        if again.is_empty() {
             let why = "without an idempotency_key none is sent again, and some may be stored";
             return Ok(RequestOutcome::Refused(format!("{reason} ({why})")));
         }
@@ -126,12 +171,11 @@ impl Sender {
             let tries = RETRIES + 1;
             return Ok(RequestOutcome::Refused(format!("{reason} (after {tries} tries)")));
         }
-        for (index, number) in sent.line_numbers().enumerate() {
-            if keyed.binary_search(&index).is_err() {
-                self.not_accepted(number, UNAVAILABLE, &message)?;
-            }
+        let numbers: Vec<u64> = sent.line_numbers().collect();
+        for number in others.into_iter().filter_map(|index| numbers.get(index)) {
+            self.not_accepted(*number, status, &message)?;
         }
-        Ok(RequestOutcome::Answered { retry: keyed })
+        Ok(RequestOutcome::Answered { retry: again })
     }
 
     fn handle_lines(
@@ -146,15 +190,20 @@ impl Sender {
             let reason = format!("{count} lines were answered in place of {sent}");
             return Ok(RequestOutcome::Refused(reason));
         }
+        let read = |(number, line)| {
+            serde_json::from_str(line)
+                .with_context(|| format!("the answer to line {number} cannot be read"))
+        };
+        let lines: Vec<LineAnswer> =
+            sent.line_numbers().zip(lines).map(read).collect::<anyhow::Result<_>>()?;
+        let may_retry = may_retry || lines.iter().any(LineAnswer::is_accepted);
         let mut retry = Vec::new();
         for ((index, number), line) in sent.line_numbers().enumerate().zip(lines) {
-            let line: LineAnswer = serde_json::from_str(line)
-                .with_context(|| format!("the answer to line {number} cannot be read"))?;
             if let (200, Some(accepted)) = (line.status, line.result) {
                 self.accepted += 1;
                 let id = accepted.message_id;
                 self.write_answer(&json!({ "line": number, "status": 200, "message_id": id }))?;
-            } else if may_retry && line.status == UNAVAILABLE && sent.has_key(index) {
+            } else if may_retry && Retry::after(line.status).is_for(sent, index) {
                 retry.push(index);
             } else {
                 self.not_accepted(number, line.status, &line.message)?;

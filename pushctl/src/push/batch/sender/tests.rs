@@ -112,20 +112,45 @@ async fn a_request_that_is_503_is_sent_again_as_far_as_its_lines_have_keys() {
 }
 
 #[tokio::test]
+async fn lines_beyond_the_rate_limit_or_a_quota_are_sent_again_with_and_without_a_key() {
+    let lines = ["{}\n".into(), keyed("b"), "{\"x\":1}\n".into()].concat();
+    let first = [good("1"), bad(22001), bad(429)].concat();
+    let script = vec![(429, bad(22001)), (200, first), (200, [good("2"), good("3")].concat())];
+    let (accepted, bad_lines, stopped, sent) = push(&lines, script).await;
+    assert_eq!((accepted, bad_lines, stopped), (3, vec![], None));
+    assert_eq!(sent, [lines.clone(), lines, [keyed("b"), "{\"x\":1}\n".into()].concat()]);
+}
+
+#[tokio::test]
 async fn tries_are_bounded_for_a_line_and_for_a_request() {
     let tries = RETRIES as usize + 1;
-    let lines = vec![(200, bad(503)); tries];
-    let (accepted, bad_lines, stopped, _) = push(&keyed("a"), lines).await;
-    assert_eq!((accepted, bad_lines, stopped), (0, vec![1], None));
-    let requests = vec![(503, bad(503)); tries];
-    let (_, bad_lines, stopped, _) = push(&keyed("a"), requests).await;
-    assert_eq!(bad_lines, Vec::<u64>::new());
-    assert_eq!(stopped.unwrap(), format!("refused with 503: because (after {tries} tries)"));
+    for (http, status) in [(503, 503), (429, 22001), (429, 429)] {
+        let lines = vec![(200, bad(status)); tries];
+        let (accepted, bad_lines, stopped, _) = push(&keyed("a"), lines).await;
+        assert_eq!((accepted, bad_lines, stopped), (0, vec![1], None));
+        let requests = vec![(http, bad(status)); tries];
+        let (_, bad_lines, stopped, _) = push(&keyed("a"), requests).await;
+        assert_eq!(bad_lines, Vec::<u64>::new());
+        let given_up = format!("refused with {status}: because (after {tries} tries)");
+        assert_eq!(stopped.unwrap(), given_up);
+    }
+}
+
+#[tokio::test]
+async fn a_file_goes_at_the_rate_of_the_app_however_many_tries_that_takes() {
+    let lines = RETRIES as usize * 3;
+    let script = (1..=lines).rev().map(|left| {
+        let answer = [good("1"), bad(22001).repeat(left - 1)].concat();
+        (200, answer)
+    });
+    let (accepted, bad_lines, stopped, sent) = push(&"{}\n".repeat(lines), script.collect()).await;
+    assert_eq!((accepted, bad_lines, stopped), (lines as u64, vec![], None));
+    assert_eq!(sent.len(), lines);
 }
 
 #[tokio::test]
 async fn what_another_try_cannot_help_is_not_tried_again() {
-    for (http, status) in [(401, 21004), (413, 21005), (429, 22001)] {
+    for (http, status) in [(401, 21004), (413, 21005), (400, 21006)] {
         let (accepted, bad_lines, stopped, _) = push(&keyed("a"), vec![(http, bad(status))]).await;
         assert_eq!((accepted, bad_lines.len()), (0, 0));
         assert_eq!(stopped.unwrap(), format!("refused with {status}: because"));

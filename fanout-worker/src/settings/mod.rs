@@ -1,21 +1,18 @@
-//! The worker's settings: the flags as text, and the checked values.
+//! The worker's settings: the flags as text, and the checked values. Those about the MQTT broker are
+//! in `mqtt`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+mod mqtt;
+
+use std::{net::SocketAddr, time::Duration};
 
 use push_model::ledger::{MOST_PARTITIONS, Retention};
-use push_mqtt::{BadMqttUrl, MqttUrl};
 use push_queue::MAX_DELAY;
-use push_service::{
-    secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address, count, duration, size},
-    tls::{self, ClientFlags},
-};
-use push_tls::client::ClientTls;
+use push_service::settings::{ConfigErrors, address, count, duration, size};
 
+pub use self::mqtt::{MqttArgs, MqttBrokerArgs, MqttTuningArgs};
 use crate::{
     control::{priority::BulkLimits, retry_policy::RetryPolicy},
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
-    transport::mqtt::MqttSettings,
 };
 
 /// After this time RabbitMQ closes a channel with a delivery that is not settled (its
@@ -102,63 +99,6 @@ pub struct WorkerArgs {
     /// The longest pause while the index is unavailable
     #[arg(long, env = "PUSH_INDEX_PAUSE_LONGEST", value_name = "TIME", default_value = "2s")]
     index_pause_longest: String,
-}
-
-/// Flags about the MQTT broker.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttArgs {
-    /// The broker: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
-    mqtt_url: Option<SecretText>,
-    /// The file that holds the URL of the broker, in place of --mqtt-url
-    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
-    mqtt_url_file: Option<PathBuf>,
-    #[command(flatten)]
-    tls: MqttTlsArgs,
-    #[command(flatten)]
-    tuning: MqttTuningArgs,
-}
-
-/// Flags about TLS to the broker, for every program that connects to one.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttTlsArgs {
-    /// For `mqtts://`: the authorities that are trusted instead of the machine's, as PEM
-    #[arg(long, env = "PUSH_MQTT_CA", value_name = "FILE")]
-    mqtt_ca: Option<String>,
-    /// For `mqtts://`: the certificate that is shown to the broker, as PEM
-    #[arg(long, env = "PUSH_MQTT_CERT", value_name = "FILE")]
-    mqtt_cert: Option<String>,
-    /// The private key of `--mqtt-cert`, as PEM
-    #[arg(long, env = "PUSH_MQTT_KEY", value_name = "FILE")]
-    mqtt_key: Option<String>,
-}
-
-/// Flags about the use of a broker, for programs that know its address from elsewhere.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttTuningArgs {
-    /// Connections that share broadcasts; one more carries small pushes
-    #[arg(long, env = "PUSH_MQTT_CONNECTIONS", value_name = "N", default_value = "4")]
-    mqtt_connections: String,
-    /// The most unacknowledged messages of a connection; the broker may lower it
-    #[arg(long, env = "PUSH_MQTT_WINDOW", value_name = "N", default_value = "512")]
-    mqtt_window: String,
-    /// How long connecting to the broker may take
-    #[arg(long, env = "PUSH_MQTT_CONNECT_TIMEOUT", value_name = "TIME", default_value = "5s")]
-    mqtt_connect_timeout: String,
-    /// How long the broker may take to acknowledge a message
-    #[arg(long, env = "PUSH_MQTT_ACK_TIMEOUT", value_name = "TIME", default_value = "10s")]
-    mqtt_ack_timeout: String,
-    /// How long a batch waits for a lost broker before it is put off
-    #[arg(
-        long = "mqtt-patience",
-        env = "PUSH_MQTT_PATIENCE",
-        value_name = "TIME",
-        default_value = "5s"
-    )]
-    mqtt_offline_timeout: String,
 }
 
 /// Flags that only the worker's own program has.
@@ -285,66 +225,6 @@ impl WorkerArgs {
             hold,
             ledger_retention: ledger_retention?,
             ledger,
-        })
-    }
-}
-
-impl MqttArgs {
-    /// Checks the flags; what is wrong goes into `errors`. Without a URL there is no MQTT.
-    pub fn check(&self, errors: &mut ConfigErrors) -> Option<Option<(MqttUrl, MqttSettings)>> {
-        let tuning = self.tuning.check(errors);
-        let setting =
-            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
-        let url = errors.read_secret("--mqtt-url", setting, |url| {
-            url.parse().map_err(|bad: BadMqttUrl| bad.to_string())
-        });
-        let (url, tls) = self.tls.check(url, errors)?;
-        let tuning = tuning?;
-        Some(url.map(|url| (url.with_tls(tls), tuning)))
-    }
-}
-
-impl MqttTlsArgs {
-    /// Checks the flags; what is wrong goes into `errors`. `url` is the broker's, as
-    /// [`ConfigErrors::read_secret`] gives it: a file without a URL is as useless as one for a URL
-    /// without TLS.
-    pub fn check(
-        &self,
-        url: Option<Option<MqttUrl>>,
-        errors: &mut ConfigErrors,
-    ) -> Option<(Option<MqttUrl>, Option<ClientTls>)> {
-        let flags = ClientFlags {
-            authorities: ("--mqtt-ca", self.mqtt_ca.as_deref()),
-            certificate: ("--mqtt-cert", self.mqtt_cert.as_deref()),
-            key: ("--mqtt-key", self.mqtt_key.as_deref()),
-            schemes: "mqtts://",
-        };
-        let encrypted = url.as_ref().map(|url| url.as_ref().is_some_and(MqttUrl::uses_tls));
-        let tls = tls::client(flags, encrypted, errors);
-        url.zip(tls)
-    }
-}
-
-impl MqttTuningArgs {
-    /// Checks the flags; what is wrong goes into `errors`.
-    pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
-        let connections = errors.read(
-            "--mqtt-connections",
-            &self.mqtt_connections,
-            count(1, MqttSettings::MAX_CONNECTIONS),
-        );
-        let window = errors.read("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
-        let mut time = |flag, text| errors.read(flag, text, duration);
-        let connect_timeout = time("--mqtt-connect-timeout", &self.mqtt_connect_timeout);
-        let ack_timeout = time("--mqtt-ack-timeout", &self.mqtt_ack_timeout);
-        let offline_timeout = time("--mqtt-patience", &self.mqtt_offline_timeout);
-        Some(MqttSettings {
-            connections: connections?,
-            window: window?,
-            connect_timeout: connect_timeout?,
-            ack_timeout: ack_timeout?,
-            offline_timeout: offline_timeout?,
-            ..MqttSettings::default()
         })
     }
 }

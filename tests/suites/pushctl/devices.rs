@@ -1,0 +1,56 @@
+//! Devices: imported, exported, put, shown and removed.
+
+use serde_json::{Value, json};
+
+use crate::support::Store;
+
+#[tokio::test]
+async fn an_import_reports_bad_lines_by_number_and_takes_the_rest() {
+    let store = Store::new();
+    store.run(&["app", "create", "a"]).await;
+    let file = store.file(
+        "devices",
+        "{\"client_id\":\"one\",\"country\":\"cn\",\"brand\":\"Xiao Mi\"}\n\
+         not json\n\
+         {\"client_id\":\"two\",\"language\":\"zh_CN\",\"transport\":\"discard\"}\n\
+         {\"client_id\":\"bad id\"}\n\
+         {\"client_id\":\"one\",\"country\":\"SG\"}\n",
+    );
+    let imported = store.run(&["device", "import", "a", &file]).await;
+    assert!(!imported.ok, "an import with bad lines does not succeed");
+    assert!(
+        imported.out.starts_with("3 devices imported (2 new, 1 replaced), 2 bad lines"),
+        "{}",
+        imported.out
+    );
+    assert!(imported.err.contains("line 2: not a device"), "{}", imported.err);
+    assert!(imported.err.contains("line 4: client_id must be 1 to 128"), "{}", imported.err);
+
+    let exported = store.run(&["device", "export", "a"]).await;
+    let mut lines: Vec<Value> =
+        exported.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.sort_by_key(|line| line["client_id"].to_string());
+    let expected = [
+        json!({"client_id": "one", "country": "SG", "transport": "mqtt"}),
+        json!({"client_id": "two", "language": "zh-cn", "transport": "discard"}),
+    ];
+    assert_eq!(lines, expected, "the later of two lines for one device wins");
+    let again = store.file("again", &exported.out);
+    let imported = store.run(&["device", "import", "a", &again, "--json"]).await.json();
+    assert_eq!((&imported["created"], &imported["updated"]), (&json!(0), &json!(2)));
+}
+
+#[tokio::test]
+async fn devices_are_put_shown_and_removed_one_by_one() {
+    let store = Store::new();
+    let nowhere = store.run(&["device", "put", "a", "d"]).await;
+    assert!(nowhere.refused().contains("pushctl app create a"), "{}", nowhere.err);
+    store.run(&["app", "create", "a"]).await;
+    let put = store.run(&["device", "put", "a", "d", "--country", "China"]).await;
+    assert!(put.refused().contains("country must be two letters"), "{}", put.err);
+    assert!(store.run(&["device", "put", "a", "d", "--os-version", "034"]).await.ok);
+    let shown = store.run(&["device", "show", "a", "d", "--json"]).await.json();
+    assert_eq!(shown, json!({"client_id": "d", "os_version": "34", "transport": "mqtt"}));
+    assert!(store.run(&["device", "remove", "a", "d"]).await.ok);
+    assert!(store.run(&["device", "show", "a", "d"]).await.refused().contains("no device d"));
+}

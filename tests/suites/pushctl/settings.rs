@@ -1,0 +1,34 @@
+//! What a command says of its settings and its store, right and wrong.
+
+use std::path::Path;
+
+use push_tests::free_port;
+
+use crate::support::{Store, run_in};
+
+#[tokio::test]
+async fn doctor_finds_a_fresh_embedded_store_in_order() {
+    let store = Store::new();
+    let findings = store.run(&["doctor", "--json"]).await.json();
+    let findings = findings.as_array().unwrap();
+    assert!(findings.len() >= 4, "{findings:?}");
+    assert!(findings.iter().all(|finding| finding["level"] == "ok"), "{findings:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_setting_a_missing_server_or_a_bad_folder_is_one_clear_line() {
+    let store = Store::new();
+    let port = free_port().unwrap();
+    let unreachable = format!("redis://{}", port.address());
+    let refused = store.run(&["app", "list", "--index-url", &unreachable]).await;
+    assert!(refused.refused().contains("cannot use the index at redis://"), "{}", refused.err);
+    let file = store.file("file", "");
+    let refused = run_in(&Path::new(&file).join("data"), &["app", "list"]).await;
+    assert!(refused.refused().contains("cannot make the data directory"), "{}", refused.err);
+    let refused =
+        store.run(&["app", "list", "--index-url", "mysql://x", "--namespace", "A B"]).await;
+    assert!(!refused.ok);
+    for error in ["--index-url (PUSH_INDEX_URL): must begin with", "--namespace (PUSH_NAMESPACE)"] {
+        assert!(refused.err.contains(error), "{}", refused.err);
+    }
+}
