@@ -11,9 +11,10 @@
 //! - `supervision`: what happens when a part of the worker ends
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
-//! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
+//! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
+mod cli;
 mod context;
 mod control;
 mod delivery;
@@ -37,14 +38,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use crate::{
-    context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
-    in_work::InWork,
-    intake::consumer::consume,
-    message_usage::ClosedMessages,
-};
 pub use crate::{
+    cli::Cli,
     control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
     dependencies::Dependencies,
@@ -56,6 +51,13 @@ pub use crate::{
         WorkerSettings,
     },
     transport::Transports,
+};
+use crate::{
+    context::Context,
+    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
+    in_work::InWork,
+    intake::consumer::consume,
+    message_usage::ClosedMessages,
 };
 
 /// Why a worker ended by itself.

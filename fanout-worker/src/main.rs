@@ -3,12 +3,9 @@
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttArgs, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
-    readiness::ReadinessProbe,
-    run,
+    Cli, Dependencies, ProcessSettings, Transports, WorkerSettings, readiness, run,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport},
@@ -18,34 +15,17 @@ use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
-    engines::{EngineArgs, EngineSettings, open_index, open_queue},
-    operations,
-    runtime::{self, RuntimeArgs},
+    engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    operations::{
+        self, Operations,
+        health::{Health, HealthSettings},
+    },
+    runtime,
     settings::ConfigErrors,
-    shutdown,
-    telemetry::{self, LogArgs},
+    shutdown, telemetry,
 };
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
-
-/// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
-#[derive(Debug, Parser)]
-#[command(name = "fanout-worker", version, max_term_width = 100)]
-struct Cli {
-    #[command(flatten)]
-    process: ProcessArgs,
-    #[command(flatten)]
-    engines: EngineArgs,
-    #[command(flatten)]
-    mqtt: MqttArgs,
-    #[command(flatten)]
-    worker: WorkerArgs,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
-    #[command(flatten)]
-    log: LogArgs,
-}
 
 fn main() -> ExitCode {
     match start(command_line::parse::<Cli>()) {
@@ -62,13 +42,14 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let mqtt = cli.mqtt.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
+    let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
-    let (((process, engines), (mqtt, worker)), threads) = errors.finish(all)?;
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(health.zip(threads));
+    let (((process, engines), (mqtt, worker)), (health, threads)) = errors.finish(all)?;
     telemetry::init(log);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker))
+    runtime.block_on(work(process, engines, mqtt, worker, health))
 }
 
 async fn work(
@@ -76,14 +57,18 @@ async fn work(
     engines: EngineSettings,
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
+    health: HealthSettings,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", process.ops_listen))?;
-    let queue = open_queue(&engines, "fanout-worker")
+    let shutdown = shutdown::on_signal();
+    let health = Health::starting(health, shutdown.clone());
+    let operations = Operations::start(ops, health.clone());
+    let queue = open_queue_at_start(&engines, "fanout-worker", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
-    let index = open_index(&engines)
+    let index = open_index_at_start(&engines, &health)
         .await
         .with_context(|| format!("cannot use the index at {}", engines.index))?;
     let discard = Discard { latency: process.discard_latency };
@@ -97,20 +82,14 @@ async fn work(
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
-    let ready = Arc::new(ReadinessProbe::new(&dependencies));
-    let ops_done = CancellationToken::new();
-    let serving = tokio::spawn(push_service::operations::serve(
-        ops,
-        Arc::new(registry),
-        ready,
-        ops_done.clone(),
-    ));
+    operations.publish(registry);
+    readiness::watch(&health, &dependencies);
+    health.complete();
     info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");
 
-    let result = run(worker, dependencies, process.drain_deadline, shutdown::on_signal()).await;
+    let result = run(worker, dependencies, process.drain_deadline, shutdown).await;
     transports.close().await;
     queue.close().await;
-    ops_done.cancel();
-    serving.await?;
+    operations.stop().await;
     result.context("the worker stopped by itself")
 }

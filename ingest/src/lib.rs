@@ -12,6 +12,7 @@
 
 mod apps;
 mod body;
+mod cli;
 mod client;
 mod handlers;
 mod head;
@@ -19,7 +20,7 @@ mod listener;
 mod message;
 mod metrics;
 mod publisher;
-mod readiness;
+pub mod readiness;
 mod rejection;
 mod reply;
 mod route;
@@ -33,16 +34,16 @@ use push_queue::Queue;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 pub use crate::{
+    cli::Cli,
     listener::{ListenError, Listener},
     metrics::Metrics,
-    readiness::ReadinessProbe,
     settings::{
         AppSettings, BrokerAuthSettings, HttpSettings, IngestArgs, PublisherSettings, Rules,
         Settings,
     },
 };
+use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 
 /// Why the service did not end in good order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

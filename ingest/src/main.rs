@@ -3,39 +3,21 @@
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_ingest::{IngestArgs, Listener, Metrics, ReadinessProbe, Settings, run_with_metrics};
+use push_ingest::{Cli, Listener, Metrics, Settings, readiness, run_with_metrics};
 use push_service::{
-    command_line,
-    credentials::CredentialArgs,
-    descriptors,
-    engines::{EngineArgs, EngineSettings, open_index, open_queue},
-    operations,
-    runtime::{self, RuntimeArgs},
+    command_line, descriptors,
+    engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    operations::{
+        self, Operations,
+        health::{Health, HealthSettings},
+    },
+    runtime,
     settings::ConfigErrors,
-    shutdown,
-    telemetry::{self, LogArgs},
+    shutdown, telemetry,
 };
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
-
-/// Takes pushes over HTTP, checks them, and answers once the queue has them.
-#[derive(Debug, Parser)]
-#[command(name = "ingest", version, max_term_width = 100)]
-struct Cli {
-    #[command(flatten)]
-    ingest: IngestArgs,
-    #[command(flatten)]
-    engines: EngineArgs,
-    #[command(flatten)]
-    credentials: CredentialArgs,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
-    #[command(flatten)]
-    log: LogArgs,
-}
 
 fn main() -> ExitCode {
     match start(&command_line::parse::<Cli>()) {
@@ -51,56 +33,55 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
     let credentials = cli.credentials.check(&mut errors);
+    let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(threads);
-    let (((mut settings, engines), credentials), threads) = errors.finish(settings)?;
+    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads));
+    let (((mut settings, engines), credentials), (health, threads)) = errors.finish(settings)?;
     telemetry::init(log);
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines))
+    runtime.block_on(run(settings, engines, health))
 }
 
-async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> {
-    let listener = Listener::bind(&settings).await?;
+async fn run(
+    settings: Settings,
+    engines: EngineSettings,
+    health: HealthSettings,
+) -> anyhow::Result<()> {
     let ops = TcpListener::bind(settings.ops_listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.ops_listen))?;
-    let queue = open_queue(&engines, "ingest")
+    let ops_address = ops.local_addr()?;
+    let shutdown = shutdown::on_signal();
+    let health = Health::starting(health, shutdown.clone());
+    let operations = Operations::start(ops, health.clone());
+    let queue = open_queue_at_start(&engines, "ingest", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
-    let index = open_index(&engines)
+    let index = open_index_at_start(&engines, &health)
         .await
         .with_context(|| format!("cannot use the index at {}", engines.index))?;
+    // Not sooner: connections would wait in the backlog for as long as the servers are awaited.
+    let listener = Listener::bind(&settings).await?;
 
-    let shutdown = shutdown::on_signal();
     let metrics = Arc::new(Metrics::default());
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
-    let probe = Arc::new(ReadinessProbe {
-        queue: queue.clone(),
-        index: index.clone(),
-        shutdown: shutdown.clone(),
-    });
-    let ops_done = CancellationToken::new();
-    let (http_address, ops_address) = (listener.local_addr()?, ops.local_addr()?);
-    let serving = tokio::spawn(push_service::operations::serve(
-        ops,
-        Arc::new(registry),
-        probe,
-        ops_done.clone(),
-    ));
+    operations.publish(registry);
+    readiness::watch(&health, &queue, &index);
+    health.complete();
+    let http_address = listener.local_addr()?;
     info!(http = %http_address, scheme = listener.scheme(), ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
 
     let result =
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
     queue.close().await;
-    ops_done.cancel();
-    serving.await?;
+    operations.stop().await;
     info!("ingest stopped");
     Ok(result?)
 }

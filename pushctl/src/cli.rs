@@ -20,11 +20,12 @@ use crate::{
     broker::{self, command::BrokerCommandArgs},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
-    doctor::{self, DoctorArgs},
+    doctor::{self, Deployment, DoctorArgs},
     key::{self, KeyCommand},
     message::{self, MessageCommand},
     output::Output,
     push::{self, PushArgs},
+    reference,
     standalone::{self, StandaloneArgs},
 };
 
@@ -86,6 +87,8 @@ enum Command {
     /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
     /// backlog
     Doctor(DoctorArgs),
+    /// Print all settings of all programs, as a page of Markdown
+    Reference,
 }
 
 /// Runs the command line. An error is printed with its causes in one line.
@@ -112,11 +115,13 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let data_dir = &cli.data_dir;
             return broker::command::run(*args, urls, credentials, errors, data_dir, out).await;
         }
+        // It is about no installation, so its settings do not matter.
+        Command::Reference => return reference::run(out),
         command => command,
     };
     let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
-        Command::Standalone(_) | Command::Broker(_) => Ok(()),
+        Command::Standalone(_) | Command::Broker(_) | Command::Reference => Ok(()),
         Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => {
             let event = key::audit_event(&command);
@@ -173,12 +178,15 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             audit::run(command, &*index(&urls, &cli.data_dir).await?, out).await
         }
         Command::Doctor(args) => {
-            let queue = queue(&urls, &cli.data_dir).await?;
-            let index = index(&urls, &cli.data_dir).await?;
-            let keys = credentials.key_file_in(&cli.data_dir);
-            let result = doctor::run(args, &urls, &keys, &*queue, &*index, out).await;
-            queue.close().await;
-            result
+            let deployment = Deployment {
+                queue: queue(&urls, &cli.data_dir).await,
+                index: index(&urls, &cli.data_dir).await,
+                engines: &urls,
+                device_keys: &credentials.key_file_in(&cli.data_dir),
+                data_dir: &cli.data_dir,
+                secret_files: cli.engines.secret_files(),
+            };
+            doctor::run(args, deployment, out).await
         }
     }
 }

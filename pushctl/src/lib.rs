@@ -1,6 +1,6 @@
 //! The commands of `pushctl`, and `standalone`, which runs the whole service in one process.
 //!
-//! `cli` holds the command tree; each command has a module of its name. `input` reads files and
+//! `cli` holds the command tree, `programs` those of all programs; each command has a module of its name. `input` reads files and
 //! standard input line by line, `output` prints results.
 
 pub mod app;
@@ -14,5 +14,7 @@ mod input;
 pub mod key;
 pub mod message;
 pub mod output;
+pub mod programs;
 pub mod push;
+pub mod reference;
 pub mod standalone;

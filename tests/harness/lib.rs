@@ -23,6 +23,7 @@ pub mod invariants;
 pub mod mqtt_proxy;
 pub mod ports;
 pub mod process;
+pub mod readiness;
 pub mod rogue_broker;
 pub mod run;
 pub mod servers;

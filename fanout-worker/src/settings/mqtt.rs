@@ -79,6 +79,11 @@ impl MqttArgs {
 }
 
 impl MqttBrokerArgs {
+    /// The file of the URL, if there is one, with its flag: it may hold a password.
+    pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
+        self.mqtt_url_file.iter().map(|file| ("--mqtt-url-file", file.clone())).collect()
+    }
+
     /// The broker, with what its TLS needs; `default` is its URL if none is given. `Some(None)` if
     /// there is none, `None` if something is wrong, which goes into `errors`: a file for TLS is wrong
     /// without a URL that asks for TLS.

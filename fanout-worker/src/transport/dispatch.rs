@@ -77,14 +77,9 @@ impl Transports {
         outcomes
     }
 
-    /// Whether every transport could send now.
-    pub async fn ready(&self) -> bool {
-        for transport in self.by_kind.values() {
-            if !transport.ready().await {
-                return false;
-            }
-        }
-        true
+    /// Every transport, with its name.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
+        self.by_kind.iter().map(|(name, transport)| (*name, transport))
     }
 
     /// Closes every transport.

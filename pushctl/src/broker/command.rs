@@ -4,29 +4,30 @@
 use std::{net::SocketAddr, path::Path, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use prometheus_client::registry::Registry;
 use push_credentials::DeviceCredentials;
 use push_index::Index;
-use push_model::{causes::with_causes, secret::Secret};
+use push_model::secret::Secret;
 use push_service::{
     credentials::CredentialSettings,
     descriptors::{self, Descriptors},
-    engines::EngineSettings,
-    operations::{self, Probe, Readiness},
+    engines::{EngineSettings, open_index_at_start},
+    operations::{
+        self, Operations,
+        health::{Health, HealthArgs, HealthSettings, Need, state_of, watch_disk},
+    },
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, address, count, on_or_off},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
     Broker, BrokerArgs, BrokerSettings, DeviceLogins, WorkerDoorSettings, settings::refuse_in_clear,
 };
 use crate::{
-    cli::{bind, index, make_data_dir},
+    cli::{bind, make_data_dir},
     output::Output,
 };
 
@@ -61,6 +62,8 @@ pub struct BrokerCommandArgs {
     #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9082")]
     ops_listen: String,
     #[command(flatten)]
+    health: HealthArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -70,6 +73,7 @@ struct Settings {
     broker: BrokerSettings,
     worker_password: Secret,
     ops_listen: SocketAddr,
+    health: HealthSettings,
     log: LogSettings,
     engines: EngineSettings,
     credentials: CredentialSettings,
@@ -86,12 +90,14 @@ impl BrokerCommandArgs {
         let workers = self.check_workers(broker.as_ref(), &mut errors);
         let worker_password = self.check_password(&mut errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
+        let health = self.health.check(&mut errors);
         let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: BrokerSettings { workers: workers?, ..broker? },
                 worker_password: worker_password?,
                 ops_listen: ops_listen?,
+                health: health?,
                 log,
                 engines: engines?,
                 credentials: credentials?,
@@ -163,49 +169,40 @@ pub async fn run(
     settings.broker.save_in(data_dir);
     let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
     let ops = bind(settings.ops_listen, "--ops-listen").await?;
-    let index = index(&settings.engines, data_dir).await?;
-
+    let ops_address = ops.local_addr()?;
     let shutdown = shutdown::on_signal();
+    let health = Health::starting(settings.health, shutdown.clone());
+    let operations = Operations::start(ops, health.clone());
+    let index = open_index_at_start(&settings.engines, &health)
+        .await
+        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+
     let mut registry = Registry::default();
-    push_service::operations::process::register(&mut registry, "broker");
+    operations::process::register(&mut registry, "broker");
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let broker = Broker::start(settings.broker, logins, &settings.worker_password, &mut registry)?;
-    let probe = Arc::new(BrokerProbe { index, shutdown: shutdown.clone() });
-    let ops_done = CancellationToken::new();
-    let ops_address = ops.local_addr()?;
-    let serving = tokio::spawn(operations::serve(ops, Arc::new(registry), probe, ops_done.clone()));
+    operations.publish(registry);
+    watch(&health, index, data_dir);
+    health.complete();
     let (devices, workers) = (broker.address(), broker.worker_url());
     info!(%devices, %workers, ops = %ops_address, data_dir = %data_dir.display(), "broker started");
     out.note(format_args!("devices on {devices}, workers on {workers}; stop with Ctrl-C"));
 
     shutdown.cancelled().await;
     let saved = broker.stop().await;
-    ops_done.cancel();
-    serving.await?;
+    operations.stop().await;
     info!("broker stopped");
     saved.context("what waits for devices is not saved")
 }
 
-/// Whether devices can log in now: their apps are looked up in the index.
-struct BrokerProbe {
-    index: Arc<dyn Index>,
-    shutdown: CancellationToken,
-}
-
-#[async_trait]
-impl Probe for BrokerProbe {
-    async fn probe(&self) -> Readiness {
-        let index = self.index.ping().await;
-        let stopping = self.shutdown.is_cancelled();
-        let mut detail = match &index {
-            Ok(()) => "index: ok\n".to_owned(),
-            Err(error) => format!("index: not available\n{}\n", with_causes(error)),
-        };
-        if stopping {
-            detail.push_str("stopping\n");
-        }
-        Readiness { ready: index.is_ok() && !stopping, detail }
-    }
+/// The parts of a broker. Devices can log in while the index answers, which has their apps; it only
+/// reads there. What waits for devices is kept while the data directory takes writes.
+fn watch(health: &Health, index: Arc<dyn Index>, data_dir: &Path) {
+    health.watch("index", Need::Required, move || {
+        let index = Arc::clone(&index);
+        async move { state_of(index.ping().await) }
+    });
+    watch_disk(health, data_dir);
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn judge(expires: Option<SystemTime>, now: SystemTime) -> (Level, String) {
     }
 }
 
-fn is_this_machine(host: &str) -> bool {
+pub(super) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 

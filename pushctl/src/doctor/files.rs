@@ -1,6 +1,11 @@
 //! Who can read the files of the embedded engines, and the keys that sign the logins of devices.
 
-use std::{fs, io::ErrorKind, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use push_index::{Finding, Level};
 use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
@@ -75,9 +80,74 @@ pub(super) fn judge_device_keys(path: &Path) -> Option<Finding> {
     })
 }
 
+/// A finding for the data directory, if it is there and other users can look into it.
+pub(super) fn judge_folder(dir: &Path) -> Option<Finding> {
+    const OTHERS: u32 = 0o007;
+    let mode = fs::metadata(dir).ok()?.permissions().mode();
+    (mode & OTHERS != 0).then(|| {
+        let dir = dir.display();
+        let detail = format!(
+            "{dir} is open to other users (mode {:03o}): as its owner, run chmod 700 {dir}",
+            mode & 0o777
+        );
+        finding(Level::Warning, SUBJECT, detail)
+    })
+}
+
+/// A finding for each file of a password that other users can read.
+pub(super) fn judge_secrets(files: Vec<(&'static str, PathBuf)>) -> Vec<Finding> {
+    const ANY: u32 = 0o006;
+    let judge = |(flag, path): (&str, PathBuf)| {
+        let mode = fs::metadata(&path).ok()?.permissions().mode();
+        (mode & ANY != 0).then(|| {
+            let detail = format!(
+                "{} ({flag}) holds a password that other users can read: as its owner, run chmod \
+                 600 on it, and change the password if it may have been read",
+                path.display()
+            );
+            finding(Level::Warning, SUBJECT, detail)
+        })
+    };
+    files.into_iter().filter_map(judge).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn with_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_data_directory_that_is_open_is_a_warning_with_its_mend() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, is_open) in [(0o700, false), (0o750, false), (0o755, true), (0o701, true)] {
+            with_mode(dir.path(), mode);
+            let found = judge_folder(dir.path());
+            assert_eq!(found.is_some(), is_open, "{mode:o}");
+            assert!(found.is_none_or(|found| found.detail.contains("chmod 700")));
+        }
+        with_mode(dir.path(), 0o700);
+        assert_eq!(judge_folder(Path::new("/nowhere")), None);
+    }
+
+    #[test]
+    fn a_file_of_a_password_that_others_can_read_is_a_warning_that_names_its_flag() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("url");
+        fs::write(&path, "amqp://u:hunter2@h").unwrap();
+        for (mode, warnings) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
+            with_mode(&path, mode);
+            let found = judge_secrets(vec![("--queue-url-file", path.clone())]);
+            assert_eq!(found.len(), warnings, "{mode:o}");
+            for found in found {
+                assert!(
+                    found.detail.contains("--queue-url-file") && !found.detail.contains("hunt")
+                );
+            }
+        }
+    }
 
     #[test]
     fn device_keys_that_other_users_can_read_are_a_warning_that_says_what_to_do() {

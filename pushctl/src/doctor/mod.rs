@@ -1,24 +1,41 @@
 //! `pushctl doctor`: checks the engines and reports what would cost memory, safety or messages.
 //!
-//! `encryption` looks at how servers and clients are reached, `history` judges how far back the
-//! ledger reaches, `files` who can read the embedded engines and the device keys; every other check is in this file.
+//! Each finding that is not as it should be says how to mend it. A server that cannot be reached is a
+//! finding too, and ends no other check.
+//!
+//! - `rabbitmq`: version, and policies that lose messages
+//! - `mqtt`: the broker of the workers
+//! - `clock`: the clock of an `ingest`
+//! - `machine`: memory that Redis can rely on, and descriptors
+//! - `encryption`: how servers and clients are reached
+//! - `history`: how far back the ledger reaches
+//! - `files`: who can read the embedded engines, keys and passwords
+//!
+//! What the stores say of themselves is asked in this file.
 
 mod args;
+mod clock;
 mod encryption;
 mod files;
 mod finding;
 mod history;
+mod machine;
+mod mqtt;
+mod rabbitmq;
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::bail;
-use push_index::{Finding, Index, Level};
+use push_index::{Finding, Index, Level, TakesWrites};
 use push_model::{causes::with_causes, time::UnixMillis};
-use push_queue::{Lane, Queue};
-use push_service::engines::EngineSettings;
+use push_queue::{Lane, Queue, QueueError};
+use push_service::engines::{EngineSettings, QueueUrl};
 
 pub use self::args::DoctorArgs;
-use self::finding::finding;
+use self::{finding::finding, rabbitmq::Management};
 use crate::output::{Output, Table};
 
 /// More dead letters than this are reported as "or more", because each one is read to be counted.
@@ -27,44 +44,63 @@ const DEAD_COUNTED: usize = 1000;
 /// The most apps that a finding names.
 const APPS_NAMED: usize = 10;
 
+/// What `doctor` looks at, besides its own settings.
+#[derive(Debug)]
+pub struct Deployment<'a> {
+    /// The settings of the engines.
+    pub engines: &'a EngineSettings,
+    /// The queue, or why it cannot be used.
+    pub queue: anyhow::Result<Arc<dyn Queue>>,
+    /// The index, or why it cannot be used.
+    pub index: anyhow::Result<Arc<dyn Index>>,
+    /// The keys of devices, if there are any.
+    pub device_keys: &'a Path,
+    /// The data directory, if there is one.
+    pub data_dir: &'a Path,
+    /// The files of passwords that the settings name, each with its flag.
+    pub secret_files: Vec<(&'static str, PathBuf)>,
+}
+
 /// Runs every check, also after one failed, and prints the findings.
 ///
 /// # Errors
 /// If any finding is an error, or a setting is wrong.
-pub async fn run(
-    args: DoctorArgs,
-    engines: &EngineSettings,
-    device_keys: &Path,
-    queue: &dyn Queue,
-    index: &dyn Index,
-    out: Output,
-) -> anyhow::Result<()> {
-    let settings = args.check()?;
+pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> anyhow::Result<()> {
+    let mut settings = args.check()?;
+    let Deployment { engines, queue, index, device_keys, data_dir, mut secret_files } = deployment;
+    secret_files.append(&mut settings.secret_files);
     let mut findings = Vec::new();
-    match queue.describe().await {
-        Ok(description) => findings.push(finding(Level::Ok, "queue", description)),
-        Err(error) => findings.push(finding(Level::Error, "queue", with_causes(&error))),
+    match &queue {
+        Ok(queue) => findings.extend(of_queue(&**queue).await),
+        Err(error) => findings.push(unreachable("queue", error, "--queue-url")),
     }
-    findings.push(publishing(queue).await);
-    for lane in Lane::ALL {
-        findings.push(depth(queue, lane).await);
+    if let QueueUrl::Amqp(_) = engines.queue {
+        let management = Management::of(settings.management.take(), &engines.queue);
+        findings.extend(rabbitmq::policies(management, &engines.namespace).await);
     }
-    findings.push(dead_letters(queue).await);
-    match index.inspect().await {
-        Ok(of_index) => findings.extend(of_index),
-        Err(error) => findings.push(finding(Level::Error, "index", with_causes(&error))),
+    match &index {
+        Ok(index) => findings.extend(of_index(&**index, engines).await),
+        Err(error) => findings.push(unreachable("index", error, "--index-url")),
     }
-    findings.push(match index.history().await {
-        Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
-        Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
-    });
-    findings.extend(computable_ids(index).await);
+    findings.push(mqtt::broker(settings.mqtt.as_ref()).await);
+    findings.push(clock::of_ingest(settings.server.take()).await);
+    findings.extend(machine::redis(engines));
+    findings.push(machine::descriptors());
     findings.extend(files::judge(engines));
     findings.extend(files::judge_device_keys(device_keys));
+    findings.extend(files::judge_folder(data_dir));
+    findings.extend(files::judge_secrets(secret_files));
     findings.extend(encryption::links(engines, settings.mqtt.as_ref()).await);
     findings.extend(settings.listeners().filter_map(|of| encryption::listener(&of)));
+    if let Ok(queue) = queue {
+        queue.close().await;
+    }
+    print(&findings, out)
+}
+
+fn print(findings: &[Finding], out: Output) -> anyhow::Result<()> {
     let mut table = Table::new(&["", "WHAT", "FOUND"]);
-    for finding in &findings {
+    for finding in findings {
         let mark = match finding.level {
             Level::Ok => "ok",
             Level::Warning => "WARN",
@@ -80,10 +116,81 @@ pub async fn run(
     Ok(())
 }
 
+fn unreachable(name: &str, error: &anyhow::Error, flag: &str) -> Finding {
+    let detail = format!("{error:#}: start it, or check {flag}, its login and the network");
+    finding(Level::Error, name, detail)
+}
+
+async fn of_queue(queue: &dyn Queue) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match queue.describe().await {
+        Ok(description) => {
+            let version = rabbitmq::version(&description);
+            findings.push(finding(Level::Ok, "queue", description));
+            findings.extend(version);
+        }
+        Err(error) => findings.push(finding(Level::Error, "queue", with_causes(&error))),
+    }
+    findings.push(publishing(queue).await);
+    for lane in Lane::ALL {
+        findings.push(depth(queue, lane).await);
+    }
+    findings.push(dead_letters(queue).await);
+    findings
+}
+
+async fn of_index(index: &dyn Index, engines: &EngineSettings) -> Vec<Finding> {
+    let mut findings = match index.inspect().await {
+        Ok(of_index) => of_index,
+        Err(error) => vec![finding(Level::Error, "index", with_causes(&error))],
+    };
+    findings.push(writing("index writes", index).await);
+    if let Some(ledger) = index.ledger_store() {
+        findings.push(writing("ledger writes", ledger).await);
+    }
+    findings.push(match index.history().await {
+        Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
+        Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
+    });
+    findings.extend(computable_ids(index).await);
+    findings
+}
+
+/// Whether a store keeps what is written: it may be a replica, or have no memory or no disk.
+async fn writing(subject: &str, store: &dyn Index) -> Finding {
+    match store.takes_writes().await {
+        Ok(TakesWrites { unreachable }) if unreachable.is_empty() => {
+            finding(Level::Ok, subject, "stored")
+        }
+        Ok(TakesWrites { unreachable }) => {
+            let servers = unreachable.join("; ");
+            let detail = format!(
+                "not stored by {servers}: bring these masters back, or let a replica take over"
+            );
+            finding(Level::Error, subject, detail)
+        }
+        Err(error) => {
+            let detail = format!(
+                "{}: make it a master again, or give it memory and disk",
+                with_causes(&error)
+            );
+            finding(Level::Error, subject, detail)
+        }
+    }
+}
+
 /// Whether the queue stores messages: RabbitMQ may have a memory or disk alarm, a file no room.
 async fn publishing(queue: &dyn Queue) -> Finding {
     match queue.ping().await {
         Ok(()) => finding(Level::Ok, "publishing", "the queue takes messages"),
+        Err(error @ QueueError::Blocked(_)) => {
+            // The reason ends the text, as RabbitMQ words it.
+            let detail = format!(
+                "free memory or disk of the queue's server, see `rabbitmqctl status`: {}",
+                with_causes(&error)
+            );
+            finding(Level::Error, "publishing", detail)
+        }
         Err(error) => finding(Level::Error, "publishing", with_causes(&error)),
     }
 }

@@ -12,8 +12,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings,
-    readiness::ReadinessProbe,
+    Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings, readiness,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport},
@@ -25,7 +24,11 @@ use push_mqtt::MqttUrl;
 use push_service::{
     credentials::CredentialSettings,
     descriptors,
-    engines::{EngineSettings, open_queue},
+    engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    operations::{
+        self, Operations,
+        health::{Health, HealthArgs, HealthSettings, watch_disk},
+    },
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
@@ -35,7 +38,7 @@ use tracing::info;
 
 use crate::{
     broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins},
-    cli::{bind, index, make_data_dir},
+    cli::{bind, make_data_dir},
     output::Output,
 };
 
@@ -57,6 +60,8 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     mqtt: MqttTuningArgs,
     #[command(flatten)]
+    health: HealthArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -66,6 +71,7 @@ struct Settings {
     ingest: IngestSettings,
     worker: WorkerSettings,
     mqtt: MqttSettings,
+    health: HealthSettings,
     log: LogSettings,
     engines: EngineSettings,
     credentials: CredentialSettings,
@@ -93,6 +99,7 @@ impl StandaloneArgs {
         }
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
+        let health = self.health.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
         let settings = (|| {
             Some(Settings {
@@ -100,6 +107,7 @@ impl StandaloneArgs {
                 ingest: ingest?,
                 worker: worker?,
                 mqtt: mqtt?,
+                health: health?,
                 log,
                 engines: engines?,
                 credentials: credentials?,
@@ -136,13 +144,18 @@ pub async fn run(
     let (ops_listen, drain_deadline) = (settings.ingest.ops_listen, settings.ingest.drain_deadline);
     let http = Listener::bind(&settings.ingest).await?;
     let ops = bind(ops_listen, "--ops-listen").await?;
-    let queue = open_queue(&settings.engines, "standalone")
+    let shutdown = shutdown::on_signal();
+    let health = Health::starting(settings.health, shutdown.clone());
+    let operations = Operations::start(ops, health.clone());
+    let queue = open_queue_at_start(&settings.engines, "standalone", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
-    let index = index(&settings.engines, data_dir).await?;
+    let index = open_index_at_start(&settings.engines, &health)
+        .await
+        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let mut registry = Registry::default();
-    push_service::operations::process::register(&mut registry, "standalone");
+    operations::process::register(&mut registry, "standalone");
     let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
@@ -155,16 +168,11 @@ pub async fn run(
     dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
-    let ready = Arc::new(ReadinessProbe::new(&dependencies));
-    let ops_done = CancellationToken::new();
-    let serving = tokio::spawn(push_service::operations::serve(
-        ops,
-        Arc::new(registry),
-        ready,
-        ops_done.clone(),
-    ));
+    operations.publish(registry);
+    readiness::watch(&health, &dependencies);
+    watch_disk(&health, data_dir);
+    health.complete();
 
-    let shutdown = shutdown::on_signal();
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
     let ingest = push_ingest::run_with_metrics(
         settings.ingest,
@@ -204,8 +212,7 @@ pub async fn run(
     transports.close().await;
     queue.close().await;
     let saved = broker.stop().await;
-    ops_done.cancel();
-    serving.await?;
+    operations.stop().await;
     saved.context("what waits for devices is not saved")?;
     ingest?;
     worker?;

@@ -51,6 +51,14 @@ pub use self::{
 
 pub use push_model::app::AppKey;
 
+/// Writes are stored, by all servers but these.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TakesWrites {
+    /// The servers of a cluster that cannot be reached, each with the reason. What they keep cannot
+    /// be read or changed, and everything else can.
+    pub unreachable: Vec<String>,
+}
+
 /// An index engine.
 #[async_trait]
 pub trait Index:
@@ -70,13 +78,20 @@ pub trait Index:
     /// Why it does not.
     async fn ping(&self) -> Result<(), IndexError>;
 
-    /// Whether a write would be stored now, by writing something that changes nothing: for
-    /// `/readyz`. It costs a write, so callers ask seldom.
+    /// Whether a write would be stored now, by writing something that changes nothing to every
+    /// server that takes writes: for `/readyz`. It costs a write each, so callers ask seldom. The
+    /// ledger's own store is not asked; see [`Index::ledger_store`].
     ///
     /// # Errors
     /// Why a write is not stored.
-    async fn takes_writes(&self) -> Result<(), IndexError> {
-        self.ping().await
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        self.ping().await?;
+        Ok(TakesWrites::default())
+    }
+
+    /// The store that the ledger has for itself, if it has one.
+    fn ledger_store(&self) -> Option<&dyn Index> {
+        None
     }
 
     /// What `pushctl doctor` shows of the engine.

@@ -25,7 +25,7 @@ use push_model::{
 
 use crate::{
     AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
-    MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses,
+    MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses, TakesWrites,
 };
 
 /// One index over two stores.
@@ -250,9 +250,12 @@ impl Index for SeparateLedger {
         futures::future::try_join(self.index.ping(), self.ledger.ping()).await.map(drop)
     }
 
-    async fn takes_writes(&self) -> Result<(), IndexError> {
-        let both = (self.index.takes_writes(), self.ledger.takes_writes());
-        futures::future::try_join(both.0, both.1).await.map(drop)
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        self.index.takes_writes().await
+    }
+
+    fn ledger_store(&self) -> Option<&dyn Index> {
+        Some(&*self.ledger)
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

@@ -4,23 +4,46 @@
 //! By itself clap shows the value of each environment variable in its help, and repeats a wrong value
 //! in its error. Both are turned off here for all settings, those to come included.
 
-use clap::{
-    Command, Error, Parser,
-    error::{ContextKind, ContextValue},
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Write as _},
 };
 
-use crate::settings::may_hold_secret;
+use clap::{
+    Command, Error, Parser,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use crate::{
+    config_file::{self, Given},
+    settings::may_hold_secret,
+};
 
 /// What stands in an error for a value that may hold a password.
 const NOT_SHOWN: &str = "…";
 
-/// Reads the command line of this process. Prints help, version or an error and ends the process
-/// where clap does.
+/// Reads the command line of this process, its environment, and the file of settings that they name.
+/// Prints help, version or an error and ends the process where clap does.
 pub fn parse<C: Parser>() -> C {
-    let matches = without_values(C::command()).try_get_matches();
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let given = Given { arguments: &arguments, variable: &|name| env::var_os(name) };
+    let (command, warnings) = config_file::apply(command::<C>(), given).unwrap_or_else(|problem| {
+        Error::raw(ErrorKind::ValueValidation, format!("{problem}\n")).exit()
+    });
+    for warning in warnings {
+        // A closed standard error must not stop the program.
+        let _ = writeln!(io::stderr().lock(), "warning: {warning}");
+    }
+    let matches = command.try_get_matches_from(&arguments);
     matches
         .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
         .unwrap_or_else(|error| without_secrets(error).exit())
+}
+
+/// The command line of a program, as [`parse`] reads it: for what is made of it, as its manual.
+pub fn command<C: Parser>() -> Command {
+    without_values(config_file::with_flag(C::command()))
 }
 
 /// The command, with a help that names environment variables without their values.

@@ -3,6 +3,7 @@
 //! - [`audit`]: who does something, and the log of it
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
+//! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
 //! - [`settings`]: checking settings so that all configuration errors are reported together
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
@@ -19,11 +20,13 @@
 
 pub mod audit;
 pub mod command_line;
+mod config_file;
 pub mod credentials;
 pub mod descriptors;
 pub mod engines;
 pub mod network;
 pub mod operations;
+pub mod reference;
 pub mod runtime;
 pub mod secret;
 pub mod settings;

@@ -43,6 +43,8 @@ pub struct RabbitMqKind {
     peers: Vec<String>,
     log: Log,
     tls: Option<TlsListener>,
+    /// Where the management plugin listens, if it is on.
+    management: Option<Port>,
 }
 
 /// How large the write-ahead log of quorum queues may become before RabbitMQ writes what is still
@@ -105,6 +107,25 @@ impl Server<RabbitMqKind> {
         let tls = TlsListener::new(tls).map_err(system::<RabbitMqKind>)?;
         let kind = RabbitMqKind { tls: Some(tls), ..RabbitMqKind::new(&Mapper::start()?)? };
         Self::start_kind(kind).await
+    }
+
+    /// Starts one with its management plugin.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_with_management() -> Result<Self, ServerError> {
+        let management = Some(free_port().map_err(system::<RabbitMqKind>)?);
+        let kind = RabbitMqKind { management, ..RabbitMqKind::new(&Mapper::start()?)? };
+        Self::start_kind(kind).await
+    }
+
+    /// `http://127.0.0.1:port` of the management plugin.
+    ///
+    /// # Panics
+    /// If it was started without one.
+    pub fn management_url(&self) -> String {
+        let port = self.kind.management.as_ref();
+        format!("http://{}", port.map(Port::address).unwrap_or_else(|| panic!("not started")))
     }
 
     /// Starts one for benchmarks, with the default size of the log.
@@ -203,7 +224,15 @@ impl RabbitMqKind {
         let port = || free_port().map_err(system::<Self>);
         let (port, distribution) = (port()?, port()?);
         let (peers, log) = (Vec::new(), Log::Small);
-        Ok(Self { port, distribution, mapper: mapper.clone(), peers, log, tls: None })
+        Ok(Self {
+            port,
+            distribution,
+            mapper: mapper.clone(),
+            peers,
+            log,
+            tls: None,
+            management: None,
+        })
     }
 
     /// The settings files, written anew for every start.
@@ -242,8 +271,18 @@ impl RabbitMqKind {
             writeln!(settings, "cluster_formation.classic_config.nodes.{number} = {peer}")
                 .map_err(io::Error::other)?;
         }
+        let mut plugins = "[].";
+        if let Some(port) = &self.management {
+            plugins = "[rabbitmq_management].";
+            writeln!(
+                settings,
+                "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {}",
+                port.number()
+            )
+            .map_err(io::Error::other)?;
+        }
         std::fs::write(folder.join("rabbitmq.conf"), settings)?;
-        std::fs::write(folder.join("enabled_plugins"), "[].")?;
+        std::fs::write(folder.join("enabled_plugins"), plugins)?;
         let cookie = folder.join(".erlang.cookie");
         if !cookie.exists() {
             std::fs::write(&cookie, &self.mapper.cookie)?;

@@ -4,6 +4,7 @@
 //! - `walk_through`: the commands of the README, run as they are written
 //! - `references`: links, paths and tests that a page names
 //! - `settings`: settings and commands that a page names
+//! - `configuration`: the configuration reference, which `pushctl` writes
 //! - `dependencies`: licences and sources, which `deny.toml` allows
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
@@ -15,6 +16,7 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod configuration;
 mod dependencies;
 mod pages;
 mod references;

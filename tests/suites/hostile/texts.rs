@@ -174,7 +174,9 @@ async fn a_server_that_cannot_be_reached_is_named_without_its_password() {
     let mqtt = format!("mqtt://u:{MARKER}@{nothing}");
     for command in commands() {
         let arguments: &[&str] = match command.name().as_str() {
-            "ingest" | "fanout-worker" => &["--ops-listen", "127.0.0.1:0", "--log", "debug"],
+            "ingest" | "fanout-worker" => {
+                &["--ops-listen", "127.0.0.1:0", "--log", "debug", "--start-deadline", "1s"]
+            }
             "pushctl doctor" | "pushctl dead list" | "pushctl app list" => &[],
             "pushctl device listen" => &["a", "b"],
             _ => continue,

@@ -1,35 +1,246 @@
-//! `/readyz` while a server answers and stores nothing.
+//! `/readyz`: which part of a program does not work and since when, with servers that answer and
+//! store nothing, that hang, that are not there yet; and while a program stops.
+
+use std::time::Duration;
 
 use push_tests::{
-    eventually,
-    servers::{Redis, Refusal},
-    stack::{DEADLINE, Servers, Stack},
+    broadcast::everyone,
+    eventually, free_port, namespace,
+    readiness::Readiness,
+    redis_url,
+    servers::{RabbitMq, Redis, RedisCluster, Refusal},
+    service::{Program, request},
+    stack::{APP, DEADLINE, Servers, Stack},
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
 };
 
+/// Waits until the program says this of itself.
+async fn until(what: &str, program: &Program, says: impl Fn(&Readiness) -> bool) -> Readiness {
+    eventually(what, DEADLINE, async || match program.readiness().await {
+        Ok(readiness) if says(&readiness) => Ok(readiness),
+        other => Err(format!("{other:?}; log: {}", program.log())),
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_is_not_ready_while_redis_refuses_writes_and_says_why() {
+async fn a_worker_is_not_ready_while_redis_refuses_writes_and_says_why_and_since_when() {
     let redis = Redis::start().await.unwrap();
     let stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
     let mut worker = stack.worker(&[]).await;
     for refusal in Refusal::ALL {
         redis.refuse_writes(refusal, true).await.unwrap();
-        eventually(
-            "the worker is not ready, because of the index",
-            DEADLINE,
-            async || match worker.is_ready().await {
-                Err(seen)
-                    if seen.contains("index: not available")
-                        && seen.contains("the index refuses for now: ") =>
-                {
-                    Ok(())
-                }
-                other => Err(format!("{refusal:?}: {other:?}")),
-            },
-        )
+        let refused = |seen: &Readiness| {
+            seen.code == 503
+                && seen.status() == "not_ready"
+                && seen.says("index", "failed", "the index refuses for now: ")
+        };
+        let first = until("the worker is not ready, because of the index", &worker, refused).await;
+        // It stays the same state, however often it is checked.
+        let checked = &first.part("index")["checked"];
+        let later = until("the index is checked again", &worker, |seen| {
+            refused(seen) && seen.part("index")["checked"] != *checked
+        })
         .await;
-        // Pushes of apps that it knows need no write to the index.
-        stack.ingest().is_ready().await.unwrap();
+        assert_eq!(later.part("index")["since"], first.part("index")["since"]);
+        assert_eq!(later.report["since"], later.part("index")["since"]);
+        assert_eq!(later.part("queue")["status"], "ok");
+        // Pushes of apps that it knows need no write to the index, so ingest only reports it.
+        let ingest = until("ingest reports the index", stack.ingest(), |seen| {
+            seen.says("index", "failed", "the index refuses for now: ")
+        })
+        .await;
+        assert_eq!((ingest.code, ingest.status()), (200, "ready"));
         redis.refuse_writes(refusal, false).await.unwrap();
         worker.wait_ready().await;
     }
+}
+
+async fn configure(node: &Redis, setting: &str, value: &str) {
+    let client = redis::Client::open(node.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut set = redis::cmd("CONFIG");
+    set.arg("SET").arg(setting).arg(value).query_async::<()>(&mut connection).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_master_of_a_cluster_is_asked_whether_it_takes_writes() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let stack = Stack::start(Servers { redis: cluster.url(), ..Servers::shared() }).await;
+    let mut worker = stack.worker(&[]).await;
+    for node in cluster.nodes() {
+        let address = node.url().replace("redis://", "");
+        configure(node, "maxmemory", "1").await;
+        until("the worker names the master that refuses", &worker, |seen| {
+            seen.code == 503 && seen.says("index", "failed", &format!("{address}: "))
+        })
+        .await;
+        configure(node, "maxmemory", "0").await;
+        worker.wait_ready().await;
+        // The other masters serve what they have without this one.
+        configure(node, "cluster-require-full-coverage", "no").await;
+    }
+    let frozen = &cluster.nodes()[1];
+    let address = frozen.url().replace("redis://", "");
+    frozen.freeze().unwrap();
+    until("the worker is ready without the master that is frozen, and names it", &worker, |seen| {
+        seen.code == 200 && seen.says("index", "degraded", &format!("{address}: "))
+    })
+    .await;
+    frozen.thaw().unwrap();
+    until("all masters store", &worker, |seen| seen.says("index", "ok", "")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
+    let ledger = Redis::start().await.unwrap();
+    let flags = vec!["--ledger-url".to_owned(), ledger.url()];
+    let stack = Stack::start_with(Servers::shared(), flags).await;
+    let worker = stack.worker(&[]).await;
+    ledger.refuse_writes(Refusal::OutOfMemory, true).await.unwrap();
+    let seen = until("the worker is not ready, because of the ledger", &worker, |seen| {
+        seen.code == 503 && seen.says("ledger", "failed", "OOM")
+    })
+    .await;
+    assert_eq!(seen.part("index")["status"], "ok");
+}
+
+/// Checks that take for ever, so that an answer that waited for one would never come.
+const ENDLESS: [&str; 10] = [
+    "--health-timeout",
+    "1h",
+    "--health-max-age",
+    "2h",
+    "--queue-timeout",
+    "1h",
+    "--amqp-heartbeat",
+    "1h",
+    "--index-response-timeout",
+    "1h",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_is_answered_from_memory_under_load_while_the_stores_hang() {
+    let (amqp, redis) = tokio::join!(RabbitMq::start(), Redis::start());
+    let (amqp, redis) = (amqp.unwrap(), redis.unwrap());
+    let mut stack =
+        Stack::start(Servers { amqp: amqp.url(), redis: redis.url(), ..Servers::shared() }).await;
+    stack.add_ingest_with(&ENDLESS).await;
+    let worker = stack.worker(&ENDLESS).await;
+    let impatient = stack.worker(&["--health-timeout", "500ms"]).await;
+    let ingest = stack.take_ingests().pop().unwrap();
+    amqp.freeze().unwrap();
+    redis.freeze().unwrap();
+    for program in [&ingest, &worker] {
+        for part in ["queue", "index"] {
+            let before = program.readiness().await.unwrap().part(part)["checked"].clone();
+            assert!(before.is_string(), "{before}");
+            // A check of the frozen server has begun: the last one before it ended long ago.
+            eventually("a check hangs", DEADLINE, async || {
+                let seen = program.readiness().await.unwrap();
+                let ago = age(&seen.part(part)["checked"]);
+                if ago > Duration::from_secs(3) { Ok(()) } else { Err(format!("{ago:?}")) }
+            })
+            .await;
+        }
+        // Many at once, and each answered while the servers still hang.
+        let mut askers = JoinSet::new();
+        for _ in 0..32 {
+            let operations = program.ops_address();
+            askers.spawn(async move {
+                for _ in 0..20 {
+                    let seen = Readiness::of(&operations).await.unwrap();
+                    assert_eq!((seen.code, seen.status()), (200, "ready"), "nothing else is known");
+                }
+            });
+        }
+        askers.join_all().await;
+    }
+    until("it is known that the servers do not answer", &impatient, |seen| {
+        seen.code == 503
+            && seen.says("queue", "failed", "no answer within 500ms")
+            && seen.says("index", "failed", "no answer within 500ms")
+    })
+    .await;
+    amqp.thaw().unwrap();
+    redis.thaw().unwrap();
+    until("it is ready again", &impatient, |seen| seen.code == 200).await;
+}
+
+/// How long ago a time of an answer is.
+fn age(time: &Value) -> Duration {
+    let time: push_model::time::UnixMillis = time.as_str().unwrap().parse().unwrap();
+    push_model::time::UnixMillis::now().since(time)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_servers_that_are_not_there_yet_and_says_for_which() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.kill();
+    let namespace = namespace();
+    let (url, amqp, port) = (redis.url(), push_tests::amqp_url(), free_port().unwrap());
+    let engines = ["--queue-url", &amqp, "--index-url", &url, "--namespace", &namespace];
+    let listen = port.address();
+    let ingest = Program::start("ingest", &[&engines[..], &["--listen", &listen]].concat());
+    let worker = Program::start("fanout-worker", &engines);
+    for program in [&ingest, &worker] {
+        let seen = until("it waits for the index", program, |seen| {
+            seen.code == 503 && seen.says("index", "awaited", "the index cannot be reached")
+        })
+        .await;
+        assert_eq!(seen.status(), "starting");
+        let live = format!("http://{}/livez", program.ops_address());
+        assert_eq!(request("GET", &live, &[], "").await.unwrap().0, 200);
+    }
+    assert!(TcpStream::connect(&listen).await.is_err(), "no client waits for an answer");
+    redis.restart().await.unwrap();
+    for program in [&ingest, &worker] {
+        until("it is ready", program, |seen| seen.code == 200).await;
+    }
+    assert!(TcpStream::connect(&listen).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_ends_when_its_servers_do_not_come() {
+    let closed = free_port().unwrap();
+    let url = format!("amqp://{}", closed.address());
+    let flags = ["--queue-url", &url, "--index-url", &redis_url(), "--start-deadline", "1s"];
+    let mut worker = Program::start("fanout-worker", &flags);
+    let status =
+        eventually("the start ends", DEADLINE, async || worker.ended().ok_or_else(|| worker.log()))
+            .await;
+    assert!(!status.success());
+    assert!(worker.log().contains("cannot use the queue at amqp://"), "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_was_told_to_stop_is_not_ready_at_once_while_it_finishes_its_work() {
+    let mut stack = Stack::start(Servers::shared()).await;
+    // An ingest that has read a part of a request.
+    let body = json!({"type": 2, "time_to_live": 60, "condition": {"type": 0}}).to_string();
+    let address = stack.ingest_url(0).replace("http://", "");
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    let head = format!(
+        "POST /v1/message/push/{APP} HTTP/1.1\r\nhost: x\r\nauthorization: {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        stack.secret(),
+        body.len()
+    );
+    connection.write_all(format!("{head}{}", &body[..9]).as_bytes()).await.unwrap();
+    // Answered over another connection: by then it has read what was sent before.
+    stack.push(&everyone()).await;
+    let mut ingest = stack.take_ingests().pop().unwrap();
+    ingest.process().signal_all(Signal::TERM);
+    until("ingest drains", &ingest, |seen| seen.code == 503 && seen.status() == "draining").await;
+    connection.write_all(&body.as_bytes()[9..]).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(ingest.stop().await.success());
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use push_tests::{
     eventually, free_port,
     process::{Output, Process},
+    readiness::Readiness,
     service::{built, pushctl, request},
 };
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -14,8 +15,8 @@ use tempfile::TempDir;
 
 use crate::support::DEADLINE;
 
-/// A running standalone form.
-struct Standalone {
+/// A running `pushctl standalone` or `pushctl broker`.
+struct Embedded {
     process: Process,
     folder: TempDir,
     http: String,
@@ -23,36 +24,48 @@ struct Standalone {
     secret: String,
 }
 
-impl Standalone {
-    async fn start() -> Self {
+/// The password of the workers of `pushctl broker`.
+const PASSWORD: &str = "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
+
+impl Embedded {
+    async fn standalone() -> Self {
+        let http = free_port().unwrap().address();
+        Self::start(&["standalone", "--listen", &http], &http).await
+    }
+
+    async fn broker() -> Self {
+        let workers = free_port().unwrap().address();
+        let flags = ["--mqtt-worker-listen", &workers, "--mqtt-worker-password", PASSWORD];
+        Self::start(&[&["broker"], &flags[..]].concat(), "").await
+    }
+
+    async fn start(command_and_flags: &[&str], http: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data_dir = folder.path().to_str().unwrap();
+        pushctl(&["--data-dir", data_dir, "key", "create"]).await;
         let made = pushctl(&["--data-dir", data_dir, "app", "create", "news", "--json"]).await;
         let made: Value = serde_json::from_str(&made).unwrap();
-        let [http, mqtt, ops] = [(); 3].map(|()| free_port().unwrap().address());
+        let [mqtt, ops] = [(); 2].map(|()| free_port().unwrap().address());
         let mut command = Command::new("sh");
         // Without it, a write beyond the limit is a signal that ends the program.
         command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("pushctl"));
-        command.args(["standalone", "--data-dir", data_dir]);
-        command.args(["--listen", &http, "--mqtt-listen", &mqtt, "--ops-listen", &ops]);
+        command.args(command_and_flags).args(["--data-dir", data_dir]);
+        command.args(["--mqtt-listen", &mqtt, "--ops-listen", &ops]);
         let log = folder.path().join("log");
         let process = Process::spawn(&command, Output::Log(&log), None).unwrap();
-        let secret = made["secret"].as_str().unwrap().to_owned();
-        let standalone = Self { process, folder, http, ops, secret };
-        standalone.until_ready(200).await;
-        standalone
+        let (http, secret) = (http.to_owned(), made["secret"].as_str().unwrap().to_owned());
+        let program = Self { process, folder, http, ops, secret };
+        program.until_ready(200).await;
+        program
     }
 
-    /// Status and text of `/readyz`.
-    async fn ready(&self) -> (u16, String) {
-        request("GET", &format!("http://{}/readyz", self.ops), &[], "").await.unwrap_or_default()
-    }
-
-    async fn until_ready(&self, status: u16) -> String {
-        eventually(&format!("/readyz answers {status}"), DEADLINE, async || {
-            let (ready, text) = self.ready().await;
+    async fn until_ready(&self, code: u16) -> Readiness {
+        eventually(&format!("/readyz answers {code}"), DEADLINE, async || {
             let log = || std::fs::read_to_string(self.folder.path().join("log"));
-            if ready == status { Ok(text) } else { Err(format!("{ready} {text} {:?}", log())) }
+            match Readiness::of(&self.ops).await {
+                Ok(seen) if seen.code == code => Ok(seen),
+                other => Err(format!("{other:?} {:?}", log())),
+            }
         })
         .await
     }
@@ -75,17 +88,34 @@ impl Standalone {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_the_service_is_not_ready_and_is_again_when_there_is_room() {
-    let mut standalone = Standalone::start().await;
+    let mut standalone = Embedded::standalone().await;
     assert_eq!(standalone.push().await, 200);
     standalone.fill_disk(true);
     assert_eq!(standalone.push().await, 503);
-    let text = standalone.until_ready(503).await;
-    assert!(text.contains("queue: not available"), "{text}");
+    eventually("/readyz names every part that writes to the disk", DEADLINE, async || {
+        let seen = standalone.until_ready(503).await;
+        let fails = |part: &&str| seen.says(part, "failed", "");
+        let all = ["queue", "index", "disk"].iter().all(fails);
+        if all { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
     for _ in 0..5 {
-        assert_eq!((standalone.push().await, standalone.ready().await.0), (503, 503));
+        assert_eq!((standalone.push().await, standalone.until_ready(503).await.code), (503, 503));
     }
     standalone.fill_disk(false);
     standalone.until_ready(200).await;
     assert_eq!(standalone.push().await, 200);
     assert!(standalone.process.ended().unwrap().is_none(), "it went on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_whose_disk_is_full_is_not_ready_because_it_cannot_save_its_sessions() {
+    let mut broker = Embedded::broker().await;
+    broker.fill_disk(true);
+    let seen = broker.until_ready(503).await;
+    assert!(seen.says("disk", "failed", "cannot be written: "), "{seen:?}");
+    assert_eq!(seen.part("index")["status"], "ok");
+    broker.fill_disk(false);
+    broker.until_ready(200).await;
+    assert!(broker.process.ended().unwrap().is_none(), "it went on");
 }

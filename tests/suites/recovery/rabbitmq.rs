@@ -39,9 +39,11 @@ async fn connections_that_rabbitmq_closes_are_opened_again_and_a_broadcast_goes_
 
 /// Waits until `/readyz` of a program is not 200, with this reason.
 async fn is_not_ready_for(reason: &str, program: &Program) {
-    eventually("it is not ready and says why", DEADLINE, async || match program.is_ready().await {
-        Err(seen) if seen.contains(reason) => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("it is not ready and says why", DEADLINE, async || {
+        match program.readiness().await {
+            Ok(seen) if seen.code == 503 && seen.says("queue", "failed", reason) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
 }

@@ -47,6 +47,9 @@ async fn doctor_warns_of_links_and_listeners_in_clear_beyond_this_machine() {
     for subject in ["MQTT encryption", "HTTP listener encryption"] {
         assert_eq!(of(&findings, subject)["level"], "warning");
     }
+    assert!(!ok, "there is no such broker");
+    assert_eq!(of(&findings, "MQTT broker")["level"], "error");
+    let (findings, ok) = doctor(&["--listen", "0.0.0.0:8080"]).await;
     assert!(ok, "a warning is no failure: {findings:#?}");
     let (findings, _) = doctor(&["--mqtt-url", "mqtt://127.0.0.1:1", "--listen", "[::1]:80"]).await;
     let warnings =

@@ -13,16 +13,26 @@ const MIN_VERSION: (u32, u32) = (6, 2);
 /// How far the clocks may differ: the default of the workers' `--clock-allowance`.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(1);
 
+/// From this share on, the memory is nearly full.
+const FULL_PERCENT: u64 = 80;
+
+/// The entries and the bytes of a value up to which Redis must keep hashes packed, so that a ledger
+/// page is.
+const PACKED: (u64, u64) = (512, 64);
+
 /// The lines `name:value` of INFO and CLUSTER INFO.
 type Info = HashMap<String, String>;
 
 pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
     let mut findings = Vec::new();
     for (node, info) in infos(link, &redis::cmd("INFO")).await? {
-        findings.extend([version(&node, &info), persistence(&node, &info)]);
+        findings.extend([version(&node, &info), persistence(&node, &info), memory(&node, &info)]);
     }
     for (node, settings) in settings(link, "maxmemory-policy").await {
         findings.push(eviction(&node, settings.get("maxmemory-policy").map(String::as_str)));
+    }
+    for (node, settings) in settings(link, "hash-max-*").await {
+        findings.extend(packed_pages(&node, &settings));
     }
     if link.is_cluster() {
         for (node, info) in infos(link, redis::cmd("CLUSTER").arg("INFO")).await? {
@@ -110,6 +120,15 @@ fn version(node: &str, info: &Info) -> Finding {
 
 fn persistence(node: &str, info: &Info) -> Finding {
     const SUBJECT: &str = "appendonly";
+    let failed = ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
+    if let Some(what) = failed.into_iter().find(|name| info.get(*name).is_some_and(|of| of != "ok"))
+    {
+        let detail = format!(
+            "{what} is not ok: Redis could not write its files and may refuse writes: make room on \
+             its disk, and see its log"
+        );
+        return finding(Level::Error, SUBJECT, node, detail);
+    }
     if info.get("aof_enabled").is_some_and(|on| on == "1") {
         finding(Level::Ok, SUBJECT, node, "on".to_owned())
     } else {
@@ -117,6 +136,53 @@ fn persistence(node: &str, info: &Info) -> Finding {
                       checkpoints included; set `appendonly yes`";
         finding(Level::Warning, SUBJECT, node, detail.to_owned())
     }
+}
+
+/// How full the memory of a server is.
+fn memory(node: &str, info: &Info) -> Finding {
+    const SUBJECT: &str = "redis memory";
+    let number = |name| info.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (used, limit, machine) =
+        (number("used_memory"), number("maxmemory"), number("total_system_memory"));
+    let (of, what) =
+        if limit > 0 { (limit, "maxmemory") } else { (machine, "the machine's memory") };
+    let detail = format!("{} of {} ({what})", mebibytes(used), mebibytes(of));
+    if of == 0 || used.saturating_mul(100) < of.saturating_mul(FULL_PERCENT) {
+        return finding(Level::Ok, SUBJECT, node, detail);
+    }
+    let mend = if limit > 0 {
+        "writes are refused when it is full: raise maxmemory, or lower --ledger-limit"
+    } else {
+        "a full machine ends Redis: set maxmemory, and give the machine more memory or lower \
+         --ledger-limit"
+    };
+    finding(Level::Warning, SUBJECT, node, format!("{detail}: {mend}"))
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes / (1024 * 1024))
+}
+
+/// Whether Redis stores ledger pages packed: hashes of some hundred short fields.
+fn packed_pages(node: &str, settings: &Info) -> Option<Finding> {
+    const SUBJECT: &str = "hash-max-listpack";
+    // Redis before 7.0 calls them ziplists, and later ones answer under both names.
+    let number = |end: &str| {
+        ["listpack", "ziplist"]
+            .iter()
+            .find_map(|kind| settings.get(&format!("hash-max-{kind}-{end}"))?.parse::<u64>().ok())
+    };
+    let (entries, value) = (number("entries")?, number("value")?);
+    let (most, longest) = PACKED;
+    Some(if entries >= most && value >= longest {
+        finding(Level::Ok, SUBJECT, node, format!("{entries} entries of {value} bytes"))
+    } else {
+        let detail = format!(
+            "{entries} entries of {value} bytes: the ledger takes several times the memory; set \
+             `hash-max-listpack-entries {most}` and `hash-max-listpack-value {longest}`"
+        );
+        finding(Level::Warning, SUBJECT, node, detail)
+    })
 }
 
 fn eviction(node: &str, policy: Option<&str>) -> Finding {
@@ -158,6 +224,43 @@ mod tests {
         assert_eq!(eviction("", Some("noeviction")).level, Level::Ok);
         assert_eq!(eviction("", Some("allkeys-lru")).level, Level::Error);
         assert_eq!(eviction("", None).level, Level::Warning);
+    }
+
+    #[test]
+    fn a_redis_whose_memory_is_nearly_full_is_a_warning_that_says_of_what() {
+        let of = |used: u64, limit: u64| {
+            let text = format!(
+                "used_memory:{used}\r\nmaxmemory:{limit}\r\ntotal_system_memory:2000000\r\n"
+            );
+            memory("", &info(&text))
+        };
+        assert_eq!([of(79, 100).level, of(1_500_000, 0).level], [Level::Ok; 2]);
+        let (full, machine) = (of(80, 100), of(1_600_000, 0));
+        assert_eq!([full.level, machine.level], [Level::Warning; 2]);
+        assert!(full.detail.contains("raise maxmemory"), "{}", full.detail);
+        assert!(machine.detail.contains("set maxmemory"), "{}", machine.detail);
+        assert_eq!(memory("", &Info::new()).level, Level::Ok, "nothing is known");
+    }
+
+    #[test]
+    fn ledger_pages_that_are_not_packed_are_a_warning() {
+        let of = |kind: &str, entries: u64| {
+            let text = format!("hash-max-{kind}-entries:{entries}\r\nhash-max-{kind}-value:64\r\n");
+            packed_pages("", &info(&text)).unwrap()
+        };
+        assert_eq!([of("listpack", 512).level, of("ziplist", 600).level], [Level::Ok; 2]);
+        let found = of("listpack", 128);
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.detail.contains("hash-max-listpack-entries 512"), "{}", found.detail);
+        assert_eq!(packed_pages("", &Info::new()), None);
+    }
+
+    #[test]
+    fn a_redis_that_could_not_write_its_file_is_an_error() {
+        let of = |text: &str| persistence("", &info(text)).level;
+        assert_eq!(of("aof_enabled:1\r\naof_last_write_status:ok\r\n"), Level::Ok);
+        assert_eq!(of("aof_enabled:1\r\naof_last_write_status:err\r\n"), Level::Error);
+        assert_eq!(of("aof_enabled:0\r\n"), Level::Warning);
     }
 
     #[test]

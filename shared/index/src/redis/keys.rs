@@ -25,7 +25,8 @@
 //! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
-//! | `push:writable` | string: written when a program is asked whether it is ready; expires after a minute |
+//! | `push:writable` | string: written to see whether writes are stored; expires after a minute |
+//! | `push:{3}:writable` | the same, in a cluster: one key on every master, whose number is chosen so that it is there |
 //!
 //! The text in braces is the hash tag of Redis Cluster: a script touches the keys of one tag only.
 //! No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in the keys
@@ -67,6 +68,14 @@ pub(super) struct Keys {
     namespace: Box<str>,
 }
 
+/// Hash slots of every Redis Cluster.
+const SLOTS: u16 = 16_384;
+
+/// The hash slot of [`Keys::write_probe_of`], as Redis Cluster computes it.
+pub(super) fn write_probe_slot(number: u32) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(number.to_string().as_bytes()) % SLOTS
+}
+
 impl Keys {
     pub(super) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.into() }
@@ -78,6 +87,11 @@ impl Keys {
 
     pub(super) fn write_probe(&self) -> String {
         format!("{}:writable", self.namespace)
+    }
+
+    /// The same key in the hash slot of a number ([`write_probe_slot`]).
+    pub(super) fn write_probe_of(&self, number: u32) -> String {
+        format!("{}:{{{number}}}:writable", self.namespace)
     }
 
     pub(super) fn audit(&self) -> String {

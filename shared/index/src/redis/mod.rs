@@ -17,7 +17,7 @@
 //! - `audit`: the audit trail.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
-//! - `inspect`: what `pushctl doctor` checks.
+//! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
 
 mod apps;
 mod audit;
@@ -32,6 +32,7 @@ mod pacing;
 mod scripts;
 mod secret_uses;
 mod usage;
+mod write_probe;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -47,10 +48,7 @@ use self::{
     ledger::{Swaps, swaps},
     scripts::Scripts,
 };
-use super::{Finding, Index, IndexError};
-
-/// How long the key of [`Index::takes_writes`] is kept.
-const WRITE_PROBE_KEPT: Duration = Duration::from_secs(60);
+use super::{Finding, Index, IndexError, TakesWrites};
 
 /// How to connect to Redis, and how long to wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,18 +153,8 @@ impl Index for RedisIndex {
         self.quick.read(&redis::cmd("PING")).await.map(drop)
     }
 
-    async fn takes_writes(&self) -> Result<(), IndexError> {
-        let mut write = redis::cmd("SET");
-        write.arg(self.keys.write_probe()).arg(1).arg("EX").arg(WRITE_PROBE_KEPT.as_secs());
-        // A write that may be repeated like a read.
-        match self.quick.read(&write).await {
-            // The key of a cluster is on one master. If that one is unavailable, the devices of
-            // the others are served, so only a refusal counts.
-            Err(error) if self.quick.is_cluster() && !matches!(error, IndexError::Refused(_)) => {
-                self.ping().await
-            }
-            answer => answer.map(drop),
-        }
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        write_probe::takes_writes(&self.quick, &self.keys).await
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

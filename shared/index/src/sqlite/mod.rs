@@ -31,7 +31,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
-use crate::{Finding, Index, IndexError};
+use crate::{Finding, Index, IndexError, TakesWrites};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,8 +114,9 @@ impl Index for SqliteIndex {
         Ok(self.database.write(|_| Ok(())).await?)
     }
 
-    async fn takes_writes(&self) -> Result<(), IndexError> {
-        Ok(self.database.takes_writes().await?)
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        self.database.takes_writes().await?;
+        Ok(TakesWrites::default())
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

@@ -165,6 +165,16 @@ impl EngineArgs {
         SecretSetting { text: self.ledger_url.as_ref(), file: self.ledger_url_file.as_deref() }
     }
 
+    /// The files of passwords that the flags name, each with its flag.
+    pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let files = [
+            ("--queue-url-file", &self.queue_url_file),
+            ("--index-url-file", &self.index_url_file),
+            ("--ledger-url-file", &self.ledger_url_file),
+        ];
+        files.into_iter().filter_map(|(flag, file)| Some((flag, file.clone()?))).collect()
+    }
+
     fn with_rest(
         &self,
         queue: Option<QueueUrl>,

@@ -7,17 +7,23 @@
 //! - `settings`: what the check gives
 //! - `urls`: which engine a URL names
 //! - `open`: connecting to it
+//! - `start`: the same for a service that starts, which waits for its servers
+//! - `watch`: what `/readyz` says of them
 
 mod args;
 #[cfg(test)]
 mod fuzz;
 mod open;
 mod settings;
+mod start;
 mod urls;
+mod watch;
 
 pub use self::{
     args::EngineArgs,
     open::{open_index, open_queue},
     settings::{EngineSettings, EngineTimeouts},
+    start::{open_index_at_start, open_queue_at_start},
     urls::{IndexUrl, QueueUrl},
+    watch::{watch_index, watch_queue},
 };

@@ -52,15 +52,15 @@ pub async fn open_queue(
 /// If it cannot be used now.
 pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, IndexError> {
     let index = open_store(&engines.index, engines).await?;
-    match &engines.ledger {
-        Some(url) if *url != engines.index => {
+    match engines.separate_ledger() {
+        Some(url) => {
             Ok(Arc::new(SeparateLedger { index, ledger: open_store(url, engines).await? }))
         }
-        _ => Ok(index),
+        None => Ok(index),
     }
 }
 
-async fn open_store(
+pub(super) async fn open_store(
     url: &IndexUrl,
     engines: &EngineSettings,
 ) -> Result<Arc<dyn Index>, IndexError> {

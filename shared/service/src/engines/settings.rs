@@ -29,6 +29,13 @@ pub struct EngineSettings {
     pub ledger_retention: Retention,
 }
 
+impl EngineSettings {
+    /// The ledger's own store, if it has one: a ledger URL that is that of the index names none.
+    pub fn separate_ledger(&self) -> Option<&IndexUrl> {
+        self.ledger.as_ref().filter(|url| **url != self.index)
+    }
+}
+
 /// How long the servers of the engines may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineTimeouts {

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use percent_encoding::percent_decode_str;
 use push_queue::amqp;
 
 use crate::secret::SecretText;
@@ -54,6 +55,21 @@ impl QueueUrl {
             Self::Amqp(url) => servers(url.expose(), if self.uses_tls() { 5671 } else { 5672 }),
             Self::Sqlite(_) => Vec::new(),
         }
+    }
+
+    /// `user:password` and the virtual host of RabbitMQ, decoded, with the defaults of RabbitMQ for
+    /// what the URL leaves out.
+    pub fn login_and_vhost(&self) -> Option<(SecretText, String)> {
+        let Self::Amqp(url) = self else { return None };
+        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (_, rest) = url.expose().split_once("://")?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let login = authority.rsplit_once('@').map_or("guest:guest", |(login, _)| login);
+        let vhost = match path.split('?').next().unwrap_or_default() {
+            "" => "/".to_owned(),
+            vhost => decode(vhost),
+        };
+        Some((decode(login).into(), vhost))
     }
 
     /// The embedded queue in the directory for data.
@@ -257,6 +273,18 @@ mod tests {
         let index = IndexUrl::Redis("redis-cluster://[::1],c:1".to_owned().into());
         assert_eq!(index.servers(), [of("::1", 6379), of("c", 1)]);
         assert_eq!(IndexUrl::Sqlite("/a".into()).servers(), []);
+    }
+
+    #[test]
+    fn login_and_virtual_host_are_decoded_and_have_the_defaults_of_rabbitmq() {
+        let of = |url: &str| {
+            let (login, vhost) = QueueUrl::Amqp(url.to_owned().into()).login_and_vhost().unwrap();
+            (login.expose().to_owned(), vhost)
+        };
+        let pair = |login: &str, vhost: &str| (login.to_owned(), vhost.to_owned());
+        assert_eq!(of("amqp://u:p%40s@a:5672,b/%2f?heartbeat=5"), pair("u:p@s", "/"));
+        assert_eq!(of("amqps://a/team"), pair("guest:guest", "team"));
+        assert_eq!(of("amqp://u:p@a"), pair("u:p", "/"));
     }
 
     #[test]

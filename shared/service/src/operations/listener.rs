@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -15,13 +15,13 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::{encoding::text, registry::Registry};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    connections::Connections,
-    readiness::{CachedProbe, Probe},
-};
+use super::{connections::Connections, health::Health};
 
 /// How long a connection may take to send a request's head, which also bounds how long it may idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,26 +29,61 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-struct Operations {
-    registry: Arc<Registry>,
-    probe: CachedProbe,
+/// The running operations listener. It serves from before the program opens its servers until after
+/// the last work is done, and ends when it is dropped.
+#[derive(Debug)]
+pub struct Operations {
+    answers: Arc<Answers>,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
 }
 
-/// Serves the operations paths until `shutdown`; then open connections are closed.
-///
-/// - `/livez`: 200 while the process answers at all;
-/// - `/readyz`: 200 or 503, with the text that [`Probe::probe`] gives;
-/// - `/metrics`: everything in `registry`, as OpenMetrics text.
-pub async fn serve(
-    listener: TcpListener,
-    registry: Arc<Registry>,
-    probe: Arc<dyn Probe>,
-    shutdown: CancellationToken,
-) {
-    let operations = Arc::new(Operations { registry, probe: CachedProbe::new(probe) });
+#[derive(Debug)]
+struct Answers {
+    /// Empty until the program has registered its metrics.
+    registry: OnceLock<Registry>,
+    health: Health,
+}
+
+impl Operations {
+    /// Serves the operations paths from now on:
+    /// - `/livez`: 200 while the process answers at all;
+    /// - `/readyz`: 200 or 503, with the state of every part as JSON;
+    /// - `/metrics`: what [`Operations::publish`] was given, as OpenMetrics text.
+    ///
+    /// Must be called within a Tokio runtime.
+    pub fn start(listener: TcpListener, health: Health) -> Self {
+        let answers = Arc::new(Answers { registry: OnceLock::new(), health });
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(serve(listener, Arc::clone(&answers), stop.clone()));
+        Self { answers, stop, serving }
+    }
+
+    /// Serves these metrics. Only the first call counts.
+    pub fn publish(&self, registry: Registry) {
+        let _ = self.answers.registry.set(registry);
+    }
+
+    /// Closes the listener and its connections.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Err(error) = (&mut self.serving).await {
+            tracing::error!(%error, "the operations listener failed");
+        }
+    }
+}
+
+impl Drop for Operations {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationToken) {
     let accept = async {
         // They end with this future.
         let mut connections = Connections::default();
@@ -57,7 +92,7 @@ pub async fn serve(
                 Ok((stream, _)) => {
                     connections.make_room().await;
                     let in_work = Arc::new(AtomicBool::new(false));
-                    let served = connection(stream, Arc::clone(&operations), Arc::clone(&in_work));
+                    let served = connection(stream, Arc::clone(&answers), Arc::clone(&in_work));
                     connections.spawn(in_work, served);
                 }
                 Err(error) => {
@@ -67,15 +102,15 @@ pub async fn serve(
             }
         }
     };
-    shutdown.run_until_cancelled(accept).await;
+    stop.run_until_cancelled(accept).await;
 }
 
-async fn connection(stream: TcpStream, operations: Arc<Operations>, in_work: Arc<AtomicBool>) {
+async fn connection(stream: TcpStream, answers: Arc<Answers>, in_work: Arc<AtomicBool>) {
     let service = service_fn(|request: Request<Incoming>| {
         in_work.store(true, Ordering::Relaxed);
-        let (operations, in_work) = (Arc::clone(&operations), Arc::clone(&in_work));
+        let (answers, in_work) = (Arc::clone(&answers), Arc::clone(&in_work));
         async move {
-            let answer = operations.answer(&request).await;
+            let answer = answers.answer(&request);
             in_work.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }
@@ -91,18 +126,18 @@ async fn connection(stream: TcpStream, operations: Arc<Operations>, in_work: Arc
     }
 }
 
-impl Operations {
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+impl Answers {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
         }
         match request.uri().path() {
             "/livez" => plain(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => {
-                let readiness = self.probe.readiness().await;
+                let report = self.health.report();
                 let status =
-                    if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                plain(status, TEXT, readiness.detail)
+                    if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                plain(status, JSON, report.to_json())
             }
             "/metrics" => self.metrics(),
             _ => plain(StatusCode::NOT_FOUND, TEXT, "try /livez, /readyz or /metrics\n"),
@@ -110,8 +145,11 @@ impl Operations {
     }
 
     fn metrics(&self) -> Response<Full<Bytes>> {
+        let Some(registry) = self.registry.get() else {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, TEXT, "starting: no metrics yet\n");
+        };
         let mut out = String::new();
-        match text::encode(&mut out, &self.registry) {
+        match text::encode(&mut out, registry) {
             Ok(()) => plain(StatusCode::OK, OPENMETRICS, out),
             Err(error) => {
                 tracing::warn!(%error, "the metrics cannot be written");
@@ -136,57 +174,54 @@ fn plain(
 mod tests {
     use std::net::SocketAddr;
 
-    use async_trait::async_trait;
     use prometheus_client::metrics::counter::Counter;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        sync::Notify,
-        task::JoinHandle,
         time::Instant,
     };
 
     use super::*;
-    use crate::operations::readiness::Readiness;
+    use crate::operations::health::{HealthSettings, Need, State};
 
-    struct NotReady;
+    const SETTINGS: HealthSettings = HealthSettings {
+        interval: Duration::from_millis(10),
+        timeout: Duration::from_secs(2),
+        max_age: Duration::from_secs(15),
+        start_deadline: Duration::ZERO,
+    };
 
-    #[async_trait]
-    impl Probe for NotReady {
-        async fn probe(&self) -> Readiness {
-            Readiness { ready: false, detail: "queue: away\n".into() }
-        }
-    }
-
-    /// A running operations listener.
+    /// A running operations listener of a program whose queue is in this state.
     struct Running {
         address: SocketAddr,
-        shutdown: CancellationToken,
-        server: JoinHandle<()>,
+        operations: Operations,
     }
 
     impl Running {
-        async fn start(probe: Arc<dyn Probe>) -> Self {
+        async fn start(queue: State) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let health = Health::starting(SETTINGS, CancellationToken::new());
+            health.watch("queue", Need::Required, move || std::future::ready(queue.clone()));
+            let operations = Operations::start(listener, health.clone());
+            health.complete();
+            Self { address, operations }
+        }
+
+        fn publish(&self) {
             let mut registry = Registry::default();
             let pushes = Counter::<u64>::default();
             registry.register("pushes", "Accepted pushes", pushes.clone());
             pushes.inc();
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let shutdown = CancellationToken::new();
-            let server = serve(listener, Arc::new(registry), probe, shutdown.clone());
-            Self { address, shutdown, server: tokio::spawn(server) }
-        }
-
-        /// Sends a request over a connection of its own.
-        async fn ask(&self, path: &str) -> TcpStream {
-            let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            stream
+            self.operations.publish(registry);
         }
 
         async fn get(&self, path: &str) -> String {
-            read(self.ask(path).await).await
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
         }
 
         async fn idle(&self, connections: usize) -> Vec<TcpStream> {
@@ -196,36 +231,23 @@ mod tests {
             }
             idle
         }
-
-        async fn stop(self) {
-            self.shutdown.cancel();
-            self.server.await.unwrap();
-        }
-    }
-
-    async fn read(mut stream: TcpStream) -> String {
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    async fn get(path: &str) -> String {
-        let running = Running::start(Arc::new(NotReady)).await;
-        let answer = running.get(path).await;
-        running.stop().await;
-        answer
     }
 
     #[tokio::test]
     async fn a_service_that_lives_without_its_servers_is_alive_and_not_ready() {
-        assert!(get("/livez").await.starts_with("HTTP/1.1 200"));
-        let ready = get("/readyz").await;
-        assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("queue: away\n"), "{ready}");
+        let running = Running::start(State::Failed("away".to_owned())).await;
+        assert!(running.get("/livez").await.starts_with("HTTP/1.1 200"));
+        let ready = running.get("/readyz").await;
+        assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+        assert!(ready.contains("content-type: application/json"), "{ready}");
+        running.operations.stop().await;
+        assert!(TcpStream::connect(running.address).await.is_err(), "the listener is closed");
     }
 
     #[tokio::test]
     async fn connections_that_lie_idle_keep_no_other_from_its_answer() {
-        let running = Running::start(Arc::new(NotReady)).await;
+        let running = Running::start(State::Ok).await;
+        running.publish();
         let idle = running.idle(200).await;
         let asked = Instant::now();
         for path in ["/livez", "/metrics", "/readyz"] {
@@ -233,43 +255,16 @@ mod tests {
         }
         assert!(asked.elapsed() < HEAD_TIMEOUT / 2, "the idle connections did not have to end");
         drop(idle);
-        running.stop().await;
-    }
-
-    /// A probe that ends when it is told to.
-    #[derive(Default)]
-    struct Waiting {
-        begun: Notify,
-        end: Notify,
-    }
-
-    #[async_trait]
-    impl Probe for Waiting {
-        async fn probe(&self) -> Readiness {
-            self.begun.notify_one();
-            self.end.notified().await;
-            Readiness { ready: true, detail: "queue: ok\n".into() }
-        }
+        running.operations.stop().await;
     }
 
     #[tokio::test]
-    async fn a_request_in_work_is_answered_however_many_connections_come_after_it() {
-        let probe = Arc::new(Waiting::default());
-        let running = Running::start(probe.clone()).await;
-        let asked = running.ask("/readyz").await;
-        probe.begun.notified().await;
-        let idle = running.idle(200).await;
-        assert!(running.get("/livez").await.starts_with("HTTP/1.1 200"));
-        probe.end.notify_one();
-        let answer = read(asked).await;
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("queue: ok\n"), "{answer}");
-        drop(idle);
-        running.stop().await;
-    }
-
-    #[tokio::test]
-    async fn metrics_are_open_metrics_text() {
-        let metrics = get("/metrics").await;
+    async fn metrics_are_open_metrics_text_from_when_the_program_has_them() {
+        let running = Running::start(State::Ok).await;
+        assert!(running.get("/metrics").await.starts_with("HTTP/1.1 503"));
+        running.publish();
+        let metrics = running.get("/metrics").await;
         assert!(metrics.contains("pushes_total 1") && metrics.ends_with("# EOF\n"), "{metrics}");
+        running.operations.stop().await;
     }
 }

@@ -24,7 +24,7 @@ use std::{
 
 use redis::{
     Cmd, Pipeline, RedisError, Value,
-    cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
+    cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo},
 };
 use tokio::{
     sync::Mutex,
@@ -113,6 +113,20 @@ impl Link {
         pipe: &Pipeline,
     ) -> Result<Vec<Value>, IndexError> {
         answers_of(self.execute(Request::Pipeline(pipe)).await?, pipe)
+    }
+
+    /// Asks every node of a cluster that holds data, and gives the answer that comes first: for what
+    /// each of them knows, while one of them may be away.
+    pub(in crate::redis) async fn first_node(&self, cmd: &Cmd) -> Result<Value, IndexError> {
+        let NumberedConnection { connection, .. } = self.connection().await?;
+        let Connection::Cluster(mut cluster) = connection else { return self.read(cmd).await };
+        let policy = Some(ResponsePolicy::OneSucceeded);
+        let routing = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, policy));
+        let answer =
+            timeout(self.settings.response_timeout, cluster.route_command(cmd.clone(), routing))
+                .await
+                .unwrap_or_else(|_| Err(timed_out()));
+        Ok(answer.map_err(Failure::after_sending)?)
     }
 
     /// Asks every node that holds data, and gives the address and the answer of each. The address

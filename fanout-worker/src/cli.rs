@@ -1,0 +1,36 @@
+//! The command line of `fanout-worker`, in the library so that the manual and the completions that
+//! `pushctl` makes are of the same settings as the program's.
+
+use clap::Parser;
+use push_service::{
+    engines::EngineArgs, operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs,
+};
+
+use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
+
+/// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
+#[derive(Debug, Parser)]
+#[command(name = "fanout-worker", version, max_term_width = 100)]
+pub struct Cli {
+    /// What a worker has as a process of its own.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// Queue and index.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// The MQTT broker.
+    #[command(flatten)]
+    pub mqtt: MqttArgs,
+    /// The work.
+    #[command(flatten)]
+    pub worker: WorkerArgs,
+    /// The threads.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+    /// Readiness, and the start.
+    #[command(flatten)]
+    pub health: HealthArgs,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}

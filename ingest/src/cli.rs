@@ -1,0 +1,34 @@
+//! The command line of `ingest`, in the library so that the manual and the completions that `pushctl`
+//! makes are of the same settings as the program's.
+
+use clap::Parser;
+use push_service::{
+    credentials::CredentialArgs, engines::EngineArgs, operations::health::HealthArgs,
+    runtime::RuntimeArgs, telemetry::LogArgs,
+};
+
+use crate::settings::IngestArgs;
+
+/// Takes pushes over HTTP, checks them, and answers once the queue has them.
+#[derive(Debug, Parser)]
+#[command(name = "ingest", version, max_term_width = 100)]
+pub struct Cli {
+    /// The HTTP service.
+    #[command(flatten)]
+    pub ingest: IngestArgs,
+    /// Queue and index.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// The keys of devices.
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
+    /// The threads.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+    /// Readiness, and the start.
+    #[command(flatten)]
+    pub health: HealthArgs,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}

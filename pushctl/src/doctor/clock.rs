@@ -1,0 +1,89 @@
+//! The clock of an `ingest`, from the `Date` of an answer. It has whole seconds, so only what they and
+//! the round trip do not explain counts as a difference.
+
+use std::time::{Duration, SystemTime};
+
+use push_index::{Finding, Level};
+use push_model::time::UnixMillis;
+
+use super::finding::finding;
+use crate::push::Server;
+
+const SUBJECT: &str = "ingest clock";
+
+/// How long `ingest` may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How far the clocks may differ: the default of the workers' `--clock-allowance`.
+const ALLOWANCE: Duration = Duration::from_secs(1);
+
+/// The resolution of `Date`.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Asks the `ingest` at this URL.
+pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
+    let Some(server) = server else {
+        let detail = "not looked at: name where ingest is reached with --server";
+        return finding(Level::Ok, SUBJECT, detail);
+    };
+    let url = server.to_string();
+    let asked = UnixMillis::now();
+    let date = tokio::task::spawn_blocking(move || date(&server)).await;
+    let answered = UnixMillis::now();
+    match date.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(theirs) => judge(theirs, asked, answered),
+        Err(error) => {
+            let detail = format!("{url} gives no time: {error}: is it the URL of an ingest?");
+            finding(Level::Error, SUBJECT, detail)
+        }
+    }
+}
+
+fn date(server: &Server) -> Result<UnixMillis, String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(TIMEOUT))
+        .proxy(None)
+        .build()
+        .into();
+    // Any path has an answer with a date.
+    let answer = agent.get(format!("{server}/openapi.json")).call();
+    let answer = answer.map_err(|error| error.to_string())?;
+    let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
+    let date = date.ok_or("its answer has no Date")?;
+    let date = httpdate::parse_http_date(date).map_err(|_| "its Date cannot be read")?;
+    let since = date.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(UnixMillis(u64::try_from(since.as_millis()).unwrap_or_default()))
+}
+
+/// `theirs` is the begin of their second; ours was read before (`asked`) and after (`answered`).
+fn judge(theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding {
+    let ahead = theirs.since(answered);
+    let behind = asked.since(theirs.plus(SECOND));
+    let (differs, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    if differs < ALLOWANCE {
+        return finding(Level::Ok, SUBJECT, "this machine's, within the second that it tells");
+    }
+    let detail = format!(
+        "{} ms or more {which} this machine's: broadcasts may miss new devices; synchronise both (NTP)",
+        differs.as_millis()
+    );
+    finding(Level::Warning, SUBJECT, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_differs_by_what_its_second_and_the_round_trip_do_not_explain() {
+        let of = |theirs| judge(UnixMillis(theirs), UnixMillis(50_400), UnixMillis(50_500));
+        for near in [49_000, 50_000, 51_000] {
+            assert_eq!(of(near).level, Level::Ok, "{near}");
+        }
+        assert_eq!((of(52_000).level, of(48_000).level), (Level::Warning, Level::Warning));
+        assert!(of(53_000).detail.starts_with("2500 ms or more ahead of"), "{}", of(53_000).detail);
+        assert!(of(46_000).detail.starts_with("3400 ms or more behind"), "{}", of(46_000).detail);
+    }
+}

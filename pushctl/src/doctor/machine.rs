@@ -1,0 +1,92 @@
+//! What the machine of this call gives its programs: memory that Redis can rely on, and descriptors.
+
+use std::{fs, path::Path};
+
+use push_index::{Finding, Level};
+use push_service::{
+    descriptors::{self, Descriptors, HOW_TO_RAISE},
+    engines::{EngineSettings, IndexUrl},
+};
+
+use super::{encryption::is_this_machine, finding::finding};
+
+/// Where Linux says whether memory that is not there yet may be promised.
+const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
+
+/// With fewer connections than this a service says so when it starts, and so does this.
+const FEW_CLIENTS: usize = 1_000;
+
+/// What concerns a Redis on this machine, if there is one.
+pub(super) fn redis(engines: &EngineSettings) -> Option<Finding> {
+    let urls = [Some(&engines.index), engines.ledger.as_ref()].into_iter().flatten();
+    let mut servers =
+        urls.filter(|url| matches!(url, IndexUrl::Redis(_))).flat_map(IndexUrl::servers);
+    if !servers.any(|(host, _)| is_this_machine(&host)) {
+        return None;
+    }
+    overcommit(Path::new(OVERCOMMIT))
+}
+
+/// With `0` or `2` the fork with which Redis rewrites its file fails on a machine whose memory is half
+/// full.
+fn overcommit(file: &Path) -> Option<Finding> {
+    const SUBJECT: &str = "vm.overcommit_memory";
+    // A system that has no such file has no such limit.
+    let value = fs::read_to_string(file).ok()?;
+    Some(match value.trim() {
+        "1" => finding(Level::Ok, SUBJECT, "1"),
+        value => {
+            let detail = format!(
+                "{value}: Redis may fail to write its files when half of the memory is in use, and \
+                 refuses writes then: `sysctl vm.overcommit_memory=1`, and the same line in \
+                 /etc/sysctl.d"
+            );
+            finding(Level::Warning, SUBJECT, detail)
+        }
+    })
+}
+
+/// How many files a program that is started from here may have open.
+pub(super) fn descriptors() -> Finding {
+    judge_descriptors(descriptors::raise().limit)
+}
+
+fn judge_descriptors(limit: u64) -> Finding {
+    const SUBJECT: &str = "open files";
+    let for_clients = Descriptors::of_limit(limit).for_clients;
+    if for_clients >= FEW_CLIENTS {
+        return finding(Level::Ok, SUBJECT, format!("{limit} for a program started from here"));
+    }
+    let detail = format!(
+        "{limit} for a program started from here, of which {for_clients} are for clients: \
+         {HOW_TO_RAISE}"
+    );
+    finding(Level::Warning, SUBJECT, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_promises_no_memory_is_a_warning_with_its_mend() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("overcommit_memory");
+        assert_eq!(overcommit(&file), None);
+        for (value, level) in [("1\n", Level::Ok), ("0\n", Level::Warning), ("2\n", Level::Warning)]
+        {
+            fs::write(&file, value).unwrap();
+            let found = overcommit(&file).unwrap();
+            assert_eq!(found.level, level, "{value}: {}", found.detail);
+            assert_eq!(found.detail.contains("sysctl vm."), level == Level::Warning);
+        }
+    }
+
+    #[test]
+    fn few_descriptors_are_a_warning_that_says_how_to_raise_them() {
+        assert_eq!(judge_descriptors(1 << 20).level, Level::Ok);
+        let found = judge_descriptors(1_024);
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.detail.contains("768 are for clients: raise the hard limit"), "{found:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Reads the lines of a file of settings.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+/// One setting of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its value, as a flag has it.
+    pub(super) value: String,
+    /// Where it is in the file, from 1.
+    pub(super) line: usize,
+}
+
+impl Entry {
+    /// Whether the value holds a password, if its setting may: a URL does only with a user.
+    pub(super) fn holds_secret(&self) -> bool {
+        !self.value.contains("://") || self.value.contains('@')
+    }
+}
+
+/// The settings of a file by their names.
+///
+/// # Errors
+/// What is wrong with it, without what it holds.
+pub(super) fn read(text: &str) -> Result<BTreeMap<String, Entry>, String> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let at =
+            error.span().map_or(String::new(), |at| format!("line {}: ", line(text, at.start)));
+        format!("{at}{}", error.message())
+    })?;
+    let mut entries = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (name, value) in table.into_inner() {
+        let line = line(text, name.span().start);
+        let name = name.into_inner().into_owned();
+        match written(value.get_ref()) {
+            Some(value) => {
+                entries.insert(name, Entry { value, line });
+            }
+            None => wrong.push(format!(
+                "line {line}: {name} must be a text in quotation marks, a whole number, true or false"
+            )),
+        }
+    }
+    if wrong.is_empty() { Ok(entries) } else { Err(wrong.join("\n  ")) }
+}
+
+/// The value as a flag has it.
+fn written(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        // The word of every setting that is one or the other.
+        DeValue::Boolean(true) => Some("on".to_owned()),
+        DeValue::Boolean(false) => Some("off".to_owned()),
+        _ => None,
+    }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}

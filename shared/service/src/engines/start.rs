@@ -1,0 +1,60 @@
+//! Opens the engines of a service that starts, and waits for servers that cannot be reached yet:
+//! after a power cut a service is often up before its servers, and a certificate or a password that
+//! is wrong must be told from that.
+
+use std::sync::Arc;
+
+use push_index::{Index, IndexError, SeparateLedger};
+use push_queue::{Queue, QueueError};
+use push_tls::failure::TlsFailure;
+
+use super::{
+    open::{open_queue, open_store},
+    settings::EngineSettings,
+    urls::{IndexUrl, QueueUrl},
+};
+use crate::operations::health::Health;
+
+/// As [`open_queue`](super::open_queue); waits for a server, not for a file.
+///
+/// # Errors
+/// If it cannot be used within `--start-deadline`, or at all.
+pub async fn open_queue_at_start(
+    engines: &EngineSettings,
+    program: &str,
+    health: &Health,
+) -> Result<Arc<dyn Queue>, QueueError> {
+    let is_server = matches!(engines.queue, QueueUrl::Amqp(_));
+    let may_pass = |error: &QueueError| {
+        let passes = match error {
+            QueueError::Unavailable(_) | QueueError::Blocked(_) | QueueError::Refused(_) => true,
+            QueueError::Unroutable | QueueError::Topology(_) | QueueError::Closed => false,
+        };
+        is_server && passes && TlsFailure::of(error).is_none()
+    };
+    health.open("queue", may_pass, async || open_queue(engines, program).await).await
+}
+
+/// As [`open_index`](super::open_index); waits for servers, not for files.
+///
+/// # Errors
+/// If it cannot be used within `--start-deadline`, or at all.
+pub async fn open_index_at_start(
+    engines: &EngineSettings,
+    health: &Health,
+) -> Result<Arc<dyn Index>, IndexError> {
+    let store = async |part, url: &IndexUrl| {
+        let is_server = matches!(url, IndexUrl::Redis(_));
+        let may_pass =
+            |error: &IndexError| is_server && error.may_pass() && TlsFailure::of(error).is_none();
+        health.open(part, may_pass, async || open_store(url, engines).await).await
+    };
+    let index = store("index", &engines.index).await?;
+    match engines.separate_ledger() {
+        Some(url) => {
+            let ledger = store("ledger", url).await?;
+            Ok(Arc::new(SeparateLedger { index, ledger }))
+        }
+        None => Ok(index),
+    }
+}

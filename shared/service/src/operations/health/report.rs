@@ -1,0 +1,120 @@
+//! The answer of `/readyz`, made of what is known of each part.
+
+use push_model::time::UnixMillis;
+use serde::{Serialize, Serializer};
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What the program does as a whole.
+    pub status: Status,
+    /// Whether it should be sent work.
+    pub ready: bool,
+    /// Since when it has this status.
+    #[serde(serialize_with = "as_text")]
+    pub since: UnixMillis,
+    /// Its parts.
+    pub parts: Vec<PartReport>,
+}
+
+/// What a program does as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It waits for a part that has not worked since the start.
+    Starting,
+    /// All parts that it requires work.
+    Ready,
+    /// A part that it requires has failed.
+    NotReady,
+    /// It was told to stop, and finishes its work.
+    Draining,
+}
+
+/// What is known of one part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartReport {
+    /// Its name.
+    pub name: String,
+    /// Its status.
+    pub status: PartStatus,
+    /// Whether the program is ready only while the part works.
+    pub required: bool,
+    /// Since when it has this status.
+    #[serde(serialize_with = "as_text")]
+    pub since: UnixMillis,
+    /// When it was checked last.
+    #[serde(serialize_with = "as_text_or_null")]
+    pub checked: Option<UnixMillis>,
+    /// Why it is not `ok`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The status of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartStatus {
+    /// It has not worked since the start.
+    Awaited,
+    /// It works.
+    Ok,
+    /// It does the most of its work.
+    Degraded,
+    /// It worked once, and does not now.
+    Failed,
+}
+
+impl PartStatus {
+    pub(super) fn works(self) -> bool {
+        matches!(self, Self::Ok | Self::Degraded)
+    }
+}
+
+impl Report {
+    /// The answer of a program that began at `begun` and stops since `stopping`. `complete` says
+    /// whether `parts` are all it has.
+    pub(super) fn of(
+        parts: Vec<PartReport>,
+        begun: UnixMillis,
+        complete: bool,
+        stopping: Option<UnixMillis>,
+    ) -> Self {
+        let required = || parts.iter().filter(|part| part.required);
+        let is_awaited = |part: &PartReport| part.status == PartStatus::Awaited;
+        let failed = required().filter(|part| part.status == PartStatus::Failed);
+        let (status, since) = if let Some(since) = stopping {
+            (Status::Draining, since)
+        } else if let Some(since) = failed.map(|part| part.since).min() {
+            (Status::NotReady, since)
+        } else if !complete || required().any(is_awaited) {
+            (Status::Starting, begun)
+        } else {
+            // It is ready since the last part works.
+            (Status::Ready, required().map(|part| part.since).max().unwrap_or(begun))
+        };
+        Self { status, ready: status == Status::Ready, since, parts }
+    }
+
+    /// As JSON, one line for each value, for programs and for an operator who looks at it.
+    pub fn to_json(&self) -> String {
+        // It has no map, so nothing in it can fail.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+fn as_text<S: Serializer>(time: &UnixMillis, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+fn as_text_or_null<S: Serializer>(
+    time: &Option<UnixMillis>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.collect_str(time),
+        None => serializer.serialize_none(),
+    }
+}

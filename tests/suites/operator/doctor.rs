@@ -1,0 +1,198 @@
+//! `pushctl doctor` of a whole deployment: each fault is set at the real server, and its finding says
+//! how to mend it.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+
+use push_tests::{
+    amqp_url,
+    clock::WrongClock,
+    eventually, free_port, mqtt_url, namespace, redis_url,
+    servers::{RabbitMq, Redis},
+    service::{Program, pushctl, pushctl_output},
+    stack::{DEADLINE, Servers, Stack},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What `doctor` found, and whether it succeeded.
+struct Findings {
+    all: Vec<Value>,
+    ok: bool,
+}
+
+async fn doctor(flags: &[&str]) -> Findings {
+    let output = pushctl_output(&[&["doctor", "--json"], flags].concat()).await;
+    let error = String::from_utf8_lossy(&output.stderr);
+    let all = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+    Findings { all, ok: output.status.success() }
+}
+
+impl Findings {
+    /// The finding about this, whose level must be this one and whose text must contain that.
+    fn says(&self, subject: &str, level: &str, text: &str) {
+        let of_subject: Vec<_> = self.all.iter().filter(|of| of["subject"] == subject).collect();
+        let fits = |of: &&&Value| {
+            of["level"] == level && of["detail"].as_str().unwrap_or_default().contains(text)
+        };
+        assert!(of_subject.iter().any(|of| fits(&of)), "{subject} {level} {text}: {:#?}", self.all);
+    }
+}
+
+async fn set(redis: &Redis, words: &[&str]) {
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]).query_async::<()>(&mut connection).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_the_faults_of_a_redis_and_says_how_to_mend_each() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let (amqp, namespace) = (amqp_url(), namespace());
+    let flags = ["--queue-url", &amqp, "--index-url", &url, "--namespace", &namespace];
+    let findings = doctor(&flags).await;
+    for subject in ["redis memory", "hash-max-listpack", "appendonly", "index writes"] {
+        findings.says(subject, "ok", "");
+    }
+    // Redis of the run is on this machine, so its kernel is looked at.
+    findings.all.iter().find(|of| of["subject"] == "vm.overcommit_memory").unwrap();
+
+    set(&redis, &["CONFIG", "SET", "hash-max-listpack-entries", "128"]).await;
+    set(&redis, &["CONFIG", "SET", "appendonly", "no"]).await;
+    set(&redis, &["CONFIG", "SET", "maxmemory", "1mb"]).await;
+    set(&redis, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    let findings = doctor(&flags).await;
+    findings.says("hash-max-listpack", "warning", "set `hash-max-listpack-entries 512`");
+    findings.says("appendonly", "warning", "set `appendonly yes`");
+    findings.says("redis memory", "warning", "raise maxmemory");
+    findings.says("index writes", "error", "make it a master again");
+    assert!(!findings.ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
+    let amqp = RabbitMq::start_with_management().await.unwrap();
+    let stack = Stack::start(Servers { amqp: amqp.url(), ..Servers::shared() }).await;
+    let engines = stack.engines();
+    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
+    doctor(&engines).await.says("queue policies", "ok", "--management-url");
+    let url = amqp.management_url();
+    let flags = [&engines[..], &["--management-url", &url]].concat();
+    // The plugin learns of a queue or a policy some seconds later.
+    let until = async |level: &str, text: &str| {
+        eventually("doctor sees the policies", DEADLINE, async || {
+            let findings = doctor(&flags).await;
+            let policies: Vec<_> =
+                findings.all.iter().filter(|of| of["subject"] == "queue policies").collect();
+            let fits = |of: &&Value| {
+                of["level"] == level && of["detail"].as_str().unwrap_or_default().contains(text)
+            };
+            let found = policies.iter().any(fits);
+            if found { Ok(findings) } else { Err(format!("{policies:?}")) }
+        })
+        .await
+    };
+    until("ok", "none that drops or moves messages").await;
+    let short = ["set_policy", "short", ".*", r#"{"max-length":5}"#, "--apply-to", "queues"];
+    amqp.control(&short).await.unwrap();
+    let findings = until("error", "short sets max-length on ").await;
+    findings.says("queue policies", "error", "rabbitmqctl clear_policy short");
+    assert!(!findings.ok);
+    amqp.control(&["clear_policy", "short"]).await.unwrap();
+    until("ok", "none that drops or moves messages").await;
+    // A login that the plugin does not know.
+    let (_, host) = amqp.url().rsplit_once('@').map(|(_, host)| ((), host.to_owned())).unwrap();
+    amqp.control(&["add_user", "quiet", "quiet"]).await.unwrap();
+    amqp.control(&["set_permissions", "quiet", ".*", ".*", ".*"]).await.unwrap();
+    let quiet = format!("amqp://quiet:quiet@{host}");
+    let namespace = &stack.namespace;
+    let flags = ["--queue-url", &quiet, "--namespace", namespace, "--management-url", &url];
+    doctor(&[&flags[..], &["--index-url", &redis_url()]].concat()).await.says(
+        "queue policies",
+        "warning",
+        "check --management-url and its login",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_logs_in_to_the_mqtt_broker_and_tells_a_refusal_from_an_absence() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().to_str().unwrap();
+    doctor(&["--data-dir", data, "--mqtt-url", &mqtt_url()]).await.says("MQTT broker", "ok", "");
+    let closed = free_port().unwrap();
+    let url = format!("mqtt://{}", closed.address());
+    let findings = doctor(&["--data-dir", data, "--mqtt-url", &url]).await;
+    findings.says("MQTT broker", "error", "start the broker, or check host, port");
+    assert!(!findings.ok);
+
+    let broker_folder = TempDir::new().unwrap();
+    let broker_data = broker_folder.path().to_str().unwrap();
+    pushctl(&["key", "create", "--data-dir", broker_data]).await;
+    let [devices, workers] = [(); 2].map(|()| free_port().unwrap().address());
+    let flags = ["broker", "--data-dir", broker_data, "--mqtt-listen", &devices];
+    let password = "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
+    let more = ["--mqtt-worker-listen", &workers, "--mqtt-worker-password", password];
+    let _broker = Program::start_ready("pushctl", &[&flags[..], &more].concat()).await;
+    let url = |password: &str| format!("mqtt://worker:{password}@{workers}");
+    doctor(&["--data-dir", data, "--mqtt-url", &url(password)]).await.says("MQTT broker", "ok", "");
+    let findings = doctor(&["--data-dir", data, "--mqtt-url", &url("wrong")]).await;
+    findings.says("MQTT broker", "error", "check user and password in --mqtt-url");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_compares_the_clock_of_an_ingest_with_that_of_its_machine() {
+    let clock = WrongClock::compile().unwrap();
+    let mut stack = Stack::start(Servers::shared()).await;
+    let url = stack.ingest_url(0);
+    let engines = stack.engines();
+    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
+    let flags = [&engines[..], &["--server", &url]].concat();
+    doctor(&flags).await.says("ingest clock", "ok", "this machine's");
+    let mut ingest = stack.take_ingests().pop().unwrap();
+    ingest.set_environment(clock.ahead(Duration::from_mins(1)));
+    ingest.restart();
+    ingest.wait_ready().await;
+    doctor(&flags).await.says("ingest clock", "warning", "ahead of this machine's");
+    drop(ingest);
+    doctor(&flags).await.says("ingest clock", "error", "is it the URL of an ingest?");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_goes_on_when_a_server_cannot_be_reached() {
+    let closed = free_port().unwrap();
+    let (amqp, redis) =
+        (format!("amqp://{}", closed.address()), format!("redis://{}", closed.address()));
+    let namespace = namespace();
+    let common = ["--namespace", &namespace];
+    let flags = ["--queue-url", &amqp, "--index-url", &redis_url()];
+    let findings = doctor(&[&flags[..], &common].concat()).await;
+    findings.says("queue", "error", "start it, or check --queue-url");
+    findings.says("redis version", "ok", "");
+    assert!(!findings.ok);
+    let flags = ["--queue-url", &amqp_url(), "--index-url", &redis];
+    let findings = doctor(&[&flags[..], &common].concat()).await;
+    findings.says("index", "error", "start it, or check --index-url");
+    findings.says("rabbitmq version", "ok", "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_warns_of_open_folders_and_of_passwords_that_other_users_can_read() {
+    let folder = TempDir::new().unwrap();
+    let (data_dir, file) = (folder.path().join("data"), folder.path().join("mqtt-url"));
+    let data = data_dir.to_str().unwrap();
+    fs::write(&file, mqtt_url()).unwrap();
+    let set_mode = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(&file, 0o600);
+    let flags = ["--data-dir", data, "--mqtt-url-file", file.to_str().unwrap()];
+    let findings = doctor(&flags).await;
+    assert!(findings.all.iter().all(|of| of["subject"] != "file access" || of["level"] == "ok"));
+    set_mode(&file, 0o644);
+    set_mode(&data_dir, 0o755);
+    let findings = doctor(&flags).await;
+    findings.says("file access", "warning", &format!("run chmod 700 {data}"));
+    findings.says("file access", "warning", "(--mqtt-url-file) holds a password");
+    assert!(findings.ok, "a warning is no failure");
+}
