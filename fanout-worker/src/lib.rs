@@ -8,11 +8,13 @@
 //! - `delivery`: working on one partition of a message; the guarantees are made here
 //! - `transport`: how a message leaves the service
 //! - `control`: when something may be done: retries, paces, index priority
+//! - `broadcasts`: what is left of all broadcasts
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
+mod broadcasts;
 mod context;
 mod control;
 mod delivery;
@@ -37,7 +39,7 @@ use tracing::{info, warn};
 
 use crate::{
     context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
+    control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
     in_work::InWork,
     intake::consumer::consume,
     message_usage::ClosedMessages,
@@ -45,7 +47,7 @@ use crate::{
 pub use crate::{
     control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
-    dependencies::Dependencies,
+    dependencies::{Dependencies, Observation},
     lane_health::LaneHealth,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
@@ -90,10 +92,12 @@ pub async fn run(
             policy: settings.index_pause,
             hold: settings.hold,
             random: dependencies.random.clone(),
+            retries: dependencies.metrics.store_retries(),
         },
         retention: settings.ledger_retention,
         ledger: settings.ledger,
         paces: PaceCache::default(),
+        rate: RateMeter::default(),
         closed: ClosedMessages::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
@@ -119,6 +123,9 @@ pub async fn run(
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
+    if let Some(observation) = dependencies.observation {
+        upkeep.spawn(broadcasts::keep_reading(context.clone(), observation, stopping.clone()));
+    }
     let mut result = Ok(());
     while let Some(ended) = consumers.join_next().await {
         stopping.cancel();

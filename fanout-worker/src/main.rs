@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttArgs, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
+    Dependencies, Metrics, MqttArgs, Observation, ProcessArgs, ProcessSettings, Transports,
+    WorkerArgs, WorkerSettings,
     readiness::ReadinessProbe,
     run,
     transport::{
@@ -19,6 +20,7 @@ use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
+    metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
     operations,
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -44,6 +46,8 @@ struct Cli {
     #[command(flatten)]
     runtime: RuntimeArgs,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -63,12 +67,13 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
-    let (((process, engines), (mqtt, worker)), threads) = errors.finish(all)?;
+    let metrics = cli.metrics.check(&mut errors);
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads.zip(metrics));
+    let (((process, engines), (mqtt, worker)), (threads, metrics)) = errors.finish(all)?;
     telemetry::init(log);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker))
+    runtime.block_on(work(process, engines, mqtt, worker, metrics))
 }
 
 async fn work(
@@ -76,6 +81,7 @@ async fn work(
     engines: EngineSettings,
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
+    metrics: MetricsSettings,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
@@ -93,12 +99,19 @@ async fn work(
         transports =
             transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
     }
-    let dependencies = Dependencies::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    let dependencies = Dependencies {
+        metrics: Metrics::new(metrics.apps),
+        observation: Some(Observation { interval: metrics.interval, stores: stores.clone() }),
+        ..Dependencies::new(queue.clone(), index, transports.clone())
+    };
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
+    transports.register(&mut registry);
     let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
+    let reading = tokio::spawn(stores.keep_reading(metrics.interval, ops_done.clone()));
     let serving = tokio::spawn(push_service::operations::serve(
         ops,
         Arc::new(registry),
@@ -112,5 +125,6 @@ async fn work(
     queue.close().await;
     ops_done.cancel();
     serving.await?;
+    reading.await?;
     result.context("the worker stopped by itself")
 }

@@ -11,6 +11,7 @@ use push_service::{
     credentials::CredentialArgs,
     descriptors,
     engines::{EngineArgs, EngineSettings, open_index, open_queue},
+    metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
     operations,
     runtime::{self, RuntimeArgs},
     settings::ConfigErrors,
@@ -34,6 +35,8 @@ struct Cli {
     #[command(flatten)]
     runtime: RuntimeArgs,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -52,19 +55,24 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let settings = cli.ingest.check(retention, &mut errors);
     let credentials = cli.credentials.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
+    let metrics = cli.metrics.check(&mut errors);
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(threads);
-    let (((mut settings, engines), credentials), threads) = errors.finish(settings)?;
+    let settings = settings.zip(engines).zip(credentials).zip(threads.zip(metrics));
+    let (((mut settings, engines), credentials), (threads, metrics)) = errors.finish(settings)?;
     telemetry::init(log);
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines))
+    runtime.block_on(run(settings, engines, metrics))
 }
 
-async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> {
+async fn run(
+    settings: Settings,
+    engines: EngineSettings,
+    metrics_settings: MetricsSettings,
+) -> anyhow::Result<()> {
     let listener = Listener::bind(&settings).await?;
     let ops = TcpListener::bind(settings.ops_listen)
         .await
@@ -77,7 +85,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
         .with_context(|| format!("cannot use the index at {}", engines.index))?;
 
     let shutdown = shutdown::on_signal();
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::new(metrics_settings.apps));
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
@@ -87,6 +95,8 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
         shutdown: shutdown.clone(),
     });
     let ops_done = CancellationToken::new();
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    let reading = tokio::spawn(stores.keep_reading(metrics_settings.interval, ops_done.clone()));
     let (http_address, ops_address) = (listener.local_addr()?, ops.local_addr()?);
     let serving = tokio::spawn(push_service::operations::serve(
         ops,
@@ -101,6 +111,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
     queue.close().await;
     ops_done.cancel();
     serving.await?;
+    reading.await?;
     info!("ingest stopped");
     Ok(result?)
 }

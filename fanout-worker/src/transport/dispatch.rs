@@ -77,6 +77,11 @@ impl Transports {
         outcomes
     }
 
+    /// Each transport with its name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
+        self.by_kind.iter().map(|(name, transport)| (*name, transport))
+    }
+
     /// Whether every transport could send now.
     pub async fn ready(&self) -> bool {
         for transport in self.by_kind.values() {

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings,
+    Dependencies, MqttTuningArgs, Observation, Transports, WorkerArgs, WorkerSettings,
     readiness::ReadinessProbe,
     transport::{
         Discard,
@@ -26,6 +26,7 @@ use push_service::{
     credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index, open_queue},
+    metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
@@ -58,6 +59,8 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     mqtt: MqttTuningArgs,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -67,6 +70,7 @@ struct Settings {
     ingest: IngestSettings,
     worker: WorkerSettings,
     mqtt: MqttSettings,
+    metrics: MetricsSettings,
     log: LogSettings,
     engines: EngineSettings,
     credentials: CredentialSettings,
@@ -95,12 +99,14 @@ impl StandaloneArgs {
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
+        let metrics = self.metrics.check(&mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: broker?,
                 ingest: ingest?,
                 worker: worker?,
                 mqtt: mqtt?,
+                metrics: metrics?,
                 log,
                 engines: engines?,
                 credentials: credentials?,
@@ -154,12 +160,20 @@ pub async fn run(
         .with(TransportKind::Discard, Arc::new(Discard::default()))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 
-    let dependencies = Dependencies::new(queue.clone(), index.clone(), transports.clone());
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    let interval = settings.metrics.interval;
+    let dependencies = Dependencies {
+        metrics: push_fanout_worker::Metrics::new(settings.metrics.apps),
+        observation: Some(Observation { interval, stores: stores.clone() }),
+        ..Dependencies::new(queue.clone(), index.clone(), transports.clone())
+    };
     dependencies.metrics.register(&mut registry);
-    let ingest_metrics = Arc::new(push_ingest::Metrics::default());
+    transports.register(&mut registry);
+    let ingest_metrics = Arc::new(push_ingest::Metrics::new(settings.metrics.apps));
     ingest_metrics.register(&mut registry);
     let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
+    let reading = tokio::spawn(stores.keep_reading(interval, ops_done.clone()));
     let serving = tokio::spawn(push_service::operations::serve(
         ops,
         Arc::new(registry),
@@ -209,6 +223,7 @@ pub async fn run(
     let saved = broker.stop().await;
     ops_done.cancel();
     serving.await?;
+    reading.await?;
     saved.context("what waits for devices is not saved")?;
     ingest?;
     worker?;

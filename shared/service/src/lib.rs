@@ -8,6 +8,7 @@
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
+//! - [`metrics`]: what metrics are made of
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
@@ -21,6 +22,7 @@ pub mod command_line;
 pub mod credentials;
 pub mod descriptors;
 pub mod engines;
+pub mod metrics;
 pub mod operations;
 pub mod runtime;
 pub mod secret;

@@ -25,6 +25,7 @@
 //! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
+//! | `push:broadcasts` | hash: a broadcast that is not finished → its app, its end, and the devices left of each partition |
 //! | `push:writable` | string: written when a program is asked whether it is ready; expires after a minute |
 //!
 //! The text in braces is the hash tag of Redis Cluster: a script touches the keys of one tag only.
@@ -82,6 +83,10 @@ impl Keys {
 
     pub(super) fn audit(&self) -> String {
         format!("{}:audit", self.namespace)
+    }
+
+    pub(super) fn broadcasts(&self) -> String {
+        format!("{}:broadcasts", self.namespace)
     }
 
     pub(super) fn secret_uses(&self, app: &AppKey) -> String {

@@ -14,13 +14,14 @@
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail.
+//! - `audit`: the audit trail. `broadcasts`: what is left of broadcasts.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
-//! - `inspect`: what `pushctl doctor` checks.
+//! - `inspect`: what `pushctl doctor` checks. `resources`: what metrics show of its memory.
 
 mod apps;
 mod audit;
+mod broadcasts;
 mod connection;
 mod devices;
 mod dictionary;
@@ -29,6 +30,7 @@ mod keys;
 mod layout;
 mod ledger;
 mod pacing;
+mod resources;
 mod scripts;
 mod secret_uses;
 mod usage;
@@ -47,7 +49,7 @@ use self::{
     ledger::{Swaps, swaps},
     scripts::Scripts,
 };
-use super::{Finding, Index, IndexError};
+use super::{Finding, Index, IndexError, Resources};
 
 /// How long the key of [`Index::takes_writes`] is kept.
 const WRITE_PROBE_KEPT: Duration = Duration::from_secs(60);
@@ -167,6 +169,10 @@ impl Index for RedisIndex {
             }
             answer => answer.map(drop),
         }
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        self.read_resources().await
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
