@@ -1,6 +1,6 @@
 //! The commands of `pushctl`, and `standalone`, which runs the whole service in one process.
 //!
-//! `cli` holds the command tree; each command has a module of its name. `input` reads files and
+//! `cli` holds the command tree; each command has a module of its name (`move` is in `transfer`). `input` reads files and
 //! standard input line by line, `output` prints results.
 
 pub mod app;
@@ -16,3 +16,4 @@ pub mod message;
 pub mod output;
 pub mod push;
 pub mod standalone;
+pub mod transfer;

@@ -9,6 +9,7 @@
 
 mod readiness;
 mod secret_files;
+mod transfer;
 
 use std::{collections::BTreeSet, process::Stdio};
 

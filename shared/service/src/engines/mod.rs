@@ -17,7 +17,7 @@ mod urls;
 
 pub use self::{
     args::EngineArgs,
-    open::{open_index, open_queue},
-    settings::{EngineSettings, EngineTimeouts},
+    open::{open_index, open_queue, open_store},
+    settings::{EngineSettings, EngineTimeouts, StoreSettings},
     urls::{IndexUrl, QueueUrl},
 };

@@ -29,6 +29,19 @@ pub struct EngineSettings {
     pub ledger_retention: Retention,
 }
 
+/// The checked settings of one store of apps and devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Where it is.
+    pub url: IndexUrl,
+    /// Authority and certificate of the connections, if the URL asks for TLS.
+    pub tls: Option<ClientTls>,
+    /// Prefix of every key.
+    pub namespace: String,
+    /// How long the server may take.
+    pub timeouts: EngineTimeouts,
+}
+
 /// How long the servers of the engines may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineTimeouts {
