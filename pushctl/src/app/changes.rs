@@ -70,4 +70,3 @@ pub(super) fn quota(text: &str) -> Result<AppQuota, String> {
         },
     }
 }
-
