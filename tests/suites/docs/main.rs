@@ -4,6 +4,7 @@
 //! - `walk_through`: the commands of the README, run as they are written
 //! - `references`: links, paths and tests that a page names
 //! - `settings`: settings and commands that a page names
+//! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
 //! - `dependencies`: licences and sources, which `deny.toml` allows
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
@@ -16,6 +17,7 @@
 )]
 
 mod dependencies;
+mod monitoring;
 mod pages;
 mod references;
 mod settings;

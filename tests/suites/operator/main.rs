@@ -7,6 +7,7 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod dashboard;
 mod readiness;
 mod secret_files;
 
