@@ -10,9 +10,10 @@
 //! - `control`: when something may be done: retries, paces, index priority
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
-//! - `context`, `dependencies`, `limits`, `settings`: what a worker is built from
+//! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
+mod cli;
 mod context;
 mod control;
 mod delivery;
@@ -35,14 +36,8 @@ use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use crate::{
-    context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
-    in_work::InWork,
-    intake::consumer::consume,
-    message_usage::ClosedMessages,
-};
 pub use crate::{
+    cli::Cli,
     control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
     dependencies::Dependencies,
@@ -54,6 +49,13 @@ pub use crate::{
         WorkerSettings,
     },
     transport::Transports,
+};
+use crate::{
+    context::Context,
+    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
+    in_work::InWork,
+    intake::consumer::consume,
+    message_usage::ClosedMessages,
 };
 
 /// Why a worker ended by itself.

@@ -3,10 +3,9 @@
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use clap::Parser;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttArgs, ProcessArgs, ProcessSettings, Transports, WorkerArgs, WorkerSettings,
+    Cli, Dependencies, ProcessSettings, Transports, WorkerSettings,
     readiness::ReadinessProbe,
     run,
     transport::{
@@ -18,34 +17,14 @@ use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
-    engines::{EngineArgs, EngineSettings, open_index, open_queue},
-    operations,
-    runtime::{self, RuntimeArgs},
+    engines::{EngineSettings, open_index, open_queue},
+    operations, runtime,
     settings::ConfigErrors,
-    shutdown,
-    telemetry::{self, LogArgs},
+    shutdown, telemetry,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-
-/// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
-#[derive(Debug, Parser)]
-#[command(name = "fanout-worker", version, max_term_width = 100)]
-struct Cli {
-    #[command(flatten)]
-    process: ProcessArgs,
-    #[command(flatten)]
-    engines: EngineArgs,
-    #[command(flatten)]
-    mqtt: MqttArgs,
-    #[command(flatten)]
-    worker: WorkerArgs,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
-    #[command(flatten)]
-    log: LogArgs,
-}
 
 fn main() -> ExitCode {
     match start(command_line::parse::<Cli>()) {

@@ -12,6 +12,7 @@
 
 mod apps;
 mod body;
+mod cli;
 mod client;
 mod handlers;
 mod head;
@@ -33,8 +34,8 @@ use push_queue::Queue;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 pub use crate::{
+    cli::Cli,
     listener::{ListenError, Listener},
     metrics::Metrics,
     readiness::ReadinessProbe,
@@ -43,6 +44,7 @@ pub use crate::{
         Settings,
     },
 };
+use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 
 /// Why the service did not end in good order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,39 +3,18 @@
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_ingest::{IngestArgs, Listener, Metrics, ReadinessProbe, Settings, run_with_metrics};
+use push_ingest::{Cli, Listener, Metrics, ReadinessProbe, Settings, run_with_metrics};
 use push_service::{
-    command_line,
-    credentials::CredentialArgs,
-    descriptors,
-    engines::{EngineArgs, EngineSettings, open_index, open_queue},
-    operations,
-    runtime::{self, RuntimeArgs},
+    command_line, descriptors,
+    engines::{EngineSettings, open_index, open_queue},
+    operations, runtime,
     settings::ConfigErrors,
-    shutdown,
-    telemetry::{self, LogArgs},
+    shutdown, telemetry,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-
-/// Takes pushes over HTTP, checks them, and answers once the queue has them.
-#[derive(Debug, Parser)]
-#[command(name = "ingest", version, max_term_width = 100)]
-struct Cli {
-    #[command(flatten)]
-    ingest: IngestArgs,
-    #[command(flatten)]
-    engines: EngineArgs,
-    #[command(flatten)]
-    credentials: CredentialArgs,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
-    #[command(flatten)]
-    log: LogArgs,
-}
 
 fn main() -> ExitCode {
     match start(&command_line::parse::<Cli>()) {

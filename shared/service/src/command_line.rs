@@ -17,10 +17,15 @@ const NOT_SHOWN: &str = "…";
 /// Reads the command line of this process. Prints help, version or an error and ends the process
 /// where clap does.
 pub fn parse<C: Parser>() -> C {
-    let matches = without_values(C::command()).try_get_matches();
+    let matches = command::<C>().try_get_matches();
     matches
         .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
         .unwrap_or_else(|error| without_secrets(error).exit())
+}
+
+/// The command line of a program, as [`parse`] reads it: for what is made of it, as its manual.
+pub fn command<C: Parser>() -> Command {
+    without_values(C::command())
 }
 
 /// The command, with a help that names environment variables without their values.
@@ -53,8 +58,7 @@ mod tests {
     }
 
     fn error_of(argument: &str) -> String {
-        let matches = without_values(<Cli as clap::CommandFactory>::command())
-            .try_get_matches_from(["program", argument]);
+        let matches = command::<Cli>().try_get_matches_from(["program", argument]);
         without_secrets(matches.unwrap_err()).to_string()
     }
 

@@ -1,0 +1,36 @@
+//! The command line of `fanout-worker`, in the library so that the manual and the completions that
+//! `pushctl` makes are of the same settings as the program's.
+
+use clap::Parser;
+use push_service::{build_info, engines::EngineArgs, runtime::RuntimeArgs, telemetry::LogArgs};
+
+use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
+
+/// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fanout-worker",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What a worker has as a process of its own.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// Queue and index.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// The MQTT broker.
+    #[command(flatten)]
+    pub mqtt: MqttArgs,
+    /// The work.
+    #[command(flatten)]
+    pub worker: WorkerArgs,
+    /// The threads.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}

@@ -1,0 +1,36 @@
+//! The command line of `ingest`, in the library so that the manual and the completions that `pushctl`
+//! makes are of the same settings as the program's.
+
+use clap::Parser;
+use push_service::{
+    build_info, credentials::CredentialArgs, engines::EngineArgs, runtime::RuntimeArgs,
+    telemetry::LogArgs,
+};
+
+use crate::settings::IngestArgs;
+
+/// Takes pushes over HTTP, checks them, and answers once the queue has them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ingest",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// The HTTP service.
+    #[command(flatten)]
+    pub ingest: IngestArgs,
+    /// Queue and index.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// The keys of devices.
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
+    /// The threads.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
