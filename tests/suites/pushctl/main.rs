@@ -11,7 +11,9 @@ mod files;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod keys;
+mod manual;
 mod redirect;
+mod version;
 
 use std::{fs, net::TcpListener, path::Path, time::Duration};
 
