@@ -5,6 +5,7 @@
 //! - `references`: links, paths and tests that a page names
 //! - `settings`: settings and commands that a page names
 //! - `dependencies`: licences and sources, which `deny.toml` allows
+//! - `packaging`: systemd units and the Debian package
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
 
@@ -16,6 +17,7 @@
 )]
 
 mod dependencies;
+mod packaging;
 mod pages;
 mod references;
 mod settings;
