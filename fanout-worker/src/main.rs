@@ -24,6 +24,7 @@ use push_service::{
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs},
+    traces::{TraceArgs, Traces},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,8 @@ struct Cli {
     runtime: RuntimeArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 fn main() -> ExitCode {
@@ -63,12 +66,15 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads);
-    let (((process, engines), (mqtt, worker)), threads) = errors.finish(all)?;
-    telemetry::init(log);
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads.zip(traces));
+    let (((process, engines), (mqtt, worker)), (threads, traces)) = errors.finish(all)?;
+    let traces = Traces::new(traces, "fanout-worker");
+    telemetry::init(log, &traces);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker))
+    runtime.block_on(work(process, engines, mqtt, worker, traces))
 }
 
 async fn work(
@@ -76,6 +82,7 @@ async fn work(
     engines: EngineSettings,
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
+    mut traces: Traces,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
@@ -97,6 +104,7 @@ async fn work(
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
+    traces.start(&mut registry);
     let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_service::operations::serve(
@@ -110,6 +118,7 @@ async fn work(
     let result = run(worker, dependencies, process.drain_deadline, shutdown::on_signal()).await;
     transports.close().await;
     queue.close().await;
+    traces.finish().await;
     ops_done.cancel();
     serving.await?;
     result.context("the worker stopped by itself")

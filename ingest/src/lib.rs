@@ -23,6 +23,7 @@ mod readiness;
 mod rejection;
 mod reply;
 mod route;
+mod sampling;
 mod server;
 mod settings;
 

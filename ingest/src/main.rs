@@ -16,6 +16,7 @@ use push_service::{
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs},
+    traces::{TraceArgs, Traces},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,8 @@ struct Cli {
     runtime: RuntimeArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 fn main() -> ExitCode {
@@ -55,16 +58,24 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(threads);
-    let (((mut settings, engines), credentials), threads) = errors.finish(settings)?;
-    telemetry::init(log);
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let settings = settings.zip(engines).zip(credentials).zip(threads.zip(traces));
+    let (((mut settings, engines), credentials), (threads, traces)) = errors.finish(settings)?;
+    let traces = Traces::new(traces, "ingest");
+    telemetry::init(log, &traces);
+    settings.is_traced = traces.is_on();
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines))
+    runtime.block_on(run(settings, engines, traces))
 }
 
-async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> {
+async fn run(
+    settings: Settings,
+    engines: EngineSettings,
+    mut traces: Traces,
+) -> anyhow::Result<()> {
     let listener = Listener::bind(&settings).await?;
     let ops = TcpListener::bind(settings.ops_listen)
         .await
@@ -81,6 +92,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
+    traces.start(&mut registry);
     let probe = Arc::new(ReadinessProbe {
         queue: queue.clone(),
         index: index.clone(),
@@ -99,6 +111,7 @@ async fn run(settings: Settings, engines: EngineSettings) -> anyhow::Result<()> 
     let result =
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
     queue.close().await;
+    traces.finish().await;
     ops_done.cancel();
     serving.await?;
     info!("ingest stopped");

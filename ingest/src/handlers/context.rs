@@ -9,6 +9,7 @@ use crate::{
     body::{AppMemory, BodyMemory},
     metrics::Metrics,
     publisher::Publisher,
+    sampling::Sampling,
     settings::Settings,
 };
 
@@ -22,6 +23,8 @@ pub(crate) struct Handlers {
     pub(super) broker_memory: Arc<AppMemory>,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
+    /// Which requests are traced; none if there are no traces.
+    pub(super) sampling: Option<Sampling>,
 }
 
 impl Handlers {
@@ -35,6 +38,7 @@ impl Handlers {
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
+            sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,
             index,
             publisher,

@@ -14,7 +14,7 @@ use push_model::{
 use push_service::{
     credentials::CredentialSettings,
     secret::SecretSetting,
-    settings::{ConfigErrors, address, count, duration, size, some_time, variable},
+    settings::{ConfigErrors, address, count, duration, share, size, some_time, variable},
     tls,
 };
 use push_tls::server::TlsSettings;
@@ -45,6 +45,7 @@ impl IngestArgs {
         let apps = self.check_apps(errors);
         let publisher = self.check_publisher(errors);
         let broker_auth = self.check_broker_auth(errors);
+        let trace_ratio = errors.read("--trace-ratio", &self.trace_ratio, share);
         let (listen, tls) = listener?;
         Some(Settings {
             listen,
@@ -58,6 +59,8 @@ impl IngestArgs {
             ledger_retention: ledger_retention?,
             device_credentials: None,
             broker_auth: broker_auth?,
+            is_traced: false,
+            trace_ratio: trace_ratio?,
         })
     }
 

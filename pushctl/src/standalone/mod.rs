@@ -29,6 +29,7 @@ use push_service::{
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
+    traces::{TraceArgs, TraceSettings, Traces},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -59,6 +60,8 @@ pub struct StandaloneArgs {
     mqtt: MqttTuningArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 /// Checked flags.
@@ -68,6 +71,7 @@ struct Settings {
     worker: WorkerSettings,
     mqtt: MqttSettings,
     log: LogSettings,
+    traces: Option<TraceSettings>,
     engines: EngineSettings,
     credentials: CredentialSettings,
 }
@@ -95,6 +99,8 @@ impl StandaloneArgs {
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
+        let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+        let traces = self.traces.check(namespace, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: broker?,
@@ -102,6 +108,7 @@ impl StandaloneArgs {
                 worker: worker?,
                 mqtt: mqtt?,
                 log,
+                traces: traces?,
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -124,7 +131,9 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
-    telemetry::init(settings.log);
+    let mut traces = Traces::new(settings.traces, "standalone");
+    telemetry::init(settings.log, &traces);
+    settings.ingest.is_traced = traces.is_on();
     // Backends and devices have half each.
     let descriptors = descriptors::raise().half();
     settings.ingest.http.fit(descriptors);
@@ -158,6 +167,7 @@ pub async fn run(
     dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
+    traces.start(&mut registry);
     let ready = Arc::new(ReadinessProbe::new(&dependencies));
     let ops_done = CancellationToken::new();
     let serving = tokio::spawn(push_service::operations::serve(
@@ -207,6 +217,7 @@ pub async fn run(
     transports.close().await;
     queue.close().await;
     let saved = broker.stop().await;
+    traces.finish().await;
     ops_done.cancel();
     serving.await?;
     saved.context("what waits for devices is not saved")?;
