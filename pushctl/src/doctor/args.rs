@@ -31,8 +31,8 @@ pub struct DoctorArgs {
     server: Option<String>,
     /// RabbitMQ's management plugin (`http://host:15672`), to look for policies that drop messages;
     /// the login is that of --queue-url
-    #[arg(long, env = "PUSH_MANAGEMENT_URL", value_name = "URL")]
-    management_url: Option<String>,
+    #[arg(long, env = "PUSH_MANAGEMENT", value_name = "URL")]
+    management: Option<String>,
 }
 
 /// The checked settings.
@@ -57,7 +57,7 @@ impl DoctorArgs {
             Some(text) => Some(Some(errors.read(flag, &text, Server::parse)?)),
         };
         let server = url("--server", self.server);
-        let management = url("--management-url", self.management_url);
+        let management = url("--management", self.management);
         let mut listener = |flag, text: Option<String>, certificate| match text {
             None => Some(None),
             Some(text) => Some(Some((errors.read(flag, &text, address)?, certificate))),

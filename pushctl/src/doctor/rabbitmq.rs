@@ -89,7 +89,7 @@ pub(super) fn version(description: &str) -> Option<Finding> {
 /// Policies that apply to the queues of this namespace.
 pub(super) async fn policies(management: Option<Management>, namespace: &str) -> Vec<Finding> {
     let Some(management) = management else {
-        let detail = "not looked at: name RabbitMQ's management plugin with --management-url";
+        let detail = "not looked at: name RabbitMQ's management plugin with --management";
         return vec![finding(Level::Ok, POLICIES, detail)];
     };
     let url = management.url.clone();
@@ -100,7 +100,7 @@ pub(super) async fn policies(management: Option<Management>, namespace: &str) ->
         Err(error) => vec![finding(
             Level::Warning,
             POLICIES,
-            format!("{url} does not tell them: {error:#}: check --management-url and its login"),
+            format!("{url} does not tell them: {error:#}: check --management and its login"),
         )],
     }
 }

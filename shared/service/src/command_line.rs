@@ -29,7 +29,11 @@ pub fn parse<C: Parser>() -> C {
     let arguments: Vec<OsString> = env::args_os().collect();
     let given = Given { arguments: &arguments, variable: &|name| env::var_os(name) };
     let (command, warnings) = config_file::apply(command::<C>(), given).unwrap_or_else(|problem| {
-        Error::raw(ErrorKind::ValueValidation, format!("{problem}\n")).exit()
+        // A wrong file must not hide the help, which says how to mend it.
+        match command::<C>().try_get_matches_from(&arguments) {
+            Err(help) if !help.use_stderr() => without_secrets(help).exit(),
+            _ => Error::raw(ErrorKind::ValueValidation, format!("{problem}\n")).exit(),
+        }
     });
     for warning in warnings {
         // A closed standard error must not stop the program.

@@ -8,7 +8,7 @@ use crate::pages::page;
 
 /// The page that is compared, and the command that writes it.
 const PAGE: &str = "docs/configuration.md";
-const RENEW: &str = "cargo run --package pushctl -- reference > docs/configuration.md";
+const RENEW: &str = "cargo run -p pushctl -- reference > docs/configuration.md";
 
 #[test]
 fn the_configuration_reference_is_that_of_the_programs() {

@@ -76,9 +76,9 @@ async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
     let stack = Stack::start(Servers { amqp: amqp.url(), ..Servers::shared() }).await;
     let engines = stack.engines();
     let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
-    doctor(&engines).await.says("queue policies", "ok", "--management-url");
+    doctor(&engines).await.says("queue policies", "ok", "--management");
     let url = amqp.management_url();
-    let flags = [&engines[..], &["--management-url", &url]].concat();
+    let flags = [&engines[..], &["--management", &url]].concat();
     // The plugin learns of a queue or a policy some seconds later.
     let until = async |level: &str, text: &str| {
         eventually("doctor sees the policies", DEADLINE, async || {
@@ -107,11 +107,11 @@ async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
     amqp.control(&["set_permissions", "quiet", ".*", ".*", ".*"]).await.unwrap();
     let quiet = format!("amqp://quiet:quiet@{host}");
     let namespace = &stack.namespace;
-    let flags = ["--queue-url", &quiet, "--namespace", namespace, "--management-url", &url];
+    let flags = ["--queue-url", &quiet, "--namespace", namespace, "--management", &url];
     doctor(&[&flags[..], &["--index-url", &redis_url()]].concat()).await.says(
         "queue policies",
         "warning",
-        "check --management-url and its login",
+        "check --management and its login",
     );
 }
 

@@ -1,6 +1,11 @@
 //! A data directory, and commands that are run on it.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    time::Duration,
+};
 
 use push_tests::service::pushctl_output;
 use serde_json::Value;
@@ -36,7 +41,9 @@ impl Ran {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        // As the programs make it.
+        let for_its_owner = Permissions::from_mode(0o700);
+        Self(tempfile::Builder::new().permissions(for_its_owner).tempdir().unwrap())
     }
 
     /// Its data directory.

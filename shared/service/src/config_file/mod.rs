@@ -30,6 +30,7 @@ use std::{
 use clap::{Arg, Command};
 
 use self::entries::Entry;
+use crate::settings::may_hold_secret;
 
 /// The flag that names the file.
 const FLAG: &str = "config";
@@ -71,7 +72,10 @@ pub(crate) fn with_flag(command: Command) -> Command {
 /// What is wrong with the file.
 pub(crate) fn apply(command: Command, given: Given<'_>) -> Result<(Command, Vec<String>), String> {
     let Some(path) = given.path() else { return Ok((command, Vec::new())) };
-    let of_file = |problem: String| format!("--config {}: {problem}", path.display());
+    // What was given in place of a path may hold a password.
+    let shown = Some(path.display().to_string()).filter(|path| !may_hold_secret(path));
+    let shown = shown.map_or_else(String::new, |path| format!(" {path}"));
+    let of_file = |problem: String| format!("--config{shown}: {problem}");
     let text = read(&path).map_err(|error| of_file(format!("cannot be read: {error}")))?;
     let settings = settings(&command);
     let entries = entries::read(&text).map_err(of_file)?;
