@@ -34,6 +34,8 @@ pub(crate) async fn join(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// A consumer and an upkeep that end when they are told to.
@@ -48,36 +50,45 @@ mod tests {
         (consumers, upkeep)
     }
 
+    /// Joins them. A worker that goes on is waited for in paused time, which passes at once.
+    async fn ended(
+        (consumers, upkeep): (JoinSet<Result<(), QueueError>>, JoinSet<()>),
+        stopping: &CancellationToken,
+    ) -> Result<(), RunError> {
+        let joined = join(consumers, upkeep, stopping);
+        tokio::time::timeout(Duration::from_secs(60), joined).await.unwrap()
+    }
+
     async fn faulty<T>() -> T {
         panic!("a fault of a part")
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_consumer_that_panics_or_is_cancelled_ends_the_worker_with_an_error_that_says_so() {
         let stopping = CancellationToken::new();
         let (mut consumers, upkeep) = others(&stopping);
         consumers.spawn(faulty());
-        let error = join(consumers, upkeep, &stopping).await.unwrap_err();
+        let error = ended((consumers, upkeep), &stopping).await.unwrap_err();
         assert!(matches!(&error, RunError::Consumer(error) if error.is_panic()), "{error:?}");
         assert!(stopping.is_cancelled());
 
         let stopping = CancellationToken::new();
         let (mut consumers, upkeep) = others(&stopping);
         consumers.spawn(std::future::pending()).abort();
-        let error = join(consumers, upkeep, &stopping).await.unwrap_err();
+        let error = ended((consumers, upkeep), &stopping).await.unwrap_err();
         assert!(matches!(&error, RunError::Consumer(error) if error.is_cancelled()), "{error:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_upkeep_that_panics_ends_the_worker_with_an_error_that_says_so() {
         let stopping = CancellationToken::new();
         let (consumers, mut upkeep) = others(&stopping);
         upkeep.spawn(faulty());
-        let error = join(consumers, upkeep, &stopping).await.unwrap_err();
+        let error = ended((consumers, upkeep), &stopping).await.unwrap_err();
         assert!(matches!(error, RunError::Upkeep(_)), "{error:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_first_of_two_errors_is_the_reason_and_a_worker_that_is_told_to_stop_has_none() {
         let stopping = CancellationToken::new();
         let (mut consumers, upkeep) = others(&stopping);
@@ -87,12 +98,12 @@ mod tests {
             until_stopped.await;
             faulty().await
         });
-        let error = join(consumers, upkeep, &stopping).await.unwrap_err();
+        let error = ended((consumers, upkeep), &stopping).await.unwrap_err();
         assert!(matches!(error, RunError::Queue(QueueError::Closed)), "{error:?}");
 
         let stopping = CancellationToken::new();
         let (consumers, upkeep) = others(&stopping);
         stopping.cancel();
-        join(consumers, upkeep, &stopping).await.unwrap();
+        ended((consumers, upkeep), &stopping).await.unwrap();
     }
 }

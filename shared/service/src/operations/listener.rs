@@ -2,10 +2,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -90,10 +87,7 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    connections.make_room().await;
-                    let in_work = Arc::new(AtomicBool::new(false));
-                    let served = connection(stream, Arc::clone(&answers), Arc::clone(&in_work));
-                    connections.spawn(in_work, served);
+                    connections.serve(connection(stream, Arc::clone(&answers)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the operations listener cannot accept");
@@ -105,15 +99,9 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
     stop.run_until_cancelled(accept).await;
 }
 
-async fn connection(stream: TcpStream, answers: Arc<Answers>, in_work: Arc<AtomicBool>) {
+async fn connection(stream: TcpStream, answers: Arc<Answers>) {
     let service = service_fn(|request: Request<Incoming>| {
-        in_work.store(true, Ordering::Relaxed);
-        let (answers, in_work) = (Arc::clone(&answers), Arc::clone(&in_work));
-        async move {
-            let answer = answers.answer(&request);
-            in_work.store(false, Ordering::Relaxed);
-            Ok::<_, Infallible>(answer)
-        }
+        std::future::ready(Ok::<_, Infallible>(answers.answer(&request)))
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

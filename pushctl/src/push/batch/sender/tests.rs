@@ -2,7 +2,11 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -17,14 +21,37 @@ use crate::push::Server;
 /// An HTTP status and a body for each request, in their order.
 type Script = Vec<(u16, String)>;
 
-/// Answers one request for each entry of the script; the thread returns their bodies.
-fn serve(script: Script) -> (String, JoinHandle<Vec<String>>) {
+/// A running server.
+struct Scripted {
+    address: String,
+    /// The client sends no more.
+    is_done: Arc<AtomicBool>,
+    serving: JoinHandle<Vec<String>>,
+}
+
+impl Scripted {
+    /// Ends it; returns the bodies that it was sent.
+    fn end(self) -> Vec<String> {
+        self.is_done.store(true, Ordering::SeqCst);
+        // It may wait for a connection, or have ended.
+        let _ = TcpStream::connect(&self.address);
+        self.serving.join().unwrap()
+    }
+}
+
+/// Answers one request for each entry of the script.
+fn serve(script: Script) -> Scripted {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap().to_string();
+    let is_done = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_done);
     let serving = thread::spawn(move || {
         let mut bodies = Vec::new();
         for (status, answer) in script {
             let (stream, _) = listener.accept().unwrap();
+            if ends.load(Ordering::SeqCst) {
+                break;
+            }
             let mut stream = BufReader::new(stream);
             let mut length = 0;
             loop {
@@ -50,7 +77,7 @@ fn serve(script: Script) -> (String, JoinHandle<Vec<String>>) {
         }
         bodies
     });
-    (address, serving)
+    Scripted { address, is_done, serving }
 }
 
 fn good(id: &str) -> String {
@@ -68,10 +95,11 @@ fn keyed(key: &str) -> String {
 /// Sends one request with these lines. Returns how many were accepted, the numbers of the rejected
 /// lines, why it stopped, and the bodies that were sent.
 async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Vec<String>) {
-    let (server, serving) = serve(script);
+    let server = serve(script);
+    let url = format!("http://{}", server.address);
     let app = "a".parse().unwrap();
     let mut sender = Sender {
-        endpoint: Endpoint::new(Server::parse(&server).unwrap(), &app, &Secret::generate()),
+        endpoint: Endpoint::new(Server::parse(&url).unwrap(), &app, &Secret::generate()),
         bar: ProgressBar::hidden(),
         answers: None,
         pause: Duration::ZERO,
@@ -83,7 +111,7 @@ async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Ve
     let stopped = sender.send(request).await.unwrap();
     sender.rejected.sort();
     let rejected = sender.rejected.reported.iter().map(|rejected| rejected.line).collect();
-    (sender.accepted, rejected, stopped.map(|stopped| stopped.reason), serving.join().unwrap())
+    (sender.accepted, rejected, stopped.map(|stopped| stopped.reason), server.end())
 }
 
 #[tokio::test]
@@ -146,6 +174,22 @@ async fn a_file_goes_at_the_rate_of_the_app_however_many_tries_that_takes() {
     let (accepted, bad_lines, stopped, sent) = push(&"{}\n".repeat(lines), script.collect()).await;
     assert_eq!((accepted, bad_lines, stopped), (lines as u64, vec![], None));
     assert_eq!(sent.len(), lines);
+}
+
+#[tokio::test]
+async fn an_accepted_push_begins_the_count_of_tries_anew() {
+    let (lines, tries) = (3, RETRIES as usize);
+    let script: Script = (1..=lines)
+        .rev()
+        .flat_map(|left| {
+            let none = (200, bad(22001).repeat(left));
+            let one = (200, [good("1"), bad(22001).repeat(left - 1)].concat());
+            std::iter::repeat_n(none, tries).chain([one])
+        })
+        .collect();
+    let (accepted, bad_lines, stopped, sent) = push(&"{}\n".repeat(lines), script).await;
+    assert_eq!((accepted, bad_lines, stopped), (lines as u64, vec![], None));
+    assert_eq!(sent.len(), lines * (tries + 1));
 }
 
 #[tokio::test]
