@@ -236,12 +236,14 @@ mod tests {
     async fn connections_that_lie_idle_keep_no_other_from_its_answer() {
         let running = Running::start(State::Ok).await;
         running.publish();
-        let idle = running.idle(200).await;
+        let mut idle = running.idle(200).await;
         let asked = Instant::now();
         for path in ["/livez", "/metrics", "/readyz"] {
             assert!(running.get(path).await.starts_with("HTTP/1.1 "), "{path}");
         }
-        assert!(asked.elapsed() < HEAD_TIMEOUT / 2, "the idle connections did not have to end");
+        let oldest = idle[0].read(&mut [0]).await;
+        assert!(matches!(oldest, Ok(0) | Err(_)), "it is closed for a newer one");
+        assert!(asked.elapsed() < HEAD_TIMEOUT / 2, "no connection had to end by itself");
         drop(idle);
         running.operations.stop().await;
     }
