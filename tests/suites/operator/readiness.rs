@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use push_tests::{
+    RogueBroker,
     broadcast::everyone,
     eventually, free_port, namespace,
     readiness::Readiness,
@@ -220,7 +221,30 @@ async fn a_start_ends_when_its_servers_do_not_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_was_told_to_stop_is_not_ready_at_once_while_it_finishes_its_work() {
+async fn a_worker_that_was_told_to_stop_is_not_ready_at_once_while_it_finishes_its_batch() {
+    let broker = RogueBroker::start().await;
+    let stack = Stack::start(Servers { mqtt: broker.url(), ..Servers::shared() }).await;
+    stack.import_crowd(0, 1).await;
+    let mut worker = stack.worker(&["--mqtt-ack-timeout", "60s"]).await;
+    broker.behave(|b| b.withholds_acks = true);
+    let id = stack.push(&everyone()).await;
+    eventually("the broker has the message", DEADLINE, async || match broker.received() {
+        1 => Ok(()),
+        other => Err(format!("{other}; log: {}", worker.log())),
+    })
+    .await;
+    worker.process().signal_all(Signal::TERM);
+    until("the worker drains", &worker, |seen| seen.code == 503 && seen.status() == "draining")
+        .await;
+    assert!(worker.ended().is_none(), "{}", worker.log());
+    broker.behave(|b| b.withholds_acks = false);
+    assert!(worker.stop().await.success());
+    assert_eq!(stack.closed(&id).await["sent"], 1);
+    assert_eq!(broker.received(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingest_that_was_told_to_stop_is_not_ready_at_once_while_it_answers_its_requests() {
     let mut stack = Stack::start(Servers::shared()).await;
     // An ingest that has read a part of a request.
     let body = json!({"type": 2, "time_to_live": 60, "condition": {"type": 0}}).to_string();

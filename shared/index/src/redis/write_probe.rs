@@ -42,6 +42,9 @@ pub(super) async fn takes_writes(link: &Link, keys: &Keys) -> Result<TakesWrites
         return Ok(TakesWrites::default());
     }
     let masters = masters(link.first_node(redis::cmd("CLUSTER").arg("SLOTS")).await?)?;
+    if masters.is_empty() {
+        return Err(IndexError::Unreachable("no node of the cluster has a hash slot".into()));
+    }
     let written = probe_numbers(&masters).into_iter().map(|(address, number)| async move {
         let written = timeout(ONE_MASTER, write(link, keys.write_probe_of(number))).await;
         (address, written)
