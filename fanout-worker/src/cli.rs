@@ -3,7 +3,8 @@
 
 use clap::Parser;
 use push_service::{
-    engines::EngineArgs, operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs,
+    engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
+    runtime::RuntimeArgs, telemetry::LogArgs,
 };
 
 use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
@@ -30,6 +31,9 @@ pub struct Cli {
     /// Readiness, and the start.
     #[command(flatten)]
     pub health: HealthArgs,
+    /// What the metrics tell apart, and how often the stores are read for them.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,

@@ -20,6 +20,7 @@ use crate::{
         jitter,
         pace::PaceCache,
         priority::IndexPriority,
+        rate::RateMeter,
         retrier::{Retrier, RetryError},
         retry_policy::RetryPolicy,
     },
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     /// How large the ledger may be.
     pub(crate) ledger: LedgerLimits,
     pub(crate) paces: PaceCache,
+    /// How fast broadcasts are sent.
+    pub(crate) rate: RateMeter,
     pub(crate) closed: ClosedMessages,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,

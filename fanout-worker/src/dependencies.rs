@@ -1,11 +1,12 @@
 //! What a worker is built from: `main`, `pushctl standalone` and the simulation each bring their
 //! own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use push_index::Index;
 use push_model::time::UnixMillis;
 use push_queue::Queue;
+use push_service::metrics::StoreMetrics;
 
 use crate::{
     control::{Clock, Random},
@@ -31,6 +32,17 @@ pub struct Dependencies {
     pub clock: Clock,
     /// The source of randomness.
     pub random: Random,
+    /// How what is left of broadcasts is observed; none: it is not.
+    pub observation: Option<Observation>,
+}
+
+/// How what is left of broadcasts is observed, for metrics.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// How often the list is read.
+    pub interval: Duration,
+    /// What the queue holds: how many workers there are.
+    pub stores: Arc<StoreMetrics>,
 }
 
 impl Dependencies {
@@ -44,6 +56,7 @@ impl Dependencies {
             lanes: LaneHealth::default(),
             clock: Arc::new(UnixMillis::now),
             random: Arc::new(rand::random::<u64>),
+            observation: None,
         }
     }
 }

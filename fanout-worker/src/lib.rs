@@ -8,12 +8,14 @@
 //! - `delivery`: working on one partition of a message; the guarantees are made here
 //! - `transport`: how a message leaves the service
 //! - `control`: when something may be done: retries, paces, index priority
+//! - `broadcasts`: what is left of all broadcasts
 //! - `supervision`: what happens when a part of the worker ends
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
 
+mod broadcasts;
 mod cli;
 mod context;
 mod control;
@@ -42,7 +44,7 @@ pub use crate::{
     cli::Cli,
     control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
-    dependencies::Dependencies,
+    dependencies::{Dependencies, Observation},
     lane_health::LaneHealth,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
@@ -54,7 +56,7 @@ pub use crate::{
 };
 use crate::{
     context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, retrier::Retrier},
+    control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
     in_work::InWork,
     intake::consumer::consume,
     message_usage::ClosedMessages,
@@ -101,10 +103,12 @@ pub async fn run(
             policy: settings.index_pause,
             hold: settings.hold,
             random: dependencies.random.clone(),
+            retries: dependencies.metrics.store_retries(),
         },
         retention: settings.ledger_retention,
         ledger: settings.ledger,
         paces: PaceCache::default(),
+        rate: RateMeter::default(),
         closed: ClosedMessages::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
@@ -129,6 +133,9 @@ pub async fn run(
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
+    if let Some(observation) = dependencies.observation {
+        upkeep.spawn(broadcasts::keep_reading(context.clone(), observation, stopping.clone()));
+    }
     let result = supervision::join(consumers, upkeep, &stopping).await;
     handlers.close();
     let drained = tokio::time::timeout(drain_deadline, async {

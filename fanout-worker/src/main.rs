@@ -5,7 +5,8 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Cli, Dependencies, ProcessSettings, Transports, WorkerSettings, readiness, run,
+    Cli, Dependencies, Metrics, Observation, ProcessSettings, Transports, WorkerSettings,
+    readiness, run,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport},
@@ -16,6 +17,7 @@ use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    metrics::{MetricsSettings, StoreMetrics},
     operations::{
         self, Operations,
         health::{Health, HealthSettings},
@@ -25,6 +27,7 @@ use push_service::{
     shutdown, telemetry,
 };
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 fn main() -> ExitCode {
@@ -44,12 +47,15 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let worker = cli.worker.check(retention, &mut errors);
     let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(health.zip(threads));
-    let (((process, engines), (mqtt, worker)), (health, threads)) = errors.finish(all)?;
+    let metrics = cli.metrics.check(&mut errors);
+    let of_process = health.zip(threads).zip(metrics);
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(of_process);
+    let (((process, engines), (mqtt, worker)), ((health, threads), metrics)) =
+        errors.finish(all)?;
     telemetry::init(log);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker, health))
+    runtime.block_on(work(process, engines, mqtt, worker, health, metrics))
 }
 
 async fn work(
@@ -58,6 +64,7 @@ async fn work(
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
     health: HealthSettings,
+    metrics: MetricsSettings,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
@@ -78,18 +85,27 @@ async fn work(
         transports =
             transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
     }
-    let dependencies = Dependencies::new(queue.clone(), index, transports.clone());
     let mut registry = Registry::default();
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    let dependencies = Dependencies {
+        metrics: Metrics::new(metrics.apps),
+        observation: Some(Observation { interval: metrics.interval, stores: stores.clone() }),
+        ..Dependencies::new(queue.clone(), index, transports.clone())
+    };
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
+    transports.register(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     health.complete();
+    let reading = CancellationToken::new();
+    tokio::spawn(stores.keep_reading(metrics.interval, reading.clone()));
     info!(ops = %process.ops_listen, queue = %engines.queue, index = %engines.index, "worker started");
 
     let result = run(worker, dependencies, process.drain_deadline, shutdown).await;
     transports.close().await;
     queue.close().await;
+    reading.cancel();
     operations.stop().await;
     result.context("the worker stopped by itself")
 }

@@ -8,6 +8,7 @@ use push_ingest::{Cli, Listener, Metrics, Settings, readiness, run_with_metrics}
 use push_service::{
     command_line, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    metrics::{MetricsSettings, StoreMetrics},
     operations::{
         self, Operations,
         health::{Health, HealthSettings},
@@ -17,6 +18,7 @@ use push_service::{
     shutdown, telemetry,
 };
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 fn main() -> ExitCode {
@@ -35,22 +37,25 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let credentials = cli.credentials.check(&mut errors);
     let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
+    let metrics = cli.metrics.check(&mut errors);
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads));
-    let (((mut settings, engines), credentials), (health, threads)) = errors.finish(settings)?;
+    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads).zip(metrics));
+    let (((mut settings, engines), credentials), ((health, threads), metrics)) =
+        errors.finish(settings)?;
     telemetry::init(log);
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines, health))
+    runtime.block_on(run(settings, engines, health, metrics))
 }
 
 async fn run(
     settings: Settings,
     engines: EngineSettings,
     health: HealthSettings,
+    metrics_settings: MetricsSettings,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(settings.ops_listen)
         .await
@@ -68,19 +73,23 @@ async fn run(
     // Not sooner: connections would wait in the backlog for as long as the servers are awaited.
     let listener = Listener::bind(&settings).await?;
 
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::new(metrics_settings.apps));
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
     operations.publish(registry);
     readiness::watch(&health, &queue, &index);
     health.complete();
+    let reading = CancellationToken::new();
+    tokio::spawn(stores.keep_reading(metrics_settings.interval, reading.clone()));
     let http_address = listener.local_addr()?;
     info!(http = %http_address, scheme = listener.scheme(), ops = %ops_address, queue = %engines.queue, index = %engines.index, "ingest started");
 
     let result =
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
     queue.close().await;
+    reading.cancel();
     operations.stop().await;
     info!("ingest stopped");
     Ok(result?)

@@ -157,14 +157,23 @@ impl Program {
         self.ops.address()
     }
 
+    /// All its metrics, as it publishes them.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.ops.address());
+        let (status, text) = get(&url).await.expect("metrics");
+        assert_eq!(status, 200, "{text}");
+        text
+    }
+
     /// The value of a metric, by its full name and labels; 0 if it was not counted yet.
     ///
     /// # Panics
     /// If the metrics cannot be read.
     pub async fn metric(&self, name_and_labels: &str) -> f64 {
-        let url = format!("http://{}/metrics", self.ops.address());
-        let (status, text) = get(&url).await.expect("metrics");
-        assert_eq!(status, 200, "{text}");
+        let text = self.metrics().await;
         let value = text.lines().find_map(|l| l.strip_prefix(name_and_labels)?.strip_prefix(' '));
         value.map_or(0.0, |value| value.parse().expect("a number"))
     }

@@ -117,6 +117,11 @@ impl Stack {
         &self.ingests[0]
     }
 
+    /// Every `ingest`, in the order in which they were started.
+    pub fn ingests(&self) -> &[Program] {
+        &self.ingests
+    }
+
     /// The secret of the app.
     pub fn secret(&self) -> &str {
         &self.secret

@@ -32,6 +32,7 @@ pub(crate) fn start(world: &Arc<World>) -> Life {
         lanes: LaneHealth::default(),
         clock: Arc::new(move || clock.now()),
         random: Arc::new(move || lock(&random.choices).number()),
+        observation: None,
     };
     let stop = life.stopping().clone();
     tokio::spawn(push_fanout_worker::run(world.settings.clone(), dependencies, DRAIN, stop));

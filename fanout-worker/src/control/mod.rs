@@ -7,11 +7,13 @@
 //! - `retrier`: retries while the index or the queue is unavailable
 //! - `hold`: how long a queue message may be held meanwhile
 //! - `pace`: how fast an app is sent to
+//! - `rate`: how fast broadcasts are sent
 //! - `priority`: which lane asks the index first
 
 pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod priority;
+pub(crate) mod rate;
 pub(crate) mod retrier;
 pub(crate) mod retry_policy;
 

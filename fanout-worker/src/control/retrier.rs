@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Random, hold::Hold, jitter, retry_policy::RetryPolicy};
+use crate::metrics::StoreRetries;
 
 /// Why retrying ended without success.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Retrier {
     pub(crate) hold: Duration,
     /// The source of jitter.
     pub(crate) random: Random,
+    /// Counts what is asked again.
+    pub(crate) retries: StoreRetries,
 }
 
 /// The index's answer to the last try.
@@ -107,6 +110,7 @@ impl Retrier {
                 return Err(RetryError::HoldExpired);
             }
             self.pause(&mut attempt, hold.stopping()).await?;
+            self.retries.index.inc();
         }
     }
 
@@ -131,6 +135,7 @@ impl Retrier {
                 warn!(error = &error as &dyn std::error::Error, "waiting for the queue");
             }
             self.pause(&mut attempt, hold.stopping()).await?;
+            self.retries.queue.inc();
         }
     }
 
@@ -157,6 +162,7 @@ impl Retrier {
             if self.pause(&mut attempt, stopping).await.is_err() {
                 return Ok(None);
             }
+            self.retries.queue.inc();
         }
     }
 
@@ -192,6 +198,7 @@ mod tests {
             },
             hold: Duration::from_mins(10),
             random: Arc::new(|| u64::MAX),
+            retries: StoreRetries::default(),
         }
     }
 
@@ -218,9 +225,10 @@ mod tests {
             tokio::time::sleep(ANSWER).await;
             Ok(7)
         };
-        let started = Instant::now();
-        let answer = retrier().ask_index(&hold(&CancellationToken::new()), step).await.unwrap();
+        let (started, retrier) = (Instant::now(), retrier());
+        let answer = retrier.ask_index(&hold(&CancellationToken::new()), step).await.unwrap();
         assert_eq!((answer.value, tries.get()), (7, 10));
+        assert_eq!(retrier.retries.index.get(), 9);
         assert_eq!(started.elapsed(), ANSWER + Duration::from_millis(6_300 + 3 * 5_000));
         assert_eq!(answer.asked_at, Instant::now() - ANSWER, "what it says may be as old");
     }

@@ -6,12 +6,13 @@ use push_index::IndexError;
 use push_model::{
     device::{NoTarget, Target},
     envelope::Job,
-    ids::ClientId,
+    ids::{AudienceKind, ClientId},
     ledger::{Checkpoint, FailReason},
     message::Audience,
     slots::SlotRange,
     targeting::Targeting,
 };
+use tokio::time::Instant;
 
 use super::plan;
 use crate::context::Context;
@@ -96,7 +97,9 @@ impl DeviceSource<'_> {
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
+        let asked_at = Instant::now();
         let scanned = self.context.index.scan(&self.job.app(), range, targeting, by, most).await?;
+        self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges, checkpoint, scanned.next);
         let failed =
             (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
@@ -108,7 +111,10 @@ impl DeviceSource<'_> {
         &self,
         clients: &[ClientId],
     ) -> Result<(Vec<Target>, BTreeMap<FailReason, u64>), IndexError> {
-        Ok(split_found(self.context.index.targets(&self.job.app(), clients).await?))
+        let asked_at = Instant::now();
+        let found = self.context.index.targets(&self.job.app(), clients).await?;
+        self.context.metrics.targeted(AudienceKind::Named, asked_at.elapsed());
+        Ok(split_found(found))
     }
 
     /// Counts the devices from the checkpoint to the end of its slot range (named devices: to the

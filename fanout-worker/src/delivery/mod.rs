@@ -7,6 +7,7 @@
 //! - `run`: read a batch, send it, save it, and again
 //! - `batch`: which devices are next
 //! - `classification`: what a transport's outcomes mean for a batch (pure)
+//! - `left`: how many devices are left (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
 //! - `run_end`: how a run ended, and where the next one continues
 
@@ -14,6 +15,7 @@ pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod classification;
+pub(crate) mod left;
 mod leftovers;
 pub mod plan;
 pub mod progress;

@@ -6,7 +6,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::control::retrier::RetryError;
+use crate::{broadcasts::Left, control::retrier::RetryError};
 
 /// How a run on a partition ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,42 @@ pub(crate) enum RunEnd {
     Broken(String),
 }
 
+impl RunEnd {
+    /// Every [name](Self::name).
+    pub(crate) const NAMES: [&str; 12] = [
+        "finished",
+        "stale",
+        "superseded",
+        "contended",
+        "yielded",
+        "transport_unavailable",
+        "index_unavailable",
+        "paced",
+        "retry_due",
+        "deferred",
+        "interrupted",
+        "broken",
+    ];
+
+    /// The name in metrics.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Stale => "stale",
+            Self::Superseded => "superseded",
+            Self::Contended => "contended",
+            Self::Yielded => "yielded",
+            Self::TransportUnavailable => "transport_unavailable",
+            Self::IndexUnavailable => "index_unavailable",
+            Self::Paced(_) => "paced",
+            Self::RetryDue(_) => "retry_due",
+            Self::Deferred(_) => "deferred",
+            Self::Interrupted => "interrupted",
+            Self::Broken(_) => "broken",
+        }
+    }
+}
+
 impl From<RetryError> for RunEnd {
     fn from(error: RetryError) -> Self {
         match error {
@@ -65,4 +101,6 @@ pub(crate) struct Continuation {
 pub(crate) struct RunResult {
     pub(crate) end: RunEnd,
     pub(crate) continuation: Continuation,
+    /// What is left of the partition, for the list of open broadcasts.
+    pub(crate) left: Left,
 }

@@ -16,6 +16,7 @@ use super::{
     settling::{Requeue, put_aside},
 };
 use crate::{
+    broadcasts,
     context::Context,
     control::hold::Hold,
     delivery::{RunResult, run_end::Continuation},
@@ -31,7 +32,10 @@ pub(super) async fn carry_out(
     run: RunResult,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
-    let RunResult { end, continuation } = run;
+    let RunResult { end, continuation, left } = run;
+    context.metrics.runs_ended(&end, 1);
+    // Before the message is settled: if this worker dies, its next delivery does this again.
+    broadcasts::note_left(context, job, plan, task.partition, left).await;
     let head = &job.head;
     let (now, deadline) = (context.now(), context.deadline(head));
     let jitter = context.jitter();

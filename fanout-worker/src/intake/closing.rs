@@ -22,6 +22,7 @@ use push_queue::{Lane, QueueError};
 use tracing::warn;
 
 use crate::{
+    broadcasts,
     context::Context,
     control::{hold::Hold, retrier::RetryError},
     delivery::admission::{Admission, admit},
@@ -50,6 +51,7 @@ pub(super) async fn check(
     let may_be_evicted = context.now().plus(context.run.clock_allowance) > context.deadline(head);
     if entry.is_none() && may_be_evicted && was_evicted(context, job, hold).await? {
         context.metrics.closing_check("forgotten");
+        broadcasts::unlist(context, job).await;
         count_closed(context, task, check);
         return Ok(());
     }
@@ -67,6 +69,7 @@ pub(super) async fn check(
     let is_done = |entry: &Entry| entry.is_closed() || entry.dedup_nonce != Some(job.dedup_nonce);
     if entry.as_ref().is_some_and(is_done) {
         context.metrics.closing_check("closed");
+        broadcasts::unlist(context, job).await;
         if check.closed {
             return Ok(());
         }
@@ -74,9 +77,14 @@ pub(super) async fn check(
         count_closed(context, task, check);
         return Ok(());
     }
-    context.metrics.closing_check(if entry.is_some() { "open" } else { "missing" });
     let end = context.deadline(head).plus(context.closing.write_off_after);
-    if context.now() > end {
+    let is_overdue = context.now() > end;
+    context.metrics.closing_check(match &entry {
+        None => "missing",
+        Some(_) if is_overdue => "overdue",
+        Some(_) => "open",
+    });
+    if is_overdue {
         let entry = match entry {
             Some(entry) => entry,
             None => match admit(context, job, plan.cloned(), None, hold).await? {

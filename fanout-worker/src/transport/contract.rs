@@ -73,6 +73,15 @@ pub enum Outcome {
     Undecided,
 }
 
+/// The connections of a transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// How many are open.
+    pub open: usize,
+    /// How many it keeps open while its provider is available.
+    pub wanted: usize,
+}
+
 /// A way to reach devices.
 #[async_trait]
 pub trait Transport: Send + Sync + fmt::Debug {
@@ -88,8 +97,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
         now: UnixMillis,
     ) -> Vec<Outcome>;
 
-    /// Whether it could send now.
+    /// Whether it could send now. Answers at once, from what it knows.
     async fn ready(&self) -> bool;
+
+    /// Its connections to its provider; none if it keeps none open.
+    fn connections(&self) -> Option<Connections> {
+        None
+    }
 
     /// Closes its connections. Deliveries under way end at once: what was handed over and not
     /// answered is [`Outcome::Undecided`], the rest is [`Outcome::Later`].

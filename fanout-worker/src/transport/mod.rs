@@ -11,16 +11,18 @@
 //!
 //! - `contract`: the trait, a message and the outcomes
 //! - `dispatch`: splits a batch by the transport of its devices
+//! - `metrics`: whether each could send, and its connections
 //! - `mqtt`: publishes to an MQTT 5 broker
 //! - `discard`: sends nothing, for load tests
 
 mod contract;
 mod discard;
 mod dispatch;
+mod metrics;
 pub mod mqtt;
 
 pub use self::{
-    contract::{Lifetime, Outcome, Outgoing, Transport},
+    contract::{Connections, Lifetime, Outcome, Outgoing, Transport},
     discard::Discard,
     dispatch::Transports,
 };

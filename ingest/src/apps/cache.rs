@@ -22,7 +22,7 @@ use super::{
     entry::{CachedApp, Lookup, NoRecord, SharedByApps, SharedEntry},
     message_usage::UsageToWrite,
 };
-use crate::{body::BodyMemory, settings::AppSettings};
+use crate::{body::BodyMemory, metrics::Metrics, settings::AppSettings};
 
 /// How many App IDs the negative cache holds.
 const NEGATIVE_ENTRIES: usize = 10_000;
@@ -47,10 +47,11 @@ impl AppCache {
         index: Arc<dyn Apps>,
         settings: AppSettings,
         memory: Arc<BodyMemory>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let apps = Cache::new(settings.max_apps);
         let negative = Cache::new(NEGATIVE_ENTRIES);
-        let shared = SharedByApps { memory, usage_to_write: Arc::default() };
+        let shared = SharedByApps { memory, usage_to_write: Arc::default(), metrics };
         Self {
             index,
             apps,
@@ -104,6 +105,11 @@ impl AppCache {
         })
     }
 
+    /// How many apps' records are cached.
+    pub(super) fn len(&self) -> usize {
+        self.apps.len()
+    }
+
     /// The apps whose counts of messages are to be written.
     pub(super) fn usage_to_write(&self) -> &UsageToWrite {
         &self.shared.usage_to_write
@@ -151,11 +157,17 @@ impl AppCache {
 
     async fn read(&self, id: &AppId) -> Result<Option<App>, NoRecord> {
         let answer = tokio::time::timeout(self.settings.index_timeout, self.index.app(id)).await;
+        let reads = &self.shared.metrics.app_reads;
         let error: &(dyn std::error::Error + 'static) = match &answer {
-            Ok(Ok(app)) => return Ok(app.clone()),
+            Ok(Ok(app)) => {
+                let counter = if app.is_some() { &reads.found } else { &reads.absent };
+                counter.inc();
+                return Ok(app.clone());
+            }
             Ok(Err(error)) => error,
             Err(elapsed) => elapsed,
         };
+        reads.failed.inc();
         if let Some(IndexError::Corrupt(what)) = error.downcast_ref() {
             tracing::error!(app = %id, what, "an app's record is unreadable");
         } else {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     body::{AppMemory, BodyMemory},
+    metrics::{AppPushes, Metrics},
     settings::AppSettings,
 };
 
@@ -40,6 +41,7 @@ pub(super) struct SharedByApps {
     pub(super) memory: Arc<BodyMemory>,
     /// The apps whose counts of messages are to be written.
     pub(super) usage_to_write: Arc<UsageToWrite>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// An app's record, and what its requests use of what it may.
@@ -56,6 +58,8 @@ pub(crate) struct CachedApp {
     pub(crate) devices: Arc<DeviceUsage>,
     /// The uses of its secrets.
     pub(crate) activity: Arc<Activity>,
+    /// Its pushes, for the metrics.
+    pub(crate) pushes: Arc<AppPushes>,
 }
 
 impl CachedApp {
@@ -70,9 +74,12 @@ impl CachedApp {
         now: Instant,
         settings: &AppSettings,
     ) -> Self {
-        let memory = match before {
-            Lookup::Found(before) => Arc::clone(&before.memory),
-            Lookup::NoSuchApp | Lookup::Unknown => Arc::new(AppMemory::new(&shared.memory)),
+        let (memory, pushes) = match before {
+            Lookup::Found(before) => (Arc::clone(&before.memory), Arc::clone(&before.pushes)),
+            Lookup::NoSuchApp | Lookup::Unknown => {
+                let memory = Arc::new(AppMemory::new(&shared.memory));
+                (memory, shared.metrics.app_pushes(&app.app_id))
+            }
         };
         let before = match before {
             Lookup::Found(before) if before.app.generation == app.generation => Some(before),
@@ -97,7 +104,7 @@ impl CachedApp {
             };
             (quotas, usage)
         });
-        Self { app, limits, memory, messages, devices, activity }
+        Self { app, limits, memory, messages, devices, activity, pushes }
     }
 }
 

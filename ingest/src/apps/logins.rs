@@ -27,7 +27,12 @@ use super::{
     failed_logins::FailedLogins,
     message_usage::UsageToWrite,
 };
-use crate::{body::BodyMemory, metrics::Metrics, rejection::Rejection, settings::AppSettings};
+use crate::{
+    body::BodyMemory,
+    metrics::{Level, Metrics},
+    rejection::Rejection,
+    settings::AppSettings,
+};
 
 /// When a failed login is answered, after its request: longer than reading a record takes, so that
 /// it does not tell whether one was read.
@@ -51,7 +56,13 @@ impl Logins {
         metrics: Arc<Metrics>,
     ) -> Self {
         let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
-        let apps = Arc::new(AppCache::new(index, settings, memory));
+        let most = settings.max_apps;
+        let apps = Arc::new(AppCache::new(index, settings, memory, Arc::clone(&metrics)));
+        // Weak: the cache has the metrics, too.
+        let cache = Arc::downgrade(&apps);
+        let level = Level::new(most, move || cache.upgrade().map_or(0, |cache| cache.len()));
+        // Set before only if these metrics are those of another service too.
+        let _ = metrics.levels.cached_apps.set(level);
         Self { apps, failed, metrics, failed_at_no_app: AtomicU64::new(0) }
     }
 

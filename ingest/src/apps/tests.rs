@@ -120,7 +120,7 @@ async fn index_of(id: &AppId, secret: &Secret) -> Arc<OneApp> {
 
 async fn cache_of(id: &AppId) -> (Arc<OneApp>, Arc<AppCache>) {
     let index = index_of(id, &Secret::generate()).await;
-    (index.clone(), Arc::new(AppCache::new(index, settings(), memory(0, 0))))
+    (index.clone(), Arc::new(AppCache::new(index, settings(), memory(0, 0), Arc::default())))
 }
 
 async fn get(cache: &Arc<AppCache>, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {

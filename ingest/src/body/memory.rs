@@ -63,6 +63,11 @@ impl BodyMemory {
     pub(crate) fn new(http: &HttpSettings) -> Self {
         Self { budget: Budget::new(http.max_buffered), of_app: http.max_buffered_per_app }
     }
+
+    /// How many bytes are in use.
+    pub(crate) fn used(&self) -> usize {
+        self.budget.used.load(Ordering::Relaxed)
+    }
 }
 
 /// One app's share of the memory.

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use crate::{
     apps::Logins,
     body::{AppMemory, BodyMemory},
-    metrics::Metrics,
+    metrics::{Level, Metrics},
     publisher::Publisher,
     settings::Settings,
 };
@@ -35,6 +35,12 @@ impl Handlers {
         metrics: Arc<Metrics>,
     ) -> Self {
         let memory = Arc::new(BodyMemory::new(&settings.http));
+        let level = Level::new(settings.http.max_buffered, {
+            let memory = Arc::clone(&memory);
+            move || memory.used()
+        });
+        // Set before only if these metrics are those of another service too, which then shows its own.
+        let _ = metrics.levels.body_memory.set(level);
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),

@@ -33,6 +33,7 @@ mod push_batch;
 
 use bytes::Bytes;
 use hyper::body::Body;
+use tokio::time::Instant;
 
 pub(crate) use self::context::Handlers;
 use self::push::Handled;
@@ -53,6 +54,7 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Reply {
+        let begun = Instant::now();
         let mut body = RequestBody::new(body);
         let (name, handled) = match self.route(head) {
             Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
@@ -63,11 +65,11 @@ impl Handlers {
             // Its body was read to the end.
             Ok(Handled::Publish(push)) => {
                 let result = self.publish(push).await;
-                return self.counted(name, result);
+                return self.counted(name, begun, result);
             }
             Err(rejection) => Err(rejection),
         };
-        let mut reply = self.counted(name, result);
+        let mut reply = self.counted(name, begun, result);
         reply.close = !self.can_keep_alive(head, &body);
         reply
     }
@@ -76,7 +78,7 @@ impl Handlers {
     /// route, under which it is counted.
     pub(crate) fn refuse(&self, head: &Head<'_>, rejection: Rejection) -> Reply {
         let name = self.route(head).map_or(Route::NO_ROUTE, |route| route.name());
-        self.counted(name, Err(rejection))
+        self.counted(name, Instant::now(), Err(rejection))
     }
 
     fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {
@@ -112,18 +114,24 @@ impl Handlers {
     }
 
     /// Counts an answer, and writes a rejection as one.
-    fn counted(&self, name: &'static str, result: Result<Reply, Rejection>) -> Reply {
+    fn counted(
+        &self,
+        name: &'static str,
+        begun: Instant,
+        result: Result<Reply, Rejection>,
+    ) -> Reply {
+        let took = begun.elapsed();
         match result {
             Ok(reply) if name == Route::PUSH => {
-                self.metrics.pushed();
+                self.metrics.pushed(took);
                 reply
             }
             Ok(reply) => {
-                self.metrics.answered(name, reply.status().as_u16().into());
+                self.metrics.answered(name, reply.status().as_u16().into(), took);
                 reply
             }
             Err(rejection) => {
-                self.metrics.answered(name, rejection.number());
+                self.metrics.answered(name, rejection.number(), took);
                 reply::rejected(&rejection)
             }
         }

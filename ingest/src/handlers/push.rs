@@ -1,11 +1,13 @@
 //! `POST /v1/message/push/{AppID}`: a single push.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{
     app::Scope,
     envelope::{JobMarks, encode_job},
-    ids::MessageId,
+    ids::{AppId, MessageId},
     time::UnixMillis,
 };
 use tokio::time::Instant;
@@ -18,10 +20,11 @@ use super::{
     media_type::JSON,
 };
 use crate::{
-    apps::{MessagePlaces, Quota},
+    apps::{CachedApp, MessagePlaces, Quota},
     body::{Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
+    metrics::AppPushes,
     publisher::NotPublished,
     rejection::Rejection,
     reply::{self, Reply},
@@ -43,6 +46,8 @@ pub(super) struct CheckedPush {
     /// Its place within the app's quotas of messages.
     place: Option<Box<MessagePlaces>>,
     quota: Option<Quota>,
+    /// Where the app's pushes are counted.
+    counters: Arc<AppPushes>,
 }
 
 impl Handlers {
@@ -55,6 +60,22 @@ impl Handlers {
     ) -> Result<Handled, Rejection> {
         let now = UnixMillis::now();
         let Caller { app, cached, .. } = self.authenticate(app, head, Scope::Push, now).await?;
+        let checked = self.check_push(app, &cached, head, body, now).await;
+        if checked.is_err() {
+            cached.pushes.rejected.inc();
+        }
+        checked
+    }
+
+    /// The checks after the secret.
+    async fn check_push(
+        &self,
+        app: AppId,
+        cached: &CachedApp,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        now: UnixMillis,
+    ) -> Result<Handled, Rejection> {
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }
@@ -73,7 +94,7 @@ impl Handlers {
         };
         JSON.check(head).map_err(Rejection::MessageMediaType)?;
         let Buffered { bytes, memory } =
-            self.read_body(&cached, Purpose::Single, body, unread_message).await?;
+            self.read_body(cached, Purpose::Single, body, unread_message).await?;
         let push = Push::read(&bytes, self.settings.rules)?;
         let key = header_key(head)?;
 
@@ -82,22 +103,31 @@ impl Handlers {
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
-        self.learn_usage(&cached).await;
+        self.learn_usage(cached).await;
         let kind = push.audience_kind().into();
         let (payload, audience) = push.into_parts(id, app, now);
-        let place = self.place(&cached, kind, now, payload.expires_at)?;
+        let place = self.place(cached, kind, now, payload.expires_at)?;
         let (app_generation, counted) = (cached.app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted };
         let job = encode_job(&payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota }))
+        let counters = Arc::clone(&cached.pushes);
+        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota, counters }))
     }
 
     /// Publishes a push, and answers it after the confirm.
     pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
-        let CheckedPush { id, job, memory, place, quota } = push;
-        self.publisher.publish(job, memory, place).await.map_err(unpublished)?;
-        Ok(accepted(id, quota))
+        let CheckedPush { id, job, memory, place, quota, counters } = push;
+        match self.publisher.publish(job, memory, place).await {
+            Ok(()) => {
+                counters.accepted.inc();
+                Ok(accepted(id, quota))
+            }
+            Err(why) => {
+                counters.rejected.inc();
+                Err(unpublished(why))
+            }
+        }
     }
 }
 

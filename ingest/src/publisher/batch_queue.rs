@@ -64,6 +64,11 @@ impl BatchQueue {
         &self.settings
     }
 
+    /// How many pushes wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state().pushes
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -112,7 +112,7 @@ async fn publish(
         reason = until_blocked(&mut blocked) => Err(QueueError::Blocked(reason)),
         () = tokio::time::sleep(timeout) => {
             tracing::warn!(pushes, bytes, ?timeout, "the queue did not confirm");
-            return answer_all(batch, &Err(NotPublished::Late), begun, &metrics);
+            return answer_all(batch, &Err(NotPublished::Late), (bytes, begun), &metrics);
         }
     };
     let result = match published {
@@ -125,17 +125,21 @@ async fn publish(
             Err(NotPublished::Refused)
         }
     };
-    answer_all(batch, &result, begun, &metrics);
+    answer_all(batch, &result, (bytes, begun), &metrics);
 }
 
 fn answer_all(
     batch: Vec<PendingPublish>,
     result: &Result<(), NotPublished>,
-    begun: Instant,
+    (bytes, begun): (usize, Instant),
     metrics: &Metrics,
 ) {
-    metrics.batch(pushes_of(&batch), begun.elapsed(), result.is_ok());
+    let now = Instant::now();
+    metrics.batch(pushes_of(&batch), bytes, now - begun, result.is_ok());
     for pending in batch {
+        if result.is_ok() {
+            metrics.confirmed(pending.pushes, now - pending.enqueued_at);
+        }
         pending.answer(result.clone());
     }
 }

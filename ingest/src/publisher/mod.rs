@@ -44,7 +44,10 @@ pub(crate) use self::{
     push_group::{PushGroup, PushGroupBuilder},
 };
 use crate::{
-    apps::MessagePlaces, body::Reservation, metrics::Metrics, settings::PublisherSettings,
+    apps::MessagePlaces,
+    body::Reservation,
+    metrics::{Level, Metrics},
+    settings::PublisherSettings,
 };
 
 /// Hands pushes to the loop and waits for their answers.
@@ -62,6 +65,12 @@ impl Publisher {
         metrics: Arc<Metrics>,
     ) -> (Self, PublisherJoinHandle) {
         let batch_queue = Arc::new(BatchQueue::new(settings.clone()));
+        let level = Level::new(settings.waiting, {
+            let queue = Arc::clone(&batch_queue);
+            move || queue.waiting()
+        });
+        // Set before only if these metrics are those of another publisher too.
+        let _ = metrics.levels.waiting_pushes.set(level);
         let blocked = queue.blocked();
         let publish_loop =
             PublishLoop::new(queue, Arc::clone(&batch_queue), blocked.clone(), settings, metrics);

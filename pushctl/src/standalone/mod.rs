@@ -12,7 +12,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Dependencies, MqttTuningArgs, Transports, WorkerArgs, WorkerSettings, readiness,
+    Dependencies, MqttTuningArgs, Observation, Transports, WorkerArgs, WorkerSettings, readiness,
     transport::{
         Discard,
         mqtt::{MqttSettings, MqttTransport},
@@ -25,6 +25,7 @@ use push_service::{
     credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
+    metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
     operations::{
         self, Operations,
         health::{Health, HealthArgs, HealthSettings, watch_disk},
@@ -62,6 +63,8 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     health: HealthArgs,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -72,6 +75,7 @@ struct Settings {
     worker: WorkerSettings,
     mqtt: MqttSettings,
     health: HealthSettings,
+    metrics: MetricsSettings,
     log: LogSettings,
     engines: EngineSettings,
     credentials: CredentialSettings,
@@ -101,6 +105,7 @@ impl StandaloneArgs {
         let mqtt = self.mqtt.check(&mut errors);
         let health = self.health.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
+        let metrics = self.metrics.check(&mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: broker?,
@@ -108,6 +113,7 @@ impl StandaloneArgs {
                 worker: worker?,
                 mqtt: mqtt?,
                 health: health?,
+                metrics: metrics?,
                 log,
                 engines: engines?,
                 credentials: credentials?,
@@ -164,14 +170,23 @@ pub async fn run(
         .with(TransportKind::Discard, Arc::new(Discard::default()))
         .with(TransportKind::Mqtt, Arc::new(mqtt));
 
-    let dependencies = Dependencies::new(queue.clone(), index.clone(), transports.clone());
+    let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    let interval = settings.metrics.interval;
+    let dependencies = Dependencies {
+        metrics: push_fanout_worker::Metrics::new(settings.metrics.apps),
+        observation: Some(Observation { interval, stores: stores.clone() }),
+        ..Dependencies::new(queue.clone(), index.clone(), transports.clone())
+    };
     dependencies.metrics.register(&mut registry);
-    let ingest_metrics = Arc::new(push_ingest::Metrics::default());
+    transports.register(&mut registry);
+    let ingest_metrics = Arc::new(push_ingest::Metrics::new(settings.metrics.apps));
     ingest_metrics.register(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     watch_disk(&health, data_dir);
     health.complete();
+    let reading = CancellationToken::new();
+    tokio::spawn(stores.keep_reading(interval, reading.clone()));
 
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
     let ingest = push_ingest::run_with_metrics(
@@ -212,6 +227,7 @@ pub async fn run(
     transports.close().await;
     queue.close().await;
     let saved = broker.stop().await;
+    reading.cancel();
     operations.stop().await;
     saved.context("what waits for devices is not saved")?;
     ingest?;

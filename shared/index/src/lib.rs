@@ -14,6 +14,7 @@
 //! The traits:
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audit`: [`AuditTrail`]
+//! - `broadcasts`: [`OpenBroadcasts`]
 //! - `devices`: [`Devices`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
 //! - `usage`: [`MessageUsage`]
@@ -22,6 +23,7 @@
 
 mod apps;
 mod audit;
+mod broadcasts;
 mod coalescer;
 mod devices;
 mod error;
@@ -29,6 +31,7 @@ mod finding;
 mod ledger;
 mod recall;
 pub mod redis;
+mod resources;
 mod separate_ledger;
 pub mod sqlite;
 mod usage;
@@ -40,11 +43,13 @@ use async_trait::async_trait;
 pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
+    broadcasts::{MAX_LISTED, OpenBroadcasts},
     devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
     error::{IndexError, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
+    resources::{Resources, Store, StoreResources},
     separate_ledger::SeparateLedger,
     usage::MessageUsage,
 };
@@ -68,6 +73,7 @@ pub trait Index:
     + Ledger
     + LedgerBounds
     + MessageUsage
+    + OpenBroadcasts
     + Pacing
     + SecretUses
     + fmt::Debug
@@ -92,6 +98,15 @@ pub trait Index:
     /// The store that the ledger has for itself, if it has one.
     fn ledger_store(&self) -> Option<&dyn Index> {
         None
+    }
+
+    /// What the index uses of memory and disk, as far as it can be read cheaply: one request to
+    /// each node. Nothing from an engine that cannot say it.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        Ok(Resources::default())
     }
 
     /// What `pushctl doctor` shows of the engine.

@@ -1,7 +1,7 @@
 //! Recalls: the answer comes when every worker knows of the recall.
 
 use push_model::{
-    ids::{AppId, MessageId},
+    ids::{AppId, AudienceKind, MessageId},
     ledger::{Horizon, RECALL_CHECK, Recall, RecallOutcome, Retention},
     time::UnixMillis,
 };
@@ -54,7 +54,12 @@ pub async fn begin_recall(
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
     let recall = Recall::new(app, message, at, horizon(index, message, retention).await?);
-    index.recall(app, message, &recall).await
+    let outcome = index.recall(app, message, &recall).await?;
+    if message.audience_kind() != Some(AudienceKind::Named) {
+        // Nothing of it is left to do. If this fails, the worker that finds it recalled does it.
+        let _ = index.unlist_broadcast(message).await;
+    }
+    Ok(outcome)
 }
 
 /// The second half of [`recall_everywhere`]: waits until every worker knows, and reads what was sent

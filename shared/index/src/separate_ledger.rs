@@ -16,6 +16,7 @@ use push_model::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, MessageStep, NewEntry,
         PartitionView, Plan, Recall, RecallOutcome,
     },
+    open_broadcast::OpenBroadcast,
     pace::{Acquire, Grant},
     slots::SlotRange,
     targeting::Targeting,
@@ -25,7 +26,8 @@ use push_model::{
 
 use crate::{
     AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
-    MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses, TakesWrites,
+    MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources, Scanned, SecretUses, Store,
+    StoreResources, TakesWrites,
 };
 
 /// One index over two stores.
@@ -245,6 +247,30 @@ impl AuditTrail for SeparateLedger {
 }
 
 #[async_trait]
+impl OpenBroadcasts for SeparateLedger {
+    async fn list_broadcast(&self, broadcast: &OpenBroadcast) -> Result<(), IndexError> {
+        self.ledger.list_broadcast(broadcast).await
+    }
+
+    async fn set_devices_left(
+        &self,
+        message: &MessageId,
+        partition: u32,
+        left: u32,
+    ) -> Result<(), IndexError> {
+        self.ledger.set_devices_left(message, partition, left).await
+    }
+
+    async fn unlist_broadcast(&self, message: &MessageId) -> Result<(), IndexError> {
+        self.ledger.unlist_broadcast(message).await
+    }
+
+    async fn open_broadcasts(&self) -> Result<Vec<OpenBroadcast>, IndexError> {
+        self.ledger.open_broadcasts().await
+    }
+}
+
+#[async_trait]
 impl Index for SeparateLedger {
     async fn ping(&self) -> Result<(), IndexError> {
         futures::future::try_join(self.index.ping(), self.ledger.ping()).await.map(drop)
@@ -256,6 +282,16 @@ impl Index for SeparateLedger {
 
     fn ledger_store(&self) -> Option<&dyn Index> {
         Some(&*self.ledger)
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        let both = (self.index.resources(), self.ledger.resources());
+        let (mut index, ledger) = futures::future::try_join(both.0, both.1).await?;
+        let of_ledger = ledger.stores.into_iter();
+        index
+            .stores
+            .extend(of_ledger.map(|store| StoreResources { store: Store::Ledger, ..store }));
+        Ok(index)
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

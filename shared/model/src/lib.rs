@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod message;
 pub mod mqtt;
 pub mod namespace;
+pub mod open_broadcast;
 pub mod pace;
 pub mod report;
 pub mod secret;

@@ -17,6 +17,7 @@
 //! The engines are [`amqp`] (RabbitMQ) and [`sqlite`] (a file on one machine).
 
 pub mod amqp;
+mod counts;
 mod delivery;
 mod error;
 mod lane;
@@ -27,9 +28,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use push_model::time::UnixMillis;
+pub use push_sqlite::DiskUse;
 use tokio::sync::watch;
 
 pub use self::{
+    counts::{LaneCounts, QueueCounts},
     delivery::{Consumer, Delivery, Settle},
     error::QueueError,
     lane::Lane,
@@ -101,6 +104,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the server cannot be asked.
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError>;
+
+    /// What the queue holds, for metrics: one request for each of the server's queues.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn counts(&self) -> Result<QueueCounts, QueueError>;
+
+    /// What the file of an embedded queue takes of its disk; none for a queue on a server.
+    fn disk_use(&self) -> Option<DiskUse> {
+        None
+    }
 
     /// Stores a message among the dead letters, with the reason why it cannot be processed.
     ///

@@ -9,6 +9,7 @@
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
+//! - [`metrics`]: what metrics are made of
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
@@ -24,6 +25,7 @@ mod config_file;
 pub mod credentials;
 pub mod descriptors;
 pub mod engines;
+pub mod metrics;
 pub mod network;
 pub mod operations;
 pub mod reference;

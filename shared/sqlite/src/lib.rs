@@ -18,6 +18,7 @@
 
 mod connection;
 mod database;
+mod disk;
 mod error;
 mod permissions;
 mod readers;
@@ -32,6 +33,7 @@ use std::time::Duration;
 pub use self::error::StoreError;
 pub use self::{
     database::Database,
+    disk::DiskUse,
     permissions::{Exposure, exposure},
     schema::Schema,
 };

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clap::{Args, Parser};
 use push_ingest::IngestArgs;
 use push_model::ledger::Retention;
-use push_queue::{Consumer, DeadLetter, Lane, Queue, QueueError};
+use push_queue::{Consumer, DeadLetter, Lane, Queue, QueueCounts, QueueError};
 use push_service::{runtime, settings::ConfigErrors, shutdown};
 use tokio::net::TcpListener;
 
@@ -102,6 +102,10 @@ impl Queue for StubQueue {
     }
 
     async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
+        Err(QueueError::Closed)
+    }
+
+    async fn counts(&self) -> Result<QueueCounts, QueueError> {
         Err(QueueError::Closed)
     }
 

@@ -59,6 +59,8 @@ pub enum Rule {
     NoEnd,
     /// An app's pace is not exceeded.
     OverPace,
+    /// When nothing is left to do, no broadcast is listed as not finished.
+    StillListed,
 }
 
 /// A broken rule.

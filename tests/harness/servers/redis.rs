@@ -110,6 +110,17 @@ impl Server<RedisKind> {
         set.arg("SET").arg("appendfsync").arg(ALWAYS).query_async(&mut connection).await
     }
 
+    /// Sets a limit of its memory, in bytes.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn limit_memory(&self, bytes: u64) -> RedisResult<()> {
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory").arg(bytes).query_async(&mut connection).await
+    }
+
     /// Makes it refuse writes from now on (`refuse`), or accept them again.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! The engines that the worker runs against, each as its content and as one process's connection
 //! to it.
 //!
-//! - `store`, `index`: the index
+//! - `store`, `index`, `broadcasts`: the index
 //! - `broker`, `queue`: the queue
 //! - `inbox`, `transport`: the devices, and the way to them
 
+mod broadcasts;
 pub(crate) mod broker;
 pub(crate) mod inbox;
 pub(crate) mod index;

@@ -5,7 +5,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueError, Settle};
+use push_queue::{Consumer, DeadLetter, Delivery, Lane, Queue, QueueCounts, QueueError, Settle};
 use tokio::sync::watch;
 
 use crate::{
@@ -144,6 +144,10 @@ impl Queue for SimQueue {
 
     async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
         Ok(0)
+    }
+
+    async fn counts(&self) -> Result<QueueCounts, QueueError> {
+        Ok(QueueCounts::default())
     }
 
     async fn publish_dead(&self, lane: Lane, _: Bytes, reason: &str) -> Result<(), QueueError> {

@@ -13,6 +13,7 @@ use push_model::{
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
     },
+    open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
     slots::SlotRange,
     targeting::Targeting,
@@ -85,6 +86,8 @@ pub(crate) struct Store {
     /// The app, if it has a pace, and its theoretical arrival time.
     pub(crate) app: Option<App>,
     pub(crate) paid: TheoreticalArrival,
+    /// The broadcasts that workers list as not finished.
+    pub(crate) open_broadcasts: BTreeMap<MessageId, OpenBroadcast>,
 }
 
 impl Store {

@@ -20,6 +20,9 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
         violations.extend(at_the_end(&seen(world, push)));
         violations.extend(gone(world, push));
     }
+    for listed in lock(&world.store).open_broadcasts.values() {
+        violations.push(Violation::new(Rule::StillListed, format!("{listed:?}")));
+    }
     let broker = lock(&world.broker);
     for (lane, reason) in broker.dead() {
         violations.push(Violation::new(Rule::DeadLetter, format!("{}: {reason}", lane.name())));

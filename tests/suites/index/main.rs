@@ -112,6 +112,11 @@ suite! {
             an_early_recall_counts_in_its_own_app_only;
         model:
             every_engine_keeps_what_the_model_keeps;
+        broadcasts:
+            a_broadcast_is_listed_with_what_is_left_of_each_partition_until_nothing_is,
+            what_is_not_listed_stays_so_whatever_a_late_worker_notes,
+            a_recalled_broadcast_has_nothing_left,
+            no_more_broadcasts_are_listed_than_one_request_can_read;
         eviction:
             within_its_limit_nothing_is_evicted,
             the_oldest_closed_entries_go_first_and_an_open_one_never,

@@ -9,6 +9,7 @@
 
 mod config_file;
 mod doctor;
+mod metrics;
 mod readiness;
 mod secret_files;
 

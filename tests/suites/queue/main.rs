@@ -84,6 +84,7 @@ contract! {
     cancelling_the_wait_loses_nothing
     concurrent_publishes_all_arrive
     the_depth_is_what_waits
+    the_counts_are_what_waits_where_and_for_how_long
     a_dropped_consumer_gives_back_what_it_did_not_hand_out
     a_closed_queue_says_so
     the_server_answers_and_says_what_it_is

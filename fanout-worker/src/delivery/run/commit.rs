@@ -9,7 +9,7 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::ActiveRun;
+use super::{ActiveRun, PartitionRun};
 use crate::{
     control::retrier::RetryError,
     delivery::{batch::Batch, classification::BatchResult, leftovers, run_end::RunEnd},
@@ -129,7 +129,8 @@ impl ActiveRun<'_> {
             return self.resolve_conflict(to, step.counts).await;
         };
         self.unsaved = None;
-        context.metrics.committed(&step.counts.outcomes);
+        self.count_committed(&step.counts);
+        self.found += step.counts.targeted;
         self.owned.state = to;
         self.count_if_closed();
         if let Some(leftovers) = step.leftovers {
@@ -147,10 +148,9 @@ impl ActiveRun<'_> {
         intended: PartitionState,
         counts: Counts,
     ) -> Result<(), RunEnd> {
-        let outcomes = counts.outcomes;
         match self.reclaim().await {
             Ok(()) if self.owned.state == intended => {
-                self.run.context.metrics.committed(&outcomes);
+                self.count_committed(&counts);
                 Ok(())
             }
             // This step or another one did it, and nothing is left to do.
@@ -187,9 +187,17 @@ impl ActiveRun<'_> {
     /// Counts in the metrics what the claim saved.
     pub(super) fn count_claim(&mut self) {
         if let Some(counts) = self.owned.saved.take() {
-            self.run.context.metrics.committed(&counts.outcomes);
+            self.count_committed(&counts);
         }
         self.count_if_closed();
+    }
+
+    fn count_committed(&self, counts: &Counts) {
+        let PartitionRun { context, job, .. } = self.run;
+        context.metrics.committed(&job.head.app_id, counts);
+        if self.run.is_broadcast() {
+            context.rate.add(counts.outcomes.total());
+        }
     }
 
     /// Counts the message, if this run has just ended its only partition.

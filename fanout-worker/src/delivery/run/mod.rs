@@ -28,7 +28,8 @@ mod sending;
 
 use push_index::IndexError;
 use push_model::{
-    envelope::{Job, Unsaved},
+    envelope::{Head, Job, Unsaved},
+    ids::AudienceKind,
     ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan},
     pace::TrafficClass,
     slots::SlotRange,
@@ -40,9 +41,11 @@ use super::{
     batch::{Batch, DeviceSource},
     claim::{ClaimRequest, Claimant, OwnedPartition},
     classification::BatchResult,
+    left::{ReadByRun, devices_left},
     run_end::{Continuation, RunEnd, RunResult},
 };
 use crate::{
+    broadcasts::Left,
     context::Context,
     control::{
         hold::Hold,
@@ -105,7 +108,13 @@ impl PartitionRun<'_> {
             Ok(owned) => self.run_owned(request, owned).await,
             Err(end) => {
                 let unsaved = request.unsaved.take();
+                // The partition has ended, and a worker that died may not have noted that.
+                let left = match end {
+                    RunEnd::Finished if self.lane == Lane::Tasks => Left::Devices(0),
+                    _ => Left::Unknown,
+                };
                 RunResult {
+                    left,
                     end,
                     continuation: Continuation {
                         claim: None,
@@ -138,9 +147,12 @@ impl PartitionRun<'_> {
         owned: OwnedPartition,
         sent: Option<(Batch, BatchResult)>,
     ) -> RunResult {
+        let begun = Instant::now();
+        let _in_work = self.is_broadcast().then(|| self.context.rate.run());
         request.unsaved = None;
         request.record_claim(&owned.claim);
-        let mut work = ActiveRun { run: self, request, owned, unsaved: None };
+        let from = owned.state.checkpoint;
+        let mut work = ActiveRun { run: self, request, owned, unsaved: None, from, found: 0 };
         work.count_claim();
         let saved = match sent {
             Some((batch, result)) => work.commit_batch(batch, None, result).await,
@@ -150,12 +162,24 @@ impl PartitionRun<'_> {
             Ok(()) => work.run_batches().await,
             Err(end) => end,
         };
+        self.context.metrics.run_took(begun.elapsed());
+        let left = work.left(&end);
         let ActiveRun { request, owned, unsaved, .. } = work;
         let continues = if request.tried { request.into_continued() } else { Vec::new() };
         RunResult {
             end,
             continuation: Continuation { claim: Some(owned.claim), continues, unsaved },
+            left,
         }
+    }
+
+    fn is_broadcast(&self) -> bool {
+        self.job.audience.kind() == AudienceKind::Broadcast
+    }
+
+    /// What metrics say of the message.
+    fn message(&self) -> (&Head, AudienceKind) {
+        (&self.job.head, self.job.audience.kind())
     }
 
     fn claimant(&self) -> Claimant<'_> {
@@ -200,9 +224,37 @@ struct ActiveRun<'a> {
     request: ClaimRequest,
     owned: OwnedPartition,
     unsaved: Option<Unsaved>,
+    /// Where it began to read.
+    from: Checkpoint,
+    /// The devices that it found from there on.
+    found: u64,
 }
 
 impl ActiveRun<'_> {
+    /// What it leaves of the partition when it ends like this.
+    fn left(&self, end: &RunEnd) -> Left {
+        let Self { run, owned, from, found, .. } = self;
+        match end {
+            // The partition is another worker's, or nothing is known of it.
+            RunEnd::Stale
+            | RunEnd::Superseded
+            | RunEnd::Contended
+            | RunEnd::Deferred(_)
+            | RunEnd::IndexUnavailable
+            | RunEnd::Broken(_) => Left::Unknown,
+            // A broadcast that is sent at once is not listed.
+            RunEnd::Finished if run.lane == Lane::Jobs => Left::Unknown,
+            RunEnd::Finished => Left::Devices(0),
+            _ if owned.recalled => Left::Recalled,
+            _ => {
+                let (from, to, found) = (*from, owned.state.checkpoint, *found);
+                let left =
+                    devices_left(run.ranges, ReadByRun { from, to, found }, &owned.leftovers);
+                left.map_or(Left::Unknown, Left::Devices)
+            }
+        }
+    }
+
     async fn run_batches(&mut self) -> RunEnd {
         let (context, job) = (self.run.context, self.run.job);
         let outgoing = context.outgoing(job);

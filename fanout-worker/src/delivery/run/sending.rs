@@ -54,7 +54,8 @@ impl ActiveRun<'_> {
         let started = Instant::now();
         let PreparedBatch { batch, prior, others } = prepared;
         let answers = context.transports.deliver(outgoing, &batch.targets, || context.now()).await;
-        context.metrics.batch_took(started.elapsed());
+        let (message, answered) = (self.run.message(), (&*batch.targets, &*answers));
+        context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
         let result = classify(&batch.targets, answers, prior, &RetryRules::now(context, deadline));
         self.commit_batch(batch, others, result).await
     }

@@ -8,6 +8,7 @@ use push_model::{
 use push_queue::{Lane, QueueError};
 
 use crate::{
+    broadcasts,
     context::Context,
     control::{hold::Hold, retrier::RetryError},
     intake::closing,
@@ -21,6 +22,7 @@ pub(super) async fn share(
     plan: &Plan,
     hold: &Hold<'_>,
 ) -> Result<(), RetryError> {
+    broadcasts::list(context, job, entry, plan).await;
     for number in (0..).zip(&plan.partitions).map(|(number, _)| number) {
         publish_first_task(context, job, entry, plan, number, hold).await?;
     }

@@ -24,10 +24,8 @@ use push_model::{
     app::AppKey,
     device::{NoTarget, Target},
     envelope::Job,
-    ids::ClientId,
-    ledger::{
-        AdvanceOutcome, Claim, MessageStep, NewEntry, Outcomes, PartitionState, RECALL_CHECK,
-    },
+    ids::{AudienceKind, ClientId},
+    ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, PartitionState, RECALL_CHECK},
     message::Audience,
 };
 use tokio::time::Instant;
@@ -38,6 +36,7 @@ use crate::{
     context::Context,
     control::hold::Hold,
     delivery::{
+        RunEnd,
         admission::new_entry,
         batch::Batch,
         claim::OwnedPartition,
@@ -198,7 +197,13 @@ impl<'a> JobGroup<'a> {
         // Not retried here, because that would delay the whole group: a job by itself retries.
         let index = &*context.index;
         let pace = context.paces.ask(&app, index);
-        let (found, pace) = tokio::join!(index.targets(&app, &clients), pace);
+        let targets = async {
+            let asked_at = Instant::now();
+            let found = index.targets(&app, &clients).await;
+            context.metrics.targeted(AudienceKind::Named, asked_at.elapsed());
+            found
+        };
+        let (found, pace) = tokio::join!(targets, pace);
         let (Ok(found), Ok(None)) = (found, pace) else { return Vec::new() };
         let mut found = found.into_iter();
         let each = jobs.into_iter().map(|(position, job)| {
@@ -221,7 +226,8 @@ impl<'a> JobGroup<'a> {
         let batch = Batch::of_all(found);
         let outgoing = context.outgoing(job);
         let answers = context.transports.deliver(&outgoing, &batch.targets, || context.now()).await;
-        context.metrics.batch_took(started.elapsed());
+        let (message, answered) = ((&job.head, AudienceKind::Named), (&*batch.targets, &*answers));
+        context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
         let rules = RetryRules::now(context, deadline);
         let result = classify(&batch.targets, answers, PriorAttempts::default(), &rules);
         let owned = OwnedPartition {
@@ -256,12 +262,12 @@ impl<'a> JobGroup<'a> {
         }
         let saved = context.index.advance_all(&steps).await;
         let mut results = Vec::with_capacity(complete.len() + others.len());
-        let (mut outcomes, mut ended) = (Outcomes::default(), 0);
+        let mut ended = 0;
         let saved = saved.into_iter().map(Result::ok).chain(std::iter::repeat(None));
         for ((((number, job), stage), step), saved) in complete.into_iter().zip(&steps).zip(saved) {
             if let Some(AdvanceOutcome::Saved { .. }) = saved {
                 debug!(message_id = %job.head.message_id, "sent and saved");
-                outcomes.add(&step.step.counts.outcomes);
+                context.metrics.committed(&step.app, &step.step.counts);
                 ended += 1;
                 context.count_closed(job);
                 results.push((number, Ok(())));
@@ -270,7 +276,7 @@ impl<'a> JobGroup<'a> {
                 others.push(((number, job), stage));
             }
         }
-        context.metrics.committed(&outcomes);
+        context.metrics.runs_ended(&RunEnd::Finished, ended);
         context.metrics.runs(Disposition::Accept.name(), ended);
         results.extend(self.process_singly(others).collect::<Vec<_>>().await);
         results

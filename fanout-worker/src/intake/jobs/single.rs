@@ -153,6 +153,7 @@ impl SingleJob<'_> {
         if let RunResult {
             end: RunEnd::Interrupted,
             continuation: Continuation { claim: None, .. },
+            ..
         } = ended
         {
             // This delivery knows of no claim; the next delivery takes over one that was made.

@@ -56,7 +56,7 @@ use push_mqtt::MqttUrl;
 
 pub use self::settings::MqttSettings;
 use self::{delivery::BatchDelivery, pool::Pool};
-use super::contract::{Outcome, Outgoing, Transport};
+use super::contract::{Connections, Outcome, Outgoing, Transport};
 
 /// The MQTT transport. Its connections work in the background from the start.
 pub struct MqttTransport {
@@ -93,6 +93,10 @@ impl Transport for MqttTransport {
 
     async fn ready(&self) -> bool {
         *self.pool.up().borrow() != 0
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        Some(self.pool.connections())
     }
 
     async fn close(&self) {

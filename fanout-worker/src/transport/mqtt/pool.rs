@@ -17,6 +17,7 @@ use super::{
     settings::MqttSettings,
     sub_batch::SubBatch,
 };
+use crate::transport::contract::Connections;
 
 /// Deliveries to at most this many devices use the express connection, which broadcasts do not use.
 const SMALL_DELIVERY: usize = 16;
@@ -62,6 +63,12 @@ impl Pool {
     /// The connections that are up: one bit each.
     pub(super) fn up(&self) -> watch::Receiver<u64> {
         self.up.clone()
+    }
+
+    /// How many connections there are, and how many of them are up.
+    pub(super) fn connections(&self) -> Connections {
+        let open = usize::try_from(self.up.borrow().count_ones()).unwrap_or_default();
+        Connections { open, wanted: self.connections.len() }
     }
 
     /// The connections that a delivery to this many devices is split over, as soon as any is up.

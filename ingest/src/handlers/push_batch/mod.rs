@@ -31,9 +31,10 @@ use super::{
     push::unpublished,
 };
 use crate::{
-    apps::Quota,
+    apps::{CachedApp, Quota},
     body::{Purpose, RequestBody, Reservation},
     head::Head,
+    metrics::AppPushes,
     publisher::{NotPublished, PushGroup},
     rejection::Rejection,
     reply::{Lines, Reply},
@@ -50,6 +51,20 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         let Caller { cached, .. } =
             self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
+        let answered = self.check_batch(&cached, head, body).await;
+        if answered.is_err() {
+            cached.pushes.rejected.inc();
+        }
+        answered
+    }
+
+    /// The checks after the secret, and publishing.
+    async fn check_batch(
+        &self,
+        cached: &CachedApp,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Reply, Rejection> {
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }
@@ -62,7 +77,7 @@ impl Handlers {
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
         let Buffered { bytes, mut memory } =
-            self.read_body(&cached, Purpose::Batch, body, unread_message).await?;
+            self.read_body(cached, Purpose::Batch, body, unread_message).await?;
         let count = count_lines(&bytes, self.settings.http.max_batch_lines)?;
         if head.idempotency_key.is_some() {
             let problem = "the header Idempotency-Key is for a single push: here each line has \
@@ -82,13 +97,13 @@ impl Handlers {
             None => (count, None),
         };
 
-        let mut checked = self.check_lines(&cached, &bytes, allowed).await;
+        let mut checked = self.check_lines(cached, &bytes, allowed).await;
         drop(bytes);
         if let Some(quota) = quota {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));
             checked.lines.resize_with(count, too_frequent);
         }
-        self.publish_lines(checked, memory, quota).await
+        self.publish_lines(checked, memory, quota, &cached.pushes).await
     }
 
     /// Publishes the groups, and answers every line.
@@ -97,6 +112,7 @@ impl Handlers {
         checked: CheckedLines,
         mut memory: Reservation,
         quota: Option<Quota>,
+        counters: &AppPushes,
     ) -> Result<Reply, Rejection> {
         let CheckedLines { lines, groups } = checked;
         let with_memory = |group: PushGroup| {
@@ -113,6 +129,7 @@ impl Handlers {
         let mut accepted = 0;
         let rejected = |answers: &mut Lines<_>, rejection: &Rejection| {
             self.metrics.answered_lines(rejection.number(), 1);
+            counters.rejected.inc();
             answers.rejected(rejection);
         };
         for line in &lines {
@@ -124,6 +141,7 @@ impl Handlers {
                 CheckedLine::InGroup(id, group) => match results.get(*group) {
                     Some(Ok(())) => {
                         accepted += 1;
+                        counters.accepted.inc();
                         answers.accepted(*id);
                     }
                     result => {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_queue::{Consumer, DeadLetter, Lane, QueueError};
+use push_queue::{Consumer, DeadLetter, Lane, QueueCounts, QueueError};
 
 use super::*;
 
@@ -60,6 +60,10 @@ impl Queue for ScriptedQueue {
 
     async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
         Ok(0)
+    }
+
+    async fn counts(&self) -> Result<QueueCounts, QueueError> {
+        Ok(QueueCounts::default())
     }
 
     async fn publish_dead(&self, _: Lane, _: Bytes, _: &str) -> Result<(), QueueError> {

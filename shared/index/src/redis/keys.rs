@@ -25,6 +25,7 @@
 //! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
+//! | `push:broadcasts` | hash: a broadcast that is not finished â its app, its end, and the devices left of each partition |
 //! | `push:writable` | string: written to see whether writes are stored; expires after a minute |
 //! | `push:{3}:writable` | the same, in a cluster: one key on every master, whose number is chosen so that it is there |
 //!
@@ -96,6 +97,10 @@ impl Keys {
 
     pub(super) fn audit(&self) -> String {
         format!("{}:audit", self.namespace)
+    }
+
+    pub(super) fn broadcasts(&self) -> String {
+        format!("{}:broadcasts", self.namespace)
     }
 
     pub(super) fn secret_uses(&self, app: &AppKey) -> String {

@@ -14,13 +14,15 @@
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail.
+//! - `audit`: the audit trail. `broadcasts`: what is left of broadcasts.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
 //! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
+//!   `resources`: what metrics show of its memory.
 
 mod apps;
 mod audit;
+mod broadcasts;
 mod connection;
 mod devices;
 mod dictionary;
@@ -29,6 +31,7 @@ mod keys;
 mod layout;
 mod ledger;
 mod pacing;
+mod resources;
 mod scripts;
 mod secret_uses;
 mod usage;
@@ -48,7 +51,7 @@ use self::{
     ledger::{Swaps, swaps},
     scripts::Scripts,
 };
-use super::{Finding, Index, IndexError, TakesWrites};
+use super::{Finding, Index, IndexError, Resources, TakesWrites};
 
 /// How to connect to Redis, and how long to wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +158,10 @@ impl Index for RedisIndex {
 
     async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
         write_probe::takes_writes(&self.quick, &self.keys).await
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        self.read_resources().await
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

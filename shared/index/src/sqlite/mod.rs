@@ -16,6 +16,7 @@
 
 mod apps;
 mod audit;
+mod broadcasts;
 mod devices;
 mod inspect;
 mod ledger;
@@ -31,7 +32,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
-use crate::{Finding, Index, IndexError, TakesWrites};
+use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +118,16 @@ impl Index for SqliteIndex {
     async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
         self.database.takes_writes().await?;
         Ok(TakesWrites::default())
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        let disk = self.database.disk_use().ok();
+        let store = StoreResources {
+            file: disk.map(|disk| disk.file),
+            disk_free: disk.map(|disk| disk.free),
+            ..StoreResources::of_node(String::new())
+        };
+        Ok(Resources { stores: vec![store], caches: Vec::new() })
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

@@ -283,6 +283,15 @@ pub(super) const SCHEMA: Schema = Schema {
             PRIMARY KEY (app, hour)
         ) STRICT, WITHOUT ROWID;
     ",
+        "
+        -- What is left of broadcasts that are not finished (`push_model::open_broadcast`).
+        CREATE TABLE open_broadcast (
+            ledger INTEGER NOT NULL,
+            message BLOB NOT NULL,
+            broadcast BLOB NOT NULL,
+            PRIMARY KEY (ledger, message)
+        ) STRICT, WITHOUT ROWID;
+    ",
     ],
 };
 

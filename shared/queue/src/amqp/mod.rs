@@ -39,7 +39,9 @@ use self::{
     publisher::{AlarmProbe, Publisher},
     topology::Names,
 };
-use super::{Consumer, DeadLetter, Lane, Queue, QueueError};
+use super::{
+    Consumer, DeadLetter, Lane, LaneCounts, Queue, QueueCounts, QueueError, counts::HeadAge,
+};
 
 /// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that inspect
 /// the server itself.
@@ -58,8 +60,30 @@ pub struct AmqpQueue {
     publisher: Publisher,
     control: ControlConnection,
     alarm_probe: AlarmProbe,
+    ages: Ages,
     tasks: TaskTracker,
     closing: CancellationToken,
+}
+
+/// How old the first message of each lane can be.
+#[derive(Debug)]
+struct Ages {
+    jobs: Arc<HeadAge>,
+    tasks: Arc<HeadAge>,
+}
+
+impl Ages {
+    fn new(now: UnixMillis) -> Self {
+        let age = || Arc::new(HeadAge::new(now));
+        Self { jobs: age(), tasks: age() }
+    }
+
+    fn of(&self, lane: Lane) -> &Arc<HeadAge> {
+        match lane {
+            Lane::Jobs => &self.jobs,
+            Lane::Tasks => &self.tasks,
+        }
+    }
 }
 
 impl AmqpQueue {
@@ -79,7 +103,8 @@ impl AmqpQueue {
         tasks.spawn(task);
         let control = ControlConnection::new(dialer.clone());
         let alarm_probe = AlarmProbe::new(dialer.clone());
-        Ok(Self { dialer, publisher, control, alarm_probe, tasks, closing })
+        let ages = Ages::new(UnixMillis::now());
+        Ok(Self { dialer, publisher, control, alarm_probe, ages, tasks, closing })
     }
 
     fn names(&self) -> &Names {
@@ -109,8 +134,9 @@ impl Queue for AmqpQueue {
         if self.closing.is_cancelled() {
             return Err(QueueError::Closed);
         }
+        let age = Arc::clone(self.ages.of(lane));
         let (consumer, task) =
-            AmqpConsumer::start(self.dialer.clone(), lane, prefetch, &self.closing).await?;
+            AmqpConsumer::start(self.dialer.clone(), lane, prefetch, age, &self.closing).await?;
         self.tasks.spawn(task);
         Ok(Box::new(consumer))
     }
@@ -118,6 +144,25 @@ impl Queue for AmqpQueue {
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let channel = self.control.channel().await?;
         Ok(self.control.ready_count(&channel, &self.names().lane(lane)).await?)
+    }
+
+    async fn counts(&self) -> Result<QueueCounts, QueueError> {
+        let (names, channel) = (self.names(), self.control.channel().await?);
+        let mut all = QueueCounts::default();
+        for lane in Lane::ALL {
+            let of = self.control.counts(&channel, &names.lane(lane)).await?;
+            *all.lane_mut(lane) = LaneCounts {
+                ready: of.messages,
+                consumers: of.consumers,
+                oldest: self.ages.of(lane).bound(of.messages, UnixMillis::now()),
+            };
+        }
+        for queue in names.delay_queues() {
+            all.delayed += self.control.counts(&channel, &queue).await?.messages;
+        }
+        all.dead = self.control.counts(&channel, &names.dead_letters()).await?.messages;
+        self.control.close_channel(&channel).await?;
+        Ok(all)
     }
 
     async fn publish_dead(

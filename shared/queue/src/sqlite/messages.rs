@@ -4,12 +4,18 @@
 //! requires the claim, so a holder whose lease expired while it was stalled cannot settle a
 //! delivery that another holder has by then.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use push_model::time::UnixMillis;
 use push_sqlite::StoreError;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use super::{leases::Lease, schema::execute};
+use super::{
+    leases::Lease,
+    schema::{Lanes, execute},
+};
+use crate::{Lane, LaneCounts, QueueCounts};
 
 /// A message's position in `ready`, and the claim on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +34,19 @@ pub(super) struct ClaimedMessage {
     pub(super) payload: Bytes,
 }
 
-fn store(sql: &Connection, payload: &[u8]) -> Result<i64, StoreError> {
-    execute(sql, "INSERT INTO body (payload) VALUES (?1)", [payload])?;
+fn store(sql: &Connection, payload: &[u8], now: UnixMillis) -> Result<i64, StoreError> {
+    let insert = "INSERT INTO body (payload, published_at) VALUES (?1, ?2)";
+    execute(sql, insert, params![payload, now.0 as i64])?;
     Ok(sql.last_insert_rowid())
 }
 
-pub(super) fn publish(sql: &Connection, lane: i64, payload: &[u8]) -> Result<(), StoreError> {
-    let body = store(sql, payload)?;
+pub(super) fn publish(
+    sql: &Connection,
+    lane: i64,
+    payload: &[u8],
+    now: UnixMillis,
+) -> Result<(), StoreError> {
+    let body = store(sql, payload, now)?;
     execute(sql, "INSERT INTO ready (lane, body) VALUES (?1, ?2)", [lane, body])?;
     Ok(())
 }
@@ -43,9 +55,9 @@ pub(super) fn publish_later(
     sql: &Connection,
     lane: i64,
     payload: &[u8],
-    due: UnixMillis,
+    (now, due): (UnixMillis, UnixMillis),
 ) -> Result<(), StoreError> {
-    let body = store(sql, payload)?;
+    let body = store(sql, payload, now)?;
     execute(
         sql,
         "INSERT INTO delayed (body, lane, due) VALUES (?1, ?2, ?3)",
@@ -61,7 +73,7 @@ pub(super) fn publish_dead(
     reason: &str,
     now: UnixMillis,
 ) -> Result<(), StoreError> {
-    let body = store(sql, payload)?;
+    let body = store(sql, payload, now)?;
     execute(
         sql,
         "INSERT INTO dead (lane, body, reason, died_at) VALUES (?1, ?2, ?3, ?4)",
@@ -85,6 +97,41 @@ pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64,
     let count: i64 =
         sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?;
     Ok(count.unsigned_abs())
+}
+
+/// What the lanes hold. Only programs with a lease have consumers, and each consumes all lanes.
+pub(super) fn counts(
+    sql: &Connection,
+    lanes: &Lanes,
+    now: UnixMillis,
+) -> Result<QueueCounts, StoreError> {
+    let number = |statement: &str, with: &[i64]| -> Result<u64, StoreError> {
+        let count: i64 =
+            sql.prepare_cached(statement)?.query_row(params_from_iter(with), |row| row.get(0))?;
+        Ok(count.unsigned_abs())
+    };
+    let now_ms = now.0 as i64;
+    let consumers = number("SELECT count(*) FROM holder", &[])?;
+    let mut all = QueueCounts::default();
+    for lane in Lane::ALL {
+        let id = lanes.id(lane);
+        let ready = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
+            + (SELECT count(*) FROM delayed WHERE lane = ?1 AND due <= ?2)";
+        let first = "SELECT published_at FROM ready JOIN body ON body.id = ready.body
+            WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT 1";
+        let published_at: Option<Option<i64>> =
+            sql.prepare_cached(first)?.query_row([id], |row| row.get(0)).optional()?;
+        let published_at = published_at.flatten().map(|at| UnixMillis(at.unsigned_abs()));
+        *all.lane_mut(lane) = LaneCounts {
+            ready: number(ready, &[id, now_ms])?,
+            consumers,
+            oldest: published_at.map_or(Duration::ZERO, |at| now.since(at)),
+        };
+        let delayed = "SELECT count(*) FROM delayed WHERE lane = ?1 AND due > ?2";
+        all.delayed += number(delayed, &[id, now_ms])?;
+        all.dead += number("SELECT count(*) FROM dead WHERE lane = ?1", &[id])?;
+    }
+    Ok(all)
 }
 
 /// Moves delayed messages whose delay is over to the end of the lane, at most `most`.

@@ -45,7 +45,7 @@ use self::{
     schema::{Lanes, SCHEMA},
     shared::Shared,
 };
-use super::{Consumer, DeadLetter, Lane, MAX_DELAY, Queue, QueueError};
+use super::{Consumer, DeadLetter, DiskUse, Lane, MAX_DELAY, Queue, QueueCounts, QueueError};
 
 /// How many dead letters are moved or deleted in one transaction.
 const DEAD_GROUP: usize = 256;
@@ -138,7 +138,8 @@ impl SqliteQueue {
 #[async_trait]
 impl Queue for SqliteQueue {
     async fn publish(&self, lane: Lane, payload: Bytes) -> Result<(), QueueError> {
-        self.publish_by(lane, move |sql, id| messages::publish(sql, id, &payload)).await
+        let now = UnixMillis::now();
+        self.publish_by(lane, move |sql, id| messages::publish(sql, id, &payload, now)).await
     }
 
     async fn publish_later(
@@ -147,8 +148,10 @@ impl Queue for SqliteQueue {
         payload: Bytes,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        let due = UnixMillis::now().plus(delay.min(MAX_DELAY));
-        self.publish_by(lane, move |sql, id| messages::publish_later(sql, id, &payload, due)).await
+        let now = UnixMillis::now();
+        let times = (now, now.plus(delay.min(MAX_DELAY)));
+        let write = move |sql: &Connection, id| messages::publish_later(sql, id, &payload, times);
+        self.publish_by(lane, write).await
     }
 
     async fn consume(&self, lane: Lane, prefetch: u16) -> Result<Box<dyn Consumer>, QueueError> {
@@ -166,6 +169,15 @@ impl Queue for SqliteQueue {
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let (id, now) = (self.shared.lanes.id(lane), UnixMillis::now());
         Ok(self.shared.database.read(move |sql| messages::depth(sql, id, now)).await?)
+    }
+
+    async fn counts(&self) -> Result<QueueCounts, QueueError> {
+        let (lanes, now) = (self.shared.lanes, UnixMillis::now());
+        Ok(self.shared.database.read(move |sql| messages::counts(sql, &lanes, now)).await?)
+    }
+
+    fn disk_use(&self) -> Option<DiskUse> {
+        self.shared.database.disk_use().ok()
     }
 
     async fn publish_dead(

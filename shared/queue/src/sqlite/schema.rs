@@ -18,7 +18,8 @@ use crate::Lane;
 pub(super) const SCHEMA: Schema = Schema {
     purpose: "push queue",
     application_id: 0x5055_5351, // "PUSQ"
-    migrations: &["
+    migrations: &[
+        "
         CREATE TABLE lane (
             id INTEGER PRIMARY KEY,
             namespace TEXT NOT NULL,
@@ -57,7 +58,12 @@ pub(super) const SCHEMA: Schema = Schema {
             id INTEGER PRIMARY KEY,
             beat INTEGER NOT NULL
         ) STRICT;
-    "],
+    ",
+        "
+        -- In milliseconds since 1970; none for what an earlier version published.
+        ALTER TABLE body ADD COLUMN published_at INTEGER;
+    ",
+    ],
 };
 
 /// The rows of `lane` that belong to one namespace.

@@ -57,6 +57,28 @@ async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
 }
 
 #[tokio::test]
+async fn the_oldest_message_is_the_first_that_no_consumer_holds() {
+    let dir = TempDir::new().unwrap();
+    let queue = open(&dir).await;
+    let oldest = async || queue.counts().await.unwrap().jobs.oldest;
+    queue.publish(Lane::Jobs, "a".into()).await.unwrap();
+    let (begun, old) = (Instant::now(), Duration::from_millis(500));
+    while oldest().await < old {
+        assert!(begun.elapsed() < DEADLINE, "it gets no older");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    queue.publish(Lane::Jobs, "b".into()).await.unwrap();
+    let published = Instant::now();
+    let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
+    let held = next(&mut consumer).await;
+    let (age, most) = (oldest().await, published.elapsed());
+    // Times of publication are whole milliseconds.
+    assert!(age <= most + Duration::from_millis(50), "{age:?}, published {most:?} ago");
+    held.requeue().await.unwrap();
+    assert!(oldest().await >= old, "it was given back");
+}
+
+#[tokio::test]
 async fn what_a_dead_process_held_comes_back_when_its_lease_ends() {
     let dir = TempDir::new().unwrap();
     let (dying, living) = (open(&dir).await, open(&dir).await);

@@ -4,9 +4,11 @@
 //! - `recalls`: recalls, also of messages that no worker has begun
 //! - `model`: random steps, compared with the functions of [`Entry`](push_model::ledger::Entry)
 //! - `eviction`: which entries are evicted to keep the ledger within its limit
+//! - `broadcasts`: the list of broadcasts that are not finished
 //! - `history`: what is reported of evicted messages, and of the ledger as a whole
 //! - `steps`, `fill`: what these share
 
+pub(crate) mod broadcasts;
 pub(crate) mod entries;
 pub(crate) mod eviction;
 mod fill;

@@ -21,7 +21,7 @@
 //! again; at worst a removal has lost a slot.
 //!
 //! The Lua files: `apps/` has the scripts on the records, dictionaries, paces, secrets and usage of apps,
-//! `devices/` those on a shard, `ledger/` those on ledger entries.
+//! `broadcasts/` those on what is left of broadcasts, `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
@@ -129,6 +129,8 @@ scripts! {
     save_secret_uses: new("apps/save_secret_uses.lua"),
     add_usage: new("apps/add_usage.lua"),
     acquire_pace: new("apps/acquire_pace.lua"),
+    list_broadcast: new("broadcasts/list.lua"),
+    set_devices_left: new("broadcasts/set_left.lua"),
     register: of_shard("devices/register.lua"),
     change: new("devices/change.lua"),
     remove: of_shard("devices/remove.lua"),

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use super::dialer::Dialer;
 use crate::amqp::{
     error::{AmqpError, within},
-    topology::ready_count,
+    topology::{Counts, counts, ready_count},
 };
 
 /// The connection for requests.
@@ -50,6 +50,11 @@ impl ControlConnection {
         queue: &str,
     ) -> Result<u64, AmqpError> {
         ready_count(channel, queue, self.dialer.settings.request_timeout).await
+    }
+
+    /// What the server says of a queue.
+    pub(crate) async fn counts(&self, channel: &Channel, queue: &str) -> Result<Counts, AmqpError> {
+        counts(channel, queue, self.dialer.settings.request_timeout).await
     }
 
     /// Closes a channel, which also waits until the server has received everything sent on it.

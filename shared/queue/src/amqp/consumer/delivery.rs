@@ -20,7 +20,9 @@ use lapin::{
     options::{BasicAckOptions, BasicNackOptions},
     types::AMQPValue,
 };
+use push_model::time::UnixMillis;
 use tokio::sync::OwnedSemaphorePermit;
+use uuid::Uuid;
 
 use crate::{
     Delivery, QueueError, Settle,
@@ -77,6 +79,13 @@ fn deliveries(delivery: &LapinDelivery) -> u32 {
     // Set on a message that was delivered before, also if no header has the number.
     let at_least = u32::from(delivery.redelivered);
     returns(&delivery.properties).max(at_least).saturating_add(1)
+}
+
+/// When a message was published, by the clock of its publisher: its id is a UUIDv7.
+pub(super) fn published_at(properties: &BasicProperties) -> Option<UnixMillis> {
+    let id = Uuid::try_parse(properties.message_id().as_ref()?.as_str()).ok()?;
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    Some(UnixMillis(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000))))
 }
 
 /// How often a message was returned to its queue, as far as its headers say.

@@ -26,7 +26,7 @@ use super::{
     connection::{Dialer, ReconnectBackoff},
     error::AmqpError,
 };
-use crate::{Consumer, Delivery, Lane, QueueError};
+use crate::{Consumer, Delivery, Lane, QueueError, counts::HeadAge};
 
 /// The receiving end of a consumer; dropping it stops the consumer.
 pub(super) struct AmqpConsumer {
@@ -42,6 +42,7 @@ impl AmqpConsumer {
         dialer: Dialer,
         lane: Lane,
         prefetch: u16,
+        age: Arc<HeadAge>,
         closing: &CancellationToken,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), AmqpError> {
         // In AMQP zero means unlimited.
@@ -55,6 +56,7 @@ impl AmqpConsumer {
             dialer,
             lane,
             prefetch,
+            age,
             out,
             has_session,
             stop: stop.clone(),

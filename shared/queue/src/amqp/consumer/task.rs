@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::delivery::UnsettledDelivery;
+use super::delivery::{UnsettledDelivery, published_at};
 use crate::{
     Lane, QueueError,
     amqp::{
@@ -36,6 +36,7 @@ use crate::{
         error::{AmqpError, within},
         topology::ready_count,
     },
+    counts::HeadAge,
 };
 
 /// A channel that consumes.
@@ -51,6 +52,8 @@ pub(super) struct ConsumeTask {
     pub(super) backoff: ReconnectBackoff,
     pub(super) lane: Lane,
     pub(super) prefetch: u16,
+    /// Told when each message that comes was published.
+    pub(super) age: Arc<HeadAge>,
     /// One for each unsettled delivery of all sessions.
     pub(super) permits: Arc<Semaphore>,
     pub(super) out: mpsc::Sender<Result<UnsettledDelivery, QueueError>>,
@@ -114,6 +117,9 @@ impl ConsumeTask {
                 () = self.stop.cancelled() => return Ok(()),
                 delivery = self.next_delivery(session) => delivery?,
             };
+            if let Some(published_at) = published_at(&delivery.properties) {
+                self.age.taken(published_at);
+            }
             let (channel, bound) =
                 (session.link.channel.clone(), self.dialer.settings.request_timeout);
             let delivery = UnsettledDelivery::new(delivery, channel, permit, bound);

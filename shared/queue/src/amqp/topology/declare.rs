@@ -83,10 +83,30 @@ pub(crate) async fn ready_count(
     queue: &str,
     bound: Duration,
 ) -> Result<u64, AmqpError> {
-    // A passive declaration changes nothing, and its answer has the count.
+    Ok(counts(channel, queue, bound).await?.messages)
+}
+
+/// What the server says of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Messages that are ready, as [`ready_count`].
+    pub(crate) messages: u64,
+    /// Consumers.
+    pub(crate) consumers: u64,
+}
+
+/// Counts the messages and the consumers of a queue.
+pub(crate) async fn counts(
+    channel: &Channel,
+    queue: &str,
+    bound: Duration,
+) -> Result<Counts, AmqpError> {
+    // A passive declaration changes nothing, and its answer has the counts.
     let passive = QueueDeclareOptions::durable().passive();
     let declared = channel.queue_declare(queue.into(), passive, FieldTable::default());
-    Ok(within(bound, declared).await?.message_count().into())
+    let queue = within(bound, declared).await?;
+    let (messages, consumers) = (queue.message_count().into(), queue.consumer_count().into());
+    Ok(Counts { messages, consumers })
 }
 
 fn is_precondition_failed(error: &lapin::Error) -> bool {

@@ -39,7 +39,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub(crate) use self::declare::{declare, ready_count};
+pub(crate) use self::declare::{Counts, counts, declare, ready_count};
 use crate::{Lane, MAX_DELAY};
 
 /// The number of delay queues; the longest waits `2^(LEVELS - 1)` seconds.
@@ -137,6 +137,11 @@ impl Names {
     /// The queue of dead letters.
     pub(crate) fn dead_letters(&self) -> String {
         format!("{}.dead", self.namespace)
+    }
+
+    /// The delay queues.
+    pub(crate) fn delay_queues(&self) -> impl Iterator<Item = String> {
+        (0..LEVELS).map(|level| self.delay(level))
     }
 
     /// The name of a delay queue and of the exchange in front of it.

@@ -38,6 +38,11 @@ impl SlotCache {
         Self { slots: Cache::new(CACHED_DEVICES), hasher: RandomState::new() }
     }
 
+    /// How many slots it has.
+    pub(in crate::redis) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn of(&self, app: &AppKey) -> AppSlots<'_> {
         AppSlots { cache: self, app: self.hasher.hash_one(app) }
     }

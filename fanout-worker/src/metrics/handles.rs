@@ -1,0 +1,211 @@
+//! The handles of counters whose label values are known beforehand, so that nothing is looked up
+//! where many devices or pushes pass.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+use push_model::{
+    device::{Target, TransportKind},
+    ids::AudienceKind,
+    ledger::{FailReason, Outcomes, Retried, RetryReason},
+};
+use push_service::metrics::{ByApp, Histogram};
+
+use crate::transport::Outcome;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabel {
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AppOutcomeLabel {
+    app: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TransportLabel {
+    transport: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AudienceLabel {
+    audience: &'static str,
+}
+
+/// Devices by their outcome in the ledger.
+#[derive(Debug)]
+pub(super) struct DeviceCounters {
+    sent: Counter,
+    expired: Counter,
+    recalled: Counter,
+    failed: BTreeMap<FailReason, Counter>,
+}
+
+impl DeviceCounters {
+    pub(super) fn new(family: &Family<OutcomeLabel, Counter>) -> Self {
+        let of = |outcome, reason| family.get_or_create_owned(&OutcomeLabel { outcome, reason });
+        let failed = FailReason::ALL.map(|reason| (reason, of("failed", reason.name())));
+        Self {
+            sent: of("sent", ""),
+            expired: of("expired", ""),
+            recalled: of("recalled", ""),
+            failed: failed.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn add(&self, outcomes: &Outcomes) {
+        add(&self.sent, outcomes.sent);
+        add(&self.expired, outcomes.expired);
+        add(&self.recalled, outcomes.recalled);
+        for (reason, count) in &outcomes.failed {
+            self.failed.get(reason).into_iter().for_each(|counter| add(counter, *count));
+        }
+    }
+}
+
+/// The same of one app, whatever the reason of a failure.
+#[derive(Debug)]
+pub(super) struct AppCounters {
+    sent: Counter,
+    expired: Counter,
+    recalled: Counter,
+    failed: Counter,
+}
+
+impl AppCounters {
+    /// Those of each app, up to a limit.
+    pub(super) fn by_app(limit: usize, family: Family<AppOutcomeLabel, Counter>) -> ByApp<Self> {
+        ByApp::new(limit, move |app| {
+            let of = |outcome| {
+                let label = AppOutcomeLabel { app: app.to_owned(), outcome };
+                family.get_or_create_owned(&label)
+            };
+            Self {
+                sent: of("sent"),
+                expired: of("expired"),
+                recalled: of("recalled"),
+                failed: of("failed"),
+            }
+        })
+    }
+
+    pub(super) fn add(&self, outcomes: &Outcomes) {
+        add(&self.sent, outcomes.sent);
+        add(&self.expired, outcomes.expired);
+        add(&self.recalled, outcomes.recalled);
+        add(&self.failed, outcomes.failed.values().sum());
+    }
+}
+
+/// Tries without an outcome, by reason.
+#[derive(Debug)]
+pub(super) struct RetryCounters(BTreeMap<RetryReason, Counter>);
+
+impl RetryCounters {
+    pub(super) fn new(family: &Family<ReasonLabel, Counter>) -> Self {
+        let of = |reason: RetryReason| {
+            (reason, family.get_or_create_owned(&ReasonLabel { reason: reason.name() }))
+        };
+        Self(RetryReason::ALL.map(of).into_iter().collect())
+    }
+
+    pub(super) fn add(&self, retried: &Retried) {
+        for (reason, count) in retried {
+            self.0.get(reason).into_iter().for_each(|counter| add(counter, *count));
+        }
+    }
+}
+
+/// What a transport may answer for a device; the order is that of [`position`].
+const ANSWERS: [&str; 6] = ["sent", "gone", "expired", "later", "failed", "undecided"];
+
+const fn position(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Sent => 0,
+        Outcome::Gone => 1,
+        Outcome::Expired => 2,
+        Outcome::Later(..) => 3,
+        Outcome::Failed(_) => 4,
+        Outcome::Undecided => 5,
+    }
+}
+
+/// The answers of transports. A transport has its series from its first device on, because most
+/// workers have one or two of them.
+#[derive(Debug)]
+pub(super) struct TransportCounters {
+    family: Family<TransportLabel, Counter>,
+    by_kind: [(TransportKind, OnceLock<[Counter; ANSWERS.len()]>); TransportKind::ALL.len()],
+}
+
+impl TransportCounters {
+    pub(super) fn new(family: Family<TransportLabel, Counter>) -> Self {
+        Self { family, by_kind: TransportKind::ALL.map(|kind| (kind, OnceLock::new())) }
+    }
+
+    /// Counts the outcomes of a batch, and returns how many devices were sent to. The devices of a
+    /// batch mostly have one transport, so one addition counts all that have the same outcome.
+    pub(super) fn add(&self, targets: &[Target], outcomes: &[Outcome]) -> u64 {
+        let mut sent = 0;
+        let mut rest = targets.iter().zip(outcomes).peekable();
+        while let Some(kind) = rest.peek().map(|(target, _)| target.transport) {
+            let mut counts = [0; ANSWERS.len()];
+            while let Some((_, outcome)) = rest.next_if(|(target, _)| target.transport == kind) {
+                counts[position(*outcome)] += 1;
+            }
+            sent += counts[position(Outcome::Sent)];
+            let counters = self.of(kind).into_iter().flatten();
+            counters.zip(counts).for_each(|(counter, count)| add(counter, count));
+        }
+        sent
+    }
+
+    fn of(&self, kind: TransportKind) -> Option<&[Counter; ANSWERS.len()]> {
+        let (_, counters) = self.by_kind.iter().find(|(of, _)| *of == kind)?;
+        let of = |outcome| TransportLabel { transport: kind.name(), outcome };
+        Some(
+            counters.get_or_init(|| {
+                ANSWERS.map(|outcome| self.family.get_or_create_owned(&of(outcome)))
+            }),
+        )
+    }
+}
+
+/// A histogram for pushes to named devices, and one for broadcasts.
+#[derive(Debug)]
+pub(super) struct ByAudience {
+    named: Histogram,
+    broadcast: Histogram,
+}
+
+impl ByAudience {
+    pub(super) fn new(family: &Family<AudienceLabel, Histogram, fn() -> Histogram>) -> Self {
+        let of = |audience| family.get_or_create_owned(&AudienceLabel { audience });
+        Self { named: of("named"), broadcast: of("broadcast") }
+    }
+
+    pub(super) fn of(&self, kind: AudienceKind) -> &Histogram {
+        match kind {
+            AudienceKind::Named => &self.named,
+            AudienceKind::Broadcast => &self.broadcast,
+        }
+    }
+}
+
+fn add(counter: &Counter, count: u64) {
+    if count > 0 {
+        counter.inc_by(count);
+    }
+}

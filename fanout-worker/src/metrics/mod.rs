@@ -1,0 +1,231 @@
+//! What a worker counts: the name of every metric. Label values are the names that the ledger and
+//! the logs use. `docs/metrics.md` says what each of them means.
+//!
+//! Every push to one device passes here, so what it touches are handles that are made at the start
+//! (`handles`), and a metric of `families` is looked up once for a run or a batch. A metric whose label values are known beforehand has its series from the start:
+//! Prometheus sees no increase in a series that begins with its first count.
+
+mod broadcasts;
+mod families;
+mod handles;
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+use push_model::{
+    device::Target,
+    envelope::Head,
+    ids::{AppId, AudienceKind},
+    ledger::{Counts, History},
+    time::UnixMillis,
+};
+use push_queue::Lane;
+
+use self::families::{
+    DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
+};
+use crate::{broadcasts::Estimate, delivery::RunEnd, transport::Outcome};
+
+/// How many apps have metrics of their own if no setting says it.
+const DEFAULT_APPS: usize = 100;
+
+/// The counters of one worker.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Families>);
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(DEFAULT_APPS)
+    }
+}
+
+impl Metrics {
+    /// The counters of a worker, where the first `apps` apps have their own.
+    pub fn new(apps: usize) -> Self {
+        Self(Arc::new(Families::new(apps)))
+    }
+
+    /// Registers the metrics with a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.0.broadcasts.clone()));
+        self.0.register(registry.sub_registry_with_prefix("push_worker"));
+    }
+
+    /// Sets the gauges of the ledger.
+    pub(crate) fn history(&self, history: &History, now: UnixMillis) {
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let reach = history.oldest.map_or(0, |oldest| now.since(oldest).as_secs());
+        self.0.ledger_bytes.set(shown(history.bytes));
+        self.0.ledger_limit.set(shown(history.limit));
+        self.0.ledger_reach.set(shown(reach));
+        self.0.ledger_evicted.set(shown(history.evicted));
+    }
+
+    /// Shows what is left of all broadcasts; none if it could not be read.
+    pub(crate) fn broadcasts(&self, left: Option<Estimate>) {
+        self.0.broadcasts.set(left);
+    }
+
+    /// Counts what the ledger has saved of an app's devices.
+    pub(crate) fn committed(&self, app: &AppId, counts: &Counts) {
+        self.0.devices.add(&counts.outcomes);
+        self.0.retries.add(&counts.retried);
+        if counts.outcomes.total() > 0 {
+            self.0.apps.of(app).add(&counts.outcomes);
+        }
+    }
+
+    /// Counts a batch of devices that the transports have answered for.
+    pub(crate) fn batch_sent(
+        &self,
+        (head, kind): (&Head, AudienceKind),
+        (targets, outcomes): (&[Target], &[Outcome]),
+        took: Duration,
+        now: UnixMillis,
+    ) {
+        let sent = self.0.transports.add(targets, outcomes);
+        // A clock that is behind that of ingest makes this 0.
+        let latency = now.since(head.accepted_at).as_secs_f64();
+        self.0.latency.of(kind).observe_many(latency, sent);
+        // A batch has at most 100,000 devices, which a float holds exactly.
+        self.0.batch_devices.observe(targets.len() as f64);
+        self.0.batch_seconds.observe_time(took);
+    }
+
+    /// Counts a request to the index for devices.
+    pub(crate) fn targeted(&self, kind: AudienceKind, took: Duration) {
+        self.0.targeting.of(kind).observe_time(took);
+    }
+
+    /// Counts a run that had claimed its partition by the time it took.
+    pub(crate) fn run_took(&self, time: Duration) {
+        self.0.run_seconds.observe_time(time);
+    }
+
+    /// Counts runs that ended in the same way.
+    pub(crate) fn runs_ended(&self, end: &RunEnd, count: u64) {
+        self.0.run_ends.get_or_create(&EndLabel { end: end.name() }).inc_by(count);
+    }
+
+    /// Counts runs by the name of the disposition that followed.
+    pub(crate) fn runs(&self, disposition: &'static str, count: u64) {
+        let label = DispositionLabel { verdict: disposition };
+        self.0.dispositions.get_or_create(&label).inc_by(count);
+    }
+
+    /// Counts a closing check by the state in which it found the ledger entry.
+    pub(crate) fn closing_check(&self, found: &'static str) {
+        self.0.closing_checks.get_or_create(&EntryStateLabel { found }).inc();
+    }
+
+    pub(crate) fn dead_letter(&self, lane: Lane) {
+        self.0.dead.get_or_create(&LaneLabel { lane: lane.name() }).inc();
+    }
+
+    /// The counters of requests that are made again: to the index, and to the queue.
+    pub(crate) fn store_retries(&self) -> StoreRetries {
+        let of = |store| self.0.store_retries.get_or_create_owned(&StoreLabel { store });
+        StoreRetries { index: of("index"), queue: of("queue") }
+    }
+
+    /// Counts a message as in work until the guard is dropped.
+    pub(crate) fn in_work(&self, lane: Lane) -> InWorkGuard {
+        let gauge = self.0.in_work.get_or_create_owned(&LaneLabel { lane: lane.name() });
+        gauge.inc();
+        InWorkGuard(gauge)
+    }
+}
+
+/// Counts requests to the stores that are made again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoreRetries {
+    pub(crate) index: Counter,
+    pub(crate) queue: Counter,
+}
+
+/// Counts down when it is dropped, also by a panic or a cancellation.
+#[derive(Debug)]
+pub(crate) struct InWorkGuard(Gauge);
+
+impl Drop for InWorkGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::{
+        device::TransportKind,
+        ids::MessageId,
+        ledger::{FailReason, Outcomes, RetryReason},
+    };
+
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn assert_has(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_named_with_their_units_and_labelled_in_the_ledgers_words() {
+        let metrics = Metrics::default();
+        let mut outcomes = Outcomes { sent: 2, ..Outcomes::default() };
+        outcomes.fail(FailReason::UnknownClient);
+        let retried = [(RetryReason::Busy, 3)].into();
+        metrics.committed(&"a".parse().unwrap(), &Counts { targeted: 3, outcomes, retried });
+        drop(metrics.in_work(Lane::Tasks));
+        let lines = [
+            r#"push_worker_devices_total{outcome="sent",reason=""} 2"#,
+            r#"push_worker_devices_total{outcome="failed",reason="unknown_client"} 1"#,
+            r#"push_worker_devices_total{outcome="failed",reason="gone"} 0"#,
+            r#"push_worker_app_devices_total{app="a",outcome="failed"} 1"#,
+            r#"push_worker_retries_total{reason="busy"} 3"#,
+            r#"push_worker_in_work{lane="tasks"} 0"#,
+            r#"push_worker_runs_total{end="finished"} 0"#,
+            "push_worker_batch_delivery_seconds_count 0",
+        ];
+        assert_has(&text(&metrics), &lines);
+    }
+
+    #[test]
+    fn a_batch_is_counted_by_transport_and_each_device_that_was_sent_to_by_its_latency() {
+        let metrics = Metrics::default();
+        let app: AppId = "a".parse().unwrap();
+        let head = Head {
+            message_id: MessageId::issue_named(&app),
+            app_id: app,
+            accepted_at: UnixMillis(1_000),
+            expires_at: UnixMillis(9_000),
+        };
+        let target = |transport| Target { client_id: "c".parse().unwrap(), transport, token: None };
+        let targets =
+            [TransportKind::Mqtt, TransportKind::Discard, TransportKind::Mqtt].map(target);
+        let outcomes = [Outcome::Sent, Outcome::Sent, Outcome::Undecided];
+        let (took, now) = (Duration::from_millis(10), UnixMillis(3_000));
+        let named = (&head, AudienceKind::Named);
+        metrics.batch_sent(named, (&targets, &outcomes), took, now);
+        let lines = [
+            r#"push_worker_transport_devices_total{transport="mqtt",outcome="sent"} 1"#,
+            r#"push_worker_transport_devices_total{transport="mqtt",outcome="undecided"} 1"#,
+            r#"push_worker_transport_devices_total{transport="discard",outcome="sent"} 1"#,
+            r#"push_worker_accepted_to_sent_seconds_sum{audience="named"} 4.0"#,
+            r#"push_worker_accepted_to_sent_seconds_count{audience="named"} 2"#,
+            "push_worker_batch_devices_sum 3.0",
+        ];
+        assert_has(&text(&metrics), &lines);
+    }
+}

@@ -1,0 +1,253 @@
+//! The metrics of ingest. All names are here and in `levels`, with their units in them.
+//! `docs/metrics.md` says what each of them means.
+//!
+//! What an accepted push touches is found without a lookup: its handles are in [`Metrics`], and
+//! those of its app in the cached record of the app. What the service holds at a moment (pushes
+//! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
+
+mod levels;
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+use push_model::ids::AppId;
+use push_service::metrics::{ByApp, Histogram};
+
+pub(crate) use self::levels::Level;
+use self::levels::{LevelCollector, Levels};
+use crate::route::Route;
+
+/// How many apps have metrics of their own if no setting says it.
+const DEFAULT_APPS: usize = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    call: &'static str,
+    status: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    call: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AppResult {
+    app: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadResult {
+    result: &'static str,
+}
+
+/// The pushes of one app whose secret was right.
+#[derive(Debug, Default)]
+pub(crate) struct AppPushes {
+    /// Answered 200.
+    pub(crate) accepted: Counter,
+    pub(crate) rejected: Counter,
+}
+
+/// The app records that were read from the index.
+#[derive(Debug)]
+pub(crate) struct AppReads {
+    family: Family<ReadResult, Counter>,
+    pub(crate) found: Counter,
+    /// There is no such app.
+    pub(crate) absent: Counter,
+    /// The index did not answer.
+    pub(crate) failed: Counter,
+}
+
+impl Default for AppReads {
+    fn default() -> Self {
+        let family = Family::default();
+        let of = |result| Family::get_or_create_owned(&family, &ReadResult { result });
+        Self { found: of("found"), absent: of("absent"), failed: of("failed"), family }
+    }
+}
+
+/// The metrics of one ingest.
+#[derive(Debug)]
+pub struct Metrics {
+    answers: Family<Answer, Counter>,
+    /// The counter of accepted pushes, which nearly every request increments. It is looked up in
+    /// `answers` once.
+    pushed: Counter,
+    request_seconds: Family<Call, Histogram, fn() -> Histogram>,
+    /// That of pushes, looked up once.
+    push_seconds: Histogram,
+    app_family: Family<AppResult, Counter>,
+    apps: ByApp<AppPushes>,
+    pub(crate) app_reads: AppReads,
+    push_wait_seconds: Histogram,
+    batches: Counter,
+    failed_batches: Counter,
+    batch_pushes: Histogram,
+    batch_bytes: Histogram,
+    publish_seconds: Histogram,
+    queue_blocked: Gauge,
+    connections: Gauge,
+    pub(crate) turned_away: Counter,
+    pub(crate) evicted: Counter,
+    pub(crate) failed_logins: Counter,
+    pub(crate) levels: Arc<Levels>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(DEFAULT_APPS)
+    }
+}
+
+impl Metrics {
+    /// The metrics of an ingest, where the first `apps` apps have their own.
+    pub fn new(apps: usize) -> Self {
+        let answers = Family::<Answer, Counter>::default();
+        let pushed = answers.get_or_create_owned(&Answer { call: Route::PUSH, status: 200 });
+        let constructor: fn() -> Histogram = Histogram::of_short_times;
+        let request_seconds = Family::new_with_constructor(constructor);
+        let push_seconds = request_seconds.get_or_create_owned(&Call { call: Route::PUSH });
+        let app_family = Family::<AppResult, Counter>::default();
+        Self {
+            answers,
+            pushed,
+            request_seconds,
+            push_seconds,
+            apps: by_app(apps, app_family.clone()),
+            app_family,
+            app_reads: AppReads::default(),
+            push_wait_seconds: Histogram::of_short_times(),
+            batches: Counter::default(),
+            failed_batches: Counter::default(),
+            batch_pushes: Histogram::of_counts(12),
+            // 1 KiB to 8 MiB.
+            batch_bytes: Histogram::new((10..24).map(|power| f64::from(1 << power))),
+            publish_seconds: Histogram::of_short_times(),
+            queue_blocked: Gauge::default(),
+            connections: Gauge::default(),
+            turned_away: Counter::default(),
+            evicted: Counter::default(),
+            failed_logins: Counter::default(),
+            levels: Arc::default(),
+        }
+    }
+
+    /// Adds the metrics to those that the service publishes.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(LevelCollector(Arc::clone(&self.levels))));
+        let registry = registry.sub_registry_with_prefix("push_ingest");
+        self.register_requests(registry);
+        self.register_publishing(registry);
+    }
+
+    fn register_requests(&self, registry: &mut Registry) {
+        registry.register("answers", "Answers, by call and status", self.answers.clone());
+        let help = "From the head of a request to its answer";
+        let seconds = self.request_seconds.clone();
+        registry.register_with_unit("request", help, Unit::Seconds, seconds);
+        let help = "Pushes of apps whose secret was right";
+        registry.register("app_pushes", help, self.app_family.clone());
+        let help = "Records of apps read from the index";
+        registry.register("app_reads", help, self.app_reads.family.clone());
+        let help = "Requests with a wrong secret";
+        registry.register("failed_logins", help, self.failed_logins.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
+        let help = "Connections refused because the service or their address had too many";
+        registry.register("turned_away", help, self.turned_away.clone());
+        let help = "Idle connections closed to make room for others";
+        registry.register("evicted", help, self.evicted.clone());
+    }
+
+    fn register_publishing(&self, registry: &mut Registry) {
+        let help = "From when a push was checked to the confirm of its message to the queue";
+        let seconds = self.push_wait_seconds.clone();
+        registry.register_with_unit("push_wait", help, Unit::Seconds, seconds);
+        let help = "From sending a message to its confirm";
+        registry.register("publish_seconds", help, self.publish_seconds.clone());
+        registry.register("batches", "Messages sent to the queue", self.batches.clone());
+        let help = "Messages that the queue did not confirm";
+        registry.register("failed_batches", help, self.failed_batches.clone());
+        registry.register("batch_pushes", "Pushes in a message", self.batch_pushes.clone());
+        let help = "Size of a message";
+        registry.register_with_unit("batch", help, Unit::Bytes, self.batch_bytes.clone());
+        let help = "1 while the queue's server announces that it takes no messages, else 0";
+        registry.register("queue_blocked", help, self.queue_blocked.clone());
+    }
+
+    /// Counts a connection as open until the guard is dropped.
+    pub(crate) fn open_connection(self: &Arc<Self>) -> OpenConnection {
+        self.connections.inc();
+        OpenConnection(Arc::clone(self))
+    }
+
+    /// The counters of an app, to be kept with its record.
+    pub(crate) fn app_pushes(&self, app: &AppId) -> Arc<AppPushes> {
+        self.apps.of(app)
+    }
+
+    /// Counts a push that was answered 200.
+    pub(crate) fn pushed(&self, took: Duration) {
+        self.pushed.inc();
+        self.push_seconds.observe_time(took);
+    }
+
+    /// Counts the answers to pushes that came in a request with many pushes.
+    pub(crate) fn answered_lines(&self, status: u32, lines: usize) {
+        let answer = Answer { call: Route::BATCH_LINE, status };
+        self.answers.get_or_create(&answer).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn answered(&self, call: &'static str, status: u32, took: Duration) {
+        self.answers.get_or_create(&Answer { call, status }).inc();
+        self.request_seconds.get_or_create(&Call { call }).observe_time(took);
+    }
+
+    pub(crate) fn queue_blocked(&self, blocked: bool) {
+        self.queue_blocked.set(blocked.into());
+    }
+
+    /// Counts a message that was sent to the queue.
+    pub(crate) fn batch(&self, pushes: usize, bytes: usize, took: Duration, confirmed: bool) {
+        self.batches.inc();
+        if !confirmed {
+            self.failed_batches.inc();
+        }
+        // Both are far below 2^53, up to which a float holds every whole number.
+        self.batch_pushes.observe(pushes as f64);
+        self.batch_bytes.observe(bytes as f64);
+        self.publish_seconds.observe_time(took);
+    }
+
+    /// Counts pushes that waited for so long for the confirm of their message.
+    pub(crate) fn confirmed(&self, pushes: usize, waited: Duration) {
+        let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
+        self.push_wait_seconds.observe_many(waited.as_secs_f64(), pushes);
+    }
+}
+
+fn by_app(limit: usize, family: Family<AppResult, Counter>) -> ByApp<AppPushes> {
+    ByApp::new(limit, move |app| {
+        let of = |result| {
+            let label = AppResult { app: app.to_owned(), result };
+            Family::get_or_create_owned(&family, &label)
+        };
+        AppPushes { accepted: of("accepted"), rejected: of("rejected") }
+    })
+}
+
+/// Counts a connection as open until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Arc<Metrics>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.dec();
+    }
+}

@@ -1,0 +1,173 @@
+//! What the queue and the stores hold and use, read now and then and published in between.
+//!
+//! A scrape must be answered at once, also while a store is frozen, so it never asks one: it gets
+//! what was read last. What could not be read the last time has no value, because an old number
+//! would look like a present one.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Registry,
+};
+use push_index::{Index, Resources, StoreResources};
+use push_queue::{DiskUse, Lane, Queue, QueueCounts};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// The metrics of the queue and of the stores.
+#[derive(Debug)]
+pub struct StoreMetrics {
+    queue: Arc<dyn Queue>,
+    index: Arc<dyn Index>,
+    /// None before the first reading.
+    last: Mutex<Option<Reading>>,
+}
+
+/// What was read at one time. None: there was no answer.
+#[derive(Debug)]
+struct Reading {
+    queue: Option<QueueCounts>,
+    queue_disk: Option<DiskUse>,
+    index: Option<Resources>,
+}
+
+impl StoreMetrics {
+    /// Adds the metrics to a registry. They have no values before
+    /// [`keep_reading`](Self::keep_reading) has read them.
+    pub fn register(
+        registry: &mut Registry,
+        queue: Arc<dyn Queue>,
+        index: Arc<dyn Index>,
+    ) -> Arc<Self> {
+        let metrics = Arc::new(Self { queue, index, last: Mutex::default() });
+        registry.register_collector(Box::new(StoreCollector(Arc::clone(&metrics))));
+        metrics
+    }
+
+    /// Reads at once and then every `interval`, until `stop`.
+    pub async fn keep_reading(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
+        let reading = async {
+            loop {
+                let reading = self.read().await;
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+                tokio::time::sleep(interval).await;
+            }
+        };
+        stop.run_until_cancelled(reading).await;
+    }
+
+    /// How many consumers a lane had when it was last counted; none if it could not be counted.
+    pub fn consumers(&self, lane: Lane) -> Option<u64> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(last.as_ref()?.queue?.lane(lane).consumers)
+    }
+
+    async fn read(&self) -> Reading {
+        let (queue, index) = tokio::join!(self.queue.counts(), self.index.resources());
+        // Only at this level: what works with the store logs that it is unavailable.
+        if let Err(error) = &queue {
+            debug!(error = error as &dyn std::error::Error, "the queue was not counted");
+        }
+        if let Err(error) = &index {
+            debug!(error = error as &dyn std::error::Error, "the index was not measured");
+        }
+        Reading { queue: queue.ok(), queue_disk: self.queue.disk_use(), index: index.ok() }
+    }
+}
+
+#[derive(Debug)]
+struct StoreCollector(Arc<StoreMetrics>);
+
+impl Collector for StoreCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(reading) = &*last else { return Ok(()) };
+        let mut out = Gauges(&mut encoder);
+        let up = [("queue", reading.queue.is_some()), ("index", reading.index.is_some())];
+        let up = up.map(|(store, up)| ([("store", store)], u64::from(up)));
+        out.write("push_store_up", "1 if the store answered when it was last asked", up)?;
+        if let Some(counts) = &reading.queue {
+            out.queue(counts)?;
+        }
+        let none = Resources::default();
+        let index = reading.index.as_ref().unwrap_or(&none);
+        out.memory(index)?;
+        out.disk(reading.queue_disk, index)?;
+        let caches = index.caches.iter().map(|(cache, entries)| ([("cache", *cache)], *entries));
+        out.write("push_index_cache_entries", "Entries of a cache of the index", caches)
+    }
+}
+
+/// Writes gauges.
+struct Gauges<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Gauges<'_, '_> {
+    /// Writes a gauge with a value for each set of labels; nothing if there is none.
+    fn write<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, counts: &QueueCounts) -> fmt::Result {
+        let of = |queue| [("queue", queue)];
+        let ready = Lane::ALL.map(|lane| (of(lane.name()), counts.lane(lane).ready));
+        let others = [(of("delayed"), counts.delayed), (of("dead"), counts.dead)];
+        let help = "Messages that are ready";
+        self.write("push_queue_messages", help, ready.into_iter().chain(others))?;
+        let consumers = Lane::ALL.map(|lane| (of(lane.name()), counts.lane(lane).consumers));
+        self.write("push_queue_consumers", "Consumers", consumers)?;
+        let (name, help) = ("push_queue_oldest_seconds", "Age of the first message, at most");
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for lane in Lane::ALL {
+            let oldest = counts.lane(lane).oldest.as_secs_f64();
+            ConstGauge::new(oldest).encode(encoder.encode_family(&of(lane.name()))?)?;
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, index: &Resources) -> fmt::Result {
+        let of = |read: fn(&StoreResources) -> Option<u64>| {
+            index.stores.iter().filter_map(move |store| {
+                let labels = [("store", store.store.name()), ("node", &*store.node)];
+                Some((labels, read(store)?))
+            })
+        };
+        let name = "push_store_memory_bytes";
+        self.write(name, "Memory that a store uses", of(|store| store.memory))?;
+        let name = "push_store_memory_limit_bytes";
+        self.write(name, "Memory that a store may use", of(|store| store.memory_limit))
+    }
+
+    fn disk(&mut self, queue: Option<DiskUse>, index: &Resources) -> fmt::Result {
+        let of = |queue: Option<u64>, read: fn(&StoreResources) -> Option<u64>| {
+            let queue = queue.map(|value| ([("store", "queue")], value));
+            let stores = index.stores.iter();
+            let stores = stores
+                .filter_map(move |store| Some(([("store", store.store.name())], read(store)?)));
+            queue.into_iter().chain(stores)
+        };
+        let files = of(queue.map(|disk| disk.file), |store| store.file);
+        self.write("push_store_file_bytes", "Size of a store's file", files)?;
+        let free = of(queue.map(|disk| disk.free), |store| store.disk_free);
+        self.write("push_store_disk_free_bytes", "Space left on the disk of a store's file", free)
+    }
+}

@@ -1,0 +1,371 @@
+//! `/metrics` under load: every metric of the page exists, and moves as the page says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
+
+use push_tests::{
+    eventually, free_port,
+    servers::Redis,
+    service::Program,
+    stack::{APP, DEADLINE, Servers, Stack},
+};
+use serde_json::{Value, json};
+
+use super::everyone;
+
+/// A worker that takes about two seconds for 40,000 devices and reads what is left often.
+const SLOW: [&str; 12] = [
+    "--batch",
+    "100",
+    "--strand-min-slots",
+    "1000",
+    "--task-prefetch",
+    "2",
+    "--discard-latency",
+    "30ms",
+    "--turn",
+    "100ms",
+    "--metrics-interval",
+    "50ms",
+];
+const OFTEN: [&str; 2] = ["--metrics-interval", "50ms"];
+
+fn named(clients: &[&str]) -> Value {
+    json!({"type": 2, "time_to_live": 600, "condition": {"type": 2, "client_ids": clients}})
+}
+
+/// Waits until a metric has a value that is right, and returns it.
+async fn until(program: &Program, name: &str, is_right: impl Fn(f64) -> bool) -> f64 {
+    eventually(&format!("{name} is as it should be"), DEADLINE, async || {
+        let seen = program.metric(name).await;
+        if is_right(seen) { Ok(seen) } else { Err(seen.to_string()) }
+    })
+    .await
+}
+
+async fn assert_are(program: &Program, expected: &[(&str, f64)]) {
+    for (name, value) in expected {
+        assert_eq!(program.metric(name).await, *value, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_devices_are_counted_as_the_page_says() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.import_crowd(2_000, 0).await;
+    let worker = stack.worker(&OFTEN).await;
+    for _ in 0..3 {
+        let id = stack.push(&named(&["crowd-0", "crowd-1", "unknown"])).await;
+        stack.closed(&id).await;
+    }
+    let id = stack.push(&everyone(600)).await;
+    stack.closed(&id).await;
+    let (status, _) = stack.try_push(&json!({"type": 9})).await;
+    assert_eq!(status, 400);
+
+    let ingest = stack.ingest();
+    let expected = [
+        (r#"push_ingest_answers_total{call="push",status="200"}"#, 4.0),
+        (r#"push_ingest_answers_total{call="push",status="21005"}"#, 1.0),
+        (r#"push_ingest_request_seconds_count{call="push"}"#, 5.0),
+        (r#"push_ingest_app_pushes_total{app="app",result="accepted"}"#, 4.0),
+        (r#"push_ingest_app_pushes_total{app="app",result="rejected"}"#, 1.0),
+        ("push_ingest_push_wait_seconds_count", 4.0),
+        ("push_ingest_publish_seconds_count", 4.0),
+        ("push_ingest_batch_pushes_sum", 4.0),
+        ("push_ingest_batch_bytes_count", 4.0),
+        ("push_ingest_waiting_pushes", 0.0),
+        ("push_ingest_waiting_pushes_limit", 8192.0),
+        ("push_ingest_body_memory_bytes", 0.0),
+        ("push_ingest_cached_apps", 1.0),
+        ("push_ingest_cached_apps_limit", 100_000.0),
+    ];
+    assert_are(ingest, &expected).await;
+    assert!(ingest.metric(r#"push_ingest_app_reads_total{result="found"}"#).await >= 1.0);
+    let waited = ingest.metric("push_ingest_push_wait_seconds_sum").await;
+    assert!(waited > 0.0 && waited < 4.0 * DEADLINE.as_secs_f64(), "{waited}");
+
+    let expected = [
+        (r#"push_worker_devices_total{outcome="sent",reason=""}"#, 2_006.0),
+        (r#"push_worker_devices_total{outcome="failed",reason="unknown_client"}"#, 3.0),
+        (r#"push_worker_app_devices_total{app="app",outcome="sent"}"#, 2_006.0),
+        (r#"push_worker_app_devices_total{app="app",outcome="failed"}"#, 3.0),
+        (r#"push_worker_transport_devices_total{transport="discard",outcome="sent"}"#, 2_006.0),
+        (r#"push_worker_accepted_to_sent_seconds_count{audience="named"}"#, 6.0),
+        (r#"push_worker_accepted_to_sent_seconds_count{audience="broadcast"}"#, 2_000.0),
+        (r#"push_worker_targeting_seconds_count{audience="named"}"#, 3.0),
+        ("push_worker_batch_devices_sum", 2_006.0),
+        (r#"push_worker_runs_total{end="finished"}"#, 4.0),
+        ("push_worker_run_seconds_count", 1.0),
+        (r#"push_worker_transport_ready{transport="mqtt"}"#, 1.0),
+        (r#"push_worker_transport_connections_wanted{transport="mqtt"}"#, 5.0),
+        (r#"push_worker_dead_letters_total{lane="jobs"}"#, 0.0),
+    ];
+    assert_are(&worker, &expected).await;
+    assert!(
+        worker.metric(r#"push_worker_targeting_seconds_count{audience="broadcast"}"#).await >= 2.0
+    );
+    let latency = worker.metric(r#"push_worker_accepted_to_sent_seconds_sum{audience="named"}"#);
+    let latency = latency.await;
+    assert!(latency > 0.0 && latency < 6.0 * DEADLINE.as_secs_f64(), "{latency}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_in_the_queue_and_for_how_long_is_seen_without_a_worker() {
+    let mut stack = Stack::start(Servers::shared()).await;
+    stack.add_ingest_with(&OFTEN).await;
+    stack.import_crowd(10, 0).await;
+    let ingest = &stack.ingests()[1];
+    let (jobs, consumers, oldest) = (
+        r#"push_queue_messages{queue="jobs"}"#,
+        r#"push_queue_consumers{queue="jobs"}"#,
+        r#"push_queue_oldest_seconds{queue="jobs"}"#,
+    );
+    until(ingest, r#"push_store_up{store="queue"}"#, |up| up == 1.0).await;
+    assert_are(ingest, &[(jobs, 0.0), (consumers, 0.0), (oldest, 0.0)]).await;
+    for _ in 0..3 {
+        stack.push(&named(&["crowd-0"])).await;
+    }
+    until(ingest, jobs, |messages| messages == 3.0).await;
+    let old = until(ingest, oldest, |age| age > 0.5).await;
+    until(ingest, oldest, |age| age > old + 0.5).await;
+
+    let worker = stack.worker(&OFTEN).await;
+    for program in [ingest, &worker] {
+        until(program, consumers, |consumers| consumers == 1.0).await;
+        until(program, jobs, |messages| messages == 0.0).await;
+        until(program, oldest, |age| age == 0.0).await;
+    }
+    drop(worker);
+    until(ingest, consumers, |consumers| consumers == 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_broadcasts_is_seen_by_every_worker_and_falls_to_nothing() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.import_crowd(40_000, 0).await;
+    let workers = [stack.worker(&SLOW).await, stack.worker(&SLOW).await];
+    let (open, left) = ("push_broadcasts_open", "push_broadcast_devices_left");
+    let (seconds, work) = ("push_broadcast_seconds_left", "push_broadcast_work_seconds_left");
+    let none = [(open, 0.0), (left, 0.0), (seconds, 0.0), (work, 0.0)];
+    for worker in &workers {
+        until(worker, "push_broadcast_devices_per_second", |rate| rate > 0.0).await;
+        assert_are(worker, &none).await;
+    }
+    let id = stack.push(&everyone(600)).await;
+    for worker in &workers {
+        until(worker, open, |open| open == 1.0).await;
+        let devices = until(worker, left, |devices| devices > 0.0).await;
+        // Not one more than there are slots, with the devices that were read in between.
+        assert!(devices <= 41_000.0, "{devices}");
+        let less = until(worker, left, |now| now < devices).await;
+        assert!(less >= 0.0, "{less}");
+    }
+    let first = &workers[0];
+    let both = first.metric(r#"push_queue_consumers{queue="tasks"}"#).await;
+    assert_eq!(both, 2.0);
+    stack.closed(&id).await;
+    for worker in &workers {
+        until(worker, open, |open| open == 0.0).await;
+        assert_are(worker, &none).await;
+        let rate = worker.metric("push_broadcast_devices_per_second").await;
+        assert!(rate > 0.0 && rate != 10_000.0, "it was measured: {rate}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_that_is_recalled_or_expired_has_nothing_left() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.import_crowd(40_000, 0).await;
+    // So slow that no broadcast ends by itself.
+    let mut slow = SLOW;
+    slow[7] = "1s";
+    let worker = stack.worker(&slow).await;
+    let open = "push_broadcasts_open";
+    let id = stack.push(&everyone(600)).await;
+    until(&worker, open, |open| open == 1.0).await;
+    let path = format!("/v1/message/{APP}/{id}");
+    let (status, answer) = stack.call_at(0, "DELETE", &path, &[], &Value::Null).await;
+    assert_eq!(status, 200, "{answer}");
+    until(&worker, open, |open| open == 0.0).await;
+    assert_are(&worker, &[("push_broadcast_devices_left", 0.0)]).await;
+
+    stack.push(&everyone(5)).await;
+    until(&worker, open, |open| open == 1.0).await;
+    until(&worker, open, |open| open == 0.0).await;
+    assert_are(&worker, &[("push_broadcast_devices_left", 0.0)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_is_down_and_has_no_old_values() {
+    let mut redis = Redis::start().await.unwrap();
+    let stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let worker = stack.worker(&OFTEN).await;
+    let up = r#"push_store_up{store="index"}"#;
+    until(&worker, up, |up| up == 1.0).await;
+    let memory = r#"push_store_memory_bytes{store="index",node=""}"#;
+    assert!(worker.metric(memory).await > 100_000.0);
+    redis.kill();
+    until(&worker, up, |up| up == 0.0).await;
+    eventually("nothing is told of the index", DEADLINE, async || {
+        let text = worker.metrics().await;
+        let old = ["push_store_memory_bytes", "push_broadcast_devices_left"];
+        match old.into_iter().find(|name| text.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(name.to_owned()),
+        }
+    })
+    .await;
+    assert_are(&worker, &[(r#"push_store_up{store="queue"}"#, 1.0)]).await;
+    redis.restart().await.unwrap();
+    until(&worker, up, |up| up == 1.0).await;
+}
+
+/// A metric as the page or a program describes it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Described {
+    name: String,
+    kind: String,
+    labels: BTreeSet<String>,
+}
+
+/// The metrics of the page, each with the letters of the programs that have it.
+fn page() -> Vec<(Described, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let text = fs::read_to_string(path).unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, labels, _, programs] = cells[..] else { return None };
+        let name = name.strip_prefix('`')?.trim_end_matches('`').to_owned();
+        let labels = labels.split(", ").filter(|label| !label.is_empty());
+        let labels = labels.map(|label| label.trim_matches('`').to_owned()).collect();
+        Some((Described { name, kind: kind.to_owned(), labels }, programs.to_owned()))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// What a program publishes.
+fn published(text: &str) -> Vec<Described> {
+    let mut kinds = BTreeMap::new();
+    let mut all: BTreeMap<String, Described> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(described) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = described.split_once(' ').unwrap();
+            kinds.insert(name.to_owned(), kind.to_owned());
+        }
+        if line.starts_with('#') {
+            continue;
+        }
+        let (series, _) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels.trim_end_matches('}').split("\",").filter(|label| !label.is_empty());
+        let labels = labels.map(|label| label.split_once('=').unwrap().0.to_owned());
+        let base = ["_bucket", "_sum", "_count", "_total", "_info"]
+            .into_iter()
+            .filter_map(|end| name.strip_suffix(end))
+            .chain([name])
+            .find(|base| kinds.contains_key(*base))
+            .unwrap_or_else(|| panic!("{name} has no type"));
+        let kind = kinds[base].clone();
+        // The page names a metric as it is queried.
+        let name = match &*kind {
+            "counter" => format!("{base}_total"),
+            "info" => format!("{base}_info"),
+            _ => base.to_owned(),
+        };
+        let labels: BTreeSet<String> = labels.filter(|label| label != "le").collect();
+        let one = Described { name: name.clone(), kind, labels: BTreeSet::new() };
+        all.entry(name).or_insert(one).labels.extend(labels);
+    }
+    all.into_values().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_has_every_metric_that_a_program_publishes_and_no_other() {
+    let redis = Redis::start().await.unwrap();
+    redis.limit_memory(1 << 30).await.unwrap();
+    let mut stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    stack.add_ingest_with(&OFTEN).await;
+    stack.import_crowd(10, 0).await;
+    let worker = stack.worker(&OFTEN).await;
+    let ingest = &stack.ingests()[1];
+    let push = json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}});
+    let path = format!("/v1/message/push/{APP}");
+    let (_, answer) = stack.call_at(1, "POST", &path, &[], &push).await;
+    stack.closed(answer["result"]["message_id"].as_str().unwrap()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (http, mqtt) = (free_port().unwrap(), free_port().unwrap());
+    let data_dir = folder.path().to_str().unwrap();
+    let (http, mqtt) = (http.address(), mqtt.address());
+    let flags = ["standalone", "--listen", &http, "--mqtt-listen", &mqtt, "--data-dir", data_dir];
+    let standalone = Program::start_ready("pushctl", &[&flags[..], &OFTEN].concat()).await;
+    for (program, last) in [
+        (ingest, "push_queue_consumers{queue=\"jobs\"}"),
+        (&worker, "push_broadcast_devices_per_second"),
+        (&standalone, "push_broadcast_devices_per_second"),
+    ] {
+        until(program, last, |value| value > 0.0).await;
+    }
+    let scraped = async |programs: &[&Program]| {
+        let mut all = BTreeMap::new();
+        for program in programs {
+            let of_program = published(&program.metrics().await);
+            all.extend(of_program.into_iter().map(|one| (one.name.clone(), one)));
+        }
+        all
+    };
+    let ingest = scraped(&[ingest]).await;
+    let worker = scraped(&[&worker]).await;
+    let standalone = scraped(&[&standalone]).await;
+    let page = page();
+    assert!(page.len() > 60, "only {} rows of the page were understood", page.len());
+    let mut wrong = Vec::new();
+    for (program, letters, has) in
+        [("ingest", "i", &ingest), ("worker", "w", &worker), ("standalone", "iwb", &standalone)]
+    {
+        let is_of = |of: &str| letters.chars().any(|letter| of.contains(letter));
+        let known: BTreeMap<&str, &Described> =
+            page.iter().filter(|(_, of)| is_of(of)).map(|(one, _)| (&*one.name, one)).collect();
+        for one in has.values() {
+            match known.get(&*one.name) {
+                None => wrong.push(format!("{program}: {} is not on the page", one.name)),
+                Some(on_page) if *on_page != one => {
+                    wrong.push(format!("{program}: {one:?}, on the page {on_page:?}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    for (one, of) in &page {
+        // What only one of the engines has, or only what sent something, is published by one of them.
+        let programs = [("i", &ingest), ("w", &worker)];
+        let published = programs
+            .into_iter()
+            .any(|(letter, has)| of.contains(letter) && has.contains_key(&one.name));
+        if !published && !standalone.contains_key(&one.name) {
+            wrong.push(format!("{} is on the page, and not published", one.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// How long a scrape may take while a store is frozen.
+const SCRAPE: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scrape_is_answered_at_once_while_a_store_is_frozen() {
+    let redis = Redis::start().await.unwrap();
+    let stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let worker = stack.worker(&OFTEN).await;
+    until(&worker, r#"push_store_up{store="index"}"#, |up| up == 1.0).await;
+    redis.freeze().unwrap();
+    for _ in 0..3 {
+        let text = tokio::time::timeout(SCRAPE, worker.metrics()).await.expect("an answer");
+        assert!(text.contains("push_worker_devices_total"), "{text}");
+    }
+    redis.thaw().unwrap();
+}
