@@ -16,6 +16,7 @@
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
+//! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
 //!
 //! The engines are [`redis`] and [`sqlite`]. `recall` is a recall whose answer can be relied on.
@@ -31,6 +32,7 @@ mod recall;
 pub mod redis;
 mod separate_ledger;
 pub mod sqlite;
+mod transfer;
 mod usage;
 
 use std::fmt;
@@ -46,6 +48,7 @@ pub use self::{
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
     separate_ledger::SeparateLedger,
+    transfer::Transfer,
     usage::MessageUsage,
 };
 
@@ -70,6 +73,7 @@ pub trait Index:
     + MessageUsage
     + Pacing
     + SecretUses
+    + Transfer
     + fmt::Debug
 {
     /// Whether the server answers now.

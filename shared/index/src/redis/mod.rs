@@ -15,6 +15,7 @@
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
 //! - `audit`: the audit trail.
+//! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
 //! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
@@ -31,6 +32,7 @@ mod ledger;
 mod pacing;
 mod scripts;
 mod secret_uses;
+mod transfer;
 mod usage;
 mod write_probe;
 

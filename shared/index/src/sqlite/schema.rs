@@ -283,6 +283,8 @@ pub(super) const SCHEMA: Schema = Schema {
             PRIMARY KEY (app, hour)
         ) STRICT, WITHOUT ROWID;
     ",
+        // An app that is on its way here from another store, as JSON; its record is NULL meanwhile.
+        "ALTER TABLE app ADD COLUMN arrival TEXT;",
     ],
 };
 
