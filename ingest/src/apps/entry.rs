@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     body::{AppMemory, BodyMemory},
+    rejection::Rejection,
     settings::AppSettings,
 };
 
@@ -98,6 +99,12 @@ impl CachedApp {
             (quotas, usage)
         });
         Self { app, limits, memory, messages, devices, activity }
+    }
+
+    /// Whether this service takes pushes and changes of devices for the app: not if it went to another
+    /// store.
+    pub(crate) fn check_in_service(&self) -> Result<(), Rejection> {
+        if self.app.moved_to.is_some() { Err(Rejection::AppMoved) } else { Ok(()) }
     }
 }
 

@@ -55,6 +55,7 @@ impl Handlers {
     ) -> Result<Handled, Rejection> {
         let now = UnixMillis::now();
         let Caller { app, cached, .. } = self.authenticate(app, head, Scope::Push, now).await?;
+        cached.check_in_service()?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

@@ -50,6 +50,7 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         let Caller { cached, .. } =
             self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
+        cached.check_in_service()?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }
