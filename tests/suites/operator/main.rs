@@ -11,6 +11,7 @@ mod config_file;
 mod doctor;
 mod readiness;
 mod secret_files;
+mod transfer;
 
 use std::{collections::BTreeSet, process::Stdio};
 
