@@ -214,9 +214,11 @@ impl Rejection {
                 scope.name()
             ),
             Self::AppDisabled => "this app may not push now".into(),
-            Self::AppMoved => "try again: this app moves to another installation of the service, or \
+            Self::AppMoved => {
+                "try again: this app moves to another installation of the service, or \
                                has moved: call that one"
-                .into(),
+                    .into()
+            }
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
             }

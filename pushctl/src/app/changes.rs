@@ -65,4 +65,3 @@ pub(super) fn quota(text: &str) -> Result<AppQuota, String> {
         },
     }
 }
-

@@ -28,7 +28,12 @@ pub(super) async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::R
 
 /// Prints a new secret. The default one is printed without its name, as it is the only one of most
 /// apps.
-pub(super) fn show_secret(app: &App, name: &str, secret: &Secret, out: Output) -> anyhow::Result<()> {
+pub(super) fn show_secret(
+    app: &App,
+    name: &str,
+    secret: &Secret,
+    out: Output,
+) -> anyhow::Result<()> {
     let (mut named, mut json) = (String::new(), json!({ "app_id": app.app_id }));
     if name != DEFAULT_SECRET {
         named = format!("name    {name}\n");
@@ -73,16 +78,16 @@ pub(super) fn cells(app: &App, devices: u64) -> [String; 7] {
 /// An app in JSON.
 pub(super) fn describe(app: &App, devices: u64) -> serde_json::Value {
     json!({
-        "app_id": app.app_id,
-        "disabled": app.disabled,
-        "rate_limit": app.rate_limit,
-        "pace": app.pace,
-        "devices": devices,
-        "max_devices": app.max_devices,
-        "max_waiting": app.max_waiting,
-        "max_ledger_entries": app.max_ledger_entries,
-        "created_at": app.created_at,
- "moved_to": app.moved_to,
-        "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
-    })
+           "app_id": app.app_id,
+           "disabled": app.disabled,
+           "rate_limit": app.rate_limit,
+           "pace": app.pace,
+           "devices": devices,
+           "max_devices": app.max_devices,
+           "max_waiting": app.max_waiting,
+           "max_ledger_entries": app.max_ledger_entries,
+           "created_at": app.created_at,
+    "moved_to": app.moved_to,
+           "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
+       })
 }

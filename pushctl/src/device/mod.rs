@@ -185,10 +185,7 @@ async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<A
 }
 
 /// The same for a change, which would be lost if the app went to another store.
-async fn require_app_in_service(
-    index: &Arc<dyn Index>,
-    app_id: &AppId,
-) -> anyhow::Result<AppKey> {
+async fn require_app_in_service(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
     let app = find_app(index, app_id).await?;
     check_in_service(&app)?;
     Ok(AppKey::from(&app))

@@ -142,8 +142,10 @@ mod tests {
     #[test]
     fn what_differs_is_stored_and_what_is_gone_or_younger_is_removed_first() {
         use TransportKind::{Discard, Mqtt};
-        let source = [("same", Mqtt, 1), ("changed", Discard, 1), ("again", Mqtt, 9), ("new", Mqtt, 9)];
-        let target = [("same", Mqtt, 1), ("changed", Mqtt, 1), ("again", Mqtt, 1), ("gone", Mqtt, 1)];
+        let source =
+            [("same", Mqtt, 1), ("changed", Discard, 1), ("again", Mqtt, 9), ("new", Mqtt, 9)];
+        let target =
+            [("same", Mqtt, 1), ("changed", Mqtt, 1), ("again", Mqtt, 1), ("gone", Mqtt, 1)];
         let Changes { gone, remove, store } = changes(known(&source), &known(&target));
         let mut removed: Vec<_> = remove.iter().map(ClientId::as_str).collect();
         let mut stored: Vec<_> = store.iter().map(|one| one.device.client_id.as_str()).collect();

@@ -60,7 +60,8 @@ impl<'a> StoredDevices<'a> {
             if range.shard < from.shard {
                 return None;
             }
-            let cut = if range.shard == from.shard { range.from.max(from.slot) } else { range.from };
+            let cut =
+                if range.shard == from.shard { range.from.max(from.slot) } else { range.from };
             (cut < range.to).then_some(SlotRange { from: cut, ..*range })
         })
     }

@@ -86,7 +86,10 @@ impl Arriving<'_> {
             );
         }
         if !self.target.finish_arrival(&self.app).await? {
-            bail!("{}: another program has finished or replaced this at the target", self.app.app_id);
+            bail!(
+                "{}: another program has finished or replaced this at the target",
+                self.app.app_id
+            );
         }
         Ok(Arrived { devices: at_target.devices(), copied, mended, unreadable })
     }
@@ -121,7 +124,10 @@ impl Arriving<'_> {
     async fn save(&mut self, position: Position) -> anyhow::Result<()> {
         self.arrival.position = position;
         if !self.target.save_arrival(&self.app.app_id, &self.arrival).await? {
-            bail!("{}: another program has finished or replaced this at the target", self.app.app_id);
+            bail!(
+                "{}: another program has finished or replaced this at the target",
+                self.app.app_id
+            );
         }
         Ok(())
     }

@@ -66,7 +66,11 @@ pub async fn backup(
         "{} with {devices} devices is in {} ({bytes} bytes){}",
         app.app_id,
         file.display(),
-        if unreadable > 0 { format!("; {unreadable} unreadable ones were left out") } else { String::new() }
+        if unreadable > 0 {
+            format!("; {unreadable} unreadable ones were left out")
+        } else {
+            String::new()
+        }
     );
     let json = json!({
         "app_id": app.app_id,

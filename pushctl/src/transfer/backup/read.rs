@@ -145,7 +145,8 @@ fn check_blocks(checker: &mut Checker<impl Read>) -> io::Result<Checked> {
         let offset = checker.offset;
         match next_block(checker)? {
             (Kind::Devices, content) => {
-                let read = read_devices(&content).ok_or_else(|| damaged("a device is unreadable"))?;
+                let read =
+                    read_devices(&content).ok_or_else(|| damaged("a device is unreadable"))?;
                 devices += read.len() as u64;
                 blocks.push(offset);
             }

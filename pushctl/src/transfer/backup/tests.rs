@@ -119,7 +119,7 @@ fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
     assert!(!file.exists(), "it has its name only when it is whole");
     drop(unfinished);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    // What a killed program left is no obstacle, whoever may read it.
+    // What a killed program left is no obstacle, whatever its permissions.
     let left = folder.path().join("news.backup.part");
     fs::write(&left, "x").unwrap();
     fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();

@@ -1,5 +1,5 @@
 //! Writing a backup: into a file beside the one that was asked for, readable for its owner only, which
-//! gets its name when it is whole and on the disk.
+//! gets its name when it is whole, on the disk, and was read back.
 
 use std::{
     ffi::OsString,
@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     check_new,
     format::{BLOCK_BYTES, Head, Kind, MAGIC, Tail, VERSION, write_device},
+    read::Backup,
 };
 
 /// Reading and writing for the owner.
@@ -97,6 +98,12 @@ impl BackupWriter {
         self.out.get_ref().sync_all().with_context(|| cannot.clone())?;
         check_new(&self.file)?;
         if let Some(unfinished) = self.unfinished.take() {
+            // Only a file that can be restored is a backup.
+            let checked = Backup::open(&unfinished);
+            if let Err(error) = checked {
+                self.unfinished = Some(unfinished);
+                return Err(error.context("what was written cannot be read back"));
+            }
             fs::rename(&unfinished, &self.file).with_context(|| cannot.clone())?;
         }
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -35,7 +35,7 @@ pub use self::args::MoveArgs;
 pub(super) use self::plan::{AtTarget, take};
 use self::{
     args::MoveSettings,
-    plan::{Plan, plan},
+    plan::{Plan, Request, plan},
 };
 use super::{
     arrive::{Arrived, Arriving},
@@ -46,6 +46,8 @@ use crate::{
     output::{Output, Table},
 };
 
+/// The namespace that is not mentioned.
+const DEFAULT_NAMESPACE: &str = "push";
 /// How often an app is read again that another program has changed meanwhile.
 const CHANGE_TRIES: usize = 5;
 /// How often the progress bar is redrawn.
@@ -62,8 +64,8 @@ struct Stores {
 /// What became of an app.
 struct Moved {
     app: AppId,
-    /// None if an earlier call has moved it.
-    arrived: Option<Arrived>,
+    /// What was done; or why nothing was.
+    done: Result<Arrived, String>,
     is_disabled: bool,
 }
 
@@ -83,10 +85,8 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     let plans = plans(&stores, &apps, &settings).await?;
     let leaving = leave(&stores, apps, &plans).await?;
 
-    let bar = out.progress(
-        Some(0),
-        "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left",
-    );
+    let bar = out
+        .progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left");
     bar.enable_steady_tick(TICK);
     wait_until_noticed(&leaving, &plans, settings.notice, &bar).await;
     let mut moved = Vec::new();
@@ -112,9 +112,18 @@ async fn open(settings: &MoveSettings) -> anyhow::Result<Stores> {
     Ok(Stores {
         from: open(&settings.from).await?,
         to: open(&settings.to).await?,
-        from_name: settings.from.url.to_string(),
-        to_name: settings.to.url.to_string(),
+        from_name: name(&settings.from),
+        to_name: name(&settings.to),
     })
+}
+
+/// How operators are told of a store: without its password.
+fn name(StoreSettings { url, namespace, .. }: &StoreSettings) -> String {
+    if namespace == DEFAULT_NAMESPACE {
+        url.to_string()
+    } else {
+        format!("{url} (namespace {namespace})")
+    }
 }
 
 /// The records of the apps to move: those that were named, or all.
@@ -143,8 +152,13 @@ async fn plans(
             arrival: stores.to.arrival(id).await?,
             removed: stores.to.removed_apps(id).await?,
         };
-        let now = UnixMillis::now();
-        match plan(app, &there, (&stores.from_name, &stores.to_name), settings.new_logins, now) {
+        let request = Request {
+            from: &stores.from_name,
+            to: &stores.to_name,
+            is_named: !settings.apps.is_empty(),
+            new_logins: settings.new_logins,
+        };
+        match plan(app, &there, request, UnixMillis::now()) {
             Ok(plan) => plans.push(plan),
             Err(why) => refused.push(format!("{id}: {why}")),
         }
@@ -202,10 +216,17 @@ async fn move_app(
     bar: &ProgressBar,
 ) -> anyhow::Result<Moved> {
     let (id, source_key) = (app.app_id.clone(), AppKey::from(&app));
+    let is_disabled = app.arrived(app.generation).disabled;
     let arrival = match plan {
         Plan::Done => {
-            let is_disabled = app.arrived(app.generation).disabled;
-            return Ok(Moved { app: id, arrived: None, is_disabled });
+            return Ok(Moved { app: id, done: Err("moved before".to_owned()), is_disabled });
+        }
+        Plan::Elsewhere(store) => {
+            return Ok(Moved {
+                app: id,
+                done: Err(format!("moved to {store} before")),
+                is_disabled,
+            });
         }
         Plan::Take(arrival) => arrival,
     };
@@ -233,21 +254,23 @@ async fn move_app(
     let event = |action| AuditEvent { app: Some(id.clone()), ..audit::event(action) };
     let at_target = audit::recorded(Some(&*stores.to), event(Action::AppMovedIn), work);
     let away = audit::recorded(Some(&*stores.from), event(Action::AppMovedAway), at_target);
-    let arrived = away.await?;
-    let is_disabled = app.arrived(0).disabled;
-    Ok(Moved { app: id, arrived: Some(arrived), is_disabled })
+    let done = Ok(away.await?);
+    Ok(Moved { app: id, done, is_disabled })
 }
 
 fn report(moved: &[Moved], stores: &Stores, took: Duration, out: Output) -> anyhow::Result<()> {
     let mut table = Table::new(&["APP", "DEVICES", "COPIED", "MENDED", "LEFT OUT", "STATE"]);
     let mut rows = Vec::new();
-    for Moved { app, arrived, is_disabled } in moved {
+    for Moved { app, done, is_disabled } in moved {
         let state = if *is_disabled { "disabled" } else { "enabled" };
-        let Some(Arrived { devices, copied, mended, unreadable }) = arrived else {
-            let none = || "-".to_owned();
-            table.row([app.to_string(), none(), none(), none(), none(), "moved before".to_owned()]);
-            rows.push(json!({ "app_id": app, "moved_before": true }));
-            continue;
+        let Arrived { devices, copied, mended, unreadable } = match done {
+            Ok(arrived) => arrived,
+            Err(why) => {
+                let none = || "-".to_owned();
+                table.row([app.to_string(), none(), none(), none(), none(), why.clone()]);
+                rows.push(json!({ "app_id": app, "moved_before": true }));
+                continue;
+            }
         };
         table.row([
             app.to_string(),
@@ -267,7 +290,7 @@ fn report(moved: &[Moved], stores: &Stores, took: Duration, out: Output) -> anyh
             "disabled": is_disabled,
         }));
     }
-    let devices: u64 = moved.iter().filter_map(|m| Some(m.arrived?.devices)).sum();
+    let devices: u64 = moved.iter().filter_map(|m| Some(m.done.as_ref().ok()?.devices)).sum();
     let text = if moved.is_empty() {
         format!("there are no apps in {}", stores.from_name)
     } else {

@@ -20,19 +20,33 @@ pub(in crate::transfer) struct AtTarget {
 pub(in crate::transfer) enum Plan {
     /// Nothing: it was moved before.
     Done,
+    /// Nothing: it went to this store, and all apps are moved that are still here.
+    Elsewhere(String),
     /// Take it, from the beginning or from where an earlier attempt ended.
     Take(Arrival),
 }
 
-/// What to do with an app of the store `from`.
+/// What the operator asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    /// The store that the app leaves.
+    pub(super) from: &'a str,
+    /// The store that it goes to.
+    pub(super) to: &'a str,
+    /// Whether the app was named; if not, all are moved.
+    pub(super) is_named: bool,
+    /// Whether the logins of its devices may end.
+    pub(super) new_logins: bool,
+}
+
+/// What to do with an app.
 ///
 /// # Errors
 /// Why it cannot be moved, and what to do about it.
 pub(super) fn plan(
     app: &App,
     there: &AtTarget,
-    (from, to): (&str, &str),
-    new_logins: bool,
+    request: Request<'_>,
     now: UnixMillis,
 ) -> Result<Plan, String> {
     let is_this = |record: &&App| record.created_at == app.created_at && record.moved_to.is_none();
@@ -40,7 +54,10 @@ pub(super) fn plan(
         if there.app.as_ref().filter(is_this).is_some() {
             return Ok(Plan::Done);
         }
-        if moved.store != to {
+        if moved.store != request.to && !request.is_named {
+            return Ok(Plan::Elsewhere(moved.store.clone()));
+        }
+        if moved.store != request.to {
             return Err(format!(
                 "it is moving to {}, or has moved there: move it from there, or bring it back with \
                  pushctl app enable {}",
@@ -48,7 +65,7 @@ pub(super) fn plan(
             ));
         }
     }
-    take(app, there, from, new_logins, now).map(Plan::Take)
+    take(app, there, request.from, request.new_logins, now).map(Plan::Take)
 }
 
 /// How to take an app from `origin` to a store.
@@ -66,9 +83,11 @@ pub(in crate::transfer) fn take(
     if let Some(record) = &there.app
         && record.moved_to.is_none()
     {
-        return Err("the store that it goes to has an app of this name already: remove that one first, if \
+        return Err(
+            "the store that it goes to has an app of this name already: remove that one first, if \
                     it is not needed"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if let Some(arrival) = &there.arrival {
         if arrival.created_at != app.created_at {
@@ -84,10 +103,12 @@ pub(in crate::transfer) fn take(
         return Ok(Arrival { origin: origin.to_owned(), position, ..arrival.clone() });
     }
     if there.removed > app.generation && !new_logins {
-        return Err("the store that it goes to has removed an app of this name, so the MQTT logins of the \
+        return Err(
+            "the store that it goes to has removed an app of this name, so the MQTT logins of the \
                     devices would end and they would have to register again: if they may, add \
                     --new-logins"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if there.app.is_some() && there.removed != app.generation {
         return Err(format!(
@@ -111,6 +132,8 @@ mod tests {
     use super::*;
 
     const NOW: UnixMillis = UnixMillis(100);
+    const REQUEST: Request<'_> =
+        Request { from: "here", to: "there", is_named: true, new_logins: false };
 
     fn app(created_at: u64, generation: u64) -> App {
         let app = App::new("a".parse().unwrap(), &Secret::generate(), UnixMillis(created_at));
@@ -123,13 +146,19 @@ mod tests {
     }
 
     fn decide(app: &App, there: AtTarget) -> Result<Plan, String> {
-        plan(app, &there, ("here", "there"), false, NOW)
+        plan(app, &there, REQUEST, NOW)
     }
 
     fn arrival(created_at: u64, origin: &str) -> Arrival {
         let position = Position { shard: 1, slot: 2 };
         let origin = origin.to_owned();
-        Arrival { created_at: UnixMillis(created_at), generation: 0, origin, begun_at: NOW, position }
+        Arrival {
+            created_at: UnixMillis(created_at),
+            generation: 0,
+            origin,
+            begun_at: NOW,
+            position,
+        }
     }
 
     #[test]
@@ -144,7 +173,8 @@ mod tests {
     fn logins_end_only_if_the_operator_says_so() {
         let there = || AtTarget { removed: 4, ..AtTarget::default() };
         assert!(decide(&app(1, 3), there()).unwrap_err().contains("--new-logins"));
-        let taken = plan(&app(1, 3), &there(), ("here", "there"), true, NOW);
+        let request = Request { new_logins: true, ..REQUEST };
+        let taken = plan(&app(1, 3), &there(), request, NOW);
         let Ok(Plan::Take(begun)) = taken else { panic!() };
         assert_eq!(begun.generation, 4);
     }
@@ -176,7 +206,10 @@ mod tests {
     fn an_app_that_has_moved_is_not_moved_again() {
         let there = || AtTarget { app: Some(app(1, 0)), ..AtTarget::default() };
         assert_eq!(decide(&moved_to("there", app(1, 0)), there()), Ok(Plan::Done));
-        let elsewhere = decide(&moved_to("elsewhere", app(1, 0)), AtTarget::default());
-        assert!(elsewhere.unwrap_err().contains("elsewhere"));
+        let gone = moved_to("elsewhere", app(1, 0));
+        assert!(decide(&gone, AtTarget::default()).unwrap_err().contains("elsewhere"));
+        let all = Request { is_named: false, ..REQUEST };
+        let left_out = plan(&gone, &AtTarget::default(), all, NOW);
+        assert_eq!(left_out, Ok(Plan::Elsewhere("elsewhere".to_owned())));
     }
 }

@@ -340,7 +340,8 @@ mod tests {
     fn two_stores_share_the_flags_about_the_index_and_may_have_namespaces_of_their_own() {
         let check = |from: &str, to: &str| {
             let texts = [from, to].map(|url| SecretText::from(url.to_owned()));
-            let [from, to] = texts.each_ref().map(|url| SecretSetting { text: Some(url), file: None });
+            let [from, to] =
+                texts.each_ref().map(|url| SecretSetting { text: Some(url), file: None });
             let mut args = args(None, None);
             args.index_ca = Some("/no/such.pem".into());
             let mut errors = ConfigErrors::default();

@@ -33,7 +33,8 @@ async fn an_app_of_a_running_service_is_restored_elsewhere_and_serves_the_same_s
 
     let (url, other) = (redis_url(), namespace());
     let there = ["--index-url", &url, "--namespace", &other];
-    let restored = pushctl_output(&[&there[..], &["app", "restore", file, "--json"]].concat()).await;
+    let restored =
+        pushctl_output(&[&there[..], &["app", "restore", file, "--json"]].concat()).await;
     assert_eq!(json(&restored)["devices"], 5000);
     let here = ["--index-url", &url, "--namespace", &service.namespace];
     assert_eq!(exported(&there).await, exported(&here).await);
@@ -106,7 +107,11 @@ async fn a_restoration_that_is_killed_goes_on() {
     let log = store.folder.path().join("killed");
     kill_in_the_middle(&flags, &url, &there, &log).await;
     let restored = json(&run(&flags).await);
-    assert_eq!((&restored["devices"], &restored["mended"]), (&json!(many), &json!(0)), "{restored}");
+    assert_eq!(
+        (&restored["devices"], &restored["mended"]),
+        (&json!(many), &json!(0)),
+        "{restored}"
+    );
     assert!(restored["copied"].as_u64() < Some(many as u64), "{restored}");
     let from = store.folder.path().to_str().unwrap();
     let before = exported(&["--data-dir", from, "--namespace", &store.namespace]).await;

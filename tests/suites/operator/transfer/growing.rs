@@ -182,7 +182,9 @@ async fn the_way_from_one_machine_to_the_scaled_form_works_as_it_is_written() {
         eventually("all of the new service is ready", DEADLINE, async || {
             match request("GET", &url, &[], "").await {
                 Ok((200, _)) => Ok(()),
-                other => Err(format!("{other:?} {} {}", machine.log("ingest"), machine.log("worker"))),
+                other => {
+                    Err(format!("{other:?} {} {}", machine.log("ingest"), machine.log("worker")))
+                }
             }
         })
         .await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use push_index::{
-    Apps as _, Devices as _, Index, SecretUses as _, Transfer as _,
+    Devices as _, Index, SecretUses as _,
     redis::{RedisIndex, RedisSettings},
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
@@ -28,7 +28,8 @@ use push_tests::{
 use serde_json::{Value, json};
 
 use super::support::{
-    Embedded, crowd, error, exported, json, kill_in_the_middle, many_devices, move_flags, refused, run,
+    Embedded, crowd, error, exported, json, kill_in_the_middle, many_devices, move_flags, refused,
+    run,
 };
 
 async fn embedded(store: &Embedded) -> SqliteIndex {
@@ -85,7 +86,11 @@ async fn a_move_that_is_killed_goes_on_and_a_push_reaches_the_right_devices_afte
     let target = ["--index-url", &url, "--namespace", &store.namespace];
     let show = [&target[..], &["app", "show", APP]].concat();
     let unfinished = push_tests::service::pushctl_output(&show).await;
-    assert!(refused(&unfinished).contains("is on its way here from sqlite://"), "{}", error(&unfinished));
+    assert!(
+        refused(&unfinished).contains("is on its way here from sqlite://"),
+        "{}",
+        error(&unfinished)
+    );
 
     let moved = json(&run(&flags).await)["apps"][0].clone();
     let devices = many as u64 + 2;
@@ -101,7 +106,11 @@ async fn a_move_that_is_killed_goes_on_and_a_push_reaches_the_right_devices_afte
     let id = stack.push(&targeted("SG")).await;
     let report = stack.closed(&id).await;
     let expected = many.div_ceil(3) as u64 + 1;
-    assert_eq!((&report["targeted"], &report["sent"]), (&json!(expected), &json!(expected)), "{report}");
+    assert_eq!(
+        (&report["targeted"], &report["sent"]),
+        (&json!(expected), &json!(expected)),
+        "{report}"
+    );
     listening.all[0].wait_for(&id).await;
     let named = json!({
         "type": 2, "time_to_live": 600, "data": {"k": "named"},
@@ -210,7 +219,10 @@ async fn an_app_that_the_target_has_is_not_touched_and_nothing_is_changed_then()
     assert!(store.pushctl(&["app", "create", "other"]).await.status.success());
     let flags = store.move_to(&url);
     let text = refused(&run(&flags).await);
-    assert!(text.contains("nothing was changed") && text.contains("has an app of this name"), "{text}");
+    assert!(
+        text.contains("nothing was changed") && text.contains("has an app of this name"),
+        "{text}"
+    );
     assert_eq!(exported(&target).await.len(), 1);
     let here = app_in(&embedded(&store).await).await.unwrap();
     assert!(!here.disabled && here.moved_to.is_none());
@@ -266,7 +278,12 @@ const BETWEEN_REGISTRATIONS: Duration = Duration::from_millis(5);
 
 /// Registers devices one after the other until it is told to stop; gives those that were answered 200,
 /// and whether one was refused because the app moves.
-async fn register(url: String, secret: String, prefix: String, stop: Arc<AtomicBool>) -> (Vec<String>, bool) {
+async fn register(
+    url: String,
+    secret: String,
+    prefix: String,
+    stop: Arc<AtomicBool>,
+) -> (Vec<String>, bool) {
     let (mut registered, mut refused) = (Vec::new(), false);
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -302,8 +319,18 @@ async fn a_service_that_runs_meanwhile_loses_no_registration_and_no_push() {
     let early = old.push(&targeted("SG")).await;
     let new = namespace();
     let (from, to) = (redis_url(), redis_url());
-    let flags =
-        ["move", "--from", &from, "--to", &to, "--namespace", &old.namespace, "--to-namespace", &new, "--json"];
+    let flags = [
+        "move",
+        "--from",
+        &from,
+        "--to",
+        &to,
+        "--namespace",
+        &old.namespace,
+        "--to-namespace",
+        &new,
+        "--json",
+    ];
     let flags: Vec<String> = flags.map(str::to_owned).to_vec();
     let moved = json(&run(&flags).await);
     stop.store(true, Ordering::Relaxed);

@@ -115,7 +115,8 @@ impl Devices for SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let of_now = |device: &Device| Registration { device: device.clone(), registered_at: now };
+            let of_now =
+                |device: &Device| Registration { device: device.clone(), registered_at: now };
             results.extend(self.put_some(app, devices.iter().map(of_now).collect()).await?);
         }
         Ok(results)
