@@ -4,10 +4,12 @@
 //! - `store`, `index`: the index
 //! - `broker`, `queue`: the queue
 //! - `inbox`, `transport`: the devices, and the way to them
+//! - `transfer`: what the simulation leaves out
 
 pub(crate) mod broker;
 pub(crate) mod inbox;
 pub(crate) mod index;
 pub(crate) mod queue;
 pub(crate) mod store;
+mod transfer;
 pub(crate) mod transport;
