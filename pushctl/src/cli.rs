@@ -132,7 +132,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     };
     let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
-        Command::Standalone(_) | Command::Broker(_) | Command::Reference | Command::Move(_) => Ok(()),
+        Command::Standalone(_) | Command::Broker(_) | Command::Reference | Command::Move(_) => {
+            Ok(())
+        }
         Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => {
             let event = key::audit_event(&command);

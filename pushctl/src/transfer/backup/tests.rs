@@ -27,7 +27,7 @@ fn registration(n: usize, token: Option<&str>) -> Registration {
     let mut device = Device {
         client_id: format!("c:{n}").parse().unwrap(),
         attributes: Default::default(),
-        transport: if n % 2 == 0 { TransportKind::Mqtt } else { TransportKind::Webhook },
+        transport: if n.is_multiple_of(2) { TransportKind::Mqtt } else { TransportKind::Webhook },
         token: token.map(Into::into),
     };
     device.attributes.set(Attribute::Language, "zh-Hans-CN").unwrap();
