@@ -49,6 +49,8 @@ pub(crate) enum Rejection {
     ScopeMissing(Scope),
     /// 21007
     AppDisabled,
+    /// The app went to another store, where it can be called; this service takes nothing for it.
+    AppMoved,
     /// 22001
     TooFrequent(Quota),
     /// The app makes too many calls other than pushes.
@@ -132,7 +134,9 @@ impl Rejection {
             | Self::TooManyFailedLogins { .. }
             | Self::MessagesUsedUp { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Unavailable(_) | Self::QueueBlocked(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) | Self::QueueBlocked(_) | Self::AppMoved => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -168,7 +172,8 @@ impl Rejection {
             | Self::DevicesUsedUp { .. }
             | Self::MessagesUsedUp { .. }
             | Self::Unavailable(_)
-            | Self::QueueBlocked(_) => None,
+            | Self::QueueBlocked(_)
+            | Self::AppMoved => None,
         }
     }
 
@@ -209,6 +214,11 @@ impl Rejection {
                 scope.name()
             ),
             Self::AppDisabled => "this app may not push now".into(),
+            Self::AppMoved => {
+                "try again: this app moves to another installation of the service, or \
+                               has moved: call that one"
+                    .into()
+            }
             Self::TooFrequent(quota) => {
                 format!("this app may push {} times a second", quota.limit)
             }
@@ -272,6 +282,7 @@ mod tests {
             (Rejection::MessageMediaType(""), 415, 21005),
             (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
             (Rejection::AppDisabled, 403, 21007),
+            (Rejection::AppMoved, 503, 503),
             (Rejection::TooFrequent(quota), 429, 22001),
             (Rejection::TooManyCalls(quota), 429, 429),
             (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),

@@ -222,7 +222,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
         Rejection::NoSuchMethod(allow) => {
             reply.headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
-        Rejection::Unavailable(_) | Rejection::QueueBlocked(_) => {
+        Rejection::Unavailable(_) | Rejection::QueueBlocked(_) | Rejection::AppMoved => {
             reply.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
         Rejection::TooFrequent(quota) | Rejection::TooManyCalls(quota) => {

@@ -27,6 +27,7 @@ use crate::{
     push::{self, PushArgs},
     reference,
     standalone::{self, StandaloneArgs},
+    transfer::moving::{self, MoveArgs},
 };
 
 /// The operator's tool of the push service, and the whole service in one process.
@@ -81,6 +82,12 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Take apps with their devices from one store to another; started again, it goes on
+    ///
+    /// Programs may work on both stores meanwhile. From the beginning on the source takes no pushes and
+    /// no registrations for the apps; at the target each one is in service once all its devices are
+    /// there and were compared.
+    Move(Box<MoveArgs>),
     /// See what was done with pushctl, when and by whom
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -104,10 +111,14 @@ pub async fn main(cli: Cli) -> ExitCode {
 }
 
 async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
+    let command = match cli.command {
+        Command::Move(args) => return moving::run(*args, &cli.engines, out).await,
+        command => command,
+    };
     let mut errors = ConfigErrors::default();
     let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut errors);
     let credentials = cli.credentials.check(&mut errors);
-    let command = match cli.command {
+    let command = match command {
         Command::Standalone(args) => {
             return standalone::run(*args, urls, credentials, errors, &cli.data_dir, out).await;
         }
@@ -121,7 +132,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     };
     let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
-        Command::Standalone(_) | Command::Broker(_) | Command::Reference => Ok(()),
+        Command::Standalone(_) | Command::Broker(_) | Command::Reference | Command::Move(_) => {
+            Ok(())
+        }
         Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => {
             let event = key::audit_event(&command);

@@ -1,7 +1,8 @@
 //! The commands of `pushctl`, and `standalone`, which runs the whole service in one process.
 //!
-//! `cli` holds the command tree, `programs` those of all programs; each command has a module of its name. `input` reads files and
-//! standard input line by line, `output` prints results.
+//! `cli` holds the command tree, `programs` those of all programs; each command has a module of its
+//! name (`move` is in `transfer`). `input` reads files and standard input line by line, `output`
+//! prints results.
 
 pub mod app;
 pub mod audit;
@@ -18,3 +19,4 @@ pub mod programs;
 pub mod push;
 pub mod reference;
 pub mod standalone;
+pub mod transfer;

@@ -80,6 +80,23 @@ impl Stack {
         stack
     }
 
+    /// Starts one `ingest` in a namespace whose index has the app already, with this secret.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn start_with_app(servers: Servers, namespace: &str, secret: &str) -> Self {
+        let mut stack = Self {
+            servers,
+            engine_flags: Vec::new(),
+            namespace: namespace.to_owned(),
+            ports: Vec::new(),
+            ingests: Vec::new(),
+            secret: secret.to_owned(),
+        };
+        stack.add_ingest().await;
+        stack
+    }
+
     /// Starts another `ingest`.
     ///
     /// # Panics

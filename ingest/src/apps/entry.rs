@@ -20,6 +20,7 @@ use super::{
 use crate::{
     body::{AppMemory, BodyMemory},
     metrics::{AppPushes, Metrics},
+    rejection::Rejection,
     settings::AppSettings,
 };
 
@@ -105,6 +106,12 @@ impl CachedApp {
             (quotas, usage)
         });
         Self { app, limits, memory, messages, devices, activity, pushes }
+    }
+
+    /// Whether this service takes pushes and changes of devices for the app: not if it went to another
+    /// store.
+    pub(crate) fn check_in_service(&self) -> Result<(), Rejection> {
+        if self.app.moved_to.is_some() { Err(Rejection::AppMoved) } else { Ok(()) }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
 //! limit counts these calls, apart from pushes. If it has a quota of devices, a new device beyond it
-//! is refused; what is registered can be changed and removed.
+//! is refused; what is registered can be changed and removed. Of an app that went to another store
+//! nothing is changed here, because the change would be lost.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -59,6 +60,7 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let (cached, client, quota) = self.authenticate_device(resource, head, now).await?;
+        cached.check_in_service()?;
         JSON.check(head).map_err(Rejection::MediaType)?;
         let body = self.read_body(&cached, Purpose::Single, body, unread_body).await?;
         let draft: DeviceDraft<'_> = read_json_body(&body.bytes).map_err(Rejection::Illegal)?;
@@ -132,6 +134,7 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         let (cached, client, quota) =
             self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        cached.check_in_service()?;
         let app = AppKey::from(&cached.app);
         if !self.ask_index(self.index.remove_device(&app, &client)).await? {
             return Err(Rejection::Unknown(DEVICE));

@@ -76,6 +76,7 @@ impl Handlers {
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
         now: UnixMillis,
     ) -> Result<Handled, Rejection> {
+        cached.check_in_service()?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

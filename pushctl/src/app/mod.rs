@@ -1,17 +1,21 @@
 //! `pushctl app`: makes, changes and removes apps and their secrets. The HTTP API cannot do this.
 //!
+//! - `changes`: what `app set` changes
 //! - `secret`: the named secrets of an app
 //! - `secret_file`: secrets that come from a file
+//! - `table`: how apps are shown
 //! - `usage`: what an app uses of its quotas
 
+mod changes;
 mod secret;
 mod secret_file;
+mod table;
 mod usage;
 
 use std::{num::NonZeroU32, path::PathBuf};
 
-use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand};
+use anyhow::bail;
+use clap::Subcommand;
 use push_index::Index;
 use push_model::{
     app::{App, AppQuota, DEFAULT_SECRET},
@@ -20,14 +24,19 @@ use push_model::{
     secret::Secret,
     time::UnixMillis,
 };
-use push_service::settings::{count_or_none, duration};
+use push_service::settings::duration;
 use serde_json::json;
 
-use self::secret_file::read_or_generate;
+use self::{
+    changes::{Changes, quota},
+    secret_file::read_or_generate,
+    table::{COLUMNS, cells, describe, show, show_secret, state},
+};
 pub use self::{secret::SecretCommand, secret_file::read_secret};
 use crate::{
     audit,
     output::{Output, Table},
+    transfer::backup::{self, RestoreArgs},
 };
 
 /// What to do with apps.
@@ -77,7 +86,7 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
     },
-    /// Take the app's pushes again
+    /// Take the app's pushes again, also if it has moved to another store
     Enable {
         /// The app
         app_id: AppId,
@@ -87,6 +96,18 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
     },
+    /// Write the app and its devices to a file, with its secrets as hashes only
+    Backup {
+        /// The app
+        app_id: AppId,
+        /// A new file, which only its owner will be able to read
+        file: PathBuf,
+        /// Leave out devices whose records cannot be read
+        #[arg(long)]
+        skip_unreadable: bool,
+    },
+    /// Make an app and its devices from a backup
+    Restore(RestoreArgs),
     /// Secrets for a part of the API each
     #[command(subcommand)]
     Secret(SecretCommand),
@@ -103,68 +124,8 @@ pub enum AppCommand {
     },
 }
 
-/// What `app set` changes.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-pub struct Changes {
-    /// The most pushes per second, or `none`
-    #[arg(long, value_name = "N", value_parser = limit)]
-    rate_limit: Option<Limit>,
-    /// The most devices per second that all workers together send to, or `none`
-    #[arg(long, value_name = "N", value_parser = limit)]
-    pace: Option<Limit>,
-    /// The most devices the app may have, `none`, or `default` for --app-max-devices of ingest
-    #[arg(long, value_name = "N", value_parser = quota)]
-    max_devices: Option<AppQuota>,
-    /// The most messages of the app that may wait, `none`, or `default` for --app-max-waiting of ingest
-    #[arg(long, value_name = "N", value_parser = quota)]
-    max_waiting: Option<AppQuota>,
-    /// The most ledger entries that the app's messages may have, `none`, or `default` for
-    /// --app-max-ledger-entries of ingest
-    #[arg(long, value_name = "N", value_parser = quota)]
-    max_ledger_entries: Option<AppQuota>,
-}
-
-impl Changes {
-    fn apply(&self, app: &mut App) {
-        if let Some(Limit(rate_limit)) = self.rate_limit {
-            app.rate_limit = rate_limit;
-        }
-        if let Some(Limit(pace)) = self.pace {
-            app.pace = pace;
-        }
-        if let Some(max_devices) = self.max_devices {
-            app.max_devices = max_devices;
-        }
-        if let Some(max_waiting) = self.max_waiting {
-            app.max_waiting = max_waiting;
-        }
-        if let Some(max_ledger_entries) = self.max_ledger_entries {
-            app.max_ledger_entries = max_ledger_entries;
-        }
-    }
-}
-
 /// How often a change is tried again after another program has changed the same app.
 const CHANGE_TRIES: usize = 5;
-
-/// A new limit, or `none`, which removes it.
-#[derive(Debug, Clone, Copy)]
-struct Limit(Option<NonZeroU32>);
-
-fn limit(text: &str) -> Result<Limit, String> {
-    count_or_none(text).map(Limit)
-}
-
-fn quota(text: &str) -> Result<AppQuota, String> {
-    match text {
-        "default" => Ok(AppQuota::Default),
-        _ => match limit(text).map_err(|wrong| format!("{wrong}, or default"))? {
-            Limit(Some(devices)) => Ok(AppQuota::AtMost(devices)),
-            Limit(None) => Ok(AppQuota::None),
-        },
-    }
-}
 
 /// What the audit trail says of a command; none for one that changes nothing.
 fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
@@ -174,6 +135,7 @@ fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
         AppCommand::Disable { app_id } => (Action::AppDisabled, app_id, None),
         AppCommand::Enable { app_id } => (Action::AppEnabled, app_id, None),
         AppCommand::Remove { app_id } => (Action::AppRemoved, app_id, None),
+        AppCommand::Backup { app_id, .. } => (Action::AppBackedUp, app_id, None),
         AppCommand::RotateSecret { app_id, .. } => {
             (Action::SecretRotated, app_id, Some(DEFAULT_SECRET))
         }
@@ -183,7 +145,9 @@ fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
         AppCommand::Secret(SecretCommand::Revoke { app_id, name }) => {
             (Action::SecretRevoked, app_id, Some(name.as_str()))
         }
+        // A restoration is recorded where the file is read, which names the app.
         AppCommand::List
+        | AppCommand::Restore(_)
         | AppCommand::Show { .. }
         | AppCommand::Secret(SecretCommand::List { .. }) => return None,
     };
@@ -225,6 +189,7 @@ async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             app.max_waiting = max_waiting.unwrap_or_default();
             app.max_ledger_entries = max_ledger_entries.unwrap_or_default();
             if !index.create_app(&app).await? {
+                check_not_arriving(index, &app.app_id).await?;
                 bail!("there is an app {} already", app.app_id);
             }
             show_secret(&app, DEFAULT_SECRET, &secret, out)
@@ -255,11 +220,17 @@ async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
         AppCommand::Disable { app_id } => set_disabled(index, &app_id, true, out).await,
         AppCommand::Enable { app_id } => set_disabled(index, &app_id, false, out).await,
         AppCommand::Remove { app_id } => {
+            give_up_arrival(index, &app_id).await?;
             if !index.remove_app(&app_id).await? {
                 bail!("there is no app {app_id}");
             }
             out.result(format!("removed {app_id}"), &json!({ "removed": app_id }))
         }
+        AppCommand::Backup { app_id, file, skip_unreadable } => {
+            let app = find(index, &app_id).await?;
+            backup::backup(&app, &file, skip_unreadable, index, out).await
+        }
+        AppCommand::Restore(args) => backup::restore(&args, index, out).await,
         AppCommand::Secret(command) => secret::run(command, index, out).await,
         AppCommand::RotateSecret { app_id, secret_file, overlap } => {
             let secret = read_or_generate(secret_file)?;
@@ -274,12 +245,63 @@ async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
 }
 
 async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
-    index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))
+    if let Some(app) = index.app(app_id).await? {
+        return Ok(app);
+    }
+    check_not_arriving(index, app_id).await?;
+    bail!("there is no app {app_id}")
 }
 
-/// Changes the record of an app. If it was changed by another program since it was read, it is read
-/// again.
+/// Refuses an app that is on its way here.
+async fn check_not_arriving(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    if let Some(arrival) = index.arrival(app_id).await? {
+        bail!(
+            "{app_id} is on its way here from {} since {}: run the command that takes it again until it \
+             succeeds, or give it up with pushctl app remove {app_id}",
+            arrival.origin,
+            arrival.begun_at
+        );
+    }
+    Ok(())
+}
+
+/// Makes an app of one that is on its way here, disabled and with a secret that nothing knows, so that
+/// it can be removed.
+async fn give_up_arrival(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    let Some(arrival) = index.arrival(app_id).await? else { return Ok(()) };
+    let mut app = App::new(app_id.clone(), &Secret::generate(), arrival.created_at);
+    (app.generation, app.disabled) = (arrival.generation, true);
+    index.finish_arrival(&app).await?;
+    Ok(())
+}
+
+/// Changes the record of an app that is in service here. If it was changed by another program since it
+/// was read, it is read again.
 async fn change_app(
+    index: &dyn Index,
+    app_id: &AppId,
+    mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
+) -> anyhow::Result<App> {
+    let in_service = |app: &mut App| {
+        check_in_service(app)?;
+        change(app)
+    };
+    change_any_app(index, app_id, in_service).await
+}
+
+/// Refuses an app that went to another store.
+///
+/// # Errors
+/// Where it went.
+pub fn check_in_service(app: &App) -> anyhow::Result<()> {
+    if let Some(moved) = &app.moved_to {
+        bail!("{} has moved from here to {}: change it there", app.app_id, moved.store);
+    }
+    Ok(())
+}
+
+/// As [`change_app`], also for an app that went to another store.
+async fn change_any_app(
     index: &dyn Index,
     app_id: &AppId,
     mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
@@ -294,85 +316,27 @@ async fn change_app(
     bail!("{app_id} is being changed by other programs at this moment: try again")
 }
 
-async fn show(index: &dyn Index, app: &App, out: Output) -> anyhow::Result<()> {
-    let devices = index.count_devices(&app.into()).await?;
-    let mut table = Table::new(&COLUMNS);
-    table.row(cells(app, devices));
-    let uses = index.secret_uses(&app.into()).await?;
-    let (secrets, json) = secret::listed(app, &uses);
-    let mut described = describe(app, devices);
-    described["secrets"] = json;
-    let usage = usage::of(index, app).await?;
-    described["usage"] = usage.json();
-    out.result(format!("{table}\n{}\n{secrets}", usage.table(app, devices)), &described)
-}
-
 async fn set_disabled(
     index: &dyn Index,
     app_id: &AppId,
     disabled: bool,
     out: Output,
 ) -> anyhow::Result<()> {
+    let mut moved = None;
     let change = |app: &mut App| {
         app.disabled = disabled;
-        Ok(())
+        moved = if disabled { None } else { app.moved_to.take() };
+        if disabled { check_in_service(app) } else { Ok(()) }
     };
-    let app = change_app(index, app_id, change).await?;
+    let app = change_any_app(index, app_id, change).await?;
+    if let Some(moved) = moved {
+        out.note(format_args!(
+            "{app_id} had moved to {}: what it was given there since {} is not here",
+            moved.store, moved.at
+        ));
+    }
     out.result(
         format!("{app_id} is {}", state(&app)),
         &json!({ "app_id": app_id, "disabled": disabled }),
     )
-}
-
-/// Prints a new secret. The default one is printed without its name, as it is the only one of most
-/// apps.
-fn show_secret(app: &App, name: &str, secret: &Secret, out: Output) -> anyhow::Result<()> {
-    let (mut named, mut json) = (String::new(), json!({ "app_id": app.app_id }));
-    if name != DEFAULT_SECRET {
-        named = format!("name    {name}\n");
-        json["name"] = name.into();
-    }
-    json["secret"] = secret.expose().into();
-    let text = format!(
-        "app     {}\n{named}secret  {}\n\nThe secret is not shown again: keep it now.",
-        app.app_id,
-        secret.expose()
-    );
-    out.result(text, &json)
-}
-
-fn state(app: &App) -> &'static str {
-    if app.disabled { "disabled" } else { "enabled" }
-}
-
-const COLUMNS: [&str; 7] =
-    ["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "MAX DEVICES", "CREATED"];
-
-fn cells(app: &App, devices: u64) -> [String; 7] {
-    let a_second =
-        |limit: Option<NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |n| format!("{n}/s"));
-    [
-        app.app_id.to_string(),
-        state(app).to_owned(),
-        a_second(app.rate_limit),
-        a_second(app.pace),
-        devices.to_string(),
-        usage::quota(app.max_devices),
-        app.created_at.to_string(),
-    ]
-}
-
-fn describe(app: &App, devices: u64) -> serde_json::Value {
-    json!({
-        "app_id": app.app_id,
-        "disabled": app.disabled,
-        "rate_limit": app.rate_limit,
-        "pace": app.pace,
-        "devices": devices,
-        "max_devices": app.max_devices,
-        "max_waiting": app.max_waiting,
-        "max_ledger_entries": app.max_ledger_entries,
-        "created_at": app.created_at,
-        "previous_secret_valid_until": app.previous.as_ref().map(|p| p.valid_until),
-    })
 }

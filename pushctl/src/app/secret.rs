@@ -13,7 +13,7 @@ use push_model::{
 use push_service::settings::duration;
 use serde_json::json;
 
-use super::{change_app, find, secret_file::read_or_generate, show_secret};
+use super::{change_app, find, secret_file::read_or_generate, table::show_secret};
 use crate::output::{Output, Table};
 
 /// What to do with the secrets of an app.

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_index::{Index, Put};
 use push_model::{
-    app::AppKey,
+    app::{App, AppKey},
     device::DeviceDraft,
     ids::{AppId, ClientId},
     text::Text,
@@ -22,7 +22,7 @@ use push_model::{
 use push_service::terminal;
 use serde_json::json;
 
-use crate::output::Output;
+use crate::{app::check_in_service, output::Output};
 
 /// What to do with devices.
 #[derive(Debug, Subcommand)]
@@ -135,7 +135,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         DeviceCommand::Import { app_id, file, import_memory } => {
-            let app = require_app(index, &app_id).await?;
+            let app = require_app_in_service(index, &app_id).await?;
             import::run(&app, &file, import_memory, index, out).await
         }
         DeviceCommand::Export { app_id } => {
@@ -143,7 +143,7 @@ pub async fn run(
             export::run(&app, &**index, out).await
         }
         DeviceCommand::Put(args) => {
-            let app = require_app(index, &args.app_id).await?;
+            let app = require_app_in_service(index, &args.app_id).await?;
             let device = args.draft().check(args.client_id.clone())?;
             let put =
                 index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
@@ -162,7 +162,7 @@ pub async fn run(
             out.result(terminal::json(&text), &device)
         }
         DeviceCommand::Remove { app_id, client_id } => {
-            let app = require_app(index, &app_id).await?;
+            let app = require_app_in_service(index, &app_id).await?;
             if !index.remove_device(&app, &client_id).await? {
                 bail!("{app_id} has no device {client_id}");
             }
@@ -173,10 +173,20 @@ pub async fn run(
     }
 }
 
+async fn find_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<App> {
+    index.app(app_id).await?.with_context(|| {
+        format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
+    })
+}
+
 /// The app of this name in its current generation.
 async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
-    let app = index.app(app_id).await?.with_context(|| {
-        format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
-    })?;
+    Ok(AppKey::from(&find_app(index, app_id).await?))
+}
+
+/// The same for a change, which would be lost if the app went to another store.
+async fn require_app_in_service(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
+    let app = find_app(index, app_id).await?;
+    check_in_service(&app)?;
     Ok(AppKey::from(&app))
 }

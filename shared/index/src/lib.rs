@@ -17,6 +17,7 @@
 //! - `broadcasts`: [`OpenBroadcasts`]
 //! - `devices`: [`Devices`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
+//! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
 //!
 //! The engines are [`redis`] and [`sqlite`]. `recall` is a recall whose answer can be relied on.
@@ -34,6 +35,7 @@ pub mod redis;
 mod resources;
 mod separate_ledger;
 pub mod sqlite;
+mod transfer;
 mod usage;
 
 use std::fmt;
@@ -51,6 +53,7 @@ pub use self::{
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
     resources::{Resources, Store, StoreResources},
     separate_ledger::SeparateLedger,
+    transfer::Transfer,
     usage::MessageUsage,
 };
 
@@ -76,6 +79,7 @@ pub trait Index:
     + OpenBroadcasts
     + Pacing
     + SecretUses
+    + Transfer
     + fmt::Debug
 {
     /// Whether the server answers now.

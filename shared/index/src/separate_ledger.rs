@@ -21,13 +21,14 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    transfer::{Arrival, Registration},
     usage::{UsageCounts, UsageHour},
 };
 
 use crate::{
     AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
     MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources, Scanned, SecretUses, Store,
-    StoreResources, TakesWrites,
+    StoreResources, TakesWrites, Transfer,
 };
 
 /// One index over two stores.
@@ -267,6 +268,42 @@ impl OpenBroadcasts for SeparateLedger {
 
     async fn open_broadcasts(&self) -> Result<Vec<OpenBroadcast>, IndexError> {
         self.ledger.open_broadcasts().await
+    }
+}
+
+#[async_trait]
+impl Transfer for SeparateLedger {
+    async fn list_registrations(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Scanned<Registration>, IndexError> {
+        self.index.list_registrations(app, range, limit).await
+    }
+
+    async fn put_registrations(
+        &self,
+        app: &AppKey,
+        devices: &[Registration],
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        self.index.put_registrations(app, devices).await
+    }
+
+    async fn removed_apps(&self, app: &AppId) -> Result<u64, IndexError> {
+        self.index.removed_apps(app).await
+    }
+
+    async fn arrival(&self, app: &AppId) -> Result<Option<Arrival>, IndexError> {
+        self.index.arrival(app).await
+    }
+
+    async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
+        self.index.save_arrival(app, arrival).await
+    }
+
+    async fn finish_arrival(&self, app: &App) -> Result<bool, IndexError> {
+        self.index.finish_arrival(app).await
     }
 }
 

@@ -26,6 +26,14 @@ pub enum Action {
     AppEnabled,
     /// An app and its devices were removed.
     AppRemoved,
+    /// An app went to another store.
+    AppMovedAway,
+    /// An app came from another store.
+    AppMovedIn,
+    /// An app was written to a file, with hashes of its secrets and tokens of its devices.
+    AppBackedUp,
+    /// An app was read from a backup.
+    AppRestored,
     /// The default secret of an app was replaced.
     SecretRotated,
     /// A named secret was added.
@@ -53,6 +61,10 @@ impl Action {
             Self::AppDisabled => "app_disabled",
             Self::AppEnabled => "app_enabled",
             Self::AppRemoved => "app_removed",
+            Self::AppMovedAway => "app_moved_away",
+            Self::AppMovedIn => "app_moved_in",
+            Self::AppBackedUp => "app_backed_up",
+            Self::AppRestored => "app_restored",
             Self::SecretRotated => "secret_rotated",
             Self::SecretAdded => "secret_added",
             Self::SecretRevoked => "secret_revoked",

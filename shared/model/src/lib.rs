@@ -25,4 +25,5 @@ pub mod slots;
 pub mod targeting;
 pub mod text;
 pub mod time;
+pub mod transfer;
 pub mod usage;

@@ -4,6 +4,7 @@
 //! - `store`, `index`, `broadcasts`: the index
 //! - `broker`, `queue`: the queue
 //! - `inbox`, `transport`: the devices, and the way to them
+//! - `transfer`: what the simulation leaves out
 
 mod broadcasts;
 pub(crate) mod broker;
@@ -11,4 +12,5 @@ pub(crate) mod inbox;
 pub(crate) mod index;
 pub(crate) mod queue;
 pub(crate) mod store;
+mod transfer;
 pub(crate) mod transport;

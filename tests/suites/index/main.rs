@@ -63,6 +63,11 @@ suite! {
             every_engine_grants_what_the_definition_grants,
             workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,
             the_pace_of_one_app_is_not_used_up_by_another;
+        transfer:
+            devices_keep_their_times_of_registration,
+            an_app_is_found_only_when_it_has_arrived,
+            an_arrival_replaces_no_app_and_no_other_arrival,
+            an_app_that_moved_away_can_come_back_to_its_devices;
     }
     devices {
         by_id:

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use push_credentials::KeyFile;
 use push_model::{
+    app::App,
     ids::MessageId,
     ledger::{
         Advance, Checkpoint, Counts, FailReason, NewEntry, Outcomes, PartitionState, Plan, Retried,
@@ -12,12 +13,13 @@ use push_model::{
     slots::SlotRange,
     time::UnixMillis,
 };
+use push_tests::eventually;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
     support::client::{Answer, Request, VALID},
-    support::service::{APP, Service},
+    support::service::{APP, DEADLINE, Service},
 };
 
 async fn call(service: &Service, method: &str, path: &str, body: &str) -> Answer {
@@ -49,6 +51,32 @@ async fn a_device_is_registered_read_updated_and_removed() {
     assert_eq!((removed.http, &removed.body["result"]["client_id"]), (200, &json!("c:1")));
     call(&service, "DELETE", path, "").await.expect(404, 404, "this app has no such device");
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_device_here() {
+    Service::on_both_paths(&["--app-fresh=1s"], async |service| {
+        let path = "/v1/device/app/c1";
+        assert_eq!(call(&service, "PUT", path, "{}").await.http, 200);
+        let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());
+        service.change_app(leave).await;
+        let refused = eventually("it is refused", DEADLINE, async || {
+            let answer = call(&service, "PUT", path, "{}").await;
+            if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
+        })
+        .await;
+        assert!(refused.text.contains("another installation"), "{}", refused.text);
+        assert!(refused.header("retry-after").is_some(), "{}", refused.text);
+        assert_eq!(call(&service, "DELETE", path, "").await.http, 503);
+        assert_eq!(Request::push(&service, VALID).send(&service).await.http, 503);
+        let batch = Request::push(&service, VALID).path("/v1/message/push/app/batch");
+        let batch = batch.header("Content-Type", "application/x-ndjson");
+        assert_eq!(batch.send(&service).await.http, 503);
+        // What it knows it tells, for what was accepted before.
+        assert_eq!(call(&service, "GET", path, "").await.http, 200);
+        service.stop().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]

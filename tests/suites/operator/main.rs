@@ -1,4 +1,5 @@
-//! What an operator sees of the service: messages on their way, a backlog, and readiness.
+//! What an operator sees of the service and does with it: messages on their way, a backlog, readiness, and
+//! apps that are moved, backed up and restored.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +13,7 @@ mod doctor;
 mod metrics;
 mod readiness;
 mod secret_files;
+mod transfer;
 
 use std::{collections::BTreeSet, process::Stdio};
 

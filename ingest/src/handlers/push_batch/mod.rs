@@ -65,6 +65,7 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
+        cached.check_in_service()?;
         if cached.app.disabled {
             return Err(Rejection::AppDisabled);
         }

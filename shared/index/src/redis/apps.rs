@@ -3,7 +3,9 @@
 //!
 //! Beside the record of an app the hash counts, for ever, how many apps of its name were removed:
 //! that number is the generation of the next app, and part of every other key of it
-//! ([`super::keys`]). The shards and dictionaries of a removed app refuse registrations for
+//! ([`super::keys`]). An app that is on its way here from another store has a field of its own
+//! ([`super::transfer`]), which begins with the same character, so that builds that do not know it
+//! leave it out of the list of apps. The shards and dictionaries of a removed app refuse registrations for
 //! [`REMOVED_APP_REFUSES`], because other programs may still have its record in their caches.
 
 use async_trait::async_trait;
@@ -20,9 +22,9 @@ use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
 /// How many chunks, and how many buckets, one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;
 
-/// Precedes an app id in the field that counts the removed apps of this id. No app id begins with
-/// it.
-const REMOVED: char = '@';
+/// Precedes an app id in the fields that are no records. No app id begins with it. With the id alone
+/// behind it, the field counts the removed apps of this id.
+pub(super) const REMOVED: char = '@';
 
 /// How often a creation is tried again with the generation that a removal counted meanwhile.
 const CREATE_TRIES: usize = 3;
@@ -30,7 +32,7 @@ const CREATE_TRIES: usize = 3;
 /// How often a removal reads an app again that was changed since.
 const CHANGE_TRIES: usize = 10;
 
-fn write(app: &App) -> Result<String, IndexError> {
+pub(super) fn write(app: &App) -> Result<String, IndexError> {
     serde_json::to_string(app).map_err(|error| IndexError::Corrupt(error.to_string()))
 }
 
@@ -45,7 +47,7 @@ fn read(json: &str) -> Result<App, IndexError> {
     serde_json::from_str(json).map_err(|error| IndexError::Corrupt(format!("an app: {error}")))
 }
 
-fn wrong_generation() -> IndexError {
+pub(super) fn wrong_generation() -> IndexError {
     IndexError::Corrupt("a count of removed apps".to_owned())
 }
 

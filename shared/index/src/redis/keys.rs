@@ -2,7 +2,7 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed |
+//! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed; `@+` and app id → what is known of an app on its way here, as JSON |
 //! | `push:audit` | list: the audit trail, newest first, each event as JSON |
 //! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
 //! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |

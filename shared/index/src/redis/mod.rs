@@ -15,6 +15,7 @@
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
 //! - `audit`: the audit trail. `broadcasts`: what is left of broadcasts.
+//! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
 //! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
@@ -34,6 +35,7 @@ mod pacing;
 mod resources;
 mod scripts;
 mod secret_uses;
+mod transfer;
 mod usage;
 mod write_probe;
 

@@ -14,7 +14,7 @@ use crate::{Apps, IndexError};
 /// How many rows of a removed app are deleted in one transaction.
 const REMOVE_STEP: i64 = 5000;
 
-fn write(app: &App) -> Result<String, StoreError> {
+pub(super) fn write(app: &App) -> Result<String, StoreError> {
     serde_json::to_string(app).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
 }
 
@@ -56,7 +56,7 @@ impl Apps for SqliteIndex {
         let (namespace, mut app) = (self.namespace(), app.clone());
         let create = "INSERT INTO app (namespace, name, generation, record) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (namespace, name) DO UPDATE SET record = excluded.record
-            WHERE record IS NULL";
+            WHERE record IS NULL AND arrival IS NULL";
         let create = move |sql: &Connection| {
             app.generation = generation(sql, &namespace, &app.app_id)?;
             let number = app.generation.cast_signed();

@@ -25,6 +25,7 @@ mod schema;
 mod secret_uses;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod usage;
 
 use std::{path::Path, sync::Arc};

@@ -292,6 +292,8 @@ pub(super) const SCHEMA: Schema = Schema {
             PRIMARY KEY (ledger, message)
         ) STRICT, WITHOUT ROWID;
     ",
+        // An app that is on its way here from another store, as JSON; its record is NULL meanwhile.
+        "ALTER TABLE app ADD COLUMN arrival TEXT;",
     ],
 };
 

@@ -25,6 +25,7 @@ use crate::{
     ids::{AppId, MessageId},
     secret::{Secret, SecretHash},
     time::UnixMillis,
+    transfer::MovedTo,
 };
 
 /// Identifies an app. An app that is removed and made again shares only the name with the one
@@ -111,6 +112,10 @@ pub struct App {
     /// How many ledger entries its messages may have.
     #[serde(skip_serializing_if = "AppQuota::is_default", default)]
     pub max_ledger_entries: AppQuota,
+    /// Where it went, if it is not in service in this store any more. It is disabled then, too, for
+    /// builds that do not know this field.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub moved_to: Option<MovedTo>,
     /// What a later build has written. It stays when this build changes the record.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
@@ -139,8 +144,22 @@ impl App {
             max_devices: AppQuota::Default,
             max_waiting: AppQuota::Default,
             max_ledger_entries: AppQuota::Default,
+            moved_to: None,
             unknown: BTreeMap::new(),
         }
+    }
+
+    /// Takes the app out of service in its store: it went to another one.
+    pub fn leave(&mut self, store: String, at: UnixMillis) {
+        self.moved_to = Some(MovedTo { store, at, was_disabled: self.disabled });
+        self.disabled = true;
+    }
+
+    /// The record for the store to which the app went.
+    #[must_use]
+    pub fn arrived(&self, generation: u64) -> Self {
+        let disabled = self.moved_to.as_ref().map_or(self.disabled, |moved| moved.was_disabled);
+        Self { generation, disabled, moved_to: None, ..self.clone() }
     }
 
     /// The id of every push of this app with this idempotency key, so that a retry is recognised.
@@ -251,6 +270,20 @@ mod tests {
         assert_eq!(earlier.message_id(b"k"), guessed, "retries of its pushes are recognised");
         rotate(&mut earlier).unwrap();
         assert_ne!(earlier.message_id(b"k"), guessed);
+    }
+
+    #[test]
+    fn an_app_that_moved_is_refused_by_earlier_builds_and_arrives_as_it_was() {
+        for disabled in [false, true] {
+            let mut app = App::new("a".parse().unwrap(), &Secret::generate(), UnixMillis(0));
+            app.disabled = disabled;
+            let before = app.clone();
+            app.leave("redis://there".to_owned(), UnixMillis(7));
+            assert!(app.disabled, "a build that does not know moved_to refuses its pushes");
+            let stored = serde_json::to_string(&app).unwrap();
+            assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
+            assert_eq!(app.arrived(3), App { generation: 3, ..before });
+        }
     }
 
     #[test]

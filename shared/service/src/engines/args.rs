@@ -6,7 +6,7 @@ use push_model::{ledger::Retention, namespace::namespace};
 use push_tls::client::ClientTls;
 
 use super::{
-    settings::{EngineSettings, EngineTimeouts},
+    settings::{EngineSettings, EngineTimeouts, StoreSettings},
     urls::{IndexUrl, QueueUrl},
 };
 use crate::{
@@ -19,6 +19,7 @@ const QUEUE: &str = "--queue-url";
 const INDEX: &str = "--index-url";
 const LEDGER: &str = "--ledger-url";
 const NAMESPACE: &str = "--namespace";
+const TO_NAMESPACE: &str = "--to-namespace";
 
 /// The flags about the engines, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
@@ -153,6 +154,35 @@ impl EngineArgs {
         self.with_rest(queue, index, errors)
     }
 
+    /// Checks the two stores of a program that takes apps from one to the other, each with the flag
+    /// that names its URL. The other flags about the index are for both of them; `to_namespace` is
+    /// that of the second one, if it has one of its own.
+    pub fn check_stores(
+        &self,
+        [from, to]: [(&str, SecretSetting<'_>); 2],
+        to_namespace: Option<&str>,
+        errors: &mut ConfigErrors,
+    ) -> Option<[StoreSettings; 2]> {
+        let mut url = |(flag, setting): (&str, SecretSetting<'_>)| {
+            if !setting.is_given() {
+                errors.missing(flag);
+            }
+            errors.read_secret(flag, setting, IndexUrl::parse).flatten()
+        };
+        let (from, to) = (url(from), url(to));
+        let uses_tls = from.as_ref().zip(to.as_ref()).map(|(a, b)| a.uses_tls() || b.uses_tls());
+        let tls = self.index_tls(uses_tls, errors);
+        let own = errors.read(NAMESPACE, &self.namespace, namespace);
+        let to_namespace = match to_namespace {
+            Some(name) => errors.read(TO_NAMESPACE, name, namespace),
+            None => own.clone(),
+        };
+        let timeouts = self.timeouts(errors)?;
+        let (from, to, tls) = (from?, to?, tls?);
+        let store = |url, namespace| StoreSettings { url, tls: tls.clone(), namespace, timeouts };
+        Some([store(from, own?), store(to, to_namespace?)])
+    }
+
     fn queue(&self) -> SecretSetting<'_> {
         SecretSetting { text: self.queue_url.as_ref(), file: self.queue_url_file.as_deref() }
     }
@@ -183,23 +213,16 @@ impl EngineArgs {
     ) -> Option<EngineSettings> {
         let ledger = errors.read_secret(LEDGER, self.ledger(), IndexUrl::parse);
         let queue_tls = self.queue_tls(queue.as_ref(), errors);
-        let index_tls = self.index_tls(index.as_ref(), ledger.as_ref(), errors);
+        let uses_tls = index.as_ref().zip(ledger.as_ref()).map(|(index, ledger)| {
+            index.uses_tls() || ledger.as_ref().is_some_and(IndexUrl::uses_tls)
+        });
+        let index_tls = self.index_tls(uses_tls, errors);
         let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
-        let mut timeout = |flag, text| errors.read(flag, text, some_time);
-        let connect = timeout("--connect-timeout", &self.connect_timeout);
-        let for_queue = timeout("--queue-timeout", &self.queue_timeout);
-        let for_index = timeout("--index-response-timeout", &self.index_response_timeout);
+        let timeouts = self.timeouts(errors);
         let mut time = |flag, text| errors.read(flag, text, duration);
-        let heartbeat = time("--amqp-heartbeat", &self.amqp_heartbeat);
         let broadcast = time("--ledger-retention", &self.ledger_retention);
         let named = time("--ledger-retention-named", &self.ledger_retention_named);
         let ledger_retention = Retention { named: named?, broadcast: broadcast? };
-        let timeouts = EngineTimeouts {
-            connect: connect?,
-            queue: for_queue?,
-            index: for_index?,
-            heartbeat: heartbeat?,
-        };
         Some(EngineSettings {
             queue: queue?,
             queue_tls: queue_tls?,
@@ -207,13 +230,27 @@ impl EngineArgs {
             index_tls: index_tls?,
             ledger: ledger?,
             namespace: namespace?,
-            timeouts,
+            timeouts: timeouts?,
             ledger_retention,
         })
     }
 }
 
 impl EngineArgs {
+    fn timeouts(&self, errors: &mut ConfigErrors) -> Option<EngineTimeouts> {
+        let mut timeout = |flag, text| errors.read(flag, text, some_time);
+        let connect = timeout("--connect-timeout", &self.connect_timeout);
+        let queue = timeout("--queue-timeout", &self.queue_timeout);
+        let index = timeout("--index-response-timeout", &self.index_response_timeout);
+        let heartbeat = errors.read("--amqp-heartbeat", &self.amqp_heartbeat, duration);
+        Some(EngineTimeouts {
+            connect: connect?,
+            queue: queue?,
+            index: index?,
+            heartbeat: heartbeat?,
+        })
+    }
+
     fn queue_tls(
         &self,
         queue: Option<&QueueUrl>,
@@ -228,11 +265,11 @@ impl EngineArgs {
         tls::client(flags, queue.map(QueueUrl::uses_tls), errors)
     }
 
-    /// The ledger's own store is reached like the index.
+    /// The ledger's own store is reached like the index. `uses_tls`: whether one of their URLs asks
+    /// for TLS.
     fn index_tls(
         &self,
-        index: Option<&IndexUrl>,
-        ledger: Option<&Option<IndexUrl>>,
+        uses_tls: Option<bool>,
         errors: &mut ConfigErrors,
     ) -> Option<Option<ClientTls>> {
         let flags = ClientFlags {
@@ -241,10 +278,7 @@ impl EngineArgs {
             key: ("--index-key", self.index_key.as_deref()),
             schemes: "rediss:// or rediss-cluster://",
         };
-        let encrypted = index.zip(ledger).map(|(index, ledger)| {
-            index.uses_tls() || ledger.as_ref().is_some_and(IndexUrl::uses_tls)
-        });
-        tls::client(flags, encrypted, errors)
+        tls::client(flags, uses_tls, errors)
     }
 }
 
@@ -300,6 +334,27 @@ mod tests {
         args.ledger_url = Some("rediss://h".to_owned().into());
         let text = check(&args);
         assert!(text.contains("PUSH_INDEX_CA): /no/such.pem cannot be read"), "{text}");
+    }
+
+    #[test]
+    fn two_stores_share_the_flags_about_the_index_and_may_have_namespaces_of_their_own() {
+        let check = |from: &str, to: &str| {
+            let texts = [from, to].map(|url| SecretText::from(url.to_owned()));
+            let [from, to] =
+                texts.each_ref().map(|url| SecretSetting { text: Some(url), file: None });
+            let mut args = args(None, None);
+            args.index_ca = Some("/no/such.pem".into());
+            let mut errors = ConfigErrors::default();
+            let stores = [("--from", from), ("--to", to)];
+            assert!(args.check_stores(stores, Some("B"), &mut errors).is_none());
+            errors.to_string()
+        };
+        let text = check("sqlite:///a", "rediss://u:hunter2@h");
+        assert!(text.contains("--to-namespace (PUSH_TO_NAMESPACE)"), "{text}");
+        assert!(text.contains("/no/such.pem cannot be read"), "{text}");
+        let text = check("mysql://u:hunter2@h", "redis://h");
+        assert!(text.contains("--from (PUSH_FROM): must begin with"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 
     #[test]

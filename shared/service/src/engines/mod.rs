@@ -21,8 +21,8 @@ mod watch;
 
 pub use self::{
     args::EngineArgs,
-    open::{open_index, open_queue},
-    settings::{EngineSettings, EngineTimeouts},
+    open::{open_index, open_queue, open_store},
+    settings::{EngineSettings, EngineTimeouts, StoreSettings},
     start::{open_index_at_start, open_queue_at_start},
     urls::{IndexUrl, QueueUrl},
     watch::{watch_index, watch_queue},

@@ -14,7 +14,7 @@ use push_queue::{
 };
 
 use super::{
-    settings::EngineSettings,
+    settings::{EngineSettings, StoreSettings},
     urls::{IndexUrl, QueueUrl},
 };
 
@@ -51,24 +51,26 @@ pub async fn open_queue(
 /// # Errors
 /// If it cannot be used now.
 pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, IndexError> {
-    let index = open_store(&engines.index, engines).await?;
+    let index = open_store(&engines.store(&engines.index)).await?;
     match engines.separate_ledger() {
         Some(url) => {
-            Ok(Arc::new(SeparateLedger { index, ledger: open_store(url, engines).await? }))
+            let ledger = open_store(&engines.store(url)).await?;
+            Ok(Arc::new(SeparateLedger { index, ledger }))
         }
         None => Ok(index),
     }
 }
 
-pub(super) async fn open_store(
-    url: &IndexUrl,
-    engines: &EngineSettings,
-) -> Result<Arc<dyn Index>, IndexError> {
-    let (namespace, timeouts) = (&engines.namespace, &engines.timeouts);
+/// Opens one store of apps and devices.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_store(store: &StoreSettings) -> Result<Arc<dyn Index>, IndexError> {
+    let StoreSettings { url, tls, namespace, timeouts } = store;
     Ok(match url {
         IndexUrl::Redis(url) => {
             let settings = RedisSettings {
-                tls: engines.index_tls.clone(),
+                tls: tls.clone(),
                 connect_timeout: timeouts.connect,
                 response_timeout: timeouts.index,
             };

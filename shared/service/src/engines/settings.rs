@@ -34,6 +34,29 @@ impl EngineSettings {
     pub fn separate_ledger(&self) -> Option<&IndexUrl> {
         self.ledger.as_ref().filter(|url| **url != self.index)
     }
+
+    /// The store at this URL, reached like the index.
+    pub(super) fn store(&self, url: &IndexUrl) -> StoreSettings {
+        StoreSettings {
+            url: url.clone(),
+            tls: self.index_tls.clone(),
+            namespace: self.namespace.clone(),
+            timeouts: self.timeouts,
+        }
+    }
+}
+
+/// The checked settings of one store of apps and devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Where it is.
+    pub url: IndexUrl,
+    /// Authority and certificate of the connections, if the URL asks for TLS.
+    pub tls: Option<ClientTls>,
+    /// Prefix of every key.
+    pub namespace: String,
+    /// How long the server may take.
+    pub timeouts: EngineTimeouts,
 }
 
 /// How long the servers of the engines may take.

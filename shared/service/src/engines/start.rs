@@ -47,7 +47,7 @@ pub async fn open_index_at_start(
         let is_server = matches!(url, IndexUrl::Redis(_));
         let may_pass =
             |error: &IndexError| is_server && error.may_pass() && TlsFailure::of(error).is_none();
-        health.open(part, may_pass, async || open_store(url, engines).await).await
+        health.open(part, may_pass, async || open_store(&engines.store(url)).await).await
     };
     let index = store("index", &engines.index).await?;
     match engines.separate_ledger() {

@@ -5,6 +5,7 @@
 //! - `secret_uses`: when the secrets of an app were last used
 //! - `usage`: what an app uses of its quotas of messages
 //! - `audit`: the audit trail
+//! - `transfer`: apps that come from another store
 //! - `pacing`: how many devices of a paced app may be sent to, and when
 
 pub(crate) mod audit;
@@ -12,4 +13,5 @@ pub(crate) mod pacing;
 pub(crate) mod records;
 pub(crate) mod removal;
 pub(crate) mod secret_uses;
+pub(crate) mod transfer;
 pub(crate) mod usage;

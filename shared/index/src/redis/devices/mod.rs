@@ -67,7 +67,9 @@ impl Devices for RedisIndex {
         match devices.len() {
             0 => Ok(Vec::new()),
             1..=COALESCED_DEVICES => self.register_few(app, devices, now).await,
-            _ => self.register_many(app, devices, now).await,
+            _ => {
+                self.register_many(app, devices.iter().map(|device| (device, now)).collect()).await
+            }
         }
     }
 

@@ -20,7 +20,7 @@
 //! already at another node. The caller gets an error and repairs what is left by doing the same
 //! again; at worst a removal has lost a slot.
 //!
-//! The Lua files: `apps/` has the scripts on the records, dictionaries, paces, secrets and usage of apps,
+//! The Lua files: `apps/` has the scripts on the records, arrivals, dictionaries, paces, secrets and usage of apps,
 //! `broadcasts/` those on what is left of broadcasts, `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
@@ -124,6 +124,8 @@ scripts! {
     create_app: new("apps/create_app.lua"),
     update_app: new("apps/update_app.lua"),
     remove_app: new("apps/remove_app.lua"),
+    save_arrival: new("apps/save_arrival.lua"),
+    finish_arrival: new("apps/finish_arrival.lua"),
     intern: new("apps/intern.lua"),
     append_audit: new("apps/append_audit.lua"),
     save_secret_uses: new("apps/save_secret_uses.lua"),

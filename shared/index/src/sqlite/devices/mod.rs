@@ -19,6 +19,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    transfer::Registration,
 };
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -61,6 +62,40 @@ impl SqliteIndex {
         };
         Ok(self.database.read(read).await?)
     }
+
+    /// Registers devices in one transaction.
+    async fn put_some(
+        &self,
+        app: &AppKey,
+        devices: Vec<Registration>,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let (namespace, app, most) = (self.namespace(), app.clone(), self.most_slots);
+        let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, most);
+        Ok(self.database.write(put).await?)
+    }
+
+    /// As [`Devices::put_devices`], with the time of registration of each device.
+    pub(super) async fn put_registered(
+        &self,
+        app: &AppKey,
+        devices: &[Registration],
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let mut results = Vec::with_capacity(devices.len());
+        for devices in devices.chunks(PUT_DEVICES) {
+            results.extend(self.put_some(app, devices.to_vec()).await?);
+        }
+        Ok(results)
+    }
+
+    /// The next devices of a range, whole, and when they registered.
+    pub(super) async fn registrations_in_range(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Scanned<Registration>, IndexError> {
+        self.read_app(app, move |sql, app| scan::registrations(sql, app, range, limit)).await
+    }
 }
 
 #[async_trait]
@@ -80,11 +115,9 @@ impl Devices for SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let (namespace, app, devices) = (self.namespace(), app.clone(), devices.to_vec());
-            let most = self.most_slots;
-            let put =
-                move |sql: &Connection| register::put(sql, &namespace, &app, &devices, now, most);
-            results.extend(self.database.write(put).await?);
+            let of_now =
+                |device: &Device| Registration { device: device.clone(), registered_at: now };
+            results.extend(self.put_some(app, devices.iter().map(of_now).collect()).await?);
         }
         Ok(results)
     }
@@ -182,6 +215,9 @@ impl Devices for SqliteIndex {
         range: SlotRange,
         limit: usize,
     ) -> Result<Scanned<Device>, IndexError> {
-        self.read_app(app, move |sql, app| scan::devices(sql, app, range, limit)).await
+        let Scanned { items, unreadable, next } =
+            self.registrations_in_range(app, range, limit).await?;
+        let items = items.into_iter().map(|registration| registration.device).collect();
+        Ok(Scanned { items, unreadable, next })
     }
 }

@@ -1,6 +1,8 @@
 //! Registering and removing devices.
 
-use push_model::{app::AppKey, device::Device, ids::ClientId, time::UnixMillis};
+use push_model::{
+    app::AppKey, device::Device, ids::ClientId, time::UnixMillis, transfer::Registration,
+};
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -39,14 +41,13 @@ impl Slots<'_> {
     }
 }
 
-/// Registers or replaces devices of an app. The app need not have been created, but must not have
+/// Registers or replaces devices of an app, the new ones with these times of registration. The app need not have been created, but must not have
 /// been removed.
 pub(super) fn put(
     sql: &Connection,
     namespace: &str,
     app: &AppKey,
-    devices: &[Device],
-    now: UnixMillis,
+    devices: &[Registration],
     most_slots: u32,
 ) -> Result<Vec<Result<Put, PutRefused>>, StoreError> {
     if generation(sql, namespace, &app.id)? != app.generation {
@@ -61,14 +62,14 @@ pub(super) fn put(
     let mut dictionary = Encoder::new(sql, app);
     let mut created = 0;
     let mut results = Vec::with_capacity(devices.len());
-    for device in devices {
+    for Registration { device, registered_at } in devices {
         let result = match dictionary.codes(&device.attributes)? {
             Err(full) => Err(PutRefused::DictionaryFull(full)),
             Ok(codes) if update(sql, app, device, &codes)? => Ok(Put::Updated),
             Ok(codes) => match slots.take()? {
                 None => Err(PutRefused::IndexFull),
                 Some(slot) => {
-                    insert(sql, app, slot, device, &codes, now)?;
+                    insert(sql, app, slot, device, &codes, *registered_at)?;
                     created += 1;
                     Ok(Put::Created)
                 }
@@ -109,7 +110,7 @@ fn insert(
     slot: u32,
     device: &Device,
     codes: &Codes,
-    now: UnixMillis,
+    registered_at: UnixMillis,
 ) -> Result<(), StoreError> {
     let [country, language, brand, model, os_version, app_version] = codes;
     let insert = "INSERT INTO device (app, slot, client, born, transport, token, country, language,
@@ -119,7 +120,7 @@ fn insert(
         app,
         slot,
         device.client_id.as_str(),
-        now.0 as i64,
+        registered_at.0 as i64,
         device.transport.code(),
         device.token,
         country,

@@ -6,6 +6,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    transfer::Registration,
 };
 use push_sqlite::StoreError;
 use rusqlite::{Connection, Row, params};
@@ -118,15 +119,18 @@ pub(super) fn targets(
     })
 }
 
-/// The full records of the next devices.
-pub(super) fn devices(
+/// The full records of the next devices, and when they registered.
+pub(super) fn registrations(
     sql: &Connection,
     app: i64,
     range: SlotRange,
     limit: usize,
-) -> Result<Scanned<Device>, StoreError> {
+) -> Result<Scanned<Registration>, StoreError> {
     let mut dictionary = Decoder::new(sql, app);
-    scan_slots(sql, app, range, limit, |found| found.device(&mut dictionary).map(Some))
+    scan_slots(sql, app, range, limit, |found| {
+        let (device, registered_at) = (found.device(&mut dictionary)?, found.born()?);
+        Ok(Some(Registration { device, registered_at }))
+    })
 }
 
 /// How many devices the filter accepts.

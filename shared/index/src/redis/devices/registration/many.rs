@@ -15,20 +15,20 @@ use crate::{
 const PUT_IN_FLIGHT: usize = 32;
 
 impl RedisIndex {
-    /// Registers many devices, one answer for each.
-    pub(in crate::redis::devices) async fn register_many(
+    /// Registers many devices, each with the time of its registration, if it is new; one answer for
+    /// each.
+    pub(in crate::redis) async fn register_many(
         &self,
         app: &AppKey,
-        devices: &[Device],
-        now: UnixMillis,
+        devices: Vec<(&Device, UnixMillis)>,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         // Connected first, because cached dictionaries are only valid for the connections on which
         // they were read.
         self.bulk.connect().await?;
-        let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
+        let codes = self.intern(app, devices.iter().map(|(device, _)| &device.attributes)).await?;
         let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
         let mut pending = Vec::with_capacity(devices.len());
-        for (number, (device, codes)) in devices.iter().zip(codes).enumerate() {
+        for (number, ((device, now), codes)) in devices.into_iter().zip(codes).enumerate() {
             results.push(codes.map(|_| Put::Created));
             if let Ok(codes) = codes {
                 let hash = ClientHash::of(&device.client_id);

@@ -27,6 +27,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
+    transfer::Registration,
 };
 use tracing::warn;
 
@@ -82,14 +83,28 @@ impl RedisIndex {
         range: SlotRange,
         limit: usize,
     ) -> Result<Scanned<Device>, IndexError> {
+        let Scanned { items, unreadable, next } =
+            self.registrations_in_range(app, range, limit).await?;
+        let items = items.into_iter().map(|registration| registration.device).collect();
+        Ok(Scanned { items, unreadable, next })
+    }
+
+    /// The next devices of a range, whole, and when they registered.
+    pub(in crate::redis) async fn registrations_in_range(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        limit: usize,
+    ) -> Result<Scanned<Registration>, IndexError> {
         let all = Targeting::all_devices();
         let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
-        let take = |record: &Record<'_>| Ok((record.target()?, record.codes));
+        let take = |record: &Record<'_>| Ok((record.target()?, record.codes, record.registered_at));
         let scanned = self.scan_slots(scope, range, limit, take).await?;
         let mut items = Vec::with_capacity(scanned.items.len());
         let Scanned { items: found, unreadable, next } = scanned;
-        for (target, codes) in found {
-            items.push(self.device_of(app, target, &codes).await?);
+        for (target, codes, registered_at) in found {
+            let device = self.device_of(app, target, &codes).await?;
+            items.push(Registration { device, registered_at });
         }
         Ok(Scanned { items, unreadable, next })
     }

@@ -1,0 +1,67 @@
+//! What `app set` changes, and how limits and quotas are written on the command line.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+use push_model::app::{App, AppQuota};
+use push_service::settings::count_or_none;
+
+/// What `app set` changes.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Changes {
+    /// The most pushes per second, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    rate_limit: Option<Limit>,
+    /// The most devices per second that all workers together send to, or `none`
+    #[arg(long, value_name = "N", value_parser = limit)]
+    pace: Option<Limit>,
+    /// The most devices the app may have, `none`, or `default` for --app-max-devices of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_devices: Option<AppQuota>,
+    /// The most messages of the app that may wait, `none`, or `default` for --app-max-waiting of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_waiting: Option<AppQuota>,
+    /// The most ledger entries that the app's messages may have, `none`, or `default` for
+    /// --app-max-ledger-entries of ingest
+    #[arg(long, value_name = "N", value_parser = quota)]
+    max_ledger_entries: Option<AppQuota>,
+}
+
+impl Changes {
+    pub(super) fn apply(&self, app: &mut App) {
+        if let Some(Limit(rate_limit)) = self.rate_limit {
+            app.rate_limit = rate_limit;
+        }
+        if let Some(Limit(pace)) = self.pace {
+            app.pace = pace;
+        }
+        if let Some(max_devices) = self.max_devices {
+            app.max_devices = max_devices;
+        }
+        if let Some(max_waiting) = self.max_waiting {
+            app.max_waiting = max_waiting;
+        }
+        if let Some(max_ledger_entries) = self.max_ledger_entries {
+            app.max_ledger_entries = max_ledger_entries;
+        }
+    }
+}
+
+/// A new limit, or `none`, which removes it.
+#[derive(Debug, Clone, Copy)]
+struct Limit(Option<NonZeroU32>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    count_or_none(text).map(Limit)
+}
+
+pub(super) fn quota(text: &str) -> Result<AppQuota, String> {
+    match text {
+        "default" => Ok(AppQuota::Default),
+        _ => match limit(text).map_err(|wrong| format!("{wrong}, or default"))? {
+            Limit(Some(devices)) => Ok(AppQuota::AtMost(devices)),
+            Limit(None) => Ok(AppQuota::None),
+        },
+    }
+}

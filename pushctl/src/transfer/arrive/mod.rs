@@ -1,0 +1,185 @@
+//! Takes one app to a store, from a source of its devices: copies them, compares both sides, mends
+//! what differs, compares again, and puts the app in service.
+//!
+//! Progress is saved with each batch that is stored, so another attempt goes on there. It may rely on
+//! that without harm: the comparison looks at all devices, also at those of earlier attempts.
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::{bail, ensure};
+use futures::future;
+use indicatif::ProgressBar;
+use push_index::Index;
+use push_model::{
+    app::{App, AppKey},
+    transfer::{Arrival, Position, Registration},
+};
+
+use super::{
+    digest::{Digest, HashKeys},
+    mend::mend,
+    source::{Source, StoredDevices},
+};
+
+/// The app that is taken, and how.
+pub(super) struct Arriving<'a> {
+    /// The store that it is taken to.
+    pub(super) target: &'a dyn Index,
+    /// Its devices.
+    pub(super) source: &'a dyn Source,
+    /// Its record, as the target will have it.
+    pub(super) app: App,
+    /// What is known of it at the target.
+    pub(super) arrival: Arrival,
+    /// Whether devices whose records cannot be read are left out; if not, they are an error.
+    pub(super) skip_unreadable: bool,
+    pub(super) bar: &'a ProgressBar,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Arrived {
+    /// Devices that the app has.
+    pub(super) devices: u64,
+    /// Devices that this attempt has copied.
+    pub(super) copied: u64,
+    /// Devices of earlier attempts that had changed, had gone or were lost.
+    pub(super) mended: u64,
+    /// Devices that were left out, because their records cannot be read.
+    pub(super) unreadable: u64,
+}
+
+impl Arriving<'_> {
+    /// Takes the app. It is in service when this returns without an error; before that it is not, and
+    /// another call goes on.
+    ///
+    /// # Errors
+    /// If a store does not answer, or the devices of both sides are not the same in the end.
+    pub(super) async fn run(mut self) -> anyhow::Result<Arrived> {
+        let copied = self.copy().await?;
+        let key = AppKey::from(&self.app);
+        let keys = HashKeys::default();
+        let ((mut at_source, unreadable), mut at_target) = self.digests(&keys).await?;
+        ensure!(
+            unreadable == 0 || self.skip_unreadable,
+            "{}: the records of {unreadable} devices cannot be read, so they cannot be taken along: \
+             leave them out with --skip-unreadable; they come back when they register again",
+            self.app.app_id
+        );
+        let mut mended = 0;
+        if at_source != at_target {
+            let target = StoredDevices::of(self.target, key.clone()).await?;
+            let (source, target) = ((self.source, &at_source), (&target as _, &at_target));
+            mended = mend(source, target, &keys, (self.target, &key)).await?;
+            ((at_source, _), at_target) = self.digests(&keys).await?;
+        }
+        if at_source != at_target {
+            let buckets = at_source.differences(&at_target).len();
+            bail!(
+                "{}: the devices differ after they were copied and mended (source {}, target {}, in \
+                 {buckets} of their groups), so the app is not in service at the target: stop what \
+                 changes them, and run the same command again",
+                self.app.app_id,
+                at_source.devices(),
+                at_target.devices()
+            );
+        }
+        if !self.target.finish_arrival(&self.app).await? {
+            bail!(
+                "{}: another program has finished or replaced this at the target",
+                self.app.app_id
+            );
+        }
+        Ok(Arrived { devices: at_target.devices(), copied, mended, unreadable })
+    }
+
+    /// Copies the devices from where the last attempt ended; the next batch is read while one is
+    /// stored. Returns how many were copied.
+    async fn copy(&mut self) -> anyhow::Result<u64> {
+        let (app, source) = (AppKey::from(&self.app), self.source);
+        self.bar.set_length(source.count());
+        self.bar.set_message(format!("{app}: copying"));
+        let mut copied = 0;
+        let mut batch = source.batch(self.arrival.position).await?;
+        loop {
+            let next = batch.next;
+            let read = async {
+                match next {
+                    Some(from) => source.batch(from).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let stored = store(self.target, &app, &batch.devices);
+            let ((), following) = future::try_join(stored, read).await?;
+            copied += batch.devices.len() as u64;
+            self.bar.inc(batch.devices.len() as u64);
+            let (Some(position), Some(following)) = (next, following) else { break };
+            self.save(position).await?;
+            batch = following;
+        }
+        Ok(copied)
+    }
+
+    async fn save(&mut self, position: Position) -> anyhow::Result<()> {
+        self.arrival.position = position;
+        if !self.target.save_arrival(&self.app.app_id, &self.arrival).await? {
+            bail!(
+                "{}: another program has finished or replaced this at the target",
+                self.app.app_id
+            );
+        }
+        Ok(())
+    }
+
+    /// The digest of the source, with the number of devices whose records cannot be read, and that of
+    /// the target.
+    async fn digests(&self, keys: &HashKeys) -> anyhow::Result<((Digest, u64), Digest)> {
+        let app = AppKey::from(&self.app);
+        let target = StoredDevices::of(self.target, app.clone()).await?;
+        self.bar.set_position(0);
+        self.bar.set_length(self.source.count() + target.count());
+        self.bar.set_message(format!("{app}: comparing"));
+        let both = (self.digest(self.source, keys), self.digest(&target, keys));
+        let (of_source, (of_target, unreadable)) = future::try_join(both.0, both.1).await?;
+        ensure!(
+            unreadable == 0,
+            "{app}: the records of {unreadable} devices at the target cannot be read"
+        );
+        Ok((of_source, of_target))
+    }
+
+    async fn digest(&self, source: &dyn Source, keys: &HashKeys) -> anyhow::Result<(Digest, u64)> {
+        let (mut digest, mut unreadable) = (Digest::new(), 0);
+        let mut at = Some(Position::default());
+        while let Some(from) = at {
+            let batch = source.batch(from).await?;
+            batch.devices.iter().for_each(|device| digest.add(keys, device));
+            unreadable += batch.unreadable;
+            self.bar.inc(batch.devices.len() as u64);
+            at = batch.next;
+        }
+        Ok((digest, unreadable))
+    }
+}
+
+/// Registers devices, each with its time of registration.
+///
+/// # Errors
+/// If the index did not answer, or a device has no room there.
+pub(super) async fn store(
+    index: &dyn Index,
+    app: &AppKey,
+    devices: &[Registration],
+) -> anyhow::Result<()> {
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let stored = index.put_registrations(app, devices).await?;
+    for (device, stored) in devices.iter().zip(stored) {
+        if let Err(refused) = stored {
+            bail!("the target does not take the device {}: {refused}", device.device.client_id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The form of a backup file.
+//!
+//! ```text
+//! push app backup 1⏎                the version, as text
+//! kind  length  packed  block …     blocks: one byte, two 32-bit numbers (big-endian), an LZ4 block
+//! SHA-256 of all that is before it
+//! ```
+//!
+//! The first block is the [`Head`], the last one the [`Tail`]; those between hold devices, a JSON
+//! object a line. So a file that ends early has no tail, and a byte that has changed another sum.
+//! Secrets are in it as in a store: as hashes. Tokens of devices are in the clear, as there.
+
+use push_model::{
+    app::App,
+    device::{Device, DeviceDraft},
+    time::UnixMillis,
+    transfer::Registration,
+};
+use serde::{Deserialize, Serialize};
+
+/// What every version of the form begins with; the number of the version and a line end follow.
+pub(super) const MAGIC: &str = "push app backup ";
+/// The version that this program writes, and the only one that it reads.
+pub(super) const VERSION: u32 = 1;
+/// The longest first line, with its end.
+pub(super) const MAX_FIRST_LINE: usize = 64;
+
+/// Devices are written as a block once they have this many bytes.
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
+/// The longest block that is read, unpacked: no file can ask for more memory. The last device of a
+/// block may exceed [`BLOCK_BYTES`].
+pub(super) const MAX_BLOCK: usize = 2 * BLOCK_BYTES;
+
+/// Bytes of a block before its content.
+pub(super) const BLOCK_HEAD: usize = 9;
+/// Bytes of the sum.
+pub(super) const SUM: usize = 32;
+
+/// What a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Head,
+    Devices,
+    Tail,
+}
+
+impl Kind {
+    pub(super) const fn letter(self) -> u8 {
+        match self {
+            Self::Head => b'A',
+            Self::Devices => b'D',
+            Self::Tail => b'E',
+        }
+    }
+
+    pub(super) fn of(letter: u8) -> Option<Self> {
+        [Self::Head, Self::Devices, Self::Tail].into_iter().find(|kind| kind.letter() == letter)
+    }
+}
+
+/// The app.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// When the backup was begun.
+    pub(super) made_at: UnixMillis,
+    /// The record, as stores have it.
+    pub(super) app: App,
+}
+
+/// What the file must hold.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Tail {
+    pub(super) devices: u64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    device: &'a Device,
+    registered_at: UnixMillis,
+}
+
+#[derive(Deserialize)]
+struct RegisteredAt {
+    registered_at: UnixMillis,
+}
+
+/// Appends a device.
+pub(super) fn write_device(
+    Registration { device, registered_at }: &Registration,
+    block: &mut Vec<u8>,
+) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *block, &Line { device, registered_at: *registered_at })?;
+    block.push(b'\n');
+    Ok(())
+}
+
+/// Reads the devices of a block; none if one of them is none.
+pub(super) fn read_devices(block: &[u8]) -> Option<Vec<Registration>> {
+    let block = str::from_utf8(block).ok()?;
+    block.lines().map(read_device).collect()
+}
+
+fn read_device(line: &str) -> Option<Registration> {
+    let RegisteredAt { registered_at } = serde_json::from_str(line).ok()?;
+    let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
+    let client_id = draft.client_id.take()?.parse().ok()?;
+    Some(Registration { device: draft.check(client_id).ok()?, registered_at })
+}

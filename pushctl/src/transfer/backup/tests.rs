@@ -1,0 +1,180 @@
+//! The form of a backup, and what of it is refused.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use push_model::{
+    app::App,
+    attributes::Attribute,
+    device::{Device, TransportKind},
+    secret::Secret,
+    time::UnixMillis,
+    transfer::{Position, Registration},
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    format::{BLOCK_BYTES, Head, MAGIC, SUM},
+    read::Backup,
+    write::BackupWriter,
+};
+use crate::transfer::source::Source as _;
+
+fn registration(n: usize, token: Option<&str>) -> Registration {
+    let mut device = Device {
+        client_id: format!("c:{n}").parse().unwrap(),
+        attributes: Default::default(),
+        transport: if n.is_multiple_of(2) { TransportKind::Mqtt } else { TransportKind::Webhook },
+        token: token.map(Into::into),
+    };
+    device.attributes.set(Attribute::Language, "zh-Hans-CN").unwrap();
+    device.attributes.set(Attribute::Brand, "Ünïcode \"x\"").unwrap();
+    Registration { device, registered_at: UnixMillis(1_700_000_000_000 + n as u64) }
+}
+
+fn head(secret: &Secret) -> Head {
+    let mut app = App::new("news".parse().unwrap(), secret, UnixMillis(5));
+    (app.generation, app.disabled) = (3, true);
+    Head { made_at: UnixMillis(7), app }
+}
+
+fn write(file: &Path, head: &Head, devices: &[Registration]) {
+    let mut writer = BackupWriter::create(file, head).unwrap();
+    devices.iter().for_each(|device| writer.add(device).unwrap());
+    let written = writer.finish().unwrap();
+    assert_eq!(written.devices, devices.len() as u64);
+    assert_eq!(written.bytes, fs::metadata(file).unwrap().len());
+}
+
+async fn read(backup: &Backup) -> Vec<Registration> {
+    let (mut devices, mut at) = (Vec::new(), Some(Position::default()));
+    while let Some(from) = at {
+        let batch = backup.batch(from).await.unwrap();
+        devices.extend(batch.devices);
+        at = batch.next;
+    }
+    devices
+}
+
+/// A small backup in a folder of its own.
+fn small() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let devices: Vec<_> = (0..3).map(|n| registration(n, Some("t"))).collect();
+    write(&file, &head(&Secret::generate()), &devices);
+    (folder, file)
+}
+
+fn error(file: &Path) -> String {
+    format!("{:#}", Backup::open(file).err().expect("it is refused"))
+}
+
+#[tokio::test]
+async fn an_app_comes_back_as_it_was_with_many_devices_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let token = "t".repeat(4096);
+    let devices: Vec<_> = (0..2000).map(|n| registration(n, Some(&token))).collect();
+    let head = head(&Secret::generate());
+    write(&file, &head, &devices);
+    let backup = Backup::open(&file).unwrap();
+    assert_eq!(backup.head.app, head.app);
+    assert_eq!((backup.head.made_at, backup.count()), (UnixMillis(7), 2000));
+    assert!(devices.len() * token.len() > 4 * BLOCK_BYTES, "it has several batches");
+    let first = backup.batch(Position::default()).await.unwrap();
+    assert!(first.next.is_some() && first.devices.len() < devices.len());
+    assert_eq!(read(&backup).await, devices);
+    let empty = folder.path().join("empty.backup");
+    write(&empty, &head, &[]);
+    assert_eq!(read(&Backup::open(&empty).unwrap()).await, []);
+}
+
+#[test]
+fn a_backup_is_for_its_owner_only_compact_and_has_no_secret_in_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let secret = Secret::generate();
+    let devices: Vec<_> = (0..10_000).map(|n| registration(n, None)).collect();
+    write(&file, &head(&secret), &devices);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let bytes = fs::read(&file).unwrap();
+    assert!(bytes.len() < 40 * devices.len(), "{} bytes", bytes.len());
+    let app = serde_json::to_string(&Backup::open(&file).unwrap().head.app).unwrap();
+    assert!(!app.contains(secret.expose()));
+    let found = bytes.windows(secret.expose().len()).any(|w| w == secret.expose().as_bytes());
+    assert!(!found);
+}
+
+#[test]
+fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let head = head(&Secret::generate());
+    let mut unfinished = BackupWriter::create(&file, &head).unwrap();
+    unfinished.add(&registration(1, None)).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(!file.exists(), "it has its name only when it is whole");
+    drop(unfinished);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    // What a killed program left is no obstacle, whatever its permissions.
+    let left = folder.path().join("news.backup.part");
+    fs::write(&left, "x").unwrap();
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
+    write(&file, &head, &[]);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let refused = BackupWriter::create(&file, &head).err().expect("it is refused");
+    assert!(refused.to_string().contains("exists already"), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_cut_changed_or_longer_anywhere_is_refused() {
+    let (_folder, file) = small();
+    let good = fs::read(&file).unwrap();
+    for at in 0..good.len() {
+        fs::write(&file, &good[..at]).unwrap();
+        let text = error(&file);
+        assert!(text.contains("is damaged") || text.contains("is no backup"), "{at}: {text}");
+        let mut changed = good.clone();
+        changed[at] ^= 1;
+        fs::write(&file, &changed).unwrap();
+        assert!(Backup::open(&file).is_err(), "byte {at} was changed");
+    }
+    fs::write(&file, [&good[..], b"x"].concat()).unwrap();
+    assert!(error(&file).contains("behind its end"));
+    fs::write(&file, &good).unwrap();
+    assert!(Backup::open(&file).is_ok());
+}
+
+#[test]
+fn a_file_of_a_newer_version_or_of_another_kind_says_what_it_is() {
+    let (_folder, file) = small();
+    let good = fs::read(&file).unwrap();
+    let rest = &good[MAGIC.len() + 1..];
+    fs::write(&file, [MAGIC.as_bytes(), b"2", rest].concat()).unwrap();
+    assert!(error(&file).contains("version 2") && error(&file).contains("newer pushctl"));
+    for other in [&b""[..], b"{}", b"push app backup x\n", &[b'x'; 1000]] {
+        fs::write(&file, other).unwrap();
+        assert!(error(&file).contains("is no backup of an app"), "{}", error(&file));
+    }
+}
+
+#[test]
+fn a_forged_file_asks_for_no_memory_and_breaks_nothing() {
+    let (_folder, file) = small();
+    let good = fs::read(&file).unwrap();
+    let content = &good[..good.len() - SUM];
+    for at in MAGIC.len()..content.len() {
+        for byte in [0, 0x7f, 0xff, b'\n', b'D', b'E'] {
+            let mut forged = content.to_vec();
+            forged[at] = byte;
+            let sum = Sha256::digest(&forged);
+            forged.extend_from_slice(&sum);
+            fs::write(&file, &forged).unwrap();
+            // Whatever it says, there is an answer.
+            let _ = Backup::open(&file);
+        }
+    }
+}

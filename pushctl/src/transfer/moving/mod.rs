@@ -1,0 +1,308 @@
+//! `pushctl move`: takes apps with their devices from one store to another.
+//!
+//! The programs that work on the source may run meanwhile. Each app is marked there first, as one that
+//! has moved; from then on `ingest` takes no pushes and no registrations for it. Programs know the
+//! record of an app for a while, so copying begins when that time is over. Messages that were
+//! accepted before are with the old service, whose workers still find their devices.
+//!
+//! - `args`: the flags
+//! - `plan`: what to do with an app, or why it cannot be moved
+
+mod args;
+mod plan;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use indicatif::ProgressBar;
+use push_index::Index;
+use push_model::{
+    app::{App, AppKey},
+    audit::{Action, AuditEvent},
+    ids::AppId,
+    time::UnixMillis,
+};
+use push_service::{
+    engines::{EngineArgs, IndexUrl, StoreSettings, open_store},
+    settings::ConfigErrors,
+};
+use serde_json::json;
+
+pub use self::args::MoveArgs;
+pub(super) use self::plan::{AtTarget, take};
+use self::{
+    args::MoveSettings,
+    plan::{Plan, Request, plan},
+};
+use super::{
+    arrive::{Arrived, Arriving},
+    source::StoredDevices,
+};
+use crate::{
+    audit,
+    output::{Output, Table},
+};
+
+/// The namespace that is not mentioned.
+const DEFAULT_NAMESPACE: &str = "push";
+/// How often an app is read again that another program has changed meanwhile.
+const CHANGE_TRIES: usize = 5;
+/// How often the progress bar is redrawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Both stores.
+struct Stores {
+    from: Arc<dyn Index>,
+    to: Arc<dyn Index>,
+    from_name: String,
+    to_name: String,
+}
+
+/// What became of an app.
+struct Moved {
+    app: AppId,
+    /// What was done; or why nothing was.
+    done: Result<Arrived, String>,
+    is_disabled: bool,
+}
+
+/// Moves the apps.
+///
+/// # Errors
+/// If a setting is wrong, an app cannot be moved, a store does not answer, or the devices of both
+/// stores differ in the end. Apps that were moved before stay moved, and the same command goes on with
+/// the rest.
+pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::Result<()> {
+    let mut errors = ConfigErrors::default();
+    let settings = args.check(engines, &mut errors);
+    let settings = errors.finish(settings)?;
+    let stores = open(&settings).await?;
+    let started = Instant::now();
+    let apps = selected(&*stores.from, &settings).await?;
+    let plans = plans(&stores, &apps, &settings).await?;
+    let leaving = leave(&stores, apps, &plans).await?;
+
+    let bar = out
+        .progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left");
+    bar.enable_steady_tick(TICK);
+    wait_until_noticed(&leaving, &plans, settings.notice, &bar).await;
+    let mut moved = Vec::new();
+    for (app, plan) in leaving.into_iter().zip(plans) {
+        moved.push(move_app(&stores, app, plan, &settings, &bar).await?);
+    }
+    bar.finish_and_clear();
+    report(&moved, &stores, started.elapsed(), out)
+}
+
+async fn open(settings: &MoveSettings) -> anyhow::Result<Stores> {
+    if settings.from.url == settings.to.url && settings.from.namespace == settings.to.namespace {
+        bail!("--from and --to name the same store");
+    }
+    if let IndexUrl::Sqlite(file) = &settings.from.url
+        && !file.exists()
+    {
+        bail!("there is no store in {}", file.display());
+    }
+    let open = async |store: &StoreSettings| {
+        open_store(store).await.with_context(|| format!("cannot use the store at {}", store.url))
+    };
+    Ok(Stores {
+        from: open(&settings.from).await?,
+        to: open(&settings.to).await?,
+        from_name: name(&settings.from),
+        to_name: name(&settings.to),
+    })
+}
+
+/// How operators are told of a store: without its password.
+fn name(StoreSettings { url, namespace, .. }: &StoreSettings) -> String {
+    if namespace == DEFAULT_NAMESPACE {
+        url.to_string()
+    } else {
+        format!("{url} (namespace {namespace})")
+    }
+}
+
+/// The records of the apps to move: those that were named, or all.
+async fn selected(from: &dyn Index, settings: &MoveSettings) -> anyhow::Result<Vec<App>> {
+    let mut apps = from.apps().await?;
+    if let Some(missing) =
+        settings.apps.iter().find(|name| !apps.iter().any(|app| app.app_id == **name))
+    {
+        bail!("there is no app {missing} in the store at {}", settings.from.url);
+    }
+    apps.retain(|app| settings.apps.is_empty() || settings.apps.contains(&app.app_id));
+    Ok(apps)
+}
+
+/// What to do with each app, before anything is changed.
+async fn plans(
+    stores: &Stores,
+    apps: &[App],
+    settings: &MoveSettings,
+) -> anyhow::Result<Vec<Plan>> {
+    let (mut plans, mut refused) = (Vec::new(), Vec::new());
+    for app in apps {
+        let id = &app.app_id;
+        let there = AtTarget {
+            app: stores.to.app(id).await?,
+            arrival: stores.to.arrival(id).await?,
+            removed: stores.to.removed_apps(id).await?,
+        };
+        let request = Request {
+            from: &stores.from_name,
+            to: &stores.to_name,
+            is_named: !settings.apps.is_empty(),
+            new_logins: settings.new_logins,
+        };
+        match plan(app, &there, request, UnixMillis::now()) {
+            Ok(plan) => plans.push(plan),
+            Err(why) => refused.push(format!("{id}: {why}")),
+        }
+    }
+    if refused.is_empty() {
+        return Ok(plans);
+    }
+    bail!("nothing was changed, because these apps cannot be moved:\n  {}", refused.join("\n  "))
+}
+
+/// Marks the apps at the source, if that was not done before; gives their records.
+async fn leave(stores: &Stores, apps: Vec<App>, plans: &[Plan]) -> anyhow::Result<Vec<App>> {
+    let mut leaving = Vec::new();
+    for (app, plan) in apps.into_iter().zip(plans) {
+        let is_here = matches!(plan, Plan::Take(_)) && app.moved_to.is_none();
+        leaving.push(if is_here { mark(stores, &app.app_id).await? } else { app });
+    }
+    Ok(leaving)
+}
+
+async fn mark(stores: &Stores, id: &AppId) -> anyhow::Result<App> {
+    for _ in 0..CHANGE_TRIES {
+        let mut app =
+            stores.from.app(id).await?.with_context(|| format!("{id} was removed meanwhile"))?;
+        if app.moved_to.is_some() {
+            return Ok(app);
+        }
+        app.leave(stores.to_name.clone(), UnixMillis::now());
+        if stores.from.update_app(&app).await? {
+            app.revision = app.revision.saturating_add(1);
+            return Ok(app);
+        }
+    }
+    bail!("{id} is being changed by other programs at this moment: try again")
+}
+
+/// Waits until no program has the records from before the apps were marked.
+async fn wait_until_noticed(apps: &[App], plans: &[Plan], notice: Duration, bar: &ProgressBar) {
+    let taken = apps.iter().zip(plans).filter(|(_, plan)| matches!(plan, Plan::Take(_)));
+    let marked = taken.filter_map(|(app, _)| app.moved_to.as_ref().map(|moved| moved.at)).max();
+    let Some(marked) = marked else { return };
+    // A mark of the future is one of another machine.
+    let left = notice.saturating_sub(UnixMillis::now().since(marked));
+    if !left.is_zero() {
+        bar.set_message(format!("waiting {} s until programs notice", left.as_secs_f32().ceil()));
+        tokio::time::sleep(left).await;
+    }
+}
+
+async fn move_app(
+    stores: &Stores,
+    app: App,
+    plan: Plan,
+    settings: &MoveSettings,
+    bar: &ProgressBar,
+) -> anyhow::Result<Moved> {
+    let (id, source_key) = (app.app_id.clone(), AppKey::from(&app));
+    let is_disabled = app.arrived(app.generation).disabled;
+    let arrival = match plan {
+        Plan::Done => {
+            return Ok(Moved { app: id, done: Err("moved before".to_owned()), is_disabled });
+        }
+        Plan::Elsewhere(store) => {
+            return Ok(Moved {
+                app: id,
+                done: Err(format!("moved to {store} before")),
+                is_disabled,
+            });
+        }
+        Plan::Take(arrival) => arrival,
+    };
+    let work = async {
+        if !stores.to.save_arrival(&id, &arrival).await? {
+            bail!("{id}: the app was made or moved at the target meanwhile: try again");
+        }
+        let source = StoredDevices::of(&*stores.from, source_key.clone()).await?;
+        let app = app.arrived(arrival.generation);
+        let target_key = AppKey::from(&app);
+        let arriving = Arriving {
+            target: &*stores.to,
+            source: &source,
+            app,
+            arrival,
+            skip_unreadable: settings.skip_unreadable,
+            bar,
+        };
+        let arrived = arriving.run().await?;
+        let uses = stores.from.secret_uses(&source_key).await?;
+        let uses: Vec<_> = uses.iter().map(|(name, at)| (name.as_str(), Some(*at))).collect();
+        stores.to.save_secret_uses(&target_key, &uses).await?;
+        Ok(arrived)
+    };
+    let event = |action| AuditEvent { app: Some(id.clone()), ..audit::event(action) };
+    let at_target = audit::recorded(Some(&*stores.to), event(Action::AppMovedIn), work);
+    let away = audit::recorded(Some(&*stores.from), event(Action::AppMovedAway), at_target);
+    let done = Ok(away.await?);
+    Ok(Moved { app: id, done, is_disabled })
+}
+
+fn report(moved: &[Moved], stores: &Stores, took: Duration, out: Output) -> anyhow::Result<()> {
+    let mut table = Table::new(&["APP", "DEVICES", "COPIED", "MENDED", "LEFT OUT", "STATE"]);
+    let mut rows = Vec::new();
+    for Moved { app, done, is_disabled } in moved {
+        let state = if *is_disabled { "disabled" } else { "enabled" };
+        let Arrived { devices, copied, mended, unreadable } = match done {
+            Ok(arrived) => arrived,
+            Err(why) => {
+                let none = || "-".to_owned();
+                table.row([app.to_string(), none(), none(), none(), none(), why.clone()]);
+                rows.push(json!({ "app_id": app, "moved_before": true }));
+                continue;
+            }
+        };
+        table.row([
+            app.to_string(),
+            devices.to_string(),
+            copied.to_string(),
+            mended.to_string(),
+            unreadable.to_string(),
+            state.to_owned(),
+        ]);
+        rows.push(json!({
+            "app_id": app,
+            "moved_before": false,
+            "devices": devices,
+            "copied": copied,
+            "mended": mended,
+            "left_out": unreadable,
+            "disabled": is_disabled,
+        }));
+    }
+    let devices: u64 = moved.iter().filter_map(|m| Some(m.done.as_ref().ok()?.devices)).sum();
+    let text = if moved.is_empty() {
+        format!("there are no apps in {}", stores.from_name)
+    } else {
+        format!(
+            "{table}\nmoved from {} to {} in {:.1} s; the devices of both were compared\n\
+             Messages that were accepted before stay with the old service: let its workers run until \
+             they are sent.",
+            stores.from_name,
+            stores.to_name,
+            took.as_secs_f64()
+        )
+    };
+    let json = json!({ "apps": rows, "devices": devices, "seconds": took.as_secs_f64() });
+    out.result(text, &json)
+}

@@ -1,0 +1,215 @@
+//! What to do with an app, decided from what both stores know of it, before anything is changed.
+
+use push_model::{
+    app::App,
+    time::UnixMillis,
+    transfer::{Arrival, Position},
+};
+
+/// What the target knows of an app's name.
+#[derive(Debug, Default)]
+pub(in crate::transfer) struct AtTarget {
+    pub(in crate::transfer) app: Option<App>,
+    pub(in crate::transfer) arrival: Option<Arrival>,
+    /// How many apps of the name were removed.
+    pub(in crate::transfer) removed: u64,
+}
+
+/// What to do with an app.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::transfer) enum Plan {
+    /// Nothing: it was moved before.
+    Done,
+    /// Nothing: it went to this store, and all apps are moved that are still here.
+    Elsewhere(String),
+    /// Take it, from the beginning or from where an earlier attempt ended.
+    Take(Arrival),
+}
+
+/// What the operator asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    /// The store that the app leaves.
+    pub(super) from: &'a str,
+    /// The store that it goes to.
+    pub(super) to: &'a str,
+    /// Whether the app was named; if not, all are moved.
+    pub(super) is_named: bool,
+    /// Whether the logins of its devices may end.
+    pub(super) new_logins: bool,
+}
+
+/// What to do with an app.
+///
+/// # Errors
+/// Why it cannot be moved, and what to do about it.
+pub(super) fn plan(
+    app: &App,
+    there: &AtTarget,
+    request: Request<'_>,
+    now: UnixMillis,
+) -> Result<Plan, String> {
+    let is_this = |record: &&App| record.created_at == app.created_at && record.moved_to.is_none();
+    if let Some(moved) = &app.moved_to {
+        if there.app.as_ref().filter(is_this).is_some() {
+            return Ok(Plan::Done);
+        }
+        if moved.store != request.to && !request.is_named {
+            return Ok(Plan::Elsewhere(moved.store.clone()));
+        }
+        if moved.store != request.to {
+            return Err(format!(
+                "it is moving to {}, or has moved there: move it from there, or bring it back with \
+                 pushctl app enable {}",
+                moved.store, app.app_id
+            ));
+        }
+    }
+    take(app, there, request.from, request.new_logins, now).map(Plan::Take)
+}
+
+/// How to take an app from `origin` to a store.
+///
+/// # Errors
+/// Why that cannot be, and what to do about it.
+pub(in crate::transfer) fn take(
+    app: &App,
+    there: &AtTarget,
+    origin: &str,
+    new_logins: bool,
+    now: UnixMillis,
+) -> Result<Arrival, String> {
+    let id = &app.app_id;
+    if let Some(record) = &there.app
+        && record.moved_to.is_none()
+    {
+        return Err(
+            "the store that it goes to has an app of this name already: remove that one first, if \
+                    it is not needed"
+                .to_owned(),
+        );
+    }
+    if let Some(arrival) = &there.arrival {
+        if arrival.created_at != app.created_at {
+            return Err(format!(
+                "another app of this name is on its way there, from {} since {}: finish that first, or \
+                 give it up with pushctl app remove {id} there",
+                arrival.origin, arrival.begun_at
+            ));
+        }
+        // What another origin had stored is compared in the end, as everything is.
+        let is_same = arrival.origin == origin;
+        let position = if is_same { arrival.position } else { Position::default() };
+        return Ok(Arrival { origin: origin.to_owned(), position, ..arrival.clone() });
+    }
+    if there.removed > app.generation && !new_logins {
+        return Err(
+            "the store that it goes to has removed an app of this name, so the MQTT logins of the \
+                    devices would end and they would have to register again: if they may, add \
+                    --new-logins"
+                .to_owned(),
+        );
+    }
+    if there.app.is_some() && there.removed != app.generation {
+        return Err(format!(
+            "the store that it goes to still has an app of this name that has moved away: remove that \
+             there with pushctl app remove {id}"
+        ));
+    }
+    Ok(Arrival {
+        created_at: app.created_at,
+        generation: app.generation.max(there.removed),
+        origin: origin.to_owned(),
+        begun_at: now,
+        position: Position::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::secret::Secret;
+
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(100);
+    const REQUEST: Request<'_> =
+        Request { from: "here", to: "there", is_named: true, new_logins: false };
+
+    fn app(created_at: u64, generation: u64) -> App {
+        let app = App::new("a".parse().unwrap(), &Secret::generate(), UnixMillis(created_at));
+        App { generation, ..app }
+    }
+
+    fn moved_to(store: &str, mut app: App) -> App {
+        app.leave(store.to_owned(), NOW);
+        app
+    }
+
+    fn decide(app: &App, there: AtTarget) -> Result<Plan, String> {
+        plan(app, &there, REQUEST, NOW)
+    }
+
+    fn arrival(created_at: u64, origin: &str) -> Arrival {
+        let position = Position { shard: 1, slot: 2 };
+        let origin = origin.to_owned();
+        Arrival {
+            created_at: UnixMillis(created_at),
+            generation: 0,
+            origin,
+            begun_at: NOW,
+            position,
+        }
+    }
+
+    #[test]
+    fn an_app_is_taken_with_its_generation_to_where_its_name_is_free() {
+        let Ok(Plan::Take(begun)) = decide(&app(1, 3), AtTarget::default()) else { panic!() };
+        assert_eq!((begun.generation, begun.position), (3, Position::default()));
+        let removed = AtTarget { removed: 3, ..AtTarget::default() };
+        assert!(matches!(decide(&app(1, 3), removed), Ok(Plan::Take(_))));
+    }
+
+    #[test]
+    fn logins_end_only_if_the_operator_says_so() {
+        let there = || AtTarget { removed: 4, ..AtTarget::default() };
+        assert!(decide(&app(1, 3), there()).unwrap_err().contains("--new-logins"));
+        let request = Request { new_logins: true, ..REQUEST };
+        let taken = plan(&app(1, 3), &there(), request, NOW);
+        let Ok(Plan::Take(begun)) = taken else { panic!() };
+        assert_eq!(begun.generation, 4);
+    }
+
+    #[test]
+    fn another_app_of_the_name_is_never_replaced() {
+        let there = |app| AtTarget { app: Some(app), ..AtTarget::default() };
+        assert!(decide(&app(1, 0), there(app(2, 0))).unwrap_err().contains("already"));
+        assert!(decide(&app(1, 0), there(app(1, 0))).unwrap_err().contains("already"), "not moved");
+        let other = AtTarget { arrival: Some(arrival(2, "here")), ..AtTarget::default() };
+        assert!(decide(&app(1, 0), other).unwrap_err().contains("another app"));
+        let left = there(moved_to("x", app(1, 0)));
+        assert!(matches!(decide(&app(1, 0), left), Ok(Plan::Take(_))), "it can come back");
+        let left = AtTarget { removed: 1, ..there(moved_to("x", app(1, 1))) };
+        assert!(decide(&app(1, 2), left).unwrap_err().contains("still has an app"));
+    }
+
+    #[test]
+    fn a_move_goes_on_where_it_was_if_it_comes_from_the_same_store() {
+        let there = |origin| AtTarget { arrival: Some(arrival(1, origin)), ..AtTarget::default() };
+        let leaving = moved_to("there", app(1, 0));
+        let Ok(Plan::Take(on)) = decide(&leaving, there("here")) else { panic!() };
+        assert_eq!(on, arrival(1, "here"));
+        let Ok(Plan::Take(again)) = decide(&leaving, there("a backup")) else { panic!() };
+        assert_eq!((again.position, again.origin.as_str()), (Position::default(), "here"));
+    }
+
+    #[test]
+    fn an_app_that_has_moved_is_not_moved_again() {
+        let there = || AtTarget { app: Some(app(1, 0)), ..AtTarget::default() };
+        assert_eq!(decide(&moved_to("there", app(1, 0)), there()), Ok(Plan::Done));
+        let gone = moved_to("elsewhere", app(1, 0));
+        assert!(decide(&gone, AtTarget::default()).unwrap_err().contains("elsewhere"));
+        let all = Request { is_named: false, ..REQUEST };
+        let left_out = plan(&gone, &AtTarget::default(), all, NOW);
+        assert_eq!(left_out, Ok(Plan::Elsewhere("elsewhere".to_owned())));
+    }
+}

@@ -1,0 +1,11 @@
+//! Apps that are taken from one store to another, to a file, and back.
+//!
+//! - `moving`: `pushctl move`
+//! - `backups`: `pushctl app backup` and `restore`
+//! - `growing`: the page docs/growing.md, run as it is written
+//! - `support`: the store of a `standalone`, and commands that are killed
+
+mod backups;
+mod growing;
+mod moving;
+mod support;
