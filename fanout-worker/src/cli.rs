@@ -4,6 +4,7 @@
 use clap::Parser;
 use push_service::{
     engines::EngineArgs, operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs,
+    traces::TraceArgs,
 };
 
 use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
@@ -33,4 +34,7 @@ pub struct Cli {
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,
+    /// The traces.
+    #[command(flatten)]
+    pub traces: TraceArgs,
 }

@@ -23,6 +23,7 @@ use push_service::{
     runtime,
     settings::ConfigErrors,
     shutdown, telemetry,
+    traces::Traces,
 };
 use tokio::net::TcpListener;
 use tracing::info;
@@ -44,12 +45,16 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let worker = cli.worker.check(retention, &mut errors);
     let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(health.zip(threads));
-    let (((process, engines), (mqtt, worker)), (health, threads)) = errors.finish(all)?;
-    telemetry::init(log);
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let process = process.zip(engines).zip(mqtt.zip(worker));
+    let all = process.zip(health.zip(threads)).zip(traces);
+    let ((((process, engines), (mqtt, worker)), (health, threads)), traces) = errors.finish(all)?;
+    let traces = Traces::new(traces, "fanout-worker");
+    telemetry::init(log, &traces);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker, health))
+    runtime.block_on(work(process, engines, mqtt, worker, health, traces))
 }
 
 async fn work(
@@ -58,6 +63,7 @@ async fn work(
     mqtt: Option<(MqttUrl, MqttSettings)>,
     worker: WorkerSettings,
     health: HealthSettings,
+    mut traces: Traces,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
@@ -82,6 +88,7 @@ async fn work(
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     health.complete();
@@ -90,6 +97,7 @@ async fn work(
     let result = run(worker, dependencies, process.drain_deadline, shutdown).await;
     transports.close().await;
     queue.close().await;
+    traces.finish().await;
     operations.stop().await;
     result.context("the worker stopped by itself")
 }

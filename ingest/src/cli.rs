@@ -4,7 +4,7 @@
 use clap::Parser;
 use push_service::{
     credentials::CredentialArgs, engines::EngineArgs, operations::health::HealthArgs,
-    runtime::RuntimeArgs, telemetry::LogArgs,
+    runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -31,4 +31,7 @@ pub struct Cli {
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,
+    /// The traces.
+    #[command(flatten)]
+    pub traces: TraceArgs,
 }

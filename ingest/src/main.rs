@@ -15,6 +15,7 @@ use push_service::{
     runtime,
     settings::ConfigErrors,
     shutdown, telemetry,
+    traces::Traces,
 };
 use tokio::net::TcpListener;
 use tracing::info;
@@ -38,19 +39,25 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads));
-    let (((mut settings, engines), credentials), (health, threads)) = errors.finish(settings)?;
-    telemetry::init(log);
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads)).zip(traces);
+    let ((((mut settings, engines), credentials), (health, threads)), traces) =
+        errors.finish(settings)?;
+    let traces = Traces::new(traces, "ingest");
+    telemetry::init(log, &traces);
+    settings.is_traced = traces.is_on();
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines, health))
+    runtime.block_on(run(settings, engines, health, traces))
 }
 
 async fn run(
     settings: Settings,
     engines: EngineSettings,
     health: HealthSettings,
+    mut traces: Traces,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(settings.ops_listen)
         .await
@@ -72,6 +79,7 @@ async fn run(
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &queue, &index);
     health.complete();
@@ -81,6 +89,7 @@ async fn run(
     let result =
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
     queue.close().await;
+    traces.finish().await;
     operations.stop().await;
     info!("ingest stopped");
     Ok(result?)

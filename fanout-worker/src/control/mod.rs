@@ -5,6 +5,7 @@
 //!
 //! - `retry_policy`: the delays between tries
 //! - `retrier`: retries while the index or the queue is unavailable
+//! - `waiters`: so that an outage is logged once
 //! - `hold`: how long a queue message may be held meanwhile
 //! - `pace`: how fast an app is sent to
 //! - `priority`: which lane asks the index first
@@ -14,6 +15,7 @@ pub(crate) mod pace;
 pub(crate) mod priority;
 pub(crate) mod retrier;
 pub(crate) mod retry_policy;
+pub(crate) mod waiters;
 
 use std::sync::Arc;
 

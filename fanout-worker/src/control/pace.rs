@@ -128,7 +128,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::control::retry_policy::RetryPolicy;
+    use crate::control::{retry_policy::RetryPolicy, waiters::Waiters};
 
     #[tokio::test]
     async fn a_push_for_a_removed_app_has_no_pace_of_the_next_app_of_its_name() {
@@ -144,7 +144,13 @@ mod tests {
         assert!(index.create_app(&record).await.unwrap());
         let second = AppKey { generation: 1, ..first.clone() };
         let policy = RetryPolicy { first: Duration::ZERO, longest: Duration::ZERO };
-        let retrier = Retrier { policy, hold: Duration::ZERO, random: Arc::new(|| 0) };
+        let retrier = Retrier {
+            policy,
+            hold: Duration::ZERO,
+            random: Arc::new(|| 0),
+            for_index: Waiters::default(),
+            for_queue: Waiters::default(),
+        };
         let (paces, stopping) = (PaceCache::default(), CancellationToken::new());
         let hold = retrier.hold(&|| true, &stopping);
         let of = async |app| paces.of(app, &index, &retrier, &hold).await.unwrap();

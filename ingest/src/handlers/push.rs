@@ -7,6 +7,7 @@ use push_model::{
     envelope::{JobMarks, encode_job},
     ids::MessageId,
     time::UnixMillis,
+    trace_parent::TraceParent,
 };
 use tokio::time::Instant;
 
@@ -43,6 +44,7 @@ pub(super) struct CheckedPush {
     /// Its place within the app's quotas of messages.
     place: Option<Box<MessagePlaces>>,
     quota: Option<Quota>,
+    trace: Option<TraceParent>,
 }
 
 impl Handlers {
@@ -79,6 +81,7 @@ impl Handlers {
 
         let dry_run = push.dry_run;
         let (id, dedup_nonce) = identify(&cached.app, key, push.audience_kind(), dry_run);
+        let trace = self.note_message(head, id);
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
@@ -87,16 +90,16 @@ impl Handlers {
         let (payload, audience) = push.into_parts(id, app, now);
         let place = self.place(&cached, kind, now, payload.expires_at)?;
         let (app_generation, counted) = (cached.app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted };
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         let job = encode_job(&payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota }))
+        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota, trace }))
     }
 
     /// Publishes a push, and answers it after the confirm.
     pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
-        let CheckedPush { id, job, memory, place, quota } = push;
-        self.publisher.publish(job, memory, place).await.map_err(unpublished)?;
+        let CheckedPush { id, job, memory, place, quota, trace } = push;
+        self.publisher.publish(job, memory, place, trace).await.map_err(unpublished)?;
         Ok(accepted(id, quota))
     }
 }

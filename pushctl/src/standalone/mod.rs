@@ -32,6 +32,7 @@ use push_service::{
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
+    traces::{TraceArgs, TraceSettings, Traces},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -63,6 +64,8 @@ pub struct StandaloneArgs {
     health: HealthArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 /// Checked flags.
@@ -73,6 +76,7 @@ struct Settings {
     mqtt: MqttSettings,
     health: HealthSettings,
     log: LogSettings,
+    traces: Option<TraceSettings>,
     engines: EngineSettings,
     credentials: CredentialSettings,
 }
@@ -101,6 +105,8 @@ impl StandaloneArgs {
         let mqtt = self.mqtt.check(&mut errors);
         let health = self.health.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
+        let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+        let traces = self.traces.check(namespace, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: broker?,
@@ -109,6 +115,7 @@ impl StandaloneArgs {
                 mqtt: mqtt?,
                 health: health?,
                 log,
+                traces: traces?,
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -131,7 +138,9 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
-    telemetry::init(settings.log);
+    let mut traces = Traces::new(settings.traces, "standalone");
+    telemetry::init(settings.log, &traces);
+    settings.ingest.is_traced = traces.is_on();
     // Backends and devices have half each.
     let descriptors = descriptors::raise().half();
     settings.ingest.http.fit(descriptors);
@@ -168,6 +177,7 @@ pub async fn run(
     dependencies.metrics.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::default());
     ingest_metrics.register(&mut registry);
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     watch_disk(&health, data_dir);
@@ -212,6 +222,7 @@ pub async fn run(
     transports.close().await;
     queue.close().await;
     let saved = broker.stop().await;
+    traces.finish().await;
     operations.stop().await;
     saved.context("what waits for devices is not saved")?;
     ingest?;

@@ -24,4 +24,5 @@ pub mod slots;
 pub mod targeting;
 pub mod text;
 pub mod time;
+pub mod trace_parent;
 pub mod usage;

@@ -9,6 +9,7 @@
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
+//! - [`traces`]: distributed traces, sent to a collector
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
@@ -34,3 +35,4 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
+pub mod traces;
