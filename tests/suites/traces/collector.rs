@@ -118,12 +118,11 @@ impl Collector {
         trace: &str,
         is_whole: impl Fn(&[Received]) -> bool,
     ) -> Vec<Received> {
-        let mut spans = self.spans_when(|spans| {
+        let spans = self.spans_when(|spans| {
             let of: Vec<_> = spans.iter().filter(|span| span.trace == trace).cloned().collect();
             is_whole(&of)
         });
-        spans = spans.await.into_iter().filter(|span| span.trace == trace).collect();
-        spans
+        spans.await.into_iter().filter(|span| span.trace == trace).collect()
     }
 
     /// All spans, once `is_whole` says that they are all there.

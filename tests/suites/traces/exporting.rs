@@ -28,7 +28,7 @@ async fn a_collector_that_is_away_holds_up_no_push_and_is_logged_once_without_it
         pushes += 1;
         eventually("the spans are lost", DEADLINE, async || {
             let now = ingest.metric(FAILED).await;
-            if now > failed { Ok(()) } else { Err(now) }
+            if now > failed { Ok(()) } else { Err(now.to_string()) }
         })
         .await;
     }
@@ -55,7 +55,7 @@ async fn a_collector_that_is_back_gets_the_spans_that_come_then() {
     let lost = push(&stack, &[], &to_clients(&["crowd-0"])).await;
     eventually("the spans are lost", DEADLINE, async || {
         let now = ingest.metric(FAILED).await;
-        if now >= 2.0 { Ok(()) } else { Err(now) }
+        if now >= 2.0 { Ok(()) } else { Err(now.to_string()) }
     })
     .await;
     collector.answer_with(StatusCode::OK);

@@ -37,10 +37,8 @@ async fn a_line_of_a_worker_says_which_message_of_which_app_it_is_about() {
     stack.closed(&id).await;
     assert_eq!(twice().await, id);
     let line = line(&json, REPEATED).await;
-    assert_eq!(
-        (&line["span"]["message_id"], &line["span"]["app"]),
-        (&id.clone().into(), &APP.into())
-    );
+    assert_eq!(line["span"]["message_id"], id, "{line}");
+    assert_eq!(line["span"]["app"], APP, "{line}");
     drop(json);
 
     let text = stack.worker(&[]).await;

@@ -49,7 +49,7 @@ fn traceparent(trace: &str, flags: &str) -> String {
 async fn traced_stack(collector: &Collector, flags: &[&str]) -> Stack {
     let mut stack = Stack::start(Servers::shared()).await;
     let url = collector.url();
-    stack.add_ingest_with(&[&["--otlp-url", &url], flags].concat()).await;
+    stack.add_ingest_with(&[&["--otlp-url", &*url][..], flags].concat()).await;
     stack
 }
 
