@@ -4,7 +4,7 @@
 use clap::Parser;
 use push_service::{
     engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
-    runtime::RuntimeArgs, telemetry::LogArgs,
+    runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
 
 use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
@@ -37,4 +37,7 @@ pub struct Cli {
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,
+    /// The traces.
+    #[command(flatten)]
+    pub traces: TraceArgs,
 }

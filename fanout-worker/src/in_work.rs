@@ -6,7 +6,7 @@ use std::{
 };
 
 use push_model::time::UnixMillis;
-use push_queue::Lane;
+use tracing::Span;
 
 /// The messages in work.
 #[derive(Debug, Clone, Default)]
@@ -19,9 +19,10 @@ struct Table {
 }
 
 /// One message in work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Row {
-    pub(crate) lane: Lane,
+    /// What is known of it, for the log.
+    pub(crate) span: Span,
     pub(crate) since: UnixMillis,
     /// The length of the envelope. Its content is never logged: it holds what people write to each
     /// other.
@@ -36,11 +37,11 @@ pub(crate) struct RowGuard {
 }
 
 impl InWork {
-    pub(crate) fn enter(&self, lane: Lane, bytes: usize, since: UnixMillis) -> RowGuard {
+    pub(crate) fn enter(&self, span: Span, bytes: usize, since: UnixMillis) -> RowGuard {
         let mut table = self.lock();
         let key = table.next;
         table.next += 1;
-        table.rows.insert(key, Row { lane, since, bytes });
+        table.rows.insert(key, Row { span, since, bytes });
         RowGuard { table: self.clone(), key }
     }
 
@@ -66,8 +67,10 @@ mod tests {
     #[test]
     fn a_message_is_in_work_until_its_guard_is_dropped() {
         let in_work = InWork::default();
-        let guard = in_work.enter(Lane::Tasks, 10, UnixMillis(5));
-        assert_eq!(in_work.rows(), [Row { lane: Lane::Tasks, since: UnixMillis(5), bytes: 10 }]);
+        let guard = in_work.enter(Span::none(), 10, UnixMillis(5));
+        let rows = in_work.rows();
+        let rows: Vec<_> = rows.iter().map(|row| (row.since, row.bytes)).collect();
+        assert_eq!(rows, [(UnixMillis(5), 10)]);
         drop(guard);
         assert!(in_work.rows().is_empty());
     }

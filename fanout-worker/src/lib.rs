@@ -13,7 +13,7 @@
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
-//! - `readiness`, `lane_health`, `in_work`, `metrics`: what operators see
+//! - `readiness`, `lane_health`, `in_work`, `metrics`, `spans`: what operators see
 
 mod broadcasts;
 mod cli;
@@ -30,6 +30,7 @@ mod message_usage;
 mod metrics;
 pub mod readiness;
 mod settings;
+mod spans;
 mod supervision;
 pub mod transport;
 
@@ -56,7 +57,10 @@ pub use crate::{
 };
 use crate::{
     context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
+    control::{
+        pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier,
+        waiters::Waiters,
+    },
     in_work::InWork,
     intake::consumer::consume,
     message_usage::ClosedMessages,
@@ -104,6 +108,8 @@ pub async fn run(
             hold: settings.hold,
             random: dependencies.random.clone(),
             retries: dependencies.metrics.store_retries(),
+            for_index: Waiters::default(),
+            for_queue: Waiters::default(),
         },
         retention: settings.ledger_retention,
         ledger: settings.ledger,
@@ -145,12 +151,9 @@ pub async fn run(
     if drained.await.is_err() {
         for row in in_work.rows() {
             let for_ms = context.now().since(row.since).as_millis();
-            warn!(
-                lane = row.lane.name(),
-                bytes = row.bytes,
-                for_ms,
-                "still running at the drain deadline"
-            );
+            row.span.in_scope(|| {
+                warn!(bytes = row.bytes, for_ms, "still running at the drain deadline");
+            });
         }
     } else {
         info!("drained");

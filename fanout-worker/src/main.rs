@@ -25,6 +25,7 @@ use push_service::{
     runtime,
     settings::ConfigErrors,
     shutdown, telemetry,
+    traces::Traces,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -48,14 +49,17 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
     let metrics = cli.metrics.check(&mut errors);
-    let of_process = health.zip(threads).zip(metrics);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(of_process);
-    let (((process, engines), (mqtt, worker)), ((health, threads), metrics)) =
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let observed = health.zip(metrics).zip(traces);
+    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads.zip(observed));
+    let (((process, engines), (mqtt, worker)), (threads, ((health, metrics), traces))) =
         errors.finish(all)?;
-    telemetry::init(log);
+    let traces = Traces::new(traces, "fanout-worker");
+    telemetry::init(log, &traces);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker, health, metrics))
+    runtime.block_on(work(process, engines, mqtt, worker, health, metrics, traces))
 }
 
 async fn work(
@@ -65,6 +69,7 @@ async fn work(
     worker: WorkerSettings,
     health: HealthSettings,
     metrics: MetricsSettings,
+    mut traces: Traces,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(process.ops_listen)
         .await
@@ -95,6 +100,7 @@ async fn work(
     operations::process::register(&mut registry, "fanout-worker");
     dependencies.metrics.register(&mut registry);
     transports.register(&mut registry);
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     health.complete();
@@ -106,6 +112,7 @@ async fn work(
     transports.close().await;
     queue.close().await;
     reading.cancel();
+    traces.finish().await;
     operations.stop().await;
     result.context("the worker stopped by itself")
 }

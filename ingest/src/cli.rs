@@ -4,7 +4,7 @@
 use clap::Parser;
 use push_service::{
     credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
-    operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs,
+    operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -34,4 +34,7 @@ pub struct Cli {
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,
+    /// The traces.
+    #[command(flatten)]
+    pub traces: TraceArgs,
 }

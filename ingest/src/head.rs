@@ -9,6 +9,8 @@ use http::{
 };
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// W3C Trace Context, section 3.2.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A request without its body. If a header was sent several times, the first one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +24,16 @@ pub(crate) struct Head<'a> {
     pub(crate) content_type: Option<&'a [u8]>,
     pub(crate) content_encoding: Option<&'a [u8]>,
     pub(crate) idempotency_key: Option<&'a [u8]>,
+    /// Where the caller is in a distributed trace, unchecked.
+    pub(crate) traceparent: Option<&'a [u8]>,
     /// Whether the client waits for a `100 Continue` before it sends the body (RFC 9110 section
     /// 10.1.1).
     pub(crate) expects: bool,
     /// The size of the head if the request is an HTTP/2 stream; the handlers check it. HTTP/1 heads
     /// are bounded while they are read, and have none here.
     pub(crate) stream_head: Option<usize>,
+    /// Whether the request is answered within a span of its own, which is rare.
+    pub(crate) has_span: bool,
 }
 
 impl<'a> Head<'a> {
@@ -42,11 +48,13 @@ impl<'a> Head<'a> {
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
             idempotency_key: header(IDEMPOTENCY_KEY),
+            traceparent: header(TRACEPARENT),
             expects: parts.headers.contains_key(EXPECT),
             stream_head: (parts.version == Version::HTTP_2).then(|| {
                 let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
                 path + headers_size(&parts.headers)
             }),
+            has_span: false,
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod readiness;
 mod rejection;
 mod reply;
 mod route;
+mod sampling;
 mod server;
 mod settings;
 

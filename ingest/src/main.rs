@@ -16,6 +16,7 @@ use push_service::{
     runtime,
     settings::ConfigErrors,
     shutdown, telemetry,
+    traces::Traces,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -41,14 +42,19 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let settings = settings.zip(engines).zip(credentials).zip(health.zip(threads).zip(metrics));
-    let (((mut settings, engines), credentials), ((health, threads), metrics)) =
+    let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+    let traces = cli.traces.check(namespace, &mut errors);
+    let observed = health.zip(metrics).zip(traces);
+    let settings = settings.zip(engines).zip(credentials).zip(threads.zip(observed));
+    let (((mut settings, engines), credentials), (threads, ((health, metrics), traces))) =
         errors.finish(settings)?;
-    telemetry::init(log);
+    let traces = Traces::new(traces, "ingest");
+    telemetry::init(log, &traces);
+    settings.is_traced = traces.is_on();
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines, health, metrics))
+    runtime.block_on(run(settings, engines, health, metrics, traces))
 }
 
 async fn run(
@@ -56,6 +62,7 @@ async fn run(
     engines: EngineSettings,
     health: HealthSettings,
     metrics_settings: MetricsSettings,
+    mut traces: Traces,
 ) -> anyhow::Result<()> {
     let ops = TcpListener::bind(settings.ops_listen)
         .await
@@ -78,6 +85,7 @@ async fn run(
     operations::process::register(&mut registry, "ingest");
     metrics.register(&mut registry);
     let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &queue, &index);
     health.complete();
@@ -90,6 +98,7 @@ async fn run(
         run_with_metrics(settings, listener, queue.clone(), index, metrics, shutdown).await;
     queue.close().await;
     reading.cancel();
+    traces.finish().await;
     operations.stop().await;
     info!("ingest stopped");
     Ok(result?)

@@ -11,6 +11,7 @@ use push_service::{
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
     settings::ConfigErrors,
     telemetry::{self, LogSettings},
+    traces::Traces,
 };
 use tokio::net::TcpListener;
 
@@ -140,7 +141,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let event = key::audit_event(&command);
             let work = async { key::run(command, &credentials, &cli.data_dir, out) };
             let Some(event) = event else { return work.await };
-            telemetry::init(LogSettings::of_audit(cli.json));
+            telemetry::init(LogSettings::of_audit(cli.json), &Traces::off());
             let index = index_for_key_audit(&urls, &credentials, &cli.data_dir, out).await;
             audit::recorded(index.as_deref(), event, work).await
         }

@@ -128,7 +128,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::{control::retry_policy::RetryPolicy, metrics::StoreRetries};
+    use crate::{
+        control::{retry_policy::RetryPolicy, waiters::Waiters},
+        metrics::StoreRetries,
+    };
 
     #[tokio::test]
     async fn a_push_for_a_removed_app_has_no_pace_of_the_next_app_of_its_name() {
@@ -144,9 +147,14 @@ mod tests {
         assert!(index.create_app(&record).await.unwrap());
         let second = AppKey { generation: 1, ..first.clone() };
         let policy = RetryPolicy { first: Duration::ZERO, longest: Duration::ZERO };
-        let random = Arc::new(|| 0);
-        let retrier =
-            Retrier { policy, hold: Duration::ZERO, random, retries: StoreRetries::default() };
+        let retrier = Retrier {
+            policy,
+            hold: Duration::ZERO,
+            random: Arc::new(|| 0),
+            retries: StoreRetries::default(),
+            for_index: Waiters::default(),
+            for_queue: Waiters::default(),
+        };
         let (paces, stopping) = (PaceCache::default(), CancellationToken::new());
         let hold = retrier.hold(&|| true, &stopping);
         let of = async |app| paces.of(app, &index, &retrier, &hold).await.unwrap();

@@ -15,9 +15,15 @@ use push_index::IndexError;
 use push_queue::QueueError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::{Random, hold::Hold, jitter, retry_policy::RetryPolicy};
+use super::{
+    Random,
+    hold::Hold,
+    jitter,
+    retry_policy::RetryPolicy,
+    waiters::{Waiter, Waiters},
+};
 use crate::metrics::StoreRetries;
 
 /// Why retrying ended without success.
@@ -42,6 +48,10 @@ pub(crate) struct Retrier {
     pub(crate) random: Random,
     /// Counts what is asked again.
     pub(crate) retries: StoreRetries,
+    /// The requests that wait for the index.
+    pub(crate) for_index: Waiters,
+    /// The publishes that wait for the queue.
+    pub(crate) for_queue: Waiters,
 }
 
 /// The index's answer to the last try.
@@ -87,7 +97,7 @@ impl Retrier {
         F: Future<Output = Result<T, IndexError>>,
         W: Future,
     {
-        let mut attempt = 0;
+        let (mut attempt, mut waiter) = (0, None);
         loop {
             let permit = permit().await;
             let asked_at = Instant::now();
@@ -95,7 +105,7 @@ impl Retrier {
             drop(permit);
             let error = match answer {
                 Ok(value) => {
-                    if attempt > 0 {
+                    if waiter.take().is_some_and(Waiter::leave) {
                         info!("the index answers again");
                     }
                     return Ok(Answer { value, asked_at });
@@ -103,8 +113,15 @@ impl Retrier {
                 Err(IndexError::Corrupt(what)) => return Err(RetryError::Broken(what)),
                 Err(error) => error,
             };
-            if attempt == 0 {
-                warn!(error = &error as &dyn std::error::Error, "waiting for the index");
+            if waiter.is_none() {
+                let (one, is_first) = self.for_index.enter();
+                waiter = Some(one);
+                let error: &dyn std::error::Error = &error;
+                if is_first {
+                    warn!(error, "waiting for the index");
+                } else {
+                    debug!(error, "also waiting for the index");
+                }
             }
             if hold.is_over() {
                 return Err(RetryError::HoldExpired);
@@ -124,15 +141,27 @@ impl Retrier {
     where
         F: Future<Output = Result<(), QueueError>>,
     {
-        let mut attempt = 0;
+        let (mut attempt, mut waiter) = (0, None);
         loop {
             let error = match publish().await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if waiter.take().is_some_and(Waiter::leave) {
+                        info!("the queue takes messages again");
+                    }
+                    return Ok(());
+                }
                 Err(QueueError::Closed) => return Err(RetryError::Interrupted),
                 Err(error) => error,
             };
-            if attempt == 0 {
-                warn!(error = &error as &dyn std::error::Error, "waiting for the queue");
+            if waiter.is_none() {
+                let (one, is_first) = self.for_queue.enter();
+                waiter = Some(one);
+                let error: &dyn std::error::Error = &error;
+                if is_first {
+                    warn!(error, "waiting for the queue");
+                } else {
+                    debug!(error, "also waiting for the queue");
+                }
             }
             self.pause(&mut attempt, hold.stopping()).await?;
             self.retries.queue.inc();
@@ -199,6 +228,8 @@ mod tests {
             hold: Duration::from_mins(10),
             random: Arc::new(|| u64::MAX),
             retries: StoreRetries::default(),
+            for_index: Waiters::default(),
+            for_queue: Waiters::default(),
         }
     }
 

@@ -80,7 +80,7 @@ pub(crate) async fn admit(
                 return Ok(Admission::Deferred(retry_at(entry.expires_at, context.now())));
             }
             _ => {
-                info!(message_id = %head.message_id, "another copy of this message is the one that is sent");
+                info!("another copy of this message is the one that is sent");
                 return Ok(Admission::Duplicate);
             }
         }

@@ -9,7 +9,7 @@ use push_model::{
     ledger::Plan,
 };
 use push_queue::Lane;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
     disposition::{Disposition, decide},
@@ -40,8 +40,7 @@ pub(super) async fn carry_out(
     let (now, deadline) = (context.now(), context.deadline(head));
     let jitter = context.jitter();
     let disposition = decide(end, task.attempt, &context.retry, now, deadline, jitter);
-    let (message_id, partition) = (head.message_id, task.partition);
-    debug!(%message_id, partition, ?disposition, "run ended");
+    debug!(?disposition, "run ended");
     context.metrics.runs(disposition.name(), 1);
     let (attempt, delay) = match disposition {
         Disposition::Accept => return Ok(()),
@@ -50,7 +49,6 @@ pub(super) async fn carry_out(
         Disposition::Wait(delay) => (0, Some(delay)),
         Disposition::PutOff(delay) => (task.attempt.saturating_add(1), Some(delay)),
         Disposition::Reject(reason) => {
-            warn!(%message_id, partition, reason, "partition put aside as a dead letter");
             // The dead letter continues the claim, so that a replay repeats nothing that was sent.
             let rest = continued(context, &task, &continuation, task.attempt);
             let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };

@@ -127,8 +127,7 @@ async fn close(
         if state.is_ended() {
             continue;
         }
-        let message_id = entry.message_id;
-        warn!(%message_id, partition = number, "the index lost how a partition ended");
+        warn!(partition = number, "the index lost how a partition ended");
         let publish = async || {
             let work = Work::Partition(PartitionTask {
                 partition: number,

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use push_queue::{Lane, QueueError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use super::{jobs, tasks};
-use crate::{context::Context, in_work::InWork, lane_health::LaneHealth};
+use crate::{context::Context, in_work::InWork, lane_health::LaneHealth, spans};
 
 /// Consumes a lane until the worker stops.
 pub(crate) async fn consume(
@@ -32,17 +33,19 @@ pub(crate) async fn consume(
             () = stopping.cancelled() => return Ok(()),
             delivery = consumer.next() => delivery?,
         };
+        let span = spans::delivery(lane, &delivery);
         let guards = (
-            in_work.enter(lane, delivery.payload.len(), context.now()),
+            in_work.enter(span.clone(), delivery.payload.len(), context.now()),
             context.metrics.in_work(lane),
         );
         let (context, stopping) = (context.clone(), stopping.clone());
-        handlers.spawn(async move {
+        let handle = async move {
             match lane {
                 Lane::Jobs => jobs::handle(&context, delivery, &stopping).await,
                 Lane::Tasks => tasks::handle(&context, delivery, &stopping).await,
             }
             drop(guards);
-        });
+        };
+        handlers.spawn(handle.instrument(span));
     }
 }

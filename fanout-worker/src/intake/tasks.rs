@@ -4,6 +4,7 @@
 use push_model::envelope::{PartitionTask, Task, Work};
 use push_queue::{Delivery, Lane};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{
     carry_out::carry_out,
@@ -14,6 +15,7 @@ use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
     delivery::{PartitionRun, claim::ClaimRequest},
+    spans,
 };
 
 /// Processes one task and settles its message.
@@ -35,9 +37,19 @@ async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
             return unreadable(context, Lane::Tasks, envelope, &error, hold).await;
         }
     };
+    spans::note_task(&task);
+    carry_on(context, &task, delivery, hold).instrument(spans::task(&task)).await
+}
+
+async fn carry_on(
+    context: &Context,
+    task: &Task,
+    delivery: &Delivery,
+    hold: &Hold<'_>,
+) -> Result<(), Requeue> {
     match &task.work {
-        Work::Partition(partition) => run(context, &task, partition.clone(), delivery, hold).await,
-        Work::Closing(check) => match closing::check(context, &task, *check, hold).await {
+        Work::Partition(partition) => run(context, task, partition.clone(), delivery, hold).await,
+        Work::Closing(check) => match closing::check(context, task, *check, hold).await {
             Err(RetryError::Broken(reason)) => {
                 put_aside(context, Lane::Tasks, delivery.payload.clone(), &reason, hold).await
             }

@@ -71,7 +71,14 @@ impl Transports {
         let mut outcomes = transport.deliver(message, targets, now()).await;
         if outcomes.len() != targets.len() {
             let (got, wanted) = (outcomes.len(), targets.len());
-            warn!(transport = kind.name(), got, wanted, "a transport answered for a part only");
+            warn!(
+                app = %message.app.id,
+                message_id = %message.message_id,
+                transport = kind.name(),
+                got,
+                wanted,
+                "a transport answered for a part only"
+            );
             outcomes.resize(targets.len(), Outcome::Undecided);
         }
         outcomes

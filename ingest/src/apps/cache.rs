@@ -84,10 +84,10 @@ impl AppCache {
         if !was_read && !may_ask() && !Box::pin(self.is_listed(id)).await? {
             return Err(NoRecord::NotAsked);
         }
-        let (cache, id) = (Arc::clone(self), id.clone());
-        let read = tokio::spawn(async move { cache.refresh(&id, shared).await });
+        let (cache, app) = (Arc::clone(self), id.clone());
+        let read = tokio::spawn(async move { cache.refresh(&app, shared).await });
         read.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "reading an app's record failed");
+            tracing::error!(app = %id, %error, "reading an app's record failed");
             Err(NoRecord::IndexUnavailable)
         })
     }

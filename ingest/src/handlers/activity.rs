@@ -6,7 +6,7 @@ use push_service::audit;
 use tokio::time::sleep;
 use tracing::info;
 
-use super::context::Handlers;
+use super::{context::Handlers, index_request::Subject};
 
 /// The most apps whose failed logins are logged one by one each time; those of the others are
 /// logged as one number.
@@ -40,7 +40,10 @@ impl Handlers {
             }
             let Some(uses) = cached.activity.take_uses() else { continue };
             let app = AppKey::from(&cached.app);
-            match self.ask_index(self.index.save_secret_uses(&app, &uses.all)).await {
+            match self
+                .ask_index(Subject::app(&app.id), self.index.save_secret_uses(&app, &uses.all))
+                .await
+            {
                 Ok(()) => uses.written(),
                 Err(_) => index_answers = false,
             }

@@ -42,6 +42,7 @@ impl Handlers {
             return Err(Rejection::AppIdMissing);
         }
         let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
+        head.note_app(&id);
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
         let (cached, secret) = self.logins.login(&id, secret, scope, head.peer, now).await?;

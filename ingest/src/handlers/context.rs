@@ -10,6 +10,7 @@ use crate::{
     body::{AppMemory, BodyMemory},
     metrics::{Level, Metrics},
     publisher::Publisher,
+    sampling::Sampling,
     settings::Settings,
 };
 
@@ -25,6 +26,8 @@ pub(crate) struct Handlers {
     pub(super) recalls: Arc<Semaphore>,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
+    /// Which requests are traced; none if there are no traces.
+    pub(super) sampling: Option<Sampling>,
 }
 
 impl Handlers {
@@ -45,6 +48,7 @@ impl Handlers {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
             recalls: Arc::new(Semaphore::new(settings.http.max_recalls)),
+            sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,
             index,
             publisher,

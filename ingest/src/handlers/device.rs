@@ -23,6 +23,7 @@ use super::{
     authentication::Caller,
     body::unread_body,
     context::Handlers,
+    index_request::Subject,
     media_type::JSON,
     other_call::{acquire_call, success},
 };
@@ -75,8 +76,8 @@ impl Handlers {
             Some(most) => Box::pin(self.device_place(&cached, &app, &device, most)).await?,
             None => None,
         };
-        let put = self.ask_index(self.index.put_devices(&app, std::slice::from_ref(&device), now));
-        let put = put.await?;
+        let put = self.index.put_devices(&app, std::slice::from_ref(&device), now);
+        let put = self.ask_index(Subject::device(&app.id, &device.client_id), put).await?;
         if let (Some(place), Some(Ok(Put::Updated) | Err(_))) = (place, put.first()) {
             place.give_back();
         }
@@ -107,6 +108,8 @@ impl Handlers {
         let login = credentials.map(|credentials| credentials.issue(app, &device.client_id, now));
         let mqtt = login.transpose().map_err(|error| {
             tracing::error!(
+                app = %app.id,
+                client_id = %device.client_id,
                 error = &error as &dyn std::error::Error,
                 "no MQTT login can be issued"
             );
@@ -123,7 +126,8 @@ impl Handlers {
         let (cached, client, quota) =
             self.authenticate_device(resource, head, UnixMillis::now()).await?;
         let app = AppKey::from(&cached.app);
-        let device = self.ask_index(self.index.device(&app, &client)).await?;
+        let device = self.index.device(&app, &client);
+        let device = self.ask_index(Subject::device(&app.id, &client), device).await?;
         success(&device.ok_or(Rejection::Unknown(DEVICE))?, quota)
     }
 
@@ -136,7 +140,8 @@ impl Handlers {
             self.authenticate_device(resource, head, UnixMillis::now()).await?;
         cached.check_in_service()?;
         let app = AppKey::from(&cached.app);
-        if !self.ask_index(self.index.remove_device(&app, &client)).await? {
+        let removal = self.index.remove_device(&app, &client);
+        if !self.ask_index(Subject::device(&app.id, &client), removal).await? {
             return Err(Rejection::Unknown(DEVICE));
         }
         cached.devices.removed();
@@ -158,12 +163,14 @@ impl Handlers {
         most: NonZeroU32,
     ) -> Result<Option<DevicePlace<'a>>, Rejection> {
         let (usage, fresh) = (&cached.devices, self.settings.apps.fresh);
-        let count = |max_age| usage.count(max_age, self.ask_index(self.index.count_devices(app)));
+        let subject = Subject::device(&app.id, &device.client_id);
+        let ask = || self.ask_index(subject, self.index.count_devices(app));
+        let count = |max_age| usage.count(max_age, ask());
         count(fresh).await?;
         if let Some(place) = usage.place(most) {
             return Ok(Some(place));
         }
-        if self.ask_index(self.index.device(app, &device.client_id)).await?.is_some() {
+        if self.ask_index(subject, self.index.device(app, &device.client_id)).await?.is_some() {
             return Ok(None);
         }
         count(fresh.min(COUNT_PAUSE)).await?;

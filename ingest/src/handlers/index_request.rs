@@ -3,14 +3,51 @@
 use std::time::Duration;
 
 use push_index::IndexError;
+use push_model::ids::{AppId, ClientId, MessageId};
+use tracing::field::{DisplayValue, display};
 
 use super::context::Handlers;
 use crate::rejection::Rejection;
 
+/// What a request to the index is about, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    app: &'a AppId,
+    message: Option<&'a MessageId>,
+    client: Option<&'a ClientId>,
+}
+
+impl<'a> Subject<'a> {
+    /// An app as a whole.
+    pub(super) fn app(app: &'a AppId) -> Self {
+        Self { app, message: None, client: None }
+    }
+
+    /// A message of an app.
+    pub(super) fn message(app: &'a AppId, message: &'a MessageId) -> Self {
+        Self { app, message: Some(message), client: None }
+    }
+
+    /// A device of an app.
+    pub(super) fn device(app: &'a AppId, client: &'a ClientId) -> Self {
+        Self { app, message: None, client: Some(client) }
+    }
+
+    fn message_id(&self) -> Option<DisplayValue<&'a MessageId>> {
+        self.message.map(display)
+    }
+
+    fn client_id(&self) -> Option<DisplayValue<&'a ClientId>> {
+        self.client.map(display)
+    }
+}
+
 impl Handlers {
-    /// Waits for a request to the index, for as long as the settings allow.
+    /// Waits for a request to the index, for as long as the settings allow. `subject` tells the log
+    /// what it is about.
     pub(super) async fn ask_index<T>(
         &self,
+        subject: Subject<'_>,
         request: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, Rejection> {
         const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
@@ -23,15 +60,35 @@ impl Handlers {
                     if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE };
                 let passes = error.may_pass();
                 let error: &(dyn std::error::Error + 'static) = &error;
+                let (message_id, client_id) = (subject.message_id(), subject.client_id());
+                let app = subject.app;
                 if passes {
-                    tracing::warn!(error, "the index did not do what a request asked");
+                    tracing::warn!(
+                        %app,
+                        message_id,
+                        client_id,
+                        error,
+                        "the index did not do what a request asked"
+                    );
                 } else {
-                    tracing::error!(error, "the index cannot do what a request asked");
+                    tracing::error!(
+                        %app,
+                        message_id,
+                        client_id,
+                        error,
+                        "the index cannot do what a request asked"
+                    );
                 }
                 Err(rejection)
             }
             Err(_) => {
-                tracing::warn!(?timeout, "the index did not answer a request in time");
+                tracing::warn!(
+                    app = %subject.app,
+                    message_id = subject.message_id(),
+                    client_id = subject.client_id(),
+                    ?timeout,
+                    "the index did not answer a request in time"
+                );
                 Err(UNAVAILABLE)
             }
         }

@@ -22,6 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     authentication::Caller,
     context::Handlers,
+    index_request::Subject,
     other_call::{acquire_call, success},
 };
 use crate::{
@@ -44,11 +45,13 @@ impl Handlers {
         let now = UnixMillis::now();
         let (Caller { app, .. }, message, quota) =
             self.authenticate_message(resource, head, Scope::Read, now).await?;
-        let report = match self.ask_index(self.index.entry(&app, &message)).await? {
+        let subject = Subject::message(&app, &message);
+        let report = match self.ask_index(subject, self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
                 let retention = self.settings.ledger_retention;
-                let horizon = self.ask_index(horizon(&*self.index, &message, retention)).await?;
+                let horizon = horizon(&*self.index, &message, retention);
+                let horizon = self.ask_index(subject, horizon).await?;
                 Report::of_waiting(&app, &message, now, horizon)
             }
         };
@@ -66,9 +69,11 @@ impl Handlers {
         let permit = Arc::clone(&self.recalls).try_acquire_owned();
         let permit = permit.map_err(|_| Rejection::Unavailable(TOO_MANY_RECALLS))?;
         let place = self.place_for_recall(&caller, &message, now).await?;
-        let begun = self.begin_recall(&caller, message, now, place, permit);
-        let begun = self.ask_index(begun).await?;
-        match self.ask_index(recall_known(&*self.index, &caller.app, &message, begun)).await? {
+        let subject = Subject::message(&caller.app, &message);
+        let begin = self.begin_recall(&caller, message, now, place, permit);
+        let begun = self.ask_index(subject, begin).await?;
+        let known = recall_known(&*self.index, &caller.app, &message, begun);
+        match self.ask_index(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), quota)
             }
@@ -120,10 +125,13 @@ impl Handlers {
     ) -> Result<Option<Box<MessagePlaces>>, Rejection> {
         self.learn_usage(&caller.cached).await;
         match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
-            Err(used_up) => match self.ask_index(self.index.entry(&caller.app, message)).await? {
-                Some(_) => Ok(None),
-                None => Err(used_up),
-            },
+            Err(used_up) => {
+                let entry = self.index.entry(&caller.app, message);
+                match self.ask_index(Subject::message(&caller.app, message), entry).await? {
+                    Some(_) => Ok(None),
+                    None => Err(used_up),
+                }
+            }
             place => place,
         }
     }
@@ -141,6 +149,8 @@ impl Handlers {
         let quota = acquire_call(&caller.cached).await?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
-        Ok((caller, message.map_err(not_an_id)?, quota))
+        let message = message.map_err(not_an_id)?;
+        self.note_message(head, message);
+        Ok((caller, message, quota))
     }
 }

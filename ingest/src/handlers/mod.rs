@@ -13,8 +13,8 @@
 //!
 //! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
 //! `broker_auth` (what MQTT brokers ask). The description of the API is a file, `openapi.json`
-//! beside `src`, which needs none. They share `idempotency`, `index_request`, `message_usage` and
-//! `other_call`.
+//! beside `src`, which needs none. They share `idempotency`, `index_request`, `message_usage`,
+//! `other_call` and `request_span`.
 
 mod activity;
 mod authentication;
@@ -30,6 +30,7 @@ mod message_usage;
 mod other_call;
 mod push;
 mod push_batch;
+mod request_span;
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -54,10 +55,26 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Reply {
+        match self.request_span(head) {
+            None => self.answer_request(head, body).await,
+            // Boxed: few requests have a span, and its future would be part of every connection.
+            Some(span) => Box::pin(self.answer_within(span, head, body)).await,
+        }
+    }
+
+    async fn answer_request(
+        &self,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes> + Unpin),
+    ) -> Reply {
         let begun = Instant::now();
         let mut body = RequestBody::new(body);
         let (name, handled) = match self.route(head) {
-            Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
+            Ok(route) => {
+                let name = route.name();
+                head.note_route(name);
+                (name, self.handle(route, head, &mut body).await)
+            }
             Err(rejection) => (Route::NO_ROUTE, Err(rejection)),
         };
         let result = match handled {

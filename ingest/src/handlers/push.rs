@@ -9,6 +9,7 @@ use push_model::{
     envelope::{JobMarks, encode_job},
     ids::{AppId, MessageId},
     time::UnixMillis,
+    trace_parent::TraceParent,
 };
 use tokio::time::Instant;
 
@@ -48,6 +49,7 @@ pub(super) struct CheckedPush {
     quota: Option<Quota>,
     /// Where the app's pushes are counted.
     counters: Arc<AppPushes>,
+    trace: Option<TraceParent>,
 }
 
 impl Handlers {
@@ -101,6 +103,7 @@ impl Handlers {
 
         let dry_run = push.dry_run;
         let (id, dedup_nonce) = identify(&cached.app, key, push.audience_kind(), dry_run);
+        let trace = self.note_message(head, id);
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
@@ -109,17 +112,17 @@ impl Handlers {
         let (payload, audience) = push.into_parts(id, app, now);
         let place = self.place(cached, kind, now, payload.expires_at)?;
         let (app_generation, counted) = (cached.app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted };
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         let job = encode_job(&payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         let counters = Arc::clone(&cached.pushes);
-        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota, counters }))
+        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota, counters, trace }))
     }
 
     /// Publishes a push, and answers it after the confirm.
     pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
-        let CheckedPush { id, job, memory, place, quota, counters } = push;
-        match self.publisher.publish(job, memory, place).await {
+        let CheckedPush { id, job, memory, place, quota, counters, trace } = push;
+        match self.publisher.publish(job, memory, place, trace).await {
             Ok(()) => {
                 counters.accepted.inc();
                 Ok(accepted(id, quota))

@@ -3,9 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use push_model::envelope::{compress, encode_job_envelope};
+use push_model::{
+    envelope::{compress, encode_job_envelope, first_head},
+    ids::{AppId, MessageId},
+};
 use push_queue::{Lane, Queue, QueueError, until_blocked};
+use push_service::{traced_span, traces};
 use tokio::{sync::watch, time::Instant};
+use tracing::{
+    Instrument as _, Span,
+    field::{DisplayValue, display},
+};
 
 use super::{
     batch_queue::BatchQueue,
@@ -75,7 +83,9 @@ impl PublishLoop {
             return;
         }
         let (queue, metrics) = (Arc::clone(&self.queue), Arc::clone(&self.metrics));
+        let span = publish_span(&batch, pushes);
         let publish = publish(queue, self.blocked.clone(), batch, self.settings.timeout, metrics);
+        let publish = publish.instrument(span);
         self.in_flight.push(publish.map(move |()| pushes).boxed());
         self.pushes_in_flight += pushes;
     }
@@ -91,6 +101,17 @@ impl Drop for PublishLoop {
 /// How many pushes a batch has.
 fn pushes_of(batch: &[PendingPublish]) -> usize {
     batch.iter().map(|pending| pending.pushes).sum()
+}
+
+/// The span of publishing a batch: part of the trace of the first of its requests that are traced,
+/// and linked to the others.
+fn publish_span(batch: &[PendingPublish], pushes: usize) -> Span {
+    let traced = || batch.iter().filter_map(|pending| pending.trace);
+    let first = traced().next();
+    let span = traced_span!(first, DEBUG, "publish", pushes, otel.kind = "producer");
+    // The groups of one request have the same.
+    traced().filter(|trace| Some(*trace) != first).for_each(|trace| traces::link(&span, trace));
+    span
 }
 
 /// Publishes one batch and answers its requests.
@@ -111,7 +132,15 @@ async fn publish(
         published = queue.publish(Lane::Jobs, envelope) => published,
         reason = until_blocked(&mut blocked) => Err(QueueError::Blocked(reason)),
         () = tokio::time::sleep(timeout) => {
-            tracing::warn!(pushes, bytes, ?timeout, "the queue did not confirm");
+            let (app, message_id) = first_of(&batch);
+            tracing::warn!(
+                app,
+                message_id,
+                pushes,
+                bytes,
+                ?timeout,
+                "the queue did not confirm a batch, which begins with this message"
+            );
             return answer_all(batch, &Err(NotPublished::Late), (bytes, begun), &metrics);
         }
     };
@@ -121,11 +150,27 @@ async fn publish(
         Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
         Err(error) => {
             let error: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(pushes, bytes, error, "the queue did not take a batch");
+            let (app, message_id) = first_of(&batch);
+            tracing::warn!(
+                app,
+                message_id,
+                pushes,
+                bytes,
+                error,
+                "the queue did not take a batch, which begins with this message"
+            );
             Err(NotPublished::Refused)
         }
     };
     answer_all(batch, &result, (bytes, begun), &metrics);
+}
+
+/// App and message id of the first push of a batch, for the log.
+fn first_of(
+    batch: &[PendingPublish],
+) -> (Option<DisplayValue<AppId>>, Option<DisplayValue<MessageId>>) {
+    let head = batch.first().and_then(|first| first_head(&first.jobs));
+    head.map(|head| (display(head.app_id), display(head.message_id))).unzip()
 }
 
 fn answer_all(

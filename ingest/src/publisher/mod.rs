@@ -31,6 +31,7 @@ mod push_group;
 
 use std::sync::Arc;
 
+use push_model::trace_parent::TraceParent;
 use push_queue::Queue;
 use tokio::{
     sync::{oneshot, watch},
@@ -82,12 +83,14 @@ impl Publisher {
     }
 
     /// Publishes one job. Once it is in the batch queue it is published even if this future is
-    /// dropped. `memory` and `places` are held until it is answered.
+    /// dropped. `memory` and `places` are held until it is answered. `trace` is what the job's spans
+    /// follow.
     pub(crate) async fn publish(
         &self,
         job: Vec<u8>,
         memory: Reservation,
         places: Option<Box<MessagePlaces>>,
+        trace: Option<TraceParent>,
     ) -> Result<(), NotPublished> {
         if let Some(reason) = &*self.blocked.borrow() {
             return Err(NotPublished::Blocked(Arc::clone(reason)));
@@ -101,6 +104,7 @@ impl Publisher {
             enqueued_at,
             _memory: memory,
             places,
+            trace,
             answer,
         })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -117,6 +121,7 @@ impl Publisher {
     pub(crate) async fn publish_groups(
         &self,
         groups: Vec<(PushGroup, Reservation)>,
+        trace: Option<TraceParent>,
     ) -> Vec<Result<(), NotPublished>> {
         if let Some(reason) = &*self.blocked.borrow() {
             return vec![Err(NotPublished::Blocked(Arc::clone(reason))); groups.len()];
@@ -133,6 +138,7 @@ impl Publisher {
                 enqueued_at,
                 _memory: memory,
                 places,
+                trace,
                 answer,
             };
             (pending, answered)

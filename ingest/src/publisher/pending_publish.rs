@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use push_model::trace_parent::TraceParent;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{apps::MessagePlaces, body::Reservation};
@@ -40,6 +41,8 @@ pub(super) struct PendingPublish {
     pub(super) _memory: Reservation,
     /// Its places within the app's quotas of messages, given back unless it is published.
     pub(super) places: Option<Box<MessagePlaces>>,
+    /// The request's span, if it is traced.
+    pub(super) trace: Option<TraceParent>,
     pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
 }
 

@@ -18,7 +18,8 @@ pub(super) async fn encrypt(mut connection: Connection, tls: &Acceptor) -> Optio
                 AcceptError::Handshake(cause) => Some(cause),
                 AcceptError::Late(_) => None,
             };
-            tracing::debug!(%error, ?cause, "a connection failed before its first request");
+            let peer = connection.peer;
+            tracing::debug!(%peer, %error, ?cause, "a connection failed before its first request");
             None
         }
         Err(Interruption::Shutdown | Interruption::TimedOut(_)) => None,

@@ -1,6 +1,6 @@
 //! The life of one connection, from its first byte to its close.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use push_tls::server::Acceptor;
 
@@ -31,15 +31,18 @@ pub(super) async fn serve(mut connection: Connection, tls: Option<Acceptor>) {
             let (stream, end) = http1::serve(connection).await;
             close(stream, end).await;
         }
-        Err(interruption) => close(connection.stream, end_before_requests(interruption)).await,
+        Err(interruption) => {
+            let end = end_before_requests(connection.peer, interruption);
+            close(connection.stream, end).await;
+        }
     }
 }
 
 /// How a connection ends of which it did not become clear what it is.
-fn end_before_requests(interruption: Interruption<io::Error>) -> End {
+fn end_before_requests(peer: IpAddr, interruption: Interruption<io::Error>) -> End {
     match interruption {
         Interruption::Failed(error) => {
-            tracing::debug!(%error, "a connection failed before its first request");
+            tracing::debug!(%peer, %error, "a connection failed before its first request");
             End::Silent
         }
         Interruption::Shutdown | Interruption::TimedOut(Timeout::Idle) => End::Silent,

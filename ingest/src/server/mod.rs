@@ -150,7 +150,7 @@ impl Server {
         admission: &Admission,
     ) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection is gone before it was served");
+            tracing::debug!(%peer, %error, "a connection is gone before it was served");
             return;
         }
         let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
@@ -172,7 +172,7 @@ impl Server {
             let serve = std::pin::pin!(lifecycle::serve(connection, tls));
             // Declared after `serve`, so that it logs before the future's guards reset the
             // activity.
-            let mut cut_off = CutOffLog { activity, shutdown, ended: false };
+            let mut cut_off = CutOffLog { peer, activity, shutdown, ended: false };
             serve.await;
             cut_off.ended = true;
             drop((admitted, open));
@@ -223,6 +223,7 @@ impl Server {
 
 /// Logs what a connection was doing if it is cut off at the drain deadline.
 struct CutOffLog {
+    peer: IpAddr,
     activity: Arc<Activity>,
     shutdown: CancellationToken,
     ended: bool,
@@ -233,7 +234,7 @@ impl Drop for CutOffLog {
         // Before the shutdown, it was idle and made room for another one.
         if !self.ended && self.shutdown.is_cancelled() {
             let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
-            tracing::warn!(doing, ?open_for, "a connection is cut off");
+            tracing::warn!(peer = %self.peer, doing, ?open_for, "a connection is cut off");
         }
     }
 }

@@ -154,4 +154,8 @@ pub struct IngestArgs {
     /// The file that holds the password of the workers, in place of --mqtt-worker-password
     #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD_FILE", value_name = "FILE")]
     pub(super) mqtt_worker_password_file: Option<PathBuf>,
+    /// With --otlp-url: the share of requests that are traced, from 0 to 1. A request with a header
+    /// `traceparent` is traced if its caller says so
+    #[arg(long, env = "PUSH_TRACE_RATIO", value_name = "SHARE", default_value = "0.01")]
+    pub(super) trace_ratio: String,
 }

@@ -52,6 +52,10 @@ pub struct Settings {
     pub device_credentials: Option<DeviceCredentials>,
     /// How MQTT brokers prove that they may ask about their clients; if absent, none may.
     pub broker_auth: Option<BrokerAuthSettings>,
+    /// Whether there are traces. The program says so here, if it has a collector.
+    pub is_traced: bool,
+    /// The share of requests that are traced, from 0 to 1, of those whose caller has not decided.
+    pub trace_ratio: f64,
 }
 
 /// What MQTT brokers that ask are answered with.

@@ -20,6 +20,7 @@ use push_service::{
     settings::{ConfigErrors, address, count, on_or_off},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
+    traces::Traces,
 };
 use tracing::info;
 
@@ -163,7 +164,7 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
-    telemetry::init(settings.log);
+    telemetry::init(settings.log, &Traces::off());
     settings.broker.fit_both(descriptors::raise());
     make_data_dir(data_dir)?;
     settings.broker.save_in(data_dir);

@@ -38,7 +38,8 @@ impl DeviceAuthenticator for DeviceLogins {
             Ok(Some(app)) if app.generation == device.generation => Ok(device),
             Ok(_) => Err(LoginRefusal::AppRemoved),
             Err(error) => {
-                warn!(cause = &error as &dyn std::error::Error, "an app cannot be looked up");
+                let cause: &dyn std::error::Error = &error;
+                warn!(app = %device.app, client_id, cause, "an app cannot be looked up");
                 Err(LoginRefusal::Unavailable)
             }
         }

@@ -33,6 +33,7 @@ use push_service::{
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
+    traces::{TraceArgs, TraceSettings, Traces},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -66,6 +67,8 @@ pub struct StandaloneArgs {
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 /// Checked flags.
@@ -77,6 +80,7 @@ struct Settings {
     health: HealthSettings,
     metrics: MetricsSettings,
     log: LogSettings,
+    traces: Option<TraceSettings>,
     engines: EngineSettings,
     credentials: CredentialSettings,
 }
@@ -106,6 +110,8 @@ impl StandaloneArgs {
         let health = self.health.check(&mut errors);
         let log = self.log.check(default_log, &mut errors);
         let metrics = self.metrics.check(&mut errors);
+        let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+        let traces = self.traces.check(namespace, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: broker?,
@@ -115,6 +121,7 @@ impl StandaloneArgs {
                 health: health?,
                 metrics: metrics?,
                 log,
+                traces: traces?,
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -137,7 +144,9 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
-    telemetry::init(settings.log);
+    let mut traces = Traces::new(settings.traces, "standalone");
+    telemetry::init(settings.log, &traces);
+    settings.ingest.is_traced = traces.is_on();
     // Backends and devices have half each.
     let descriptors = descriptors::raise().half();
     settings.ingest.http.fit(descriptors);
@@ -181,6 +190,7 @@ pub async fn run(
     transports.register(&mut registry);
     let ingest_metrics = Arc::new(push_ingest::Metrics::new(settings.metrics.apps));
     ingest_metrics.register(&mut registry);
+    traces.start(&mut registry);
     operations.publish(registry);
     readiness::watch(&health, &dependencies);
     watch_disk(&health, data_dir);
@@ -228,6 +238,7 @@ pub async fn run(
     queue.close().await;
     let saved = broker.stop().await;
     reading.cancel();
+    traces.finish().await;
     operations.stop().await;
     saved.context("what waits for devices is not saved")?;
     ingest?;

@@ -25,5 +25,6 @@ pub mod slots;
 pub mod targeting;
 pub mod text;
 pub mod time;
+pub mod trace_parent;
 pub mod transfer;
 pub mod usage;

@@ -10,6 +10,7 @@
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log
 //! - [`metrics`]: what metrics are made of
+//! - [`traces`]: distributed traces, sent to a collector
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
@@ -36,3 +37,4 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
+pub mod traces;

@@ -219,6 +219,17 @@ where
     }
 }
 
+/// Reads a share of all, from 0 to 1: `0.01`.
+///
+/// # Errors
+/// What the value must be.
+pub fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("must be a number from 0 to 1".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +303,10 @@ mod tests {
     #[test]
     fn a_count_says_its_range() {
         assert_eq!(count(1u16, 9)("3"), Ok(3));
+        assert_eq!((share("0.01"), share("1")), (Ok(0.01), Ok(1.0)));
+        for wrong in ["1.1", "-0.1", "NaN", "half"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
         assert_eq!(count(1u16, 9)("10"), Err("must be a whole number from 1 to 9".to_owned()));
     }
 }

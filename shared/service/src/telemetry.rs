@@ -7,23 +7,27 @@ use std::{
     process::ExitCode,
 };
 
+use tracing::field::{Field, Visit};
 use tracing_subscriber::{
-    EnvFilter,
-    field::RecordFields,
+    EnvFilter, Layer, Registry,
+    field::{MakeVisitor as _, RecordFields, VisitOutput as _},
     fmt::{
         FormatFields,
         format::{DefaultFields, Writer},
     },
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
-use crate::{audit, settings::ConfigErrors, terminal};
+use crate::{audit, settings::ConfigErrors, terminal, traces::Traces};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
 
-/// Quiets libraries that report single connections: a client could fill the log. The configured
-/// filter is appended, so that a filter that names them overrides this.
-const QUIET: &str = "h2=error";
+/// Precedes the configured filter, so that a filter that names these targets overrides this.
+/// - Libraries that report single connections are quiet: a client could fill the log.
+/// - A line within a span of a trace says what it is about, however few lines are asked for.
+const BASE: &str = "h2=error,push_trace=error";
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +66,7 @@ impl LogArgs {
     pub fn check(&self, default: &str, errors: &mut ConfigErrors) -> LogSettings {
         let filter = self.filter.as_deref().unwrap_or(default);
         let filter = errors.read("--log", filter, |text| {
-            EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
+            EnvFilter::try_new(format!("{BASE},{text}")).map_err(|error| error.to_string())
         });
         let format = errors.read("--log-format", &self.format, |text| match text {
             "text" => Ok(LogFormat::Text),
@@ -84,24 +88,27 @@ impl LogSettings {
     }
 }
 
-/// Sets up logging for this process. A second call has no effect.
-pub fn init(settings: LogSettings) {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(settings.filter)
+/// Sets up logging for this process, and its traces. A second call has no effect.
+pub fn init(settings: LogSettings, traces: &Traces) {
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         // With them, a line that cannot be written (the disk of the log is full) is a panic of the
         // thread that logs.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    // It can only fail because a subscriber is set already, as in tests.
-    let _ = match settings.format {
-        LogFormat::Text => builder.fmt_fields(OneLine).try_init(),
-        LogFormat::Json => builder
+    let log: Box<dyn Layer<Registry> + Send + Sync> = match settings.format {
+        LogFormat::Text => log.fmt_fields(OneLine).with_filter(settings.filter).boxed(),
+        LogFormat::Json => log
             .json()
             .flatten_event(true)
             .with_writer(|| HarmlessJson(std::io::stderr()))
-            .try_init(),
+            .with_filter(settings.filter)
+            .boxed(),
     };
+    // Each has a filter of its own: spans of a trace are made whatever the log shows.
+    let layers: Vec<_> = traces.layer().into_iter().chain([log]).collect();
+    // It can only fail because a subscriber is set already, as in tests.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
 /// Reports on standard error, whatever the log filter, why the program ends.
@@ -126,7 +133,8 @@ impl<W: io::Write> io::Write for HarmlessJson<W> {
     }
 }
 
-/// Writes message and fields of an event so that they stay on its line.
+/// Writes message and fields of an event so that they stay on its line. Fields that say only how a
+/// span looks in a trace are left out.
 struct OneLine;
 
 impl<'writer> FormatFields<'writer> for OneLine {
@@ -136,8 +144,31 @@ impl<'writer> FormatFields<'writer> for OneLine {
         fields: R,
     ) -> fmt::Result {
         let mut text = String::new();
-        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        let mut visitor = DefaultFields::new().make_visitor(Writer::new(&mut text));
+        fields.record(&mut WithoutTraces(&mut visitor));
+        visitor.finish()?;
         writer.write_str(&terminal::line(&text))
+    }
+}
+
+/// Passes on all fields but those for traces.
+struct WithoutTraces<'a>(&'a mut dyn Visit);
+
+impl Visit for WithoutTraces<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if !field.name().starts_with("otel.") {
+            self.0.record_debug(field, value);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if !field.name().starts_with("otel.") {
+            self.0.record_str(field, value);
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.0.record_error(field, value);
     }
 }
 

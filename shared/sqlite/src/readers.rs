@@ -9,6 +9,7 @@ use std::{
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
+use tracing::Span;
 
 use super::{StoreError, StoreSettings, connection};
 
@@ -35,9 +36,11 @@ impl Readers {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(self);
+        // What is logged on the other thread is about the same.
+        let span = Span::current();
         let work = move || {
             let connection = readers.check_out()?;
-            let result = in_transaction(&connection, closure);
+            let result = span.in_scope(|| in_transaction(&connection, closure));
             readers.check_in(connection);
             drop(permit);
             result

@@ -164,7 +164,7 @@ impl Claimant<'_> {
             }
             match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Admission::Admitted(..) => {
-                    warn!(message_id = %head.message_id, "the ledger had no entry: begun again");
+                    warn!("the ledger had no entry: begun again");
                 }
                 Admission::Duplicate => return Err(RunEnd::Stale),
                 Admission::Deferred(time) => return Err(RunEnd::Deferred(time)),
@@ -227,7 +227,7 @@ impl Claimant<'_> {
         let answer = self.context.retrier.ask_index(self.hold, advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else { return Ok(None) };
         if takeover {
-            info!(message_id = %message, partition = step.partition, "taken over");
+            info!(partition = step.partition, "taken over");
         }
         let Advance { to, leftovers, counts, .. } = step;
         Ok(Some(OwnedPartition {

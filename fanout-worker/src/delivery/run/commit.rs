@@ -78,7 +78,7 @@ impl ActiveRun<'_> {
             Ok(answer) => answer.value,
             // What the index holds of the app can never be read. The entry is closed without it.
             Err(RetryError::Broken(reason)) if self.run.written_off => {
-                warn!(message_id = %self.run.job.head.message_id, reason, "closed without a count");
+                warn!(reason, "closed without a count");
                 (0, Checkpoint::End)
             }
             Err(error) => return Err(error.into()),

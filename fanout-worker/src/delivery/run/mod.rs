@@ -36,6 +36,7 @@ use push_model::{
 };
 use push_queue::Lane;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{
     batch::{Batch, DeviceSource},
@@ -52,6 +53,7 @@ use crate::{
         pace::Allowance,
         retrier::{Answer, RetryError},
     },
+    spans,
 };
 
 /// The first batch of a partition, which was sent and is not saved.
@@ -284,7 +286,9 @@ impl ActiveRun<'_> {
             } else if now < allowance.next_at {
                 return RunEnd::Paced(allowance.next_at);
             } else {
-                self.send_next(&outgoing, &mut allowance, deadline).await
+                let span = spans::batch(job, self.request.partition);
+                let send = self.send_next(&outgoing, &mut allowance, deadline, &span);
+                send.instrument(span.clone()).await
             };
             if let Err(end) = step {
                 return end;

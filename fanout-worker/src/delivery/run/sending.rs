@@ -5,6 +5,7 @@ use push_model::{
     time::UnixMillis,
 };
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::ActiveRun;
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
         leftovers::{self, NextAction},
         run_end::RunEnd,
     },
+    spans,
     transport::Outgoing,
 };
 
@@ -32,16 +34,19 @@ struct PreparedBatch {
 }
 
 impl ActiveRun<'_> {
+    /// Sends the next batch, if it may be sent. `span` is that of the batch.
     pub(super) async fn send_next(
         &mut self,
         outgoing: &Outgoing,
         allowance: &mut Allowance,
         deadline: UnixMillis,
+        span: &Span,
     ) -> Result<(), RunEnd> {
         let context = self.run.context;
         let most = allowance.most(context.run.batch);
         let prepared = self.next_batch(most).await?;
         let devices = prepared.batch.targets.len();
+        spans::note_devices(span, devices);
         let (app, hold) = (&self.run.job.app(), self.run.hold);
         let engines = (&*context.index, &context.clock);
         let granted = context.now() <= deadline
@@ -57,6 +62,9 @@ impl ActiveRun<'_> {
         let (message, answered) = (self.run.message(), (&*batch.targets, &*answers));
         context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
         let result = classify(&batch.targets, answers, prior, &RetryRules::now(context, deadline));
+        if !span.is_disabled() {
+            spans::note_outcomes(span, &result.counts(&batch).outcomes);
+        }
         self.commit_batch(batch, others, result).await
     }
 

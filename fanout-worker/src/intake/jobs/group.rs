@@ -29,7 +29,7 @@ use push_model::{
     message::Audience,
 };
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{Instrument as _, Span, debug};
 
 use super::single::{JobStage, SingleJob};
 use crate::{
@@ -44,6 +44,7 @@ use crate::{
         run::SentBatch,
     },
     intake::{disposition::Disposition, settling::Requeue},
+    spans,
 };
 
 /// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
@@ -68,8 +69,14 @@ fn named(job: &Job) -> Option<&[ClientId]> {
 /// How each device is reached, or why it cannot be.
 type FoundDevices = Vec<Result<Target, NoTarget>>;
 
-/// A job and its number in the envelope.
-type NumberedJob<'a> = (usize, &'a Job);
+/// A job of an envelope.
+pub(super) struct NumberedJob<'a> {
+    /// Its number in the envelope.
+    pub(super) number: usize,
+    pub(super) job: &'a Job,
+    /// Closed when it is done. None of its own if the job is not traced.
+    pub(super) span: Span,
+}
 
 /// The result of the job with this number.
 pub(super) type NumberedResult = (usize, Result<(), Requeue>);
@@ -85,8 +92,7 @@ pub(super) struct JobGroup<'a> {
 
 /// A job that is claimed, and whose devices were looked up.
 struct Claimed<'a> {
-    number: usize,
-    job: &'a Job,
+    job: NumberedJob<'a>,
     claim: Claim,
     /// The claim, made at this time or later, found no recall.
     checked_at: Instant,
@@ -137,11 +143,11 @@ impl<'a> JobGroup<'a> {
         jobs: Vec<NumberedJob<'a>>,
     ) -> (Vec<Claimed<'a>>, Vec<(NumberedJob<'a>, JobStage)>) {
         let Self { context, .. } = self;
-        let claims: Vec<Claim> = jobs.iter().map(|(_, job)| self.claim(job)).collect();
+        let claims: Vec<Claim> = jobs.iter().map(|one| self.claim(one.job)).collect();
         let entries: Vec<NewEntry> = jobs
             .iter()
             .zip(&claims)
-            .map(|((_, job), claim)| new_entry(context, job, None, Some(*claim)))
+            .map(|(one, claim)| new_entry(context, one.job, None, Some(*claim)))
             .collect();
         let checked_at = Instant::now();
         let (begun, found) = tokio::join!(context.index.begin_all(&entries), self.look_up(&jobs));
@@ -150,14 +156,10 @@ impl<'a> JobGroup<'a> {
         // has.
         let begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
         let begun = begun.chain(std::iter::repeat(false));
-        for ((((number, job), claim), found), begun) in
-            jobs.into_iter().zip(claims).zip(found).zip(begun)
-        {
+        for (((job, claim), found), begun) in jobs.into_iter().zip(claims).zip(found).zip(begun) {
             match found {
-                Some(found) if begun => {
-                    claimed.push(Claimed { number, job, claim, checked_at, found });
-                }
-                _ => others.push(((number, job), JobStage::NotSent { owner: claim.owner })),
+                Some(found) if begun => claimed.push(Claimed { job, claim, checked_at, found }),
+                _ => others.push((job, JobStage::NotSent { owner: claim.owner })),
             }
         }
         (claimed, others)
@@ -171,8 +173,8 @@ impl<'a> JobGroup<'a> {
     /// How the devices of each job are reached; `None` for a job whose app has a pace, or whose
     /// devices or pace could not be read.
     async fn look_up(self, jobs: &[NumberedJob<'a>]) -> Vec<Option<FoundDevices>> {
-        let mut by_app: BTreeMap<AppKey, Vec<NumberedJob<'a>>> = BTreeMap::new();
-        for (position, (_, job)) in jobs.iter().enumerate() {
+        let mut by_app: BTreeMap<AppKey, Vec<(usize, &'a Job)>> = BTreeMap::new();
+        for (position, NumberedJob { job, .. }) in jobs.iter().enumerate() {
             by_app.entry(job.app()).or_default().push((position, job));
         }
         let of_apps = by_app.into_iter().map(|(app, jobs)| self.look_up_app(app, jobs));
@@ -187,7 +189,7 @@ impl<'a> JobGroup<'a> {
     async fn look_up_app(
         self,
         app: AppKey,
-        jobs: Vec<NumberedJob<'a>>,
+        jobs: Vec<(usize, &'a Job)>,
     ) -> Vec<(usize, FoundDevices)> {
         let Self { context, .. } = self;
         let mut clients = Vec::with_capacity(jobs.len());
@@ -216,20 +218,27 @@ impl<'a> JobGroup<'a> {
     /// Sends a push to its devices, if it may still be sent.
     async fn send(self, one: Claimed<'a>) -> (NumberedJob<'a>, JobStage) {
         let Self { context, hold, .. } = self;
-        let Claimed { number, job, claim, checked_at, found } = one;
+        let Claimed { job: one, claim, checked_at, found } = one;
+        let job = one.job;
         let deadline = context.deadline(&job.head);
         let may_be_sent = !hold.is_stopping() && context.now() <= deadline;
         if !may_be_sent || checked_at.elapsed() > RECALL_CHECK {
-            return ((number, job), JobStage::NotSent { owner: claim.owner });
+            return (one, JobStage::NotSent { owner: claim.owner });
         }
         let started = Instant::now();
         let batch = Batch::of_all(found);
         let outgoing = context.outgoing(job);
-        let answers = context.transports.deliver(&outgoing, &batch.targets, || context.now()).await;
+        let span = one.span.in_scope(|| spans::batch(job, 0));
+        let deliver = context.transports.deliver(&outgoing, &batch.targets, || context.now());
+        let answers = deliver.instrument(span.clone()).await;
         let (message, answered) = ((&job.head, AudienceKind::Named), (&*batch.targets, &*answers));
         context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
         let rules = RetryRules::now(context, deadline);
         let result = classify(&batch.targets, answers, PriorAttempts::default(), &rules);
+        if !span.is_disabled() {
+            spans::note_devices(&span, batch.targets.len());
+            spans::note_outcomes(&span, &result.counts(&batch).outcomes);
+        }
         let owned = OwnedPartition {
             claim,
             state: PartitionState { claim: Some(claim), ..PartitionState::default() },
@@ -239,41 +248,43 @@ impl<'a> JobGroup<'a> {
             takeover: false,
             saved: None,
         };
-        ((number, job), JobStage::Sent(Box::new(SentBatch { owned, batch, result })))
+        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result })))
     }
 
     /// Saves the outcomes of pushes that were sent.
     async fn save(self, sent: Vec<(NumberedJob<'a>, JobStage)>) -> Vec<NumberedResult> {
         let Self { context, .. } = self;
         let (mut complete, mut steps, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for ((number, job), stage) in sent {
+        for (one, stage) in sent {
             let step = match &stage {
-                JobStage::Sent(sent) => sent.final_step(job.dedup_nonce),
+                JobStage::Sent(sent) => sent.final_step(one.job.dedup_nonce),
                 JobStage::NotSent { .. } => None,
             };
             match step {
                 Some(step) => {
-                    let (app, message) = (job.head.app_id.clone(), job.head.message_id);
+                    let head = &one.job.head;
+                    let (app, message) = (head.app_id.clone(), head.message_id);
                     steps.push(MessageStep { app, message, step });
-                    complete.push(((number, job), stage));
+                    complete.push((one, stage));
                 }
-                None => others.push(((number, job), stage)),
+                None => others.push((one, stage)),
             }
         }
         let saved = context.index.advance_all(&steps).await;
         let mut results = Vec::with_capacity(complete.len() + others.len());
         let mut ended = 0;
         let saved = saved.into_iter().map(Result::ok).chain(std::iter::repeat(None));
-        for ((((number, job), stage), step), saved) in complete.into_iter().zip(&steps).zip(saved) {
+        for (((one, stage), step), saved) in complete.into_iter().zip(&steps).zip(saved) {
             if let Some(AdvanceOutcome::Saved { .. }) = saved {
-                debug!(message_id = %job.head.message_id, "sent and saved");
+                let NumberedJob { number, job, span } = one;
+                span.in_scope(|| debug!("sent and saved"));
                 context.metrics.committed(&step.app, &step.step.counts);
                 ended += 1;
                 context.count_closed(job);
                 results.push((number, Ok(())));
             } else {
                 // Saved by itself, the job finds out why the step failed.
-                others.push(((number, job), stage));
+                others.push((one, stage));
             }
         }
         context.metrics.runs_ended(&RunEnd::Finished, ended);
@@ -282,13 +293,10 @@ impl<'a> JobGroup<'a> {
         results
     }
 
-    async fn process_single(
-        self,
-        (number, job): NumberedJob<'a>,
-        stage: JobStage,
-    ) -> NumberedResult {
+    async fn process_single(self, one: NumberedJob<'a>, stage: JobStage) -> NumberedResult {
         let Self { context, deliveries, hold } = self;
-        (number, SingleJob { context, job, deliveries, hold }.process(stage).await)
+        let NumberedJob { number, job, span } = one;
+        (number, SingleJob { context, job, deliveries, hold }.process(stage, span).await)
     }
 }
 
@@ -297,12 +305,12 @@ impl<'a> JobGroup<'a> {
 fn into_steps(jobs: Vec<NumberedJob<'_>>, most: usize) -> Vec<Vec<NumberedJob<'_>>> {
     let mut steps: Vec<Vec<NumberedJob<'_>>> = Vec::new();
     let mut room = 0;
-    for (number, job) in jobs {
-        let devices = named(job).unwrap_or_default().len();
+    for one in jobs {
+        let devices = named(one.job).unwrap_or_default().len();
         match steps.last_mut() {
-            Some(step) if devices <= room => step.push((number, job)),
+            Some(step) if devices <= room => step.push(one),
             _ => {
-                steps.push(vec![(number, job)]);
+                steps.push(vec![one]);
                 room = most;
             }
         }

@@ -20,16 +20,17 @@ use futures::{
 use push_model::envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs};
 use push_queue::{Delivery, Lane, QueueError};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use self::{
-    group::{JOBS_AT_ONCE, JobGroup, NumberedResult, is_groupable},
+    group::{JOBS_AT_ONCE, JobGroup, NumberedJob, NumberedResult, is_groupable},
     single::{JobStage, SingleJob},
 };
 use super::{
     renewal::renew_job,
     settling::{Requeue, put_aside_by_count, settle, unreadable},
 };
-use crate::{context::Context, control::hold::Hold};
+use crate::{context::Context, control::hold::Hold, spans};
 
 /// Processes one envelope and settles it.
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
@@ -51,6 +52,7 @@ async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
             return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
         }
     };
+    spans::note_jobs(jobs.iter().map(|job| job.as_ref().ok()));
     let mut results = vec![Err(Requeue::Unfinished); jobs.len()];
     let mut all = process_jobs(context, &jobs, delivery.deliveries, hold);
     while let Some((number, result)) = all.next().await {
@@ -79,7 +81,9 @@ fn process_jobs<'a>(
     let (mut groupable, mut others) = (Vec::new(), Vec::new());
     for (number, job) in jobs.iter().enumerate() {
         match job {
-            Ok(job) if is_groupable(context, job, deliveries) => groupable.push((number, job)),
+            Ok(job) if is_groupable(context, job, deliveries) => {
+                groupable.push(NumberedJob { number, job, span: spans::grouped_job(job) });
+            }
             other => others.push((number, other)),
         }
     }
@@ -100,7 +104,7 @@ async fn process_other<'a>(
     let result = match job {
         Ok(job) => {
             let stage = JobStage::NotSent { owner: (context.random)() };
-            SingleJob { context, job, deliveries, hold }.process(stage).await
+            SingleJob { context, job, deliveries, hold }.process(stage, Span::none()).await
         }
         Err((envelope, error)) => {
             unreadable(context, Lane::Jobs, envelope.clone(), error, hold).await

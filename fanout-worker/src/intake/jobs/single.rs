@@ -12,6 +12,7 @@ use push_model::{
 };
 use push_queue::{Lane, QueueError};
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 use super::broadcast::{self, first_task};
 use crate::{
@@ -29,6 +30,7 @@ use crate::{
         closing,
         settling::{Requeue, put_aside},
     },
+    spans,
 };
 
 /// How far a job has come.
@@ -51,12 +53,16 @@ pub(super) struct SingleJob<'a> {
 }
 
 impl SingleJob<'_> {
-    /// Processes the job from the stage that it has reached.
-    pub(super) async fn process(&self, stage: JobStage) -> Result<(), Requeue> {
-        match stage {
-            JobStage::NotSent { owner } => self.admit(owner).await,
-            JobStage::Sent(sent) => self.save(*sent).await,
-        }
+    /// Processes the job from the stage that it has reached, in its span if it has one already.
+    pub(super) async fn process(&self, stage: JobStage, span: Span) -> Result<(), Requeue> {
+        let span = if span.is_disabled() { spans::job(self.job) } else { span };
+        let process = async {
+            match stage {
+                JobStage::NotSent { owner } => self.admit(owner).await,
+                JobStage::Sent(sent) => self.save(*sent).await,
+            }
+        };
+        process.instrument(span).await
     }
 
     /// The claim of a push to named devices. It has one partition, which is claimed in the step
@@ -119,7 +125,10 @@ impl SingleJob<'_> {
                 }
                 self.send_at_once(entry, plan, owner, asked_at).await
             }
-            _ => Ok(broadcast::share(context, job, entry, plan, hold).await?),
+            _ => {
+                let job = spans::continued(job);
+                Ok(broadcast::share(context, &job, entry, plan, hold).await?)
+            }
         }
     }
 

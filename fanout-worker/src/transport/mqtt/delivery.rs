@@ -90,6 +90,7 @@ impl<'a> BatchDelivery<'a> {
         let (reply, answer) = oneshot::channel();
         let topics = open.iter().map(|&device| topic(&self.message.app.id, &targets[device]));
         let sub_batch = SubBatch {
+            message_id: self.message.message_id,
             topics: topics.collect(),
             app_generation: self.message.app.generation,
             payload: self.message.payload.clone(),

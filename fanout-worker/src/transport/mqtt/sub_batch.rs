@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use push_model::{device::Target, ids::AppId};
+use push_model::{
+    device::Target,
+    ids::{AppId, MessageId},
+};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::expiry::Expiry;
@@ -15,6 +18,8 @@ pub(super) type Answers = Vec<Option<Outcome>>;
 /// A message to some of a batch's devices.
 #[derive(Debug)]
 pub(super) struct SubBatch {
+    /// For the log.
+    pub(super) message_id: MessageId,
     pub(super) topics: Vec<ByteString>,
     /// [`AppKey::generation`](push_model::app::AppKey::generation) of the message's app.
     pub(super) app_generation: u64,

@@ -4,6 +4,7 @@ use push_model::{
     envelope::{JobMarks, write_job},
     ids::MessageId,
     time::UnixMillis,
+    trace_parent::TraceParent,
 };
 
 use crate::{
@@ -50,12 +51,13 @@ pub(super) struct CheckedLines {
 }
 
 impl Handlers {
-    /// Checks the first `allowed` lines of a body.
+    /// Checks the first `allowed` lines of a body. `trace` is what the spans of their jobs follow.
     pub(super) async fn check_lines(
         &self,
         app: &CachedApp,
         body: &[u8],
         allowed: usize,
+        trace: Option<TraceParent>,
     ) -> CheckedLines {
         self.learn_usage(app).await;
         let now = UnixMillis::now();
@@ -71,7 +73,7 @@ impl Handlers {
                 tokio::task::yield_now().await;
             }
             job.clear();
-            let line = match self.check_line(app, line, now, &mut job) {
+            let line = match self.check_line(app, line, (now, trace), &mut job) {
                 Ok(Checked::DryRun(id)) => CheckedLine::DryRun(id),
                 Ok(Checked::Job(id, place)) => CheckedLine::InGroup(id, groups.add(&job, place)),
                 Err(rejection) => CheckedLine::Rejected(rejection),
@@ -86,7 +88,7 @@ impl Handlers {
         &self,
         cached: &CachedApp,
         line: &[u8],
-        now: UnixMillis,
+        (now, trace): (UnixMillis, Option<TraceParent>),
         job: &mut Vec<u8>,
     ) -> Result<Checked, Rejection> {
         let limit = self.settings.http.max_body;
@@ -104,7 +106,7 @@ impl Handlers {
         let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
         let place = self.place(cached, kind.into(), now, payload.expires_at)?;
         let (app_generation, counted) = (app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted };
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(Checked::Job(id, place))

@@ -19,7 +19,7 @@ mod check;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_model::{app::Scope, time::UnixMillis};
+use push_model::{app::Scope, time::UnixMillis, trace_parent::TraceParent};
 use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
@@ -98,13 +98,14 @@ impl Handlers {
             None => (count, None),
         };
 
-        let mut checked = self.check_lines(cached, &bytes, allowed).await;
+        let trace = self.note_messages(head, allowed);
+        let mut checked = self.check_lines(cached, &bytes, allowed, trace).await;
         drop(bytes);
         if let Some(quota) = quota {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));
             checked.lines.resize_with(count, too_frequent);
         }
-        self.publish_lines(checked, memory, quota, &cached.pushes).await
+        self.publish_lines(checked, memory, quota, &cached.pushes, trace).await
     }
 
     /// Publishes the groups, and answers every line.
@@ -114,6 +115,7 @@ impl Handlers {
         mut memory: Reservation,
         quota: Option<Quota>,
         counters: &AppPushes,
+        trace: Option<TraceParent>,
     ) -> Result<Reply, Rejection> {
         let CheckedLines { lines, groups } = checked;
         let with_memory = |group: PushGroup| {
@@ -121,7 +123,7 @@ impl Handlers {
             (group, share)
         };
         let groups = groups.into_iter().map(with_memory).collect();
-        let results = self.publisher.publish_groups(groups).await;
+        let results = self.publisher.publish_groups(groups, trace).await;
         if let Some(why) = nothing_taken(&results) {
             return Err(unpublished(why));
         }

@@ -62,7 +62,7 @@ fn no_memory() -> Reservation {
 fn push(publisher: &Arc<Publisher>, bytes: usize) -> JoinHandle<Result<(), NotPublished>> {
     let publisher = Arc::clone(publisher);
     let memory = no_memory();
-    tokio::spawn(async move { publisher.publish(job(bytes), memory, None).await })
+    tokio::spawn(async move { publisher.publish(job(bytes), memory, None, None).await })
 }
 
 /// Starts a batch request with so many pushes. Also returns how many groups they are.
@@ -76,7 +76,7 @@ fn push_batch(
     }
     let groups: Vec<_> = builder.finish().into_iter().map(|group| (group, no_memory())).collect();
     let (publisher, count) = (Arc::clone(publisher), groups.len());
-    (tokio::spawn(async move { publisher.publish_groups(groups).await }), count)
+    (tokio::spawn(async move { publisher.publish_groups(groups, None).await }), count)
 }
 
 /// Lets every Tokio task go on until all of them wait.

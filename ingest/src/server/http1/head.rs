@@ -121,6 +121,7 @@ struct Fields<'a> {
     content_type: Option<&'a [u8]>,
     content_encoding: Option<&'a [u8]>,
     idempotency_key: Option<&'a [u8]>,
+    traceparent: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
@@ -158,6 +159,8 @@ impl<'a> Fields<'a> {
             self.content_encoding.get_or_insert(value);
         } else if is("idempotency-key") {
             self.idempotency_key.get_or_insert(value);
+        } else if is("traceparent") {
+            self.traceparent.get_or_insert(value);
         }
         Ok(())
     }
@@ -178,8 +181,10 @@ impl<'a> Fields<'a> {
             content_type: self.content_type,
             content_encoding: self.content_encoding,
             idempotency_key: self.idempotency_key,
+            traceparent: self.traceparent,
             expects: false,
             stream_head: None,
+            has_span: false,
         })
     }
 }

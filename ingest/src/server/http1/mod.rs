@@ -13,6 +13,8 @@ mod byte_set;
 mod head;
 mod host;
 
+use std::net::IpAddr;
+
 use bytes::Buf;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -74,7 +76,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 Ok(0) if received.is_empty() => break 'connection End::Graceful,
                 Ok(0) => break 'connection End::AfterReply(Rejection::NotHttp),
                 Ok(_) => {}
-                Err(Interruption::Failed(error)) => break 'connection failed(&error),
+                Err(Interruption::Failed(error)) => break 'connection failed(peer, &error),
                 Err(Interruption::Shutdown) if received.is_empty() => {
                     break 'connection End::Graceful;
                 }
@@ -131,7 +133,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
             match interruptions.run(written).await {
                 Ok(_) if rest.is_empty() => break,
                 Ok(written) => rest = &rest[written..],
-                Err(Interruption::Failed(error)) => break 'connection failed(&error),
+                Err(Interruption::Failed(error)) => break 'connection failed(peer, &error),
                 Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
                 // The client does not read its answer.
                 Err(Interruption::TimedOut(_)) => break 'connection End::Silent,
@@ -158,8 +160,8 @@ fn ends_a_head(received: &[u8], seen: usize) -> bool {
     received[from..].windows(2).any(|two| two == b"\n\n" || two == b"\n\r")
 }
 
-fn failed(error: &std::io::Error) -> End {
-    tracing::debug!(%error, "a connection ended early");
+fn failed(peer: IpAddr, error: &std::io::Error) -> End {
+    tracing::debug!(%peer, %error, "a connection ended early");
     End::Graceful
 }
 

@@ -97,7 +97,7 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
             Err(End::AfterReply(Rejection::NotHttp))
         }
         Err(Err(error)) => {
-            tracing::debug!(%error, "a connection ended early");
+            tracing::debug!(%peer, %error, "a connection ended early");
             Err(End::Graceful)
         }
     }

@@ -87,7 +87,7 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
         let next_check = match interruptions.run(serving.as_mut()).await {
             Ok(()) => return,
             Err(Interruption::Failed(error)) => {
-                tracing::debug!(%error, "an HTTP/2 connection ended early");
+                tracing::debug!(%peer, %error, "an HTTP/2 connection ended early");
                 return;
             }
             Err(Interruption::Shutdown) => Instant::now(),

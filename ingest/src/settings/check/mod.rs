@@ -18,7 +18,7 @@ use push_service::{
     credentials::CredentialSettings,
     secret::SecretSetting,
     settings::{
-        ConfigErrors, address, count, duration, on_or_off, size_between, some_time, variable,
+        ConfigErrors, address, count, duration, on_or_off, share, size_between, some_time, variable,
     },
     tls,
 };
@@ -44,6 +44,7 @@ impl IngestArgs {
         let apps = self.check_apps(errors);
         let publisher = self.check_publisher(errors);
         let broker_auth = self.check_broker_auth(errors);
+        let trace_ratio = errors.read("--trace-ratio", &self.trace_ratio, share);
         let (listen, tls) = listener?;
         Some(Settings {
             listen,
@@ -57,6 +58,8 @@ impl IngestArgs {
             ledger_retention: ledger_retention?,
             device_credentials: None,
             broker_auth: broker_auth?,
+            is_traced: false,
+            trace_ratio: trace_ratio?,
         })
     }
 

@@ -13,6 +13,7 @@ use crate::{
     ledger::PriorDeliveries,
     message::Audience,
     time::UnixMillis,
+    trace_parent::{self, TraceParent},
 };
 
 /// One accepted push.
@@ -32,6 +33,8 @@ pub struct Job {
     /// Whether it counts against a quota of its app ([`crate::usage`]), so that the worker that closes
     /// it counts that as well.
     pub counted: bool,
+    /// What the spans of its work follow; none unless its trace is sampled.
+    pub trace: Option<TraceParent>,
     /// Identifies the queue message in a claim, as
     /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
     /// worker published the job again.
@@ -70,6 +73,8 @@ pub(super) struct JobOut<'a> {
     app_generation: u64,
     #[serde(skip_serializing_if = "is_false")]
     counted: bool,
+    #[serde(rename = "traceparent", skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceParent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nonce: Option<u64>,
     #[serde(skip_serializing_if = "<[PriorDeliveries]>::is_empty")]
@@ -92,6 +97,7 @@ impl<'a> JobOut<'a> {
             dedup_nonce: job.dedup_nonce,
             app_generation: job.app_generation,
             counted: job.counted,
+            trace: job.trace,
             nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
             continues: &job.continues,
         })
@@ -109,6 +115,12 @@ pub(super) struct JobIn<'a> {
     app_generation: u64,
     #[serde(default)]
     counted: bool,
+    #[serde(
+        rename = "traceparent",
+        default,
+        deserialize_with = "trace_parent::lenient::deserialize"
+    )]
+    trace: Option<TraceParent>,
     nonce: Option<u64>,
     #[serde(default)]
     continues: Vec<PriorDeliveries>,
@@ -124,6 +136,7 @@ impl JobIn<'_> {
             dedup_nonce: self.dedup_nonce,
             app_generation: self.app_generation,
             counted: self.counted,
+            trace: self.trace.filter(|trace| trace.sampled),
             nonce: self.nonce.unwrap_or(self.dedup_nonce),
             continues: self.continues,
         })

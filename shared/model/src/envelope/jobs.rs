@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    BadEnvelope, Job, VERSION, check_version, compressed,
+    BadEnvelope, Head, Job, VERSION, check_version, compressed,
     job::{JobIn, JobOut, decode_job},
 };
 
@@ -38,6 +38,17 @@ pub fn join_job(joined: &mut Vec<u8>, job: &[u8]) {
         joined.push(b',');
     }
     joined.extend_from_slice(job);
+}
+
+/// The head of the first of some jobs that [`join_job`] joined, for a log that says what they are
+/// about. None if there is none.
+pub fn first_head(jobs: &[u8]) -> Option<Head> {
+    #[derive(Deserialize)]
+    struct Headed {
+        payload: Head,
+    }
+    let mut jobs = serde_json::Deserializer::from_slice(jobs).into_iter::<Headed>();
+    jobs.next()?.ok().map(|job| job.payload)
 }
 
 /// Puts jobs that [`encode_job`] wrote, or that [`join_job`] joined, into one envelope.
@@ -103,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{
         app::AppKey,
-        envelope::{JobMarks, Task, encode_job},
+        envelope::{ClosingCheck, JobMarks, Task, Work, encode_job},
         message::Payload,
     };
 
@@ -127,8 +138,12 @@ mod tests {
     }
 
     fn marks(job: &Job) -> JobMarks {
-        let Job { dedup_nonce, app_generation, counted, .. } = *job;
-        JobMarks { dedup_nonce, app_generation, counted }
+        let Job { dedup_nonce, app_generation, counted, trace, .. } = *job;
+        JobMarks { dedup_nonce, app_generation, counted, trace }
+    }
+
+    fn jobs_v1_head() -> Head {
+        decode_job_envelope(&jobs_v1()).unwrap().remove(0).unwrap().head
     }
 
     fn jobs_v1() -> Bytes {
@@ -162,6 +177,8 @@ mod tests {
         let mut joined = Vec::new();
         join_job(&mut joined, &job(1));
         join_job(&mut joined, &job(2));
+        assert_eq!(first_head(&joined), Some(jobs_v1_head()));
+        assert_eq!(first_head(b""), None);
         let together = encode_job_envelope(&[job(0), joined, job(3)]);
         assert_eq!(together, encode_job_envelope(&[job(0), job(1), job(2), job(3)]));
     }
@@ -177,6 +194,29 @@ mod tests {
         assert_eq!((later.app().generation, later.counted), (7, true));
         let again = decode_job_envelope(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
         assert_eq!((again.app(), again.counted), (later.app(), true));
+    }
+
+    #[test]
+    fn a_sampled_trace_travels_with_its_job_and_what_is_none_is_ignored() {
+        const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let with = |field: &str| {
+            let text = std::str::from_utf8(JOBS_V1.trim_ascii()).unwrap();
+            let text = text.replace(r#","copy":"#, &format!(r#",{field}"copy":"#));
+            decode_job_envelope(&Bytes::from(text)).unwrap().remove(0).unwrap()
+        };
+        assert_eq!(with("").trace, None);
+        let job = with(&format!(r#""traceparent":"{PARENT}","#));
+        assert_eq!(job.trace.unwrap().to_string(), PARENT);
+        let alone = encode_alone(&job).unwrap();
+        let again = decode_job_envelope(&alone).unwrap().remove(0).unwrap();
+        assert_eq!(again.trace, job.trace);
+        let work = Work::Closing(ClosingCheck::default());
+        let task = Task { job, plan: None, work }.encode().unwrap();
+        assert_eq!(Task::decode(&task).unwrap().job.trace, again.trace);
+        let not_sampled = format!("{:?}", PARENT.replace("-01", "-00"));
+        for other in ["\"x\"", "\"\"", "null", &not_sampled] {
+            assert_eq!(with(&format!(r#""traceparent":{other},"#)).trace, None, "{other}");
+        }
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub use self::{
     compressed::compress,
     job::{Head, Job},
     jobs::{
-        JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,
+        JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, first_head,
+        join_job,
     },
     new_job::{JobMarks, encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},

@@ -8,7 +8,10 @@
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
-use crate::message::{Audience, Notification, Payload};
+use crate::{
+    message::{Audience, Notification, Payload},
+    trace_parent::TraceParent,
+};
 
 /// Capacity for a job to one device, so that its buffer is not moved while it is written.
 const ORDINARY_JOB: usize = 512;
@@ -22,6 +25,8 @@ pub struct JobMarks {
     pub app_generation: u64,
     /// [`Job::counted`](super::Job::counted).
     pub counted: bool,
+    /// [`Job::trace`](super::Job::trace).
+    pub trace: Option<TraceParent>,
 }
 
 /// Writes a new job, for [`encode_job_envelope`](super::encode_job_envelope).
@@ -48,7 +53,7 @@ pub fn write_job(
     audience: &Audience,
     marks: JobMarks,
 ) -> Result<(), serde_json::Error> {
-    let JobMarks { dedup_nonce, app_generation, counted } = marks;
+    let JobMarks { dedup_nonce, app_generation, counted, trace } = marks;
     text(out, r#"{"payload":"#);
     write_payload(out, payload)?;
     field(out, r#","audience":"#, audience)?;
@@ -59,6 +64,7 @@ pub fn write_job(
     if counted {
         text(out, r#","counted":true"#);
     }
+    optional(out, r#","traceparent":"#, &trace)?;
     text(out, "}");
     Ok(())
 }
@@ -145,11 +151,14 @@ mod tests {
             app_generation: Option<u64>,
             #[serde(skip_serializing_if = "Option::is_none")]
             counted: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            traceparent: Option<TraceParent>,
         }
         let app_generation = Some(marks.app_generation).filter(|generation| *generation > 0);
         let counted = Some(marks.counted).filter(|counted| *counted);
         let dedup_nonce = marks.dedup_nonce;
-        let job = Derived { payload, audience, dedup_nonce, app_generation, counted };
+        let traceparent = marks.trace;
+        let job = Derived { payload, audience, dedup_nonce, app_generation, counted, traceparent };
         serde_json::to_string(&job).unwrap()
     }
 
@@ -170,6 +179,7 @@ mod tests {
             Audience::Targeting(Targeting::all_devices()),
             Audience::Clients(vec!["a:1".parse().unwrap(), "b".parse().unwrap()]),
         ];
+        let trace = TraceParent { trace_id: [0xab; 16], span_id: [1; 8], sampled: true };
         for notification in &notifications {
             for data in &datas {
                 for audience in &audiences {
@@ -182,8 +192,11 @@ mod tests {
                         accepted_at: UnixMillis(1_700_000_000_000),
                         expires_at: UnixMillis(u64::MAX),
                     };
-                    for (app_generation, counted) in [(0, false), (1, true), (u64::MAX, true)] {
-                        let marks = JobMarks { dedup_nonce: u64::MAX, app_generation, counted };
+                    for (app_generation, counted, trace) in
+                        [(0, false, None), (1, true, Some(trace)), (u64::MAX, true, None)]
+                    {
+                        let dedup_nonce = u64::MAX;
+                        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
                         let written = encode_job(&payload, audience, marks).unwrap();
                         let written = String::from_utf8(written).unwrap();
                         assert_eq!(written, derived(&payload, audience, marks));

@@ -102,7 +102,8 @@ impl Exchange {
                 match self.output.add(packet, now) {
                     Ok(end) => self.window.add(InFlight { sub_batch: key, device, end }, now),
                     Err(error) => {
-                        debug!(%error, "message is larger than the broker takes");
+                        let message_id = progress.sub_batch.message_id;
+                        debug!(%message_id, %error, "message is larger than the broker takes");
                         progress.decide(device, Outcome::Failed(FailReason::Refused));
                     }
                 }

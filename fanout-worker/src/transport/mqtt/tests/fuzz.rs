@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 
 use bytes::BytesMut;
 use proptest::{prop_assert, prop_assert_eq};
+use push_model::ids::MessageId;
 use push_mqtt::handshake::SessionParams;
 use rmqtt_codec::v5::Codec;
 use tokio::{
@@ -59,6 +60,7 @@ async fn outcomes(bytes: &[u8]) -> (usize, usize) {
     let (reply, answers) = oneshot::channel();
     let now = Instant::now();
     let sub_batch = SubBatch {
+        message_id: MessageId::issue_named(&"app".parse().unwrap()),
         topics: (0..DEVICES).map(|device| device.to_string().into()).collect(),
         app_generation: 0,
         payload: b"{}".to_vec().into(),

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, ops::Range, time::Duration};
 
 use bytes::BytesMut;
 use futures::{SinkExt as _, StreamExt as _};
-use push_model::ledger::RetryReason;
+use push_model::{ids::MessageId, ledger::RetryReason};
 use push_mqtt::handshake::SessionParams;
 use rmqtt_codec::v5::{Codec, Packet, PublishAck};
 use tokio::{
@@ -79,6 +79,7 @@ impl Wire {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
         let sub_batch = SubBatch {
+            message_id: MessageId::issue_named(&"app".parse().unwrap()),
             topics: devices.map(|device| device.to_string().into()).collect(),
             app_generation: 0,
             payload: b"{}".to_vec().into(),

@@ -67,7 +67,7 @@ impl RedisIndex {
         if was_expanded && step.to.is_ended() && matches!(advanced, AdvanceOutcome::Saved { .. }) {
             // The step is saved. That the entry takes more room than necessary does no harm.
             if let Err(error) = self.compact(&keys, app, message).await {
-                debug!(%message, error = &error as &dyn std::error::Error, "an entry stays expanded");
+                debug!(message_id = %message, error = &error as &dyn std::error::Error, "an entry stays expanded");
             }
         }
         Ok(advanced)

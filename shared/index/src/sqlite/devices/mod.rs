@@ -165,7 +165,7 @@ impl Devices for SqliteIndex {
             let target = |id| match find(sql, app, id, read) {
                 Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
                 Err(StoreError::Unreadable(what)) => {
-                    warn!(what, "a named device is left out");
+                    warn!(client_id = %id, what, "a named device is left out");
                     Ok(Err(NoTarget::Unreadable))
                 }
                 Err(error) => Err(error),

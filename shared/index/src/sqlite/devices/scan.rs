@@ -179,7 +179,8 @@ fn scan_slots<T>(
         match take(&found) {
             Ok(taken) => scanned.items.extend(taken),
             Err(StoreError::Unreadable(what)) => {
-                warn!(what, "a device whose record cannot be read");
+                let slot = found.slot().ok();
+                warn!(slot, what, "a device whose record cannot be read");
                 scanned.unreadable += 1;
             }
             Err(error) => return Err(error),

@@ -82,7 +82,8 @@ async fn targets(
         match found.and_then(|found| found.record.target()) {
             Ok(found) => *target = Ok(Ok(found)),
             Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
-                tracing::warn!(app_id = %app.id, what, "a named device is left out");
+                let client = clients.get(index).map(tracing::field::display);
+                tracing::warn!(app = %app.id, client_id = client, what, "a named device is left out");
                 *target = Ok(Err(NoTarget::Unreadable));
             }
             Err(IndexError::Corrupt(_)) => {}

@@ -64,7 +64,7 @@ impl RedisIndex {
             Err(Undecided::Failed(error)) => return Err(error),
             Err(Undecided::Outdated) => {}
         }
-        warn!(app_id = %scope.app.id, "devices have attributes that the app's dictionary lost");
+        warn!(app = %scope.app.id, "devices have attributes that the app's dictionary lost");
         match decide(&criteria.without_unknown()) {
             Ok(decision) => Ok(decision),
             Err(Undecided::Failed(error)) => Err(error),

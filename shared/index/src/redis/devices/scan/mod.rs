@@ -149,7 +149,7 @@ impl RedisIndex {
             });
             let (found, unreadable) = found.await?;
             if unreadable > 0 {
-                warn!(app_id = %scope.app.id, unreadable, "devices whose records cannot be read");
+                warn!(app = %scope.app.id, unreadable, "devices whose records cannot be read");
             }
             scanned.items.extend(found);
             scanned.unreadable += unreadable;

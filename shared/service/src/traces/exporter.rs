@@ -1,0 +1,149 @@
+//! The task that sends spans to the collector, in batches.
+//!
+//! Work that gets stuck: a collector that does not answer within [`SEND_TIME`] costs one batch,
+//! which is counted as failed and not sent again. Meanwhile spans wait in the queue, and those that
+//! find it full are dropped. That the collector fails is logged at most once in [`LOG_PAUSE`].
+
+use std::{mem, time::Duration};
+
+use opentelemetry_proto::{
+    tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    transform::{
+        common::tonic::ResourceAttributesWithSchema,
+        trace::tonic::group_spans_by_resource_and_scope,
+    },
+};
+use opentelemetry_sdk::trace::SpanData;
+use prost::Message as _;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    collector::{Collector, CollectorError},
+    metrics::{Fate, SpanCounts},
+};
+
+/// Spans of one request to the collector, at most.
+const BATCH: usize = 512;
+/// How long spans are gathered for one request.
+const GATHER_TIME: Duration = Duration::from_secs(1);
+/// How long the collector may take for one request.
+const SEND_TIME: Duration = Duration::from_secs(5);
+/// How long a process that stops waits until the last spans are sent.
+pub(super) const FLUSH_TIME: Duration = Duration::from_secs(3);
+/// How often a collector that does not take spans is logged, at most.
+const LOG_PAUSE: Duration = Duration::from_mins(1);
+
+/// What the task works with.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    spans: mpsc::Receiver<SpanData>,
+    collector: Collector,
+    resource: ResourceAttributesWithSchema,
+    counts: SpanCounts,
+    failures: FailureLog,
+}
+
+impl Exporter {
+    pub(super) fn new(
+        spans: mpsc::Receiver<SpanData>,
+        collector: Collector,
+        resource: ResourceAttributesWithSchema,
+        counts: SpanCounts,
+    ) -> Self {
+        Self { spans, collector, resource, counts, failures: FailureLog::default() }
+    }
+
+    /// Sends spans until `stop`, and then those that have ended by that time.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let (mut due, mut stopping) = (Instant::now(), false);
+        loop {
+            let (before, room) = (batch.len(), BATCH - batch.len());
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.spans.close();
+                }
+                () = sleep_until(due), if before > 0 => self.export(&mut batch).await,
+                received = self.spans.recv_many(&mut batch, room) => {
+                    if received == 0 {
+                        break;
+                    }
+                    if before == 0 {
+                        due = Instant::now() + GATHER_TIME;
+                    }
+                    if batch.len() == BATCH {
+                        self.export(&mut batch).await;
+                    }
+                }
+            }
+        }
+        self.export(&mut batch).await;
+    }
+
+    /// Sends a batch, and empties it.
+    async fn export(&mut self, batch: &mut Vec<SpanData>) {
+        if batch.is_empty() {
+            return;
+        }
+        let spans = batch.len() as u64;
+        let resource_spans = group_spans_by_resource_and_scope(mem::take(batch), &self.resource);
+        let body = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+        let answer = timeout(SEND_TIME, self.collector.send(body.into())).await;
+        let answer = answer.unwrap_or(Err(CollectorError::Late(SEND_TIME)));
+        let taken = answer.and_then(|answer| {
+            // What cannot be read says nothing of spans that were refused.
+            let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
+            let partly = answer.partial_success.unwrap_or_default();
+            match u64::try_from(partly.rejected_spans).unwrap_or_default() {
+                0 => Ok(()),
+                rejected => Err(CollectorError::Rejected { rejected, why: partly.error_message }),
+            }
+        });
+        let failed = match &taken {
+            Ok(()) => 0,
+            Err(CollectorError::Rejected { rejected, .. }) => spans.min(*rejected),
+            Err(_) => spans,
+        };
+        self.counts.add(Fate::Exported, spans - failed);
+        self.counts.add(Fate::Failed, failed);
+        self.failures.note(&self.collector, taken, failed);
+    }
+}
+
+/// Logs that the collector fails, and that it does no more.
+#[derive(Debug, Default)]
+struct FailureLog {
+    /// When it was logged last; none if it takes spans.
+    logged_at: Option<Instant>,
+    /// Spans that were lost and not logged yet.
+    lost: u64,
+}
+
+impl FailureLog {
+    fn note(&mut self, collector: &Collector, result: Result<(), CollectorError>, lost: u64) {
+        self.lost += lost;
+        match result {
+            Ok(()) => {
+                if self.logged_at.take().is_some() {
+                    let lost = mem::take(&mut self.lost);
+                    info!(%collector, lost, "the collector takes spans again");
+                }
+            }
+            Err(error) => {
+                if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_PAUSE) {
+                    self.logged_at = Some(Instant::now());
+                    let lost = mem::take(&mut self.lost);
+                    let error: &(dyn std::error::Error + 'static) = &error;
+                    warn!(%collector, lost, error, "the collector does not take spans");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Headers for the collector, as one setting: `name=value,name=value`, the form that all
+//! OpenTelemetry programs take. A value may be percent-encoded, so that it can have a comma.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+
+/// Reads the setting.
+///
+/// # Errors
+/// What it must be, without what it is.
+pub(super) fn headers(text: &str) -> Result<HeaderMap, String> {
+    let wrong = || "must be name=value, or several of these with commas between them".to_owned();
+    let mut headers = HeaderMap::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
+        let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+        let value: Vec<u8> = percent_decode_str(value.trim()).collect();
+        let mut value = HeaderValue::from_bytes(&value).map_err(|_| wrong())?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_headers_are_separated_by_commas_and_a_value_may_be_encoded() {
+        let read = headers("x-token = hunter2, authorization=Basic%20a%2Cb=,").unwrap();
+        assert_eq!(read["x-token"], "hunter2");
+        assert_eq!(read["authorization"], "Basic a,b=");
+        assert!(headers("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_error_repeats_nothing_of_the_setting() {
+        for wrong in ["hunter2", "hunter 2=x", "x=hunter2%0a", "=hunter2"] {
+            let error = headers(wrong).unwrap_err();
+            assert!(error.contains("name=value") && !error.contains("hunter"), "{error}");
+        }
+    }
+}
