@@ -62,11 +62,11 @@ ensure_packages() {
     if has apt-get; then
         install_packages "${missing[@]}"
     elif [[ $(uname) = Darwin ]]; then
-        fail "missing: ${missing[*]}. Install with: brew install redis rabbitmq mosquitto wrk"
+        fail "missing: ${missing[*]}. Install with: brew install redis rabbitmq mosquitto prometheus wrk"
     else
         fail "missing: ${missing[*]} (names of Debian). On Fedora: dnf install redis" \
-            "rabbitmq-server mosquitto curl wrk. On Arch: pacman -S redis rabbitmq mosquitto" \
-            "curl wrk"
+            "rabbitmq-server mosquitto golang-github-prometheus curl wrk. On Arch: pacman -S redis" \
+            "rabbitmq mosquitto prometheus curl wrk"
     fi
 }
 
