@@ -176,7 +176,7 @@ pub(crate) fn log_tail(path: &Path) -> String {
 
 /// Where a program is installed; system folders count even if they are not in `PATH`, as for
 /// servers on Debian.
-pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin"];
     std::env::split_paths(&path)

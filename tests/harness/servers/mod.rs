@@ -5,6 +5,7 @@
 //! of server is a [`Kind`], with a file of its own.
 
 mod mosquitto;
+mod prometheus;
 mod rabbitmq;
 mod rabbitmq_cluster;
 mod redis;
@@ -24,6 +25,7 @@ use tokio::time::{sleep, timeout};
 
 pub use self::{
     mosquitto::Mosquitto,
+    prometheus::Prometheus,
     rabbitmq::RabbitMq,
     rabbitmq_cluster::RabbitMqCluster,
     redis::{FilesSnapshot, Redis, Refusal},

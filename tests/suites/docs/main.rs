@@ -5,6 +5,7 @@
 //! - `references`: links, paths and tests that a page names
 //! - `settings`: settings and commands that a page names
 //! - `configuration`: the configuration reference, which `pushctl` writes
+//! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
 //! - `dependencies`: licences and sources, which `deny.toml` allows
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
@@ -18,6 +19,7 @@
 
 mod configuration;
 mod dependencies;
+mod monitoring;
 mod pages;
 mod references;
 mod settings;

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The folders whose Markdown files are documentation, from the top of the repository.
-const FOLDERS: [&str; 4] = ["", "docs", "deploy", "tests/suites"];
+const FOLDERS: [&str; 5] = ["", "docs", "deploy", "deploy/k8s", "tests/suites"];
 
 /// A page and its text.
 pub(crate) struct Page {

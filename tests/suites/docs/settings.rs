@@ -9,9 +9,20 @@ use push_tests::help::commands;
 
 use crate::pages::{pages, root};
 
-/// Flags of cargo and Docker that the pages show.
-const OF_OTHERS: [&str; 8] =
-    ["--release", "--profile", "--path", "--detach", "--scale", "--volumes", "--build", "--format"];
+/// Flags of cargo, of Docker and of the commands in deploy/ that the pages show.
+const OF_OTHERS: [&str; 11] = [
+    "--release",
+    "--profile",
+    "--path",
+    "--detach",
+    "--scale",
+    "--volumes",
+    "--build",
+    "--format",
+    "--wait",
+    "--delete-current",
+    "--replicas",
+];
 
 /// What each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
@@ -43,7 +54,7 @@ fn every_setting_that_a_page_names_is_one_of_a_program() {
         let unknown = unknown.filter(|flag| !flags.contains(flag) && !OF_OTHERS.contains(flag));
         wrong.extend(unknown.map(|flag| format!("{}: {flag}", page.name)));
         // The variables of the compose stack are its own, and docker refuses what is missing.
-        if page.name != "deploy/README.md" {
+        if !page.name.starts_with("deploy/") {
             let unknown = names(&page.text, "PUSH_").into_iter();
             let unknown = unknown.filter(|variable| !variables.contains(variable));
             wrong.extend(unknown.map(|variable| format!("{}: {variable}", page.name)));

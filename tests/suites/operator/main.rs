@@ -9,6 +9,7 @@
 )]
 
 mod config_file;
+mod dashboard;
 mod doctor;
 mod metrics;
 mod readiness;

@@ -9,6 +9,8 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod autoscaling;
+
 use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use push_tests::{

@@ -1,0 +1,148 @@
+//! The alerts and the dashboard of deploy/monitoring: promtool accepts them, each alert is fired by a
+//! test, and every metric that they ask for is described.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use push_tests::process::installed;
+use serde_json::Value;
+
+use crate::pages::{page, root};
+
+/// Metrics of RabbitMQ's own plugin, `rabbitmq_prometheus`.
+const OF_RABBITMQ: [&str; 4] = [
+    "rabbitmq_disk_space_available_bytes",
+    "rabbitmq_disk_space_available_limit_bytes",
+    "rabbitmq_process_resident_memory_bytes",
+    "rabbitmq_resident_memory_limit_bytes",
+];
+
+/// What names of metrics begin with.
+const FAMILIES: [&str; 4] = ["push_", "process_", "tokio_", "rabbitmq_"];
+
+fn monitoring() -> PathBuf {
+    root().join("deploy/monitoring")
+}
+
+fn rules() -> String {
+    fs::read_to_string(monitoring().join("prometheus/rules.yml")).expect("the rules")
+}
+
+fn dashboard() -> Value {
+    let file = monitoring().join("grafana/dashboards/push.json");
+    serde_json::from_str(&fs::read_to_string(file).expect("the dashboard")).expect("JSON")
+}
+
+/// The expressions of every query.
+fn expressions(dashboard: &Value) -> Vec<String> {
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    let queries = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    queries.map(|query| query["expr"].as_str().expect("an expression").to_owned()).collect()
+}
+
+/// The metrics that a text names, without the suffixes of a histogram's series.
+fn metrics(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let metrics = words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family)));
+    metrics
+        .map(|metric| {
+            let suffixes = ["_bucket", "_sum", "_count"].into_iter();
+            suffixes.filter_map(|suffix| metric.strip_suffix(suffix)).next().unwrap_or(metric)
+        })
+        .collect()
+}
+
+fn promtool(arguments: &[&str]) -> Output {
+    let promtool = installed("promtool").expect("promtool: ./tests/run installs Prometheus");
+    Command::new(promtool).args(arguments).current_dir(monitoring()).output().expect("promtool")
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+#[test]
+fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
+    let described = page("docs/metrics.md").code_spans();
+    let asked = [expressions(&dashboard()).join("\n"), rules()].join("\n");
+    let asked = metrics(&asked);
+    let is_known = |metric: &str| {
+        OF_RABBITMQ.contains(&metric) || described.iter().any(|known| known == metric)
+    };
+    let unknown: Vec<&&str> = asked.iter().filter(|metric| !is_known(metric)).collect();
+    assert!(asked.len() > 50, "only {asked:?}");
+    assert!(unknown.is_empty(), "docs/metrics.md does not describe {unknown:?}");
+}
+
+#[test]
+fn promtool_accepts_the_alerts_and_a_test_fires_each_of_them() {
+    for check in [
+        &["check", "rules", "prometheus/rules.yml"][..],
+        &["check", "config", "--syntax-only", "prometheus/prometheus.yml"],
+        &["test", "rules", "rules-test.yml"],
+    ] {
+        let output = promtool(check);
+        assert!(output.status.success(), "{check:?}: {}", text(&output));
+    }
+    let tests = fs::read_to_string(monitoring().join("rules-test.yml")).expect("the tests");
+    let rules = rules();
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 12, "only {alerts:?}");
+    for alert in alerts {
+        let begin = format!("- alertname: {alert}\n");
+        let cases: Vec<&str> = tests.split(&begin).skip(1).collect();
+        let quiet = cases
+            .iter()
+            .filter(|case| case.lines().nth(1).is_some_and(|line| line.trim() == "exp_alerts: []"));
+        assert_eq!((cases.len(), quiet.count()), (2, 1), "{alert} must fire once, and not once");
+    }
+}
+
+#[test]
+fn promtool_notices_an_alert_that_does_not_fire() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    fs::create_dir(folder.path().join("prometheus")).expect("a folder");
+    let deaf = rules().replace("max(push_ingest_queue_blocked) == 1", "vector(0) == 1");
+    assert_ne!(deaf, rules());
+    fs::write(folder.path().join("prometheus/rules.yml"), deaf).expect("written");
+    let tests = folder.path().join("rules-test.yml");
+    fs::copy(monitoring().join("rules-test.yml"), &tests).expect("copied");
+    let output = promtool(&["test", "rules", tests.to_str().expect("a path")]);
+    assert!(!output.status.success() && text(&output).contains("PushQueueBlocked"), "{output:?}");
+}
+
+#[test]
+fn the_dashboard_works_with_any_data_source_and_its_panels_do_not_overlap() {
+    let dashboard = dashboard();
+    let variable = &dashboard["templating"]["list"][0];
+    assert_eq!(
+        (&variable["name"], &variable["type"]),
+        (&"datasource".into(), &"datasource".into())
+    );
+    assert!(expressions(&dashboard).len() > 40);
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut ids = BTreeSet::new();
+    let mut cells = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title} has an id twice");
+        let position = |name: &str| panel["gridPos"][name].as_u64().expect("a position");
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(position);
+        assert!(x + w <= 24, "{title} is too wide");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(cells.insert(cell), "{title} covers another panel");
+        }
+        if panel["type"] != "row" {
+            assert!(!panel["description"].as_str().unwrap_or_default().is_empty(), "{title}");
+            let own = std::iter::once(panel);
+            for part in own.chain(panel["targets"].as_array().expect("queries")) {
+                assert_eq!(part["datasource"]["uid"], "${datasource}", "{title}");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The dashboard with a real Prometheus: every query has data while the service works.
+
+use std::{fs, path::Path};
+
+use push_tests::{
+    eventually, free_port,
+    servers::{Prometheus, Redis},
+    service::Program,
+    stack::{APP, DEADLINE, Servers, Stack},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::everyone;
+
+/// Queries that say nothing of a healthy service on servers that the tests share: RabbitMQ's own
+/// metrics, which its plugin has.
+const OF_RABBITMQ: &str = "rabbitmq_";
+
+/// Every query of the dashboard, as Grafana would send it for a short time.
+fn queries() -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy/monitoring/grafana/dashboards/push.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    targets
+        .map(|target| target["expr"].as_str().unwrap().replace("$__rate_interval", "30s"))
+        .filter(|query| !query.starts_with(OF_RABBITMQ))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
+    let redis = Redis::start().await.unwrap();
+    let mut connection =
+        redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", "1gb"])
+        .query_async::<()>(&mut connection)
+        .await
+        .unwrap();
+    let interval = ["--metrics-interval", "1s"].map(str::to_owned).to_vec();
+    let stack =
+        Stack::start_with(Servers { redis: redis.url(), ..Servers::shared() }, interval).await;
+    let worker = stack.worker(&["--batch", "50", "--strand-min-slots", "1000"]).await;
+    // The embedded stores and the embedded broker.
+    let folder = TempDir::new().unwrap();
+    let [http, mqtt] = [(); 2].map(|()| free_port().unwrap());
+    let data = folder.path().join("data");
+    let flags = ["--data-dir", data.to_str().unwrap(), "--metrics-interval", "1s"];
+    let listen = ["--listen", &http.address(), "--mqtt-listen", &mqtt.address()];
+    let command = [&["standalone"][..], &flags, &listen].concat();
+    let standalone = Program::start_ready("pushctl", &command).await;
+
+    let addresses = [stack.ingest(), &worker, &standalone].map(Program::ops_address);
+    let jobs = ["ingest", "fanout-worker", "standalone"];
+    let targets: Vec<(&str, &str)> =
+        jobs.into_iter().zip(addresses.iter().map(String::as_str)).collect();
+    let prometheus = Prometheus::start(&targets).await.unwrap();
+
+    stack.import_crowd(20_000, 0).await;
+    stack.pushctl(&["app", "set", APP, "--pace", "500"]).await;
+    // Of two kinds of pushes, each with devices that are sent to, and one that fails.
+    let named = json!({"type": 2, "time_to_live": 60,
+        "condition": {"type": 2, "client_ids": ["crowd-1", "nowhere"]}});
+    stack.push(&everyone(600)).await;
+    let mut missing = queries();
+    assert!(missing.len() > 40, "{missing:?}");
+    eventually("every query has data", DEADLINE, async || {
+        stack.push(&named).await;
+        let mut left = Vec::new();
+        for query in &missing {
+            if !has_data(&prometheus, query).await {
+                left.push(query.clone());
+            }
+        }
+        missing = left;
+        if missing.is_empty() { Ok(()) } else { Err(missing.join("\n")) }
+    })
+    .await;
+}
+
+/// Whether a query gives a number that is one.
+async fn has_data(prometheus: &Prometheus, query: &str) -> bool {
+    let series = prometheus.query(query).await.unwrap();
+    series.iter().any(|series| series["value"][1] != "NaN")
+}
