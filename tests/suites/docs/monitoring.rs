@@ -50,8 +50,8 @@ fn metrics(text: &str) -> BTreeSet<&str> {
     let metrics = words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family)));
     metrics
         .map(|metric| {
-            let suffixes = ["_bucket", "_sum", "_count"].into_iter();
-            suffixes.filter_map(|suffix| metric.strip_suffix(suffix)).next().unwrap_or(metric)
+            let mut suffixes = ["_bucket", "_sum", "_count"].into_iter();
+            suffixes.find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric)
         })
         .collect()
 }
@@ -74,7 +74,7 @@ fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
         OF_RABBITMQ.contains(&metric) || described.iter().any(|known| known == metric)
     };
     let unknown: Vec<&&str> = asked.iter().filter(|metric| !is_known(metric)).collect();
-    assert!(asked.len() > 50, "only {asked:?}");
+    assert!(asked.len() > 40, "only {asked:?}");
     assert!(unknown.is_empty(), "docs/metrics.md does not describe {unknown:?}");
 }
 
@@ -120,10 +120,8 @@ fn promtool_notices_an_alert_that_does_not_fire() {
 fn the_dashboard_works_with_any_data_source_and_its_panels_do_not_overlap() {
     let dashboard = dashboard();
     let variable = &dashboard["templating"]["list"][0];
-    assert_eq!(
-        (&variable["name"], &variable["type"]),
-        (&"datasource".into(), &"datasource".into())
-    );
+    assert_eq!(variable["name"], "datasource");
+    assert_eq!(variable["type"], "datasource");
     assert!(expressions(&dashboard).len() > 40);
     let panels = dashboard["panels"].as_array().expect("panels");
     let mut ids = BTreeSet::new();

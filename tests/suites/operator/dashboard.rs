@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use push_tests::{
-    eventually, free_port,
+    Port, eventually, free_port,
     servers::{Prometheus, Redis},
     service::Program,
     stack::{APP, DEADLINE, Servers, Stack},
@@ -40,16 +40,17 @@ async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
         .query_async::<()>(&mut connection)
         .await
         .unwrap();
-    let interval = ["--metrics-interval", "1s"].map(str::to_owned).to_vec();
-    let stack =
-        Stack::start_with(Servers { redis: redis.url(), ..Servers::shared() }, interval).await;
-    let worker = stack.worker(&["--batch", "50", "--strand-min-slots", "1000"]).await;
+    let stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let worker = stack
+        .worker(&["--batch", "50", "--strand-min-slots", "1000", "--metrics-interval", "1s"])
+        .await;
     // The embedded stores and the embedded broker.
     let folder = TempDir::new().unwrap();
-    let [http, mqtt] = [(); 2].map(|()| free_port().unwrap());
+    let ports = [(); 2].map(|()| free_port().unwrap());
+    let [http, mqtt] = ports.each_ref().map(Port::address);
     let data = folder.path().join("data");
     let flags = ["--data-dir", data.to_str().unwrap(), "--metrics-interval", "1s"];
-    let listen = ["--listen", &http.address(), "--mqtt-listen", &mqtt.address()];
+    let listen = ["--listen", &http, "--mqtt-listen", &mqtt];
     let command = [&["standalone"][..], &flags, &listen].concat();
     let standalone = Program::start_ready("pushctl", &command).await;
 
