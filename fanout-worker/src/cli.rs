@@ -3,14 +3,20 @@
 
 use clap::Parser;
 use push_service::{
-    engines::EngineArgs, operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs,
+    build_info, engines::EngineArgs, operations::health::HealthArgs, runtime::RuntimeArgs,
+    telemetry::LogArgs,
 };
 
 use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
 
 /// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
 #[derive(Debug, Parser)]
-#[command(name = "fanout-worker", version, max_term_width = 100)]
+#[command(
+    name = "fanout-worker",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
 pub struct Cli {
     /// What a worker has as a process of its own.
     #[command(flatten)]
