@@ -6,6 +6,7 @@
 //! - `settings`: settings and commands that a page names
 //! - `configuration`: the configuration reference, which `pushctl` writes
 //! - `dependencies`: licences and sources, which `deny.toml` allows
+//! - `packaging`: systemd units and the Debian package
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
 
@@ -18,6 +19,7 @@
 
 mod configuration;
 mod dependencies;
+mod packaging;
 mod pages;
 mod references;
 mod settings;
