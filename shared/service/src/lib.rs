@@ -17,8 +17,12 @@
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
+//! Programs that are linked with musl get an allocator, too (`allocator`).
+//!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
+#[cfg(target_env = "musl")]
+mod allocator;
 pub mod audit;
 pub mod build_info;
 pub mod command_line;
