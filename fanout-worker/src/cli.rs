@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use push_service::{
-    engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
+    build_info, engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
     runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
 
@@ -11,7 +11,12 @@ use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
 
 /// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
 #[derive(Debug, Parser)]
-#[command(name = "fanout-worker", version, max_term_width = 100)]
+#[command(
+    name = "fanout-worker",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
 pub struct Cli {
     /// What a worker has as a process of its own.
     #[command(flatten)]

@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use push_service::{
-    credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
+    build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
     operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
 
@@ -11,7 +11,12 @@ use crate::settings::IngestArgs;
 
 /// Takes pushes over HTTP, checks them, and answers once the queue has them.
 #[derive(Debug, Parser)]
-#[command(name = "ingest", version, max_term_width = 100)]
+#[command(
+    name = "ingest",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
 pub struct Cli {
     /// The HTTP service.
     #[command(flatten)]

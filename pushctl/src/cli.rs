@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use push_index::Index;
 use push_queue::Queue;
 use push_service::{
+    build_info,
     credentials::{CredentialArgs, CredentialSettings},
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
     settings::ConfigErrors,
@@ -19,10 +20,12 @@ use crate::{
     app::{self, AppCommand},
     audit::{self, AuditCommand},
     broker::{self, command::BrokerCommandArgs},
+    completions::{self, CompletionsArgs},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
     doctor::{self, Deployment, DoctorArgs},
     key::{self, KeyCommand},
+    man::{self, ManArgs},
     message::{self, MessageCommand},
     output::Output,
     push::{self, PushArgs},
@@ -36,7 +39,12 @@ use crate::{
 /// Without --queue-url and --index-url, commands work on the embedded store in --data-dir, also
 /// while `pushctl standalone` runs on it.
 #[derive(Debug, Parser)]
-#[command(name = "pushctl", version, max_term_width = 100)]
+#[command(
+    name = "pushctl",
+    version = build_info::VERSION,
+    long_version = build_info::LONG_VERSION,
+    max_term_width = 100
+)]
 pub struct Cli {
     /// Print results as JSON
     #[arg(long, global = true)]
@@ -95,6 +103,10 @@ enum Command {
     /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
     /// backlog
     Doctor(DoctorArgs),
+    /// Print what a shell needs to complete commands and flags
+    Completions(CompletionsArgs),
+    /// Write the manual of all programs and commands, as pages for `man`
+    Man(ManArgs),
     /// Print all settings of all programs, as a page of Markdown
     Reference,
 }
@@ -127,15 +139,20 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let data_dir = &cli.data_dir;
             return broker::command::run(*args, urls, credentials, errors, data_dir, out).await;
         }
-        // It is about no installation, so its settings do not matter.
+        // These are about no installation, so its settings do not matter.
+        Command::Completions(args) => return completions::run(&args, out),
+        Command::Man(args) => return man::run(&args, out),
         Command::Reference => return reference::run(out),
         command => command,
     };
     let (urls, credentials) = errors.finish(urls.zip(credentials))?;
     match command {
-        Command::Standalone(_) | Command::Broker(_) | Command::Reference | Command::Move(_) => {
-            Ok(())
-        }
+        Command::Standalone(_)
+        | Command::Broker(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Move(_)
+        | Command::Reference => Ok(()),
         Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => {
             let event = key::audit_event(&command);

@@ -1,6 +1,7 @@
 //! What every program of the service needs around its work.
 //!
 //! - [`audit`]: who does something, and the log of it
+//! - [`build_info`]: which build a program is
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
 //! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
@@ -18,9 +19,14 @@
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
+//! Programs that are linked with musl get an allocator, too (`allocator`).
+//!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
+#[cfg(target_env = "musl")]
+mod allocator;
 pub mod audit;
+pub mod build_info;
 pub mod command_line;
 mod config_file;
 pub mod credentials;

@@ -7,6 +7,7 @@
 //! - `configuration`: the configuration reference, which `pushctl` writes
 //! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
 //! - `dependencies`: licences and sources, which `deny.toml` allows
+//! - `packaging`: systemd units and the Debian package
 //! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
 
@@ -20,6 +21,7 @@
 mod configuration;
 mod dependencies;
 mod monitoring;
+mod packaging;
 mod pages;
 mod references;
 mod settings;

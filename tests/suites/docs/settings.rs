@@ -10,7 +10,7 @@ use push_tests::help::commands;
 use crate::pages::{pages, root};
 
 /// Flags of cargo, of Docker and of the commands in deploy/ that the pages show.
-const OF_OTHERS: [&str; 11] = [
+const OF_OTHERS: [&str; 12] = [
     "--release",
     "--profile",
     "--path",
@@ -22,13 +22,14 @@ const OF_OTHERS: [&str; 11] = [
     "--wait",
     "--delete-current",
     "--replicas",
+    "--build-arg",
 ];
 
 /// What each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
     let mut help: BTreeMap<String, String> =
         commands().into_iter().map(|command| (command.name(), command.help)).collect();
-    for script in ["tests/run", "tests/bench"] {
+    for script in ["tests/run", "tests/bench", "deploy/release"] {
         let output = Command::new("bash").arg(root().join(script)).arg("--help").output();
         let text = String::from_utf8(output.expect("the script").stdout).expect("text");
         help.insert(script.to_owned(), text);

@@ -15,8 +15,10 @@ mod files;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod keys;
+mod manual;
 mod redirect;
 mod secrets;
 mod settings;
 mod standalone;
 mod support;
+mod version;

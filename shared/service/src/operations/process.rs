@@ -13,18 +13,30 @@ use prometheus_client::{
 };
 use tokio::runtime::Handle;
 
+use crate::build_info;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Build {
     program: &'static str,
     version: &'static str,
+    revision: &'static str,
+    rustc: &'static str,
+    target: &'static str,
 }
 
 /// Adds the metrics of the process and its build to those that the program publishes.
 ///
 /// To be called on the runtime whose threads are meant; without one their metrics are left out.
 pub fn register(registry: &mut Registry, program: &'static str) {
-    let build = Build { program, version: env!("CARGO_PKG_VERSION") };
-    registry.register("push_build", "The program and its version", Info::new(build));
+    let build = Build {
+        program,
+        version: build_info::NUMBER,
+        revision: build_info::REVISION,
+        rustc: build_info::RUSTC,
+        target: build_info::TARGET,
+    };
+    let help = "The program, its version, the commit it was built from, and how";
+    registry.register("push_build", help, Info::new(build));
     registry.register_collector(Box::new(Process { runtime: Handle::try_current().ok() }));
 }
 
@@ -176,11 +188,14 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let age = now.as_secs_f64() - value("process_start_time_seconds");
         assert!((-2.0..3600.0).contains(&age), "{age}");
-        let build = concat!(
-            r#"push_build_info{program="ingest",version=""#,
-            env!("CARGO_PKG_VERSION"),
-            r#""} 1"#
-        );
-        assert!(text.contains(build), "{text}");
+        let build = [
+            ("program", "ingest"),
+            ("version", build_info::NUMBER),
+            ("revision", build_info::REVISION),
+            ("rustc", build_info::RUSTC),
+            ("target", build_info::TARGET),
+        ];
+        let labels = build.map(|(label, value)| format!(r#"{label}="{value}""#)).join(",");
+        assert!(text.contains(&format!("push_build_info{{{labels}}} 1")), "{text}");
     }
 }
