@@ -95,7 +95,7 @@ impl Publisher {
             enqueued_at,
             _memory: memory,
             places,
-            trace,
+            trace: trace.map(Box::new),
             answer,
         })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -129,7 +129,7 @@ impl Publisher {
                 enqueued_at,
                 _memory: memory,
                 places,
-                trace,
+                trace: trace.map(Box::new),
                 answer,
             };
             (pending, answered)
