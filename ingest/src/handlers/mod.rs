@@ -70,11 +70,7 @@ impl Handlers {
         let begun = Instant::now();
         let mut body = RequestBody::new(body);
         let (name, handled) = match self.route(head) {
-            Ok(route) => {
-                let name = route.name();
-                head.note_route(name);
-                (name, self.handle(route, head, &mut body).await)
-            }
+            Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
             Err(rejection) => (Route::NO_ROUTE, Err(rejection)),
         };
         let result = match handled {
@@ -94,8 +90,11 @@ impl Handlers {
     /// The answer to a request that the server has no room for. Nothing of it is looked at but its
     /// route, under which it is counted.
     pub(crate) fn refuse(&self, head: &Head<'_>, rejection: Rejection) -> Reply {
-        let name = self.route(head).map_or(Route::NO_ROUTE, |route| route.name());
-        self.counted(name, Instant::now(), Err(rejection))
+        self.counted(self.route_name(head), Instant::now(), Err(rejection))
+    }
+
+    fn route_name(&self, head: &Head<'_>) -> &'static str {
+        self.route(head).map_or(Route::NO_ROUTE, |route| route.name())
     }
 
     fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {

@@ -20,22 +20,24 @@ use crate::{head::Head, reply::Reply, sampling::Sampled};
 impl Handlers {
     /// The span of a request, if it is to have one.
     pub(super) fn request_span(&self, head: &Head<'_>) -> Option<Span> {
-        if self.sampling.is_none() && !enabled!(Level::DEBUG) {
+        let sampled = self.sampling.and_then(|all| all.decide(head.traceparent, rand::random));
+        if sampled.is_none() && !enabled!(Level::DEBUG) {
             return None;
         }
-        let sampled = self.sampling.and_then(|all| all.decide(head.traceparent, rand::random));
+        // Given now: a span of a trace keeps the name that it has when it is entered.
+        let route = self.route_name(head);
         let span = traced_span!(
             sampled.map(|Sampled { parent }| parent),
             DEBUG,
             "request",
             method = %head.method,
-            route = field::Empty,
+            route,
             app = field::Empty,
             message_id = field::Empty,
             pushes = field::Empty,
             status = field::Empty,
             otel.kind = "server",
-            otel.name = field::Empty,
+            otel.name = route,
             otel.status_code = field::Empty,
         );
         (!span.is_disabled()).then_some(span)
@@ -85,15 +87,6 @@ impl Handlers {
 }
 
 impl Head<'_> {
-    /// Notes in the span of the request which route it takes.
-    pub(super) fn note_route(&self, name: &'static str) {
-        if self.has_span {
-            let span = Span::current();
-            span.record("route", name);
-            span.record("otel.name", name);
-        }
-    }
-
     /// Notes in the span of the request which app it is for.
     pub(super) fn note_app(&self, app: &AppId) {
         if self.has_span {

@@ -34,22 +34,21 @@ struct State {
 }
 
 impl State {
-    /// Appends `publish`, if no more than `limit` pushes wait then.
-    fn append(
-        &mut self,
-        publish: PendingPublish,
-        limit: usize,
-    ) -> Result<(), (PendingPublish, NotPublished)> {
+    /// Whether `pushes` more may be appended: no more than `limit` wait then.
+    fn check(&self, pushes: usize, limit: usize) -> Result<(), NotPublished> {
         if !self.open {
-            return Err((publish, NotPublished::Stopping));
+            return Err(NotPublished::Stopping);
         }
-        if self.pushes + publish.pushes > limit {
-            return Err((publish, NotPublished::Full));
+        if self.pushes + pushes > limit {
+            return Err(NotPublished::Full);
         }
+        Ok(())
+    }
+
+    fn append(&mut self, publish: PendingPublish) {
         self.pushes += publish.pushes;
         self.bytes += publish.jobs.len();
         self.pending.push_back(publish);
-        Ok(())
     }
 }
 
@@ -79,7 +78,8 @@ impl BatchQueue {
     /// If the queue is full or closed.
     pub(super) fn enqueue(&self, push: PendingPublish) -> Result<(), NotPublished> {
         let mut state = self.state();
-        state.append(push, self.settings.waiting).map_err(|(_, why)| why)?;
+        state.check(push.pushes, self.settings.waiting)?;
+        state.append(push);
         self.notify_if_enough(state);
         Ok(())
     }
@@ -91,8 +91,9 @@ impl BatchQueue {
         let mut refused = Vec::new();
         let mut state = self.state();
         for group in groups {
-            if let Err(one) = state.append(group, self.settings.max_waiting_in_groups()) {
-                refused.push(one);
+            match state.check(group.pushes, self.settings.max_waiting_in_groups()) {
+                Ok(()) => state.append(group),
+                Err(why) => refused.push((group, why)),
             }
         }
         self.notify_if_enough(state);

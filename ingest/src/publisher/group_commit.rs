@@ -106,7 +106,7 @@ fn pushes_of(batch: &[PendingPublish]) -> usize {
 /// The span of publishing a batch: part of the trace of the first of its requests that are traced,
 /// and linked to the others.
 fn publish_span(batch: &[PendingPublish], pushes: usize) -> Span {
-    let traced = || batch.iter().filter_map(|pending| pending.trace);
+    let traced = || batch.iter().filter_map(|pending| pending.trace.as_deref().copied());
     let first = traced().next();
     let span = traced_span!(first, DEBUG, "publish", pushes, otel.kind = "producer");
     // The groups of one request have the same.

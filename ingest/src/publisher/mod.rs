@@ -104,7 +104,7 @@ impl Publisher {
             enqueued_at,
             _memory: memory,
             places,
-            trace,
+            trace: trace.map(Box::new),
             answer,
         })?;
         answered.await.unwrap_or(Err(NotPublished::Stopping))
@@ -138,7 +138,7 @@ impl Publisher {
                 enqueued_at,
                 _memory: memory,
                 places,
-                trace,
+                trace: trace.map(Box::new),
                 answer,
             };
             (pending, answered)

@@ -41,8 +41,8 @@ pub(super) struct PendingPublish {
     pub(super) _memory: Reservation,
     /// Its places within the app's quotas of messages, given back unless it is published.
     pub(super) places: Option<Box<MessagePlaces>>,
-    /// The request's span, if it is traced.
-    pub(super) trace: Option<TraceParent>,
+    /// The request's span, if it is traced. Boxed, because few are and each push has this field.
+    pub(super) trace: Option<Box<TraceParent>>,
     pub(super) answer: oneshot::Sender<Result<(), NotPublished>>,
 }
 
