@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 
+use super::{MAX_WRONG_LINES, shown};
+
 /// One setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -25,23 +27,25 @@ impl Entry {
 /// # Errors
 /// What is wrong with it, without what it holds.
 pub(super) fn read(text: &str) -> Result<BTreeMap<String, Entry>, String> {
+    let lines = Lines::of(text);
     let table = DeTable::parse(text).map_err(|error| {
-        let at =
-            error.span().map_or(String::new(), |at| format!("line {}: ", line(text, at.start)));
+        let at = error.span().map_or(String::new(), |at| format!("line {}: ", lines.at(at.start)));
         format!("{at}{}", error.message())
     })?;
     let mut entries = BTreeMap::new();
     let mut wrong = Vec::new();
     for (name, value) in table.into_inner() {
-        let line = line(text, name.span().start);
+        let line = lines.at(name.span().start);
         let name = name.into_inner().into_owned();
         match written(value.get_ref()) {
             Some(value) => {
                 entries.insert(name, Entry { value, line });
             }
-            None => wrong.push(format!(
-                "line {line}: {name} must be a text in quotation marks, a whole number, true or false"
+            None if wrong.len() < MAX_WRONG_LINES => wrong.push(format!(
+                "line {line}: {} must be a text in quotation marks, a whole number, true or false",
+                shown(&name)
             )),
+            None => {}
         }
     }
     if wrong.is_empty() { Ok(entries) } else { Err(wrong.join("\n  ")) }
@@ -59,6 +63,17 @@ fn written(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-fn line(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+/// Where the lines of a text end. A file may have as many keys as lines, and counting the lines from
+/// its beginning for each of them would take seconds.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line of a byte, from 1.
+    fn at(&self, byte: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < byte)
+    }
 }

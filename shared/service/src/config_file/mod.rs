@@ -9,8 +9,9 @@
 //! what clap says of the source of a value: what is neither a flag nor a variable is a default.
 //!
 //! A file is checked as a whole: every key that is no setting of the program is named, with its line
-//! and the nearest key that is one. Nothing that the file holds is repeated in an error, because it
-//! may be a password; a file with a password that other users can read is a warning.
+//! and the nearest key that is one. A value is never repeated in an error about the file, and a key
+//! only if it does not look like a password; a file with a password that other users can read is a
+//! warning.
 //!
 //! A setting with a file of its own (`queue-url-file`) replaces the value and the other way round:
 //! if a flag or a variable gives one of the two, the file's lines for both are left out.
@@ -40,6 +41,8 @@ const VARIABLE: &str = "PUSH_CONFIG";
 const MAX_FILE: u64 = 256 * 1024;
 /// The end of the name of a setting that is the file of another one.
 const OF_FILE: &str = "-file";
+/// How many wrong lines an error names.
+const MAX_WRONG_LINES: usize = 20;
 /// How alike two names must be for one to be suggested, from 0 to 1.
 const ALIKE: f64 = 0.7;
 
@@ -83,6 +86,7 @@ pub(crate) fn apply(command: Command, given: Given<'_>) -> Result<(Command, Vec<
         .iter()
         .filter(|(name, _)| !settings.contains_key(*name))
         .map(|(name, entry)| unknown(name, entry, &settings, command.get_name()))
+        .take(MAX_WRONG_LINES)
         .collect();
     if !unknown.is_empty() {
         return Err(of_file(unknown.join("\n  ")));
@@ -186,7 +190,12 @@ fn unknown(
         Some((alike, known)) if alike >= ALIKE => format!("; the nearest one is {known}"),
         _ => String::new(),
     };
-    format!("line {}: {name:?} is no setting of {program}{nearest}", entry.line)
+    format!("line {}: {} is no setting of {program}{nearest}", entry.line, shown(name))
+}
+
+/// A key as an error names it. In the place of a key may be a password by mistake.
+fn shown(key: &str) -> String {
+    if may_hold_secret(key) { "a key".to_owned() } else { format!("{key:?}") }
 }
 
 /// Makes the values of a file the defaults of their flags. The help does not show them.
@@ -203,6 +212,10 @@ fn with_defaults(command: Command, values: &BTreeMap<String, &'static str>) -> C
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
+    // Opening a named pipe would wait until another program writes into it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     // One byte more than the limit shows that there is more.
     let read = File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
     if read as u64 > MAX_FILE {

@@ -103,6 +103,21 @@ fn every_key_that_is_no_setting_is_named_with_its_line_and_the_nearest_one() {
 }
 
 #[test]
+fn a_key_that_may_be_a_password_is_not_repeated() {
+    for text in ["\"amqp://u:hunter2@h\" = 1\n", "[\"amqp://u:hunter2@h\"]\n"] {
+        let error = read(text, &[], &[]).unwrap_err();
+        assert!(error.contains("line 1: a key ") && !error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn an_error_names_some_of_many_wrong_lines() {
+    let text: String = (0..5_000).map(|number| format!("zz{number} = 1\n")).collect();
+    let error = read(&text, &[], &[]).unwrap_err();
+    assert_eq!(error.matches("is no setting").count(), 20, "{error}");
+}
+
+#[test]
 fn what_is_no_toml_is_named_with_its_line_and_without_what_it_holds() {
     for text in [
         "batch = 1\nqueue-url = amqp://u:hunter2@h\n",
@@ -164,6 +179,19 @@ fn a_file_that_cannot_be_read_is_named() {
     let given = Given { arguments: &arguments, variable: &|_| None };
     let error = apply(with_flag(Cli::command()), given).unwrap_err();
     assert!(error.starts_with("--config /nowhere.toml: cannot be read: "), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_named_pipe_is_refused_without_waiting_for_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("settings.toml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success(), "mkfifo");
+    let arguments = ["program".into(), "--config".into(), pipe.into_os_string()];
+    let given = Given { arguments: &arguments, variable: &|_| None };
+    let error = apply(with_flag(Cli::command()), given).unwrap_err();
+    assert!(error.ends_with("cannot be read: it is not a regular file"), "{error}");
 }
 
 #[test]

@@ -137,7 +137,9 @@ impl Health {
                 said = true;
             }
             self.0.record(name, State::Failed(why));
-            let _ = timeout(pause, self.0.stopping.cancelled()).await;
+            if timeout(pause, self.0.stopping.cancelled()).await.is_ok() {
+                return Err(error);
+            }
             pause = (pause * 2).min(OPEN_PAUSE_LONGEST);
         }
     }
