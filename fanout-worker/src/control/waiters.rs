@@ -15,7 +15,7 @@ pub(crate) struct Waiters(Arc<AtomicUsize>);
 pub(crate) struct Waiter(Option<Arc<AtomicUsize>>);
 
 impl Waiters {
-    /// Begins to wait. True if nobody waited before.
+    /// Begins to wait. True if no other waited before.
     pub(crate) fn enter(&self) -> (Waiter, bool) {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         (Waiter(Some(Arc::clone(&self.0))), before == 0)
@@ -23,7 +23,7 @@ impl Waiters {
 }
 
 impl Waiter {
-    /// Ends the wait, because the server answers. True if nobody waits any more.
+    /// Ends the wait, because the server answers. True if no other waits any more.
     pub(crate) fn leave(mut self) -> bool {
         self.0.take().is_some_and(|waiters| waiters.fetch_sub(1, Ordering::Relaxed) == 1)
     }

@@ -5,7 +5,7 @@
 //! `ingest` decides for each request whether it is traced, before there is a span of it. From then
 //! on the decision travels with the message: a job whose trace is sampled says which span it follows
 //! ([`TraceParent`](push_model::trace_parent::TraceParent)), and every other job says nothing. So
-//! whoever makes a span knows whether it is one of a trace, and what is not sampled costs what it
+//! the code that makes a span knows whether it is one of a trace, and what is not sampled costs what it
 //! costs with traces off.
 //!
 //! Only spans with the target [`TARGET`] are of a trace ([`traced_span!`](crate::traced_span)); the
