@@ -112,7 +112,7 @@ async fn namespaces_share_a_file_and_nothing_else() {
 async fn a_queue_file_or_a_newer_one_is_refused() {
     let dir = TempDir::new().unwrap();
     drop(open(&dir).await);
-    Connection::open(file(&dir)).unwrap().pragma_update(None, "user_version", 9).unwrap();
+    Connection::open(file(&dir)).unwrap().pragma_update(None, "user_version", 1_000).unwrap();
     let settings = SqliteIndexSettings::default();
     let error = SqliteIndex::open(&file(&dir), "test", settings.clone()).await.unwrap_err();
     assert!(error.to_string().contains("newer version"), "{error}");
