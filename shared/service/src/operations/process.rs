@@ -8,7 +8,12 @@ use std::fmt;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge, info::Info},
+    metrics::{
+        MetricType,
+        counter::ConstCounter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+    },
     registry::{Registry, Unit},
 };
 use tokio::runtime::Handle;
@@ -36,7 +41,10 @@ pub fn register(registry: &mut Registry, program: &'static str) {
         target: build_info::TARGET,
     };
     let help = "The program, its version, the commit it was built from, and how";
-    registry.register("push_build", help, Info::new(build));
+    // A gauge, because what reads the older text format of Prometheus knows no metrics of the type info.
+    let builds = Family::<Build, Gauge>::default();
+    builds.get_or_create(&build).set(1);
+    registry.register("push_build_info", help, builds);
     registry.register_collector(Box::new(Process { runtime: Handle::try_current().ok() }));
 }
 
