@@ -2,8 +2,9 @@
 //! the logs use. `docs/metrics.md` says what each of them means.
 //!
 //! Every push to one device passes here, so what it touches are handles that are made at the start
-//! (`handles`), and a metric of `families` is looked up once for a run or a batch. A metric whose label values are known beforehand has its series from the start:
-//! Prometheus sees no increase in a series that begins with its first count.
+//! (`handles`), and a metric of `families` is looked up once for a run or a batch. A metric whose
+//! label values are known beforehand has its series from the start: Prometheus sees no increase in
+//! a series that begins with its first count.
 
 mod broadcasts;
 mod families;
