@@ -271,7 +271,7 @@ async fn give_up_arrival(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()
     let Some(arrival) = index.arrival(app_id).await? else { return Ok(()) };
     let mut app = App::new(app_id.clone(), &Secret::generate(), arrival.created_at);
     (app.generation, app.disabled) = (arrival.generation, true);
-    index.finish_arrival(&app).await?;
+    index.finish_arrival(&app, &arrival.attempt).await?;
     Ok(())
 }
 

@@ -39,18 +39,21 @@ struct Changes {
     store: Vec<Registration>,
 }
 
-/// Mends the target; returns how many devices were removed or stored.
+/// Mends the target; returns how many devices were removed or stored. `is_ours` is asked before each
+/// group is changed, and says with an error that the target must not be changed any more.
 pub(super) async fn mend(
     (source, at_source): (&dyn Source, &Digest),
     (target, at_target): (&dyn Source, &Digest),
     keys: &HashKeys,
     (index, app): (&dyn Index, &AppKey),
+    is_ours: impl AsyncFn() -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let mut mended = 0;
     for buckets in groups(at_source.differences(at_target)) {
         let known = devices_of(source, keys, &buckets).await?;
         let found = devices_of(target, keys, &buckets).await?;
         let Changes { gone, remove, store: stored } = changes(known, &found);
+        is_ours().await?;
         stream::iter(&remove)
             .map(|client| index.remove_device(app, client))
             .buffer_unordered(REMOVALS_AT_ONCE)

@@ -298,12 +298,16 @@ impl Transfer for SeparateLedger {
         self.index.arrival(app).await
     }
 
+    async fn begin_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
+        self.index.begin_arrival(app, arrival).await
+    }
+
     async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
         self.index.save_arrival(app, arrival).await
     }
 
-    async fn finish_arrival(&self, app: &App) -> Result<bool, IndexError> {
-        self.index.finish_arrival(app).await
+    async fn finish_arrival(&self, app: &App, attempt: &str) -> Result<bool, IndexError> {
+        self.index.finish_arrival(app, attempt).await
     }
 }
 

@@ -14,7 +14,8 @@ use crate::{IndexError, Put, PutRefused, Scanned};
 ///
 /// An app arrives in three steps, each of which can be made again: its [`Arrival`] is stored, which
 /// keeps other apps of its name away; its devices are registered; its record takes the place of the
-/// arrival. Before the last step no program finds the app. The generation of an app goes with it,
+/// arrival. An arrival belongs to the attempt that began it last, so of two programs that take the same
+/// app at once only one goes on. Before the last step no program finds the app. The generation of an app goes with it,
 /// because the logins of its devices and the ids of its messages depend on it.
 #[async_trait]
 pub trait Transfer: Send + Sync {
@@ -53,7 +54,7 @@ pub trait Transfer: Send + Sync {
     /// If the index did not answer.
     async fn arrival(&self, app: &AppId) -> Result<Option<Arrival>, IndexError>;
 
-    /// Begins an arrival, or saves its progress. The record of an app that
+    /// Begins an arrival, or takes it over from an earlier attempt. The record of an app that
     /// [moved away](App::moved_to) from here gives way to it, and its devices stay.
     ///
     /// False, and nothing is stored, if there is another app of this name, in service or on its way
@@ -63,12 +64,20 @@ pub trait Transfer: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError>;
+    async fn begin_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError>;
 
-    /// Puts the record in the place of the arrival: the app is in service from now on. False if no
-    /// app that was created when this one was, with this generation, is on its way.
+    /// Saves the progress of an arrival. False, and nothing is stored, if it is not on its way any more,
+    /// or another [attempt](Arrival::attempt) has taken it over.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn finish_arrival(&self, app: &App) -> Result<bool, IndexError>;
+    async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError>;
+
+    /// Puts the record in the place of the arrival: the app is in service from now on. False if no
+    /// app that was created when this one was, with this generation, is on its way, or another attempt
+    /// has taken it over.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn finish_arrival(&self, app: &App, attempt: &str) -> Result<bool, IndexError>;
 }

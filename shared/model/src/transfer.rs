@@ -53,6 +53,10 @@ pub struct Arrival {
     pub generation: u64,
     /// What it comes from: a store, or a backup.
     pub origin: String,
+    /// The attempt that works on it, by a random name: a new attempt takes the app over from an earlier
+    /// one, which may run still, and can then change nothing more.
+    #[serde(default)]
+    pub attempt: String,
     /// When the first attempt began.
     pub begun_at: UnixMillis,
     /// Where the next attempt goes on.

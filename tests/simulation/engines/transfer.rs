@@ -38,11 +38,15 @@ impl Transfer for SimIndex {
         Ok(None)
     }
 
+    async fn begin_arrival(&self, _: &AppId, _: &Arrival) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+
     async fn save_arrival(&self, _: &AppId, _: &Arrival) -> Result<bool, IndexError> {
         Ok(false)
     }
 
-    async fn finish_arrival(&self, _: &App) -> Result<bool, IndexError> {
+    async fn finish_arrival(&self, _: &App, _: &str) -> Result<bool, IndexError> {
         Ok(false)
     }
 }

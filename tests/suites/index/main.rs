@@ -67,6 +67,7 @@ suite! {
             devices_keep_their_times_of_registration,
             an_app_is_found_only_when_it_has_arrived,
             an_arrival_replaces_no_app_and_no_other_arrival,
+            an_arrival_belongs_to_the_attempt_that_began_it_last,
             an_app_that_moved_away_can_come_back_to_its_devices;
     }
     devices {

@@ -40,6 +40,7 @@ use self::{
     store::{ImportCounts, Importer},
 };
 use crate::{
+    app::check_in_service,
     input::{self, LineReader},
     output::Output,
 };
@@ -100,6 +101,7 @@ pub async fn run(
     let mut importer = Importer { app, index: &**index, bar, counts, input_bytes: 0 };
     while let Some(buffer) = filled.recv().await {
         importer.store(&buffer).await?;
+        check_still_here(app, index).await?;
         // Fails once the reader has ended, which is when all is read.
         let _ = give_back.send(buffer).await;
     }
@@ -107,6 +109,15 @@ pub async fn run(
     all_read.context("cannot read the input to its end")?;
     importer.bar.finish_and_clear();
     report(&importer.counts, started.elapsed(), out)
+}
+
+/// Devices that are stored after the app has left for another store would be lost without a word.
+async fn check_still_here(app: &AppKey, index: &Arc<dyn Index>) -> anyhow::Result<()> {
+    let record = index.app(&app.id).await?;
+    let record = record.filter(|record| AppKey::from(record) == *app);
+    let record = record.with_context(|| format!("{app} was removed during the import"))?;
+    check_in_service(&record)
+        .context("the app left during the import, so import the whole file in its new store")
 }
 
 fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<()> {

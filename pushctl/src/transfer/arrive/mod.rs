@@ -3,9 +3,15 @@
 //!
 //! Progress is saved with each batch that is stored, so another attempt goes on there. It may rely on
 //! that without harm: the comparison looks at all devices, also at those of earlier attempts.
+//!
+//! Two attempts may run at once, because an operator cannot always know whether the first one has ended.
+//! The later one takes the app over. The earlier one notices with its next step, before it removes
+//! anything: once the app is in service, devices that the source does not have are new ones.
 
 #[cfg(test)]
 mod tests;
+
+use std::hash::{BuildHasher as _, RandomState};
 
 use anyhow::{bail, ensure};
 use futures::future;
@@ -13,6 +19,7 @@ use indicatif::ProgressBar;
 use push_index::Index;
 use push_model::{
     app::{App, AppKey},
+    ids::AppId,
     transfer::{Arrival, Position, Registration},
 };
 
@@ -50,13 +57,33 @@ pub(super) struct Arrived {
     pub(super) unreadable: u64,
 }
 
+/// Begins the arrival at the target, or takes it over from an earlier attempt. None if the target
+/// refuses it.
+///
+/// # Errors
+/// If the target does not answer.
+pub(super) async fn begin(
+    target: &dyn Index,
+    app: &AppId,
+    arrival: Arrival,
+) -> anyhow::Result<Option<Arrival>> {
+    // The hasher has random keys.
+    let attempt = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+    let arrival = Arrival { attempt, ..arrival };
+    Ok(target.begin_arrival(app, &arrival).await?.then_some(arrival))
+}
+
 impl Arriving<'_> {
     /// Takes the app. It is in service when this returns without an error; before that it is not, and
-    /// another call goes on.
+    /// another call goes on. `ready` is called when all devices are there, and keeps the app from
+    /// service with an error.
     ///
     /// # Errors
     /// If a store does not answer, or the devices of both sides are not the same in the end.
-    pub(super) async fn run(mut self) -> anyhow::Result<Arrived> {
+    pub(super) async fn run(
+        mut self,
+        ready: impl AsyncFnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Arrived> {
         let copied = self.copy().await?;
         let key = AppKey::from(&self.app);
         let keys = HashKeys::default();
@@ -71,7 +98,8 @@ impl Arriving<'_> {
         if at_source != at_target {
             let target = StoredDevices::of(self.target, key.clone()).await?;
             let (source, target) = ((self.source, &at_source), (&target as _, &at_target));
-            mended = mend(source, target, &keys, (self.target, &key)).await?;
+            let is_ours = async || self.save().await;
+            mended = mend(source, target, &keys, (self.target, &key), is_ours).await?;
             ((at_source, _), at_target) = self.digests(&keys).await?;
         }
         if at_source != at_target {
@@ -85,12 +113,11 @@ impl Arriving<'_> {
                 at_target.devices()
             );
         }
-        if !self.target.finish_arrival(&self.app).await? {
-            bail!(
-                "{}: another program has finished or replaced this at the target",
-                self.app.app_id
-            );
-        }
+        ready().await?;
+        ensure!(
+            self.target.finish_arrival(&self.app, &self.arrival.attempt).await?,
+            self.taken_over()
+        );
         Ok(Arrived { devices: at_target.devices(), copied, mended, unreadable })
     }
 
@@ -115,21 +142,26 @@ impl Arriving<'_> {
             copied += batch.devices.len() as u64;
             self.bar.inc(batch.devices.len() as u64);
             let (Some(position), Some(following)) = (next, following) else { break };
-            self.save(position).await?;
+            self.arrival.position = position;
+            self.save().await?;
             batch = following;
         }
         Ok(copied)
     }
 
-    async fn save(&mut self, position: Position) -> anyhow::Result<()> {
-        self.arrival.position = position;
-        if !self.target.save_arrival(&self.app.app_id, &self.arrival).await? {
-            bail!(
-                "{}: another program has finished or replaced this at the target",
-                self.app.app_id
-            );
-        }
+    /// Saves the progress, if the app is still taken by this attempt.
+    async fn save(&self) -> anyhow::Result<()> {
+        let is_ours = self.target.save_arrival(&self.app.app_id, &self.arrival).await?;
+        ensure!(is_ours, self.taken_over());
         Ok(())
+    }
+
+    fn taken_over(&self) -> String {
+        format!(
+            "{}: another command has taken this over at the target, has finished it, or has removed the \
+             app there",
+            self.app.app_id
+        )
     }
 
     /// The digest of the source, with the number of devices whose records cannot be read, and that of

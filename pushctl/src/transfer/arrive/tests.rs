@@ -94,14 +94,26 @@ impl Target {
             created_at: self.app.created_at,
             generation: 0,
             origin: "a test".to_owned(),
+            attempt: String::new(),
             begun_at: UnixMillis(2),
             position: Position::default(),
         };
         let arrival = self.index.arrival(id).await?.unwrap_or(begun);
-        assert!(self.index.save_arrival(id, &arrival).await?);
+        let arrival = begin(&self.index, id, arrival).await?.unwrap();
+        self.go_on(source, arrival, skip_unreadable).await
+    }
+
+    /// What an attempt does after it has begun.
+    async fn go_on(
+        &self,
+        source: &Changing,
+        arrival: Arrival,
+        skip_unreadable: bool,
+    ) -> anyhow::Result<Arrived> {
         let bar = ProgressBar::hidden();
         let (target, app) = (&self.index, self.app.clone());
-        Arriving { target, source, app, arrival, skip_unreadable, bar: &bar }.run().await
+        let arriving = Arriving { target, source, app, arrival, skip_unreadable, bar: &bar };
+        arriving.run(async || Ok(())).await
     }
 
     async fn is_in_service(&self) -> bool {
@@ -172,5 +184,58 @@ async fn devices_that_cannot_be_read_are_left_out_only_if_the_operator_says_so()
     assert!(!target.is_in_service().await);
     let arrived = target.take(&source, true).await.unwrap();
     assert_eq!((arrived.devices, arrived.unreadable), (20, 2));
+    assert!(target.is_in_service().await);
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_overtaken_neither_ends_nor_removes_what_is_new() {
+    let target = Target::new().await;
+    let mut failing = Changing { fails_at: Some(0), ..Changing::stable(BATCH) };
+    target.take(&failing, false).await.unwrap_err();
+    let id = &target.app.app_id;
+    let overtaken = target.index.arrival(id).await.unwrap().unwrap();
+    // A later attempt has begun, and has not ended.
+    begin(&target.index, id, overtaken.clone()).await.unwrap().unwrap();
+    failing.fails_at = None;
+    let error = target.go_on(&failing, overtaken.clone(), false).await.unwrap_err().to_string();
+    assert!(error.contains("has taken this over"), "{error}");
+    assert!(!target.is_in_service().await);
+
+    // It has ended, and a device has registered since.
+    target.take(&failing, false).await.unwrap();
+    let key = AppKey::from(&target.app);
+    let new = registration(777).device;
+    target.index.put_devices(&key, std::slice::from_ref(&new), UnixMillis(9)).await.unwrap();
+    let error = target.go_on(&failing, overtaken, false).await.unwrap_err().to_string();
+    assert!(error.contains("has taken this over"), "{error}");
+    assert_eq!(target.index.device(&key, &new.client_id).await.unwrap(), Some(new));
+}
+
+#[tokio::test]
+async fn an_app_that_is_not_ready_is_not_put_in_service() {
+    let target = Target::new().await;
+    let source = Changing::stable(BATCH);
+    let begun = Arrival {
+        created_at: target.app.created_at,
+        generation: 0,
+        origin: "a test".to_owned(),
+        attempt: String::new(),
+        begun_at: UnixMillis(2),
+        position: Position::default(),
+    };
+    let arrival = begin(&target.index, &target.app.app_id, begun).await.unwrap().unwrap();
+    let bar = ProgressBar::hidden();
+    let app = target.app.clone();
+    let arriving = Arriving {
+        target: &target.index,
+        source: &source,
+        app,
+        arrival,
+        skip_unreadable: false,
+        bar: &bar,
+    };
+    arriving.run(async || bail!("not now")).await.unwrap_err();
+    assert!(!target.is_in_service().await);
+    target.take(&source, false).await.unwrap();
     assert!(target.is_in_service().await);
 }

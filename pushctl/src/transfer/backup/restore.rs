@@ -18,7 +18,7 @@ use crate::{
     audit,
     output::Output,
     transfer::{
-        arrive::{Arrived, Arriving},
+        arrive::{Arrived, Arriving, begin},
         moving::{AtTarget, take},
     },
 };
@@ -76,9 +76,9 @@ async fn take_from(
         Ok(arrival) => arrival,
         Err(why) => bail!("{id}: {why}"),
     };
-    if !index.save_arrival(&id, &arrival).await? {
+    let Some(arrival) = begin(index, &id, arrival).await? else {
         bail!("{id}: an app of this name was made meanwhile");
-    }
+    };
     let bar = out.progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {eta} left");
     bar.enable_steady_tick(TICK);
     let arriving = Arriving {
@@ -89,7 +89,7 @@ async fn take_from(
         skip_unreadable: false,
         bar: &bar,
     };
-    let Arrived { devices, copied, mended, .. } = arriving.run().await?;
+    let Arrived { devices, copied, mended, .. } = arriving.run(async || Ok(())).await?;
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
     let text = format!(

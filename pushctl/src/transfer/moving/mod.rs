@@ -6,9 +6,11 @@
 //! accepted before are with the old service, whose workers still find their devices.
 //!
 //! - `args`: the flags
+//! - `leave`: the apps in the store that they leave
 //! - `plan`: what to do with an app, or why it cannot be moved
 
 mod args;
+mod leave;
 mod plan;
 
 use std::{
@@ -35,10 +37,11 @@ pub use self::args::MoveArgs;
 pub(super) use self::plan::{AtTarget, take};
 use self::{
     args::MoveSettings,
+    leave::{check_mark, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
 };
 use super::{
-    arrive::{Arrived, Arriving},
+    arrive::{Arrived, Arriving, begin},
     source::StoredDevices,
 };
 use crate::{
@@ -48,8 +51,6 @@ use crate::{
 
 /// The namespace that is not mentioned.
 const DEFAULT_NAMESPACE: &str = "push";
-/// How often an app is read again that another program has changed meanwhile.
-const CHANGE_TRIES: usize = 5;
 /// How often the progress bar is redrawn.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -169,45 +170,6 @@ async fn plans(
     bail!("nothing was changed, because these apps cannot be moved:\n  {}", refused.join("\n  "))
 }
 
-/// Marks the apps at the source, if that was not done before; gives their records.
-async fn leave(stores: &Stores, apps: Vec<App>, plans: &[Plan]) -> anyhow::Result<Vec<App>> {
-    let mut leaving = Vec::new();
-    for (app, plan) in apps.into_iter().zip(plans) {
-        let is_here = matches!(plan, Plan::Take(_)) && app.moved_to.is_none();
-        leaving.push(if is_here { mark(stores, &app.app_id).await? } else { app });
-    }
-    Ok(leaving)
-}
-
-async fn mark(stores: &Stores, id: &AppId) -> anyhow::Result<App> {
-    for _ in 0..CHANGE_TRIES {
-        let mut app =
-            stores.from.app(id).await?.with_context(|| format!("{id} was removed meanwhile"))?;
-        if app.moved_to.is_some() {
-            return Ok(app);
-        }
-        app.leave(stores.to_name.clone(), UnixMillis::now());
-        if stores.from.update_app(&app).await? {
-            app.revision = app.revision.saturating_add(1);
-            return Ok(app);
-        }
-    }
-    bail!("{id} is being changed by other programs at this moment: try again")
-}
-
-/// Waits until no program has the records from before the apps were marked.
-async fn wait_until_noticed(apps: &[App], plans: &[Plan], notice: Duration, bar: &ProgressBar) {
-    let taken = apps.iter().zip(plans).filter(|(_, plan)| matches!(plan, Plan::Take(_)));
-    let marked = taken.filter_map(|(app, _)| app.moved_to.as_ref().map(|moved| moved.at)).max();
-    let Some(marked) = marked else { return };
-    // A mark of the future is one of another machine.
-    let left = notice.saturating_sub(UnixMillis::now().since(marked));
-    if !left.is_zero() {
-        bar.set_message(format!("waiting {} s until programs notice", left.as_secs_f32().ceil()));
-        tokio::time::sleep(left).await;
-    }
-}
-
 async fn move_app(
     stores: &Stores,
     app: App,
@@ -231,11 +193,12 @@ async fn move_app(
         Plan::Take(arrival) => arrival,
     };
     let work = async {
-        if !stores.to.save_arrival(&id, &arrival).await? {
+        let Some(arrival) = begin(&*stores.to, &id, arrival).await? else {
             bail!("{id}: the app was made or moved at the target meanwhile: try again");
-        }
+        };
         let source = StoredDevices::of(&*stores.from, source_key.clone()).await?;
-        let app = app.arrived(arrival.generation);
+        let marked = app;
+        let app = marked.arrived(arrival.generation);
         let target_key = AppKey::from(&app);
         let arriving = Arriving {
             target: &*stores.to,
@@ -245,10 +208,14 @@ async fn move_app(
             skip_unreadable: settings.skip_unreadable,
             bar,
         };
-        let arrived = arriving.run().await?;
-        let uses = stores.from.secret_uses(&source_key).await?;
-        let uses: Vec<_> = uses.iter().map(|(name, at)| (name.as_str(), Some(*at))).collect();
-        stores.to.save_secret_uses(&target_key, &uses).await?;
+        // Before the app is in service: a move that ended between the two would not do it again.
+        let ready = async || {
+            let uses = stores.from.secret_uses(&source_key).await?;
+            let uses: Vec<_> = uses.iter().map(|(name, at)| (name.as_str(), Some(*at))).collect();
+            stores.to.save_secret_uses(&target_key, &uses).await?;
+            check_mark(&*stores.from, &marked).await
+        };
+        let arrived = arriving.run(ready).await?;
         Ok(arrived)
     };
     let event = |action| AuditEvent { app: Some(id.clone()), ..audit::event(action) };

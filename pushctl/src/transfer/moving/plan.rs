@@ -120,6 +120,7 @@ pub(in crate::transfer) fn take(
         created_at: app.created_at,
         generation: app.generation.max(there.removed),
         origin: origin.to_owned(),
+        attempt: String::new(),
         begun_at: now,
         position: Position::default(),
     })
@@ -156,6 +157,7 @@ mod tests {
             created_at: UnixMillis(created_at),
             generation: 0,
             origin,
+            attempt: String::new(),
             begun_at: NOW,
             position,
         }

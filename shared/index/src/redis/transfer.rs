@@ -31,6 +31,10 @@ impl RedisIndex {
     }
 }
 
+fn json(arrival: &Arrival) -> Result<String, IndexError> {
+    serde_json::to_string(arrival).map_err(|error| IndexError::Corrupt(error.to_string()))
+}
+
 #[async_trait]
 impl Transfer for RedisIndex {
     async fn list_registrations(
@@ -62,17 +66,21 @@ impl Transfer for RedisIndex {
         stored.map(|json| serde_json::from_str(&json).map_err(wrong)).transpose()
     }
 
-    async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
-        let json = serde_json::to_string(arrival);
-        let json = json.map_err(|error| IndexError::Corrupt(error.to_string()))?;
-        let mut save = self.scripts.save_arrival.call(&[&self.keys.apps()]);
-        save.arg(app.as_str()).arg(arrival.created_at.0).arg(arrival.generation).arg(json);
-        Ok(reply::number(save.run(&self.quick).await?)? == Some(1))
+    async fn begin_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
+        let mut begin = self.scripts.begin_arrival.call(&[&self.keys.apps()]);
+        begin.arg(app.as_str()).arg(arrival.created_at.0).arg(arrival.generation);
+        Ok(reply::number(begin.arg(json(arrival)?).run(&self.quick).await?)? == Some(1))
     }
 
-    async fn finish_arrival(&self, app: &App) -> Result<bool, IndexError> {
+    async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
+        let mut save = self.scripts.save_arrival.call(&[&self.keys.apps()]);
+        save.arg(app.as_str()).arg(arrival.created_at.0).arg(&*arrival.attempt);
+        Ok(reply::number(save.arg(json(arrival)?).run(&self.quick).await?)? == Some(1))
+    }
+
+    async fn finish_arrival(&self, app: &App, attempt: &str) -> Result<bool, IndexError> {
         let mut finish = self.scripts.finish_arrival.call(&[&self.keys.apps()]);
-        finish.arg(app.app_id.as_str()).arg(app.created_at.0).arg(app.generation);
+        finish.arg(app.app_id.as_str()).arg(app.created_at.0).arg(app.generation).arg(attempt);
         Ok(reply::number(finish.arg(write(app)?).run(&self.quick).await?)? == Some(1))
     }
 }

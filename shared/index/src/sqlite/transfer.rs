@@ -32,6 +32,11 @@ fn read_arrival(json: &str) -> Result<Arrival, StoreError> {
         .map_err(|error| StoreError::Unreadable(format!("an arrival: {error}")))
 }
 
+fn json(arrival: &Arrival) -> Result<String, StoreError> {
+    serde_json::to_string(arrival)
+        .map_err(|error| StoreError::Unreadable(format!("an arrival: {error}")))
+}
+
 /// Whether this arrival may take the place of what the name has.
 fn may_arrive(arrival: &Arrival, found: Option<&Row>) -> Result<bool, StoreError> {
     let Some((generation, record, before)) = found else { return Ok(true) };
@@ -50,7 +55,7 @@ fn may_arrive(arrival: &Arrival, found: Option<&Row>) -> Result<bool, StoreError
     })
 }
 
-fn save_arrival(
+fn begin_arrival(
     sql: &Connection,
     namespace: &str,
     app: &AppId,
@@ -62,8 +67,7 @@ fn save_arrival(
     {
         return Ok(false);
     }
-    let json = serde_json::to_string(arrival)
-        .map_err(|error| StoreError::Unreadable(format!("an arrival: {error}")))?;
+    let json = json(arrival)?;
     let number = arrival.generation.cast_signed();
     // Devices of another generation are not the app's: they are deleted with the next removal.
     let others = "UPDATE app SET namespace = NULL, record = NULL, arrival = NULL
@@ -78,12 +82,36 @@ fn save_arrival(
     Ok(true)
 }
 
-fn finish_arrival(sql: &Connection, namespace: &str, app: &App) -> Result<bool, StoreError> {
+fn save_arrival(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppId,
+    arrival: &Arrival,
+) -> Result<bool, StoreError> {
+    let Some((.., Some(before))) = row(sql, namespace, app)? else { return Ok(false) };
+    let before = read_arrival(&before)?;
+    if before.created_at != arrival.created_at || before.attempt != arrival.attempt {
+        return Ok(false);
+    }
+    let save = "UPDATE app SET arrival = ?3 WHERE namespace = ?1 AND name = ?2";
+    execute(sql, save, params![namespace, app.as_str(), json(arrival)?])?;
+    Ok(true)
+}
+
+fn finish_arrival(
+    sql: &Connection,
+    namespace: &str,
+    app: &App,
+    attempt: &str,
+) -> Result<bool, StoreError> {
     let Some((generation, _, Some(arrival))) = row(sql, namespace, &app.app_id)? else {
         return Ok(false);
     };
     let arrival = read_arrival(&arrival)?;
-    if arrival.created_at != app.created_at || generation.cast_unsigned() != app.generation {
+    if arrival.created_at != app.created_at
+        || generation.cast_unsigned() != app.generation
+        || arrival.attempt != attempt
+    {
         return Ok(false);
     }
     let finish = "UPDATE app SET record = ?3, arrival = NULL WHERE namespace = ?1 AND name = ?2";
@@ -124,15 +152,21 @@ impl Transfer for SqliteIndex {
         Ok(self.database.read(find).await?)
     }
 
+    async fn begin_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
+        let (namespace, app, arrival) = (self.namespace(), app.clone(), arrival.clone());
+        let begin = move |sql: &Connection| begin_arrival(sql, &namespace, &app, &arrival);
+        Ok(self.database.write(begin).await?)
+    }
+
     async fn save_arrival(&self, app: &AppId, arrival: &Arrival) -> Result<bool, IndexError> {
         let (namespace, app, arrival) = (self.namespace(), app.clone(), arrival.clone());
         let save = move |sql: &Connection| save_arrival(sql, &namespace, &app, &arrival);
         Ok(self.database.write(save).await?)
     }
 
-    async fn finish_arrival(&self, app: &App) -> Result<bool, IndexError> {
-        let (namespace, app) = (self.namespace(), app.clone());
-        let finish = move |sql: &Connection| finish_arrival(sql, &namespace, &app);
+    async fn finish_arrival(&self, app: &App, attempt: &str) -> Result<bool, IndexError> {
+        let (namespace, app, attempt) = (self.namespace(), app.clone(), attempt.to_owned());
+        let finish = move |sql: &Connection| finish_arrival(sql, &namespace, &app, &attempt);
         Ok(self.database.write(finish).await?)
     }
 }

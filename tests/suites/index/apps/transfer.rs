@@ -11,6 +11,9 @@ use push_model::{
 
 use crate::support::{NOW, app, client, device, scan_all};
 
+/// The name of an attempt.
+const FIRST: &str = "first";
+
 fn record(created_at: u64, generation: u64) -> App {
     let new = App::new(app(), &Secret::generate(), UnixMillis(created_at));
     App { generation, ..new }
@@ -21,13 +24,14 @@ fn arrival(of: &App) -> Arrival {
         created_at: of.created_at,
         generation: of.generation,
         origin: "elsewhere".to_owned(),
+        attempt: FIRST.to_owned(),
         begun_at: NOW,
         position: Position::default(),
     }
 }
 
 async fn begin(index: &dyn Index, of: &App) -> bool {
-    index.save_arrival(&app(), &arrival(of)).await.unwrap()
+    index.begin_arrival(&app(), &arrival(of)).await.unwrap()
 }
 
 fn at(id: &str, time: u64) -> Registration {
@@ -74,7 +78,7 @@ pub(crate) async fn devices_keep_their_times_of_registration(index: &dyn Index) 
 pub(crate) async fn an_app_is_found_only_when_it_has_arrived(index: &dyn Index) {
     let new = record(5, 3);
     assert_eq!(index.arrival(&app()).await.unwrap(), None);
-    assert!(!index.finish_arrival(&new).await.unwrap(), "it is not on its way");
+    assert!(!index.finish_arrival(&new, FIRST).await.unwrap(), "it is not on its way");
     assert!(begin(index, &new).await);
     let key = AppKey::from(&new);
     index.put_registrations(&key, &[at("c", 0)]).await.unwrap();
@@ -87,13 +91,13 @@ pub(crate) async fn an_app_is_found_only_when_it_has_arrived(index: &dyn Index) 
     assert!(index.save_arrival(&app(), &later).await.unwrap());
     assert_eq!(index.arrival(&app()).await.unwrap(), Some(later));
 
-    assert!(!index.finish_arrival(&record(6, 3)).await.unwrap(), "another app");
-    assert!(!index.finish_arrival(&record(5, 4)).await.unwrap(), "another generation");
-    assert!(index.finish_arrival(&new).await.unwrap());
+    assert!(!index.finish_arrival(&record(6, 3), FIRST).await.unwrap(), "another app");
+    assert!(!index.finish_arrival(&record(5, 4), FIRST).await.unwrap(), "another generation");
+    assert!(index.finish_arrival(&new, FIRST).await.unwrap());
     assert_eq!(index.app(&app()).await.unwrap().as_ref(), Some(&new));
     assert_eq!(index.arrival(&app()).await.unwrap(), None);
     assert_eq!(index.count_devices(&key).await.unwrap(), 1);
-    assert!(!index.finish_arrival(&new).await.unwrap());
+    assert!(!index.finish_arrival(&new, FIRST).await.unwrap());
     // It is an app as any other now.
     let put = index.put_devices(&key, &[device("d", &[])], NOW).await.unwrap();
     assert_eq!(put, [Ok(Put::Created)]);
@@ -131,7 +135,26 @@ pub(crate) async fn an_app_that_moved_away_can_come_back_to_its_devices(index: &
     assert_eq!(index.app(&app()).await.unwrap(), None);
     assert!(index.remove_device(&key, &client("a")).await.unwrap());
     let back = left.arrived(0);
-    assert!(index.finish_arrival(&back).await.unwrap());
+    assert!(index.finish_arrival(&back, FIRST).await.unwrap());
     assert_eq!(index.app(&app()).await.unwrap(), Some(back));
     assert_eq!(listed(index, &key).await, [at("b", 0)]);
+}
+
+pub(crate) async fn an_arrival_belongs_to_the_attempt_that_began_it_last(index: &dyn Index) {
+    let new = record(5, 3);
+    assert!(!index.save_arrival(&app(), &arrival(&new)).await.unwrap(), "it is not on its way");
+    assert!(begin(index, &new).await);
+    let first = Arrival { position: Position { shard: 1, slot: 9 }, ..arrival(&new) };
+    assert!(index.save_arrival(&app(), &first).await.unwrap());
+    let second = Arrival { attempt: "second".to_owned(), ..first.clone() };
+    assert!(!index.save_arrival(&app(), &second).await.unwrap(), "it did not begin");
+    assert!(index.begin_arrival(&app(), &second).await.unwrap());
+    assert!(!index.save_arrival(&app(), &first).await.unwrap());
+    assert!(!index.finish_arrival(&new, FIRST).await.unwrap());
+    assert_eq!(index.arrival(&app()).await.unwrap().as_ref(), Some(&second));
+    assert_eq!(index.app(&app()).await.unwrap(), None);
+    assert!(index.save_arrival(&app(), &second).await.unwrap());
+    assert!(index.finish_arrival(&new, "second").await.unwrap());
+    assert!(!index.save_arrival(&app(), &second).await.unwrap(), "it is in service");
+    assert_eq!(index.app(&app()).await.unwrap(), Some(new));
 }

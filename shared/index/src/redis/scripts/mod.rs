@@ -124,6 +124,7 @@ scripts! {
     create_app: new("apps/create_app.lua"),
     update_app: new("apps/update_app.lua"),
     remove_app: new("apps/remove_app.lua"),
+    begin_arrival: new("apps/begin_arrival.lua"),
     save_arrival: new("apps/save_arrival.lua"),
     finish_arrival: new("apps/finish_arrival.lua"),
     intern: new("apps/intern.lua"),

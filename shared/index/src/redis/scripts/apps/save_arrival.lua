@@ -1,28 +1,11 @@
--- Begins the arrival of an app, or saves its progress. KEYS[1]: the apps. ARGV: the app's id, when it
--- was created, its generation, and the arrival as JSON. Answers 1; or 0 if there is another app of
--- the name, or the generation cannot be given to it.
+-- Saves the progress of an app's arrival. KEYS[1]: the apps. ARGV: the app's id, when it was created,
+-- its attempt, and the arrival as JSON. Answers 1; or 0 if this attempt is not at it any more.
 
-local removed = tonumber(redis.call('HGET', KEYS[1], '@' .. ARGV[1]) or '0')
-local generation = tonumber(ARGV[3])
-if removed > generation then return 0 end
-
-local function decode(text)
-  local readable, value = pcall(cjson.decode, text)
-  return readable and type(value) == 'table' and value or {}
-end
-
-local before = redis.call('HGET', KEYS[1], '@+' .. ARGV[1])
-if before then
-  local arrival = decode(before)
-  if string.format('%d', arrival.created_at or 0) ~= ARGV[2] then return 0 end
-  if (arrival.generation or 0) ~= generation then return 0 end
-else
-  local record = redis.call('HGET', KEYS[1], ARGV[1])
-  if record then
-    if type(decode(record).moved_to) ~= 'table' or removed ~= generation then return 0 end
-  end
-end
--- First, because it is refused without memory.
-redis.call('HSET', KEYS[1], '@+' .. ARGV[1], ARGV[4], '@' .. ARGV[1], ARGV[3])
-redis.call('HDEL', KEYS[1], ARGV[1])
+local text = redis.call('HGET', KEYS[1], '@+' .. ARGV[1])
+if not text then return 0 end
+local readable, arrival = pcall(cjson.decode, text)
+if not readable or type(arrival) ~= 'table' then return 0 end
+if string.format('%d', arrival.created_at or 0) ~= ARGV[2] then return 0 end
+if (arrival.attempt or '') ~= ARGV[3] then return 0 end
+redis.call('HSET', KEYS[1], '@+' .. ARGV[1], ARGV[4])
 return 1
