@@ -54,6 +54,15 @@ impl Reply {
         self.status
     }
 
+    /// Keeps this until the body was handed to the system, or the client was given up. HTTP/2 keeps an
+    /// answer in memory for as long as the client gives its stream no window for it (RFC 9113 section
+    /// 5.2), which is after the answer exists and, if there is a window for a part, after hyper has
+    /// taken the body.
+    pub(crate) fn holding<G: Send + 'static>(self, guard: G) -> Self {
+        let body = Bytes::from_owner(Held { body: self.body, _guard: guard });
+        Self { body, ..self }
+    }
+
     /// Adds the headers that say what is left of an app's rate limit.
     pub(crate) fn put_quota(&mut self, quota: Quota) {
         self.headers.insert(RATELIMIT_LIMIT, quota.limit.into());
@@ -87,6 +96,18 @@ impl Reply {
         if has_body {
             out.extend_from_slice(&self.body);
         }
+    }
+}
+
+/// A body, and what is dropped with it.
+struct Held<G> {
+    body: Bytes,
+    _guard: G,
+}
+
+impl<G> AsRef<[u8]> for Held<G> {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 

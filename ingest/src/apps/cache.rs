@@ -21,6 +21,7 @@ use super::{
     directory::Directory,
     entry::{CachedApp, Lookup, NoRecord, SharedByApps, SharedEntry},
     message_usage::UsageToWrite,
+    recalls::Recalls,
 };
 use crate::{body::BodyMemory, metrics::Metrics, settings::AppSettings};
 
@@ -51,7 +52,8 @@ impl AppCache {
     ) -> Self {
         let apps = Cache::new(settings.max_apps);
         let negative = Cache::new(NEGATIVE_ENTRIES);
-        let shared = SharedByApps { memory, usage_to_write: Arc::default(), metrics };
+        let recalls = Recalls::new(&settings);
+        let shared = SharedByApps { memory, recalls, usage_to_write: Arc::default(), metrics };
         Self {
             index,
             apps,

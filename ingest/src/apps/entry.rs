@@ -16,6 +16,7 @@ use super::{
     device_usage::DeviceUsage,
     message_usage::{MessageQuotas, MessageUsage, UsageToWrite},
     rate_limit::RateLimits,
+    recalls::{AppRecalls, Recalls},
 };
 use crate::{
     body::{AppMemory, BodyMemory},
@@ -40,6 +41,8 @@ pub(crate) enum NoRecord {
 pub(super) struct SharedByApps {
     /// The memory for the bodies of all apps.
     pub(super) memory: Arc<BodyMemory>,
+    /// The permits for the recalls of all apps.
+    pub(super) recalls: Recalls,
     /// The apps whose counts of messages are to be written.
     pub(super) usage_to_write: Arc<UsageToWrite>,
     pub(super) metrics: Arc<Metrics>,
@@ -53,6 +56,8 @@ pub(crate) struct CachedApp {
     pub(crate) limits: Option<Arc<RateLimits>>,
     /// The memory for the bodies of its requests.
     pub(crate) memory: Arc<AppMemory>,
+    /// The permits for its recalls.
+    pub(crate) recalls: Arc<AppRecalls>,
     /// Its quotas of messages, if it has any, and what it uses of them.
     pub(crate) messages: Option<(MessageQuotas, Arc<MessageUsage>)>,
     /// The number of its devices, if it has a quota.
@@ -66,7 +71,7 @@ pub(crate) struct CachedApp {
 impl CachedApp {
     /// A record that was just read. The limits of the entry before stay in use, with what is left
     /// of them, unless the limit has changed or the name belongs to another app now. So
-    /// does the app's memory, of which requests in work hold a part, and what is known of its devices,
+    /// do the app's memory and its permits for recalls, of which requests in work hold a part, and what is known of its devices,
     /// messages and secrets.
     fn new(
         app: App,
@@ -75,12 +80,16 @@ impl CachedApp {
         now: Instant,
         settings: &AppSettings,
     ) -> Self {
-        let (memory, pushes) = match before {
-            Lookup::Found(before) => (Arc::clone(&before.memory), Arc::clone(&before.pushes)),
-            Lookup::NoSuchApp | Lookup::Unknown => {
-                let memory = Arc::new(AppMemory::new(&shared.memory));
-                (memory, shared.metrics.app_pushes(&app.app_id))
+        let (memory, recalls, pushes) = match before {
+            Lookup::Found(before) => {
+                let CachedApp { memory, recalls, pushes, .. } = &**before;
+                (Arc::clone(memory), Arc::clone(recalls), Arc::clone(pushes))
             }
+            Lookup::NoSuchApp | Lookup::Unknown => (
+                Arc::new(AppMemory::new(&shared.memory)),
+                Arc::new(shared.recalls.of_app()),
+                shared.metrics.app_pushes(&app.app_id),
+            ),
         };
         let before = match before {
             Lookup::Found(before) if before.app.generation == app.generation => Some(before),
@@ -105,7 +114,7 @@ impl CachedApp {
             };
             (quotas, usage)
         });
-        Self { app, limits, memory, messages, devices, activity, pushes }
+        Self { app, limits, memory, recalls, messages, devices, activity, pushes }
     }
 
     /// Whether this service takes pushes and changes of devices for the app: not if it went to another

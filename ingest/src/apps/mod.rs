@@ -8,6 +8,7 @@
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
+//! - `recalls`: how many recalls of it may be in work;
 //! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
@@ -21,6 +22,7 @@ mod gcra;
 mod logins;
 mod message_usage;
 mod rate_limit;
+mod recalls;
 
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
@@ -28,6 +30,7 @@ pub(crate) use self::{
     logins::Logins,
     message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
     rate_limit::Quota,
+    recalls::RecallPermit,
 };
 
 #[cfg(test)]

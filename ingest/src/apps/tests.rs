@@ -107,6 +107,8 @@ fn settings() -> AppSettings {
         max_devices: None,
         max_waiting: None,
         max_ledger_entries: None,
+        max_recalls: 4,
+        max_recalls_per_app: 2,
         activity_interval: Duration::from_secs(60),
         index_timeout: Duration::from_secs(1),
     }
@@ -206,6 +208,21 @@ async fn an_app_keeps_what_it_used_of_its_limit_when_its_record_is_read_again() 
     index.set(|app| app.rate_limit = NonZeroU32::new(2));
     tokio::time::advance(FRESH).await;
     assert_eq!(limits(get(&cache, &id).await.unwrap()).limit().get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_in_work_counts_on_when_the_record_is_read_again() {
+    let id = "app".parse().unwrap();
+    let (index, cache) = cache_of(&id).await;
+    let before = get(&cache, &id).await.unwrap().unwrap();
+    let in_work = [(); 2].map(|()| before.recalls.begin().unwrap());
+    index.set(|app| app.rate_limit = NonZeroU32::new(1));
+    tokio::time::advance(FRESH).await;
+    let after = get(&cache, &id).await.unwrap().unwrap();
+    assert!(after.app.rate_limit.is_some(), "the record was read again");
+    assert!(after.recalls.begin().is_err());
+    drop(in_work);
+    assert!(after.recalls.begin().is_ok());
 }
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));

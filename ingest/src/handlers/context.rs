@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use push_index::Index;
-use tokio::sync::Semaphore;
 
 use crate::{
     apps::Logins,
@@ -22,8 +21,6 @@ pub(crate) struct Handlers {
     pub(super) logins: Logins,
     /// The memory for the questions of MQTT brokers: as much as one app may have.
     pub(super) broker_memory: Arc<AppMemory>,
-    /// A permit for each recall that may be in work.
-    pub(super) recalls: Arc<Semaphore>,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
     /// Which requests are traced; none if there are no traces.
@@ -47,7 +44,6 @@ impl Handlers {
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
-            recalls: Arc::new(Semaphore::new(settings.http.max_recalls)),
             sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,
             index,

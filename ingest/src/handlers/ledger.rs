@@ -17,7 +17,6 @@ use push_model::{
     usage::UsageKind,
 };
 use push_service::audit;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     authentication::Caller,
@@ -26,7 +25,7 @@ use super::{
     other_call::{acquire_call, success},
 };
 use crate::{
-    apps::{MessagePlaces, Quota},
+    apps::{MessagePlaces, Quota, RecallPermit},
     head::Head,
     rejection::Rejection,
     reply::Reply,
@@ -34,7 +33,6 @@ use crate::{
 };
 
 const MESSAGE: &str = "message";
-const TOO_MANY_RECALLS: &str = "the service has as many recalls in work as it may have";
 
 impl Handlers {
     pub(super) async fn get_message(
@@ -66,8 +64,7 @@ impl Handlers {
         let now = UnixMillis::now();
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Recall, now).await?;
-        let permit = Arc::clone(&self.recalls).try_acquire_owned();
-        let permit = permit.map_err(|_| Rejection::Unavailable(TOO_MANY_RECALLS))?;
+        let permit = caller.cached.recalls.begin()?;
         let place = self.place_for_recall(&caller, &message, now).await?;
         let subject = Subject::message(&caller.app, &message);
         let begin = self.begin_recall(&caller, message, now, place, permit);
@@ -90,7 +87,7 @@ impl Handlers {
         message: MessageId,
         now: UnixMillis,
         place: Option<Box<MessagePlaces>>,
-        permit: OwnedSemaphorePermit,
+        permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
         let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
         let app = caller.app.clone();

@@ -115,6 +115,10 @@ pub struct IngestArgs {
     /// Recalls in work at once; one more is answered 503. A recall goes on when its client is gone
     #[arg(long, env = "PUSH_MAX_RECALLS", value_name = "N", default_value = "1024")]
     pub(super) max_recalls: String,
+    /// Recalls of one app in work at once; one more of its recalls is answered 503 [default: a
+    /// quarter of --max-recalls]
+    #[arg(long, env = "PUSH_MAX_RECALLS_PER_APP", value_name = "N")]
+    pub(super) max_recalls_per_app: Option<String>,
     /// How often last uses of secrets are written to the index, and failed logins to the log
     #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
     pub(super) activity_interval: String,

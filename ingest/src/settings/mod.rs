@@ -101,8 +101,6 @@ pub struct HttpSettings {
     pub max_batch_lines: usize,
     /// How many requests may be in work at once on one HTTP/2 connection.
     pub h2_streams: u32,
-    /// How many recalls may be in work at once; one more is answered 503.
-    pub max_recalls: usize,
     /// How many bytes the bodies of all requests in work may have; one more request is answered
     /// 503. A request with many pushes is taken only while half of this is free.
     pub max_buffered: usize,
@@ -179,6 +177,10 @@ pub struct AppSettings {
     pub max_waiting: Option<NonZeroU32>,
     /// The same for the ledger entries of its messages.
     pub max_ledger_entries: Option<NonZeroU32>,
+    /// How many recalls may be in work at once; one more is answered 503.
+    pub max_recalls: usize,
+    /// How many of them may be of one app.
+    pub max_recalls_per_app: usize,
     /// How often last uses of secrets and failed logins are written.
     pub activity_interval: Duration,
     /// How long the index may take for an answer.

@@ -203,6 +203,50 @@ async fn answer_without_body(
 }
 
 #[tokio::test]
+async fn an_answer_counts_until_its_client_takes_it_and_beyond_the_bound_streams_are_reset() {
+    let service = Service::start(&["--max-connections=2", "--max-connections-per-address=2"]).await;
+    let mut connections = Vec::new();
+    // The first gives each answer a window of one byte.
+    for window in [Some(1), None] {
+        let stream = TcpStream::connect(service.address).await.unwrap();
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(window)
+            .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        connections.push(sender);
+    }
+    let send = async |connection: usize| {
+        let request = push(&service, "").map(|_| Full::new(Bytes::from(VALID)));
+        let answer = connections[connection].clone().send_request(request);
+        timeout(DEADLINE, answer).await.expect("in time")
+    };
+    // One of its own, two of all connections, and sixteen that refuse: none of them is read.
+    let mut untaken = Vec::new();
+    for expected in [[200; 3].as_slice(), &[503; 16]].concat() {
+        let answer = send(0).await.unwrap();
+        assert_eq!(answer.status(), expected, "after {}", untaken.len());
+        untaken.push(answer);
+    }
+    let refused = std::error::Error::source(&send(0).await.unwrap_err()).unwrap().to_string();
+    assert!(refused.contains("refused stream"), "{refused}");
+    for _ in 0..3 {
+        let answer = send(1).await.unwrap();
+        assert_eq!(answer.status(), 200, "the other connection has one all the same");
+        answer.into_body().collect().await.unwrap();
+    }
+
+    drop(untaken);
+    eventually("there is room again", DEADLINE, async || {
+        let answer = send(0).await.map_err(|error| format!("{error:?}"))?;
+        if answer.status() == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn requests_over_all_connections_are_bounded_and_each_connection_has_one() {
     let service = Service::start(&[
         "--max-connections=2",

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use push_model::{app::App, secret::Secret, time::UnixMillis};
 use push_tests::{
     amqp_url, eventually, redis_url,
     servers::{RabbitMq, Redis},
@@ -49,13 +50,25 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
 }
 
 #[tokio::test]
-async fn recalls_in_work_are_bounded_although_their_requests_are_answered() {
+async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_requests_are_answered()
+{
     let redis = Redis::start().await.unwrap();
-    let flags = ["--max-recalls=2", "--app-fresh=5min", "--index-timeout=1s"];
+    let flags =
+        ["--max-recalls=3", "--max-recalls-per-app=2", "--app-fresh=5min", "--index-timeout=1s"];
     let service = Service::start_on(&amqp_url(), &redis.url(), &flags).await;
     let pushed = Request::push(&service, VALID).send(&service).await;
     let path = format!("/v1/message/app/{}", pushed.message_id());
     let recall = Request::push(&service, "").method("DELETE").path(&path);
+    let secret = Secret::generate();
+    let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
+    assert!(service.index.create_app(&other).await.unwrap());
+    let of_other = Request::new("POST", "/v1/message/push/other", VALID)
+        .header("content-type", "application/json")
+        .header("authorization", secret.expose());
+    let pushed = of_other.send(&service).await;
+    let path = format!("/v1/message/other/{}", pushed.message_id());
+    let recall_of_other =
+        Request::new("DELETE", &path, "").header("authorization", secret.expose());
 
     redis.freeze().unwrap();
     for answer in join_all((0..2).map(|_| recall.send(&service))).await {
@@ -63,8 +76,16 @@ async fn recalls_in_work_are_bounded_although_their_requests_are_answered() {
     }
     // Redis is given up only later, so both are in work although they are answered.
     let answer = recall.send(&service).await;
-    answer.expect(503, 503, "try again: the service has as many recalls in work as it may have");
+    answer.expect(503, 503, "try again: the app has as many recalls in work as it may have");
     assert!(answer.header("retry-after").is_some());
+    // The third permit is left to other apps.
+    recall_of_other.send(&service).await.expect(
+        503,
+        503,
+        "try again: the device index is unavailable",
+    );
+    let answer = recall_of_other.send(&service).await;
+    answer.expect(503, 503, "try again: the service has as many recalls in work as it may have");
 
     redis.thaw().unwrap();
     eventually("messages can be recalled again", DEADLINE, async || {

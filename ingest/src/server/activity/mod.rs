@@ -257,7 +257,6 @@ mod tests {
             max_batch_body: 1,
             max_batch_lines: 1,
             h2_streams: 1,
-            max_recalls: 1,
             max_buffered: 1,
             max_buffered_per_app: 1,
             min_body_rate: None,

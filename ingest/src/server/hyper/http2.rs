@@ -1,6 +1,6 @@
 //! HTTP/2 connections.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use http::Response;
 use hyper::{server::conn::http2, service::service_fn};
@@ -54,18 +54,25 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
                 }
                 None => Err(TOO_MANY_REQUESTS),
             };
+            let begun = begun.map_err(|rejection| (rejection, permits.refuse()));
             async move {
-                let reply = match begun {
+                let (reply, permit) = match begun {
                     // What is left of the body ends with its stream.
-                    Ok((in_work, _permit)) => {
-                        answer(&handlers, peer, request, None, &in_work).await
+                    Ok((in_work, permit)) => {
+                        let reply = answer(&handlers, peer, request, None, &in_work).await;
+                        (reply, Some(permit))
                     }
-                    Err(rejection) => {
+                    Err((rejection, permit)) => {
                         let (parts, _) = request.into_parts();
-                        handlers.refuse(&Head::of(&parts, peer), rejection)
+                        (handlers.refuse(&Head::of(&parts, peer), rejection), permit)
                     }
                 };
-                Ok::<_, Infallible>(Response::from(reply))
+                match permit {
+                    Some(permit) => Ok(Response::from(reply.holding(permit))),
+                    // hyper resets the stream with this code: no work was done for the request, so
+                    // the client may repeat it (RFC 9113 section 8.7).
+                    None => Err(h2::Error::from(h2::Reason::REFUSED_STREAM)),
+                }
             }
         })
     };

@@ -5,6 +5,10 @@
 //! connections. Over HTTP/1 a connection has one request at a time, so a client of either version
 //! finds room for one over each connection that is served, whatever the others do: the first
 //! request of an HTTP/2 connection is not counted.
+//!
+//! A request counts until its answer was sent: an answer occupies memory for as long as its client
+//! gives it no window. The answers that refuse a request wait in the same way, so a connection may
+//! have a few of them; the streams of further requests are reset instead.
 
 use std::sync::Arc;
 
@@ -17,11 +21,17 @@ pub(super) struct RequestPermits {
     own: Arc<Semaphore>,
     /// For requests beside that one, of all connections.
     shared: Arc<Semaphore>,
+    /// For answers that refuse a request of this connection.
+    refusals: Arc<Semaphore>,
 }
+
+/// How many answers that refuse a request may wait for the window of one connection.
+const REFUSALS: usize = 16;
 
 impl RequestPermits {
     pub(super) fn new(shared: Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(1)), shared }
+        let [own, refusals] = [1, REFUSALS].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { own, shared, refusals }
     }
 
     /// A permit for one more request, which lasts until it is dropped. None if too many requests of
@@ -29,6 +39,11 @@ impl RequestPermits {
     pub(super) fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let acquire = |permits: &Arc<Semaphore>| Arc::clone(permits).try_acquire_owned();
         acquire(&self.own).or_else(|_| acquire(&self.shared)).ok()
+    }
+
+    /// A permit for an answer that refuses a request.
+    pub(super) fn refuse(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.refusals).try_acquire_owned().ok()
     }
 }
 

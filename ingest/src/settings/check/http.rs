@@ -46,7 +46,6 @@ impl IngestArgs {
         let max_header =
             errors.read("--max-header", &self.max_header, size_between(1 << 10, 1 << 20));
         let h2_streams = errors.read("--h2-streams", &self.h2_streams, count(1, 10_000));
-        let max_recalls = errors.read("--max-recalls", &self.max_recalls, count(1, 1_000_000));
         let min_body_rate = errors.read("--min-body-rate", &self.min_body_rate, size);
         let memory = self.check_memory(errors)?;
         Some(HttpSettings {
@@ -62,7 +61,6 @@ impl IngestArgs {
             max_batch_body: memory.max_batch_body,
             max_batch_lines: memory.max_batch_lines,
             h2_streams: h2_streams?,
-            max_recalls: max_recalls?,
             max_buffered: memory.max_buffered,
             max_buffered_per_app: memory.max_buffered_per_app,
             min_body_rate: NonZeroUsize::new(min_body_rate?),
