@@ -188,16 +188,16 @@ async fn devices_that_cannot_be_read_are_left_out_only_if_the_operator_says_so()
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_overtaken_neither_ends_nor_removes_what_is_new() {
+async fn an_attempt_that_was_superseded_neither_ends_nor_removes_what_is_new() {
     let target = Target::new().await;
     let mut failing = Changing { fails_at: Some(0), ..Changing::stable(BATCH) };
     target.take(&failing, false).await.unwrap_err();
     let id = &target.app.app_id;
-    let overtaken = target.index.arrival(id).await.unwrap().unwrap();
+    let superseded = target.index.arrival(id).await.unwrap().unwrap();
     // A later attempt has begun, and has not ended.
-    begin(&target.index, id, overtaken.clone()).await.unwrap().unwrap();
+    begin(&target.index, id, superseded.clone()).await.unwrap().unwrap();
     failing.fails_at = None;
-    let error = target.go_on(&failing, overtaken.clone(), false).await.unwrap_err().to_string();
+    let error = target.go_on(&failing, superseded.clone(), false).await.unwrap_err().to_string();
     assert!(error.contains("has taken this over"), "{error}");
     assert!(!target.is_in_service().await);
 
@@ -206,7 +206,7 @@ async fn an_attempt_that_was_overtaken_neither_ends_nor_removes_what_is_new() {
     let key = AppKey::from(&target.app);
     let new = registration(777).device;
     target.index.put_devices(&key, std::slice::from_ref(&new), UnixMillis(9)).await.unwrap();
-    let error = target.go_on(&failing, overtaken, false).await.unwrap_err().to_string();
+    let error = target.go_on(&failing, superseded, false).await.unwrap_err().to_string();
     assert!(error.contains("has taken this over"), "{error}");
     assert_eq!(target.index.device(&key, &new.client_id).await.unwrap(), Some(new));
 }

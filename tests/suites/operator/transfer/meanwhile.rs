@@ -76,7 +76,7 @@ async fn an_app_that_is_taken_back_during_its_move_is_in_service_in_one_store_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_that_a_move_overtakes_says_that_its_devices_are_not_in_the_new_store() {
+async fn an_import_that_a_move_supersedes_says_that_its_devices_are_not_in_the_new_store() {
     let store = Embedded::with_devices(&crowd(10)).await;
     let directory = store.folder.path().to_str().unwrap();
     let mut import = Command::new(built("pushctl"))
