@@ -70,9 +70,9 @@ pub(crate) struct CachedApp {
 
 impl CachedApp {
     /// A record that was just read. The limits of the entry before stay in use, with what is left
-    /// of them, unless the limit has changed or the name belongs to another app now. So
-    /// do the app's memory and its permits for recalls, of which requests in work hold a part, and what is known of its devices,
-    /// messages and secrets.
+    /// of them, unless the limit has changed or the name belongs to another app now. So do the
+    /// app's memory and its permits for recalls, of which requests in work hold a part, and what is
+    /// known of its devices, messages and secrets.
     fn new(
         app: App,
         before: &Lookup,

@@ -15,8 +15,8 @@ use crate::{IndexError, Put, PutRefused, Scanned};
 /// An app arrives in three steps, each of which can be made again: its [`Arrival`] is stored, which
 /// keeps other apps of its name away; its devices are registered; its record takes the place of the
 /// arrival. An arrival belongs to the attempt that began it last, so of two programs that take the same
-/// app at once only one goes on. Before the last step no program finds the app. The generation of an app goes with it,
-/// because the logins of its devices and the ids of its messages depend on it.
+/// app at once only one goes on. Before the last step no program finds the app. The generation of an app
+/// goes with it, because the logins of its devices and the ids of its messages depend on it.
 #[async_trait]
 pub trait Transfer: Send + Sync {
     /// As [`Devices::list_devices`](crate::Devices::list_devices), with the time of registration.

@@ -1,6 +1,7 @@
 //! The source of a move: its apps are marked before anything is copied, and the mark must still be there
-//! when an app goes into service at the target. So an app is in service in one store only, whatever other
-//! commands do at the same time.
+//! when all devices of an app are at the target. So an app that another command takes back meanwhile does
+//! not go into service in both stores. Between that look and the last step at the target, which is another
+//! store, it can still be taken back unnoticed.
 
 use std::time::Duration;
 

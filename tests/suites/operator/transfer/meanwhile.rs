@@ -1,5 +1,6 @@
 //! Other commands that run during a move: a second move, an import, and an operator who changes his mind.
-//! However they meet, an app is in service in one store only, and nothing is lost without a word.
+//! In each meeting that is placed here an app is in service in one store only, and nothing is lost without
+//! a word.
 
 use std::{
     io::Write as _,

@@ -1,6 +1,6 @@
--- Begins the arrival of an app, or takes it over from an earlier attempt. KEYS[1]: the apps. ARGV: the app's id, when it
--- was created, its generation, and the arrival as JSON. Answers 1; or 0 if there is another app of
--- the name, or the generation cannot be given to it.
+-- Begins the arrival of an app, or takes it over from an earlier attempt. KEYS[1]: the apps. ARGV: the
+-- app's id, when it was created, its generation, and the arrival as JSON. Answers 1; or 0 if there is
+-- another app of the name, or the generation cannot be given to it.
 
 local removed = tonumber(redis.call('HGET', KEYS[1], '@' .. ARGV[1]) or '0')
 local generation = tonumber(ARGV[3])
