@@ -6,9 +6,10 @@ use crate::ids::{AppId, BadId, ClientId};
 
 /// The user property of a PUBLISH (MQTT 5, section 3.3.2.3.7) that tells the embedded broker the
 /// generation of the app ([`AppKey::generation`](crate::app::AppKey::generation)) whose message it is.
-/// The first app of a name has none, so that its messages are no larger. Without it, a device of a
-/// removed app that is still connected would get what a later app of that name sends to a device of the
-/// same id.
+/// A message without it is of the first app of the name (generation 0), so that those messages are no
+/// larger. Without generations, a device that is still connected for a removed app would get what a later
+/// app of that name sends to a device of the same id, and a late message of the removed app would reach
+/// the later app's device.
 pub const APP_GENERATION: &str = "app-generation";
 
 /// A device as the MQTT broker knows it.

@@ -4,15 +4,16 @@
 //! | reason | when | outcome at the worker |
 //! |---|---|---|
 //! | success | it is kept, or goes to the device | sent |
-//! | no matching subscribers | the device has no session, does not subscribe, or is of an earlier app of the name | failed, `no_subscriber` |
+//! | no matching subscribers | the device has no session, does not subscribe, or is of an earlier or later app of the name | failed, `no_subscriber` |
 //! | quota exceeded | there is no memory for it now | tried again, as for a busy broker |
+//! | implementation specific error | it names a generation that cannot be read | tried again |
 
 use std::{convert::Infallible, num::NonZeroU32, time::Duration};
 
 use push_model::mqtt::APP_GENERATION;
 use rmqtt_codec::{
     types::{Publish, QoS},
-    v5::{DisconnectReasonCode, PublishAckReason, PublishProperties, SubscribeAckReason},
+    v5::{DisconnectReasonCode, PublishAckReason, SubscribeAckReason},
 };
 use tokio::time::Instant;
 
@@ -69,7 +70,9 @@ fn keep(sessions: &Sessions, publish: &Publish) -> PublishAckReason {
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
     let lifetime = interval.map(|seconds: NonZeroU32| Duration::from_secs(seconds.get().into()));
     let expires_at = lifetime.and_then(|lifetime| now.checked_add(lifetime));
-    let generation = publish.properties.as_ref().and_then(generation);
+    let Some(generation) = generation(publish) else {
+        return PublishAckReason::ImplementationSpecificError;
+    };
     match sessions.publish(&publish.topic, generation, &publish.payload, expires_at, now) {
         Ok(()) => PublishAckReason::Success,
         Err(NotTaken::NoSubscriber) => PublishAckReason::NoMatchingSubscribers,
@@ -77,8 +80,64 @@ fn keep(sessions: &Sessions, publish: &Publish) -> PublishAckReason {
     }
 }
 
-/// The generation of the message's app, if the worker says it.
-fn generation(properties: &PublishProperties) -> Option<u64> {
-    let mut named = properties.user_properties.iter().filter(|(name, _)| name == APP_GENERATION);
-    named.next()?.1.parse().ok()
+/// The generation of the message's app: that of the first app of the name if the worker says none.
+/// None if it cannot be read.
+fn generation(publish: &Publish) -> Option<u64> {
+    let mut properties = publish.properties.iter().flat_map(|has| &has.user_properties);
+    match properties.find(|(name, _)| name == APP_GENERATION) {
+        Some((_, generation)) => generation.parse().ok(),
+        None => Some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use push_credentials::DeviceIdentity;
+    use push_model::time::UnixMillis;
+    use rmqtt_codec::v5::PublishProperties;
+
+    use super::*;
+    use crate::broker::sessions::SessionLimits;
+
+    #[tokio::test]
+    async fn a_message_that_names_no_generation_is_of_the_first_app_of_the_name() {
+        let limits = SessionLimits { messages: 10, bytes: 1 << 20 };
+        let sessions = Sessions::new(10, 10, 1 << 20, limits);
+        let device = |client: &str, generation| DeviceIdentity {
+            app: "a".parse().unwrap(),
+            client: client.parse().unwrap(),
+            generation,
+            expires_at: UnixMillis::MAX,
+            kid: "key".into(),
+        };
+        let own = |device: DeviceIdentity| {
+            let owner = sessions.own(&device, false, Duration::ZERO, Instant::now()).unwrap();
+            owner.subscribe(Some(QoS::AtLeastOnce));
+            owner
+        };
+        let _owners = [own(device("first", 0)), own(device("later", 1))];
+        let publish = |client: &str, generation: Option<&str>| {
+            let named = generation.map(|text| (APP_GENERATION.into(), text.into()));
+            let properties = PublishProperties {
+                user_properties: named.into_iter().collect(),
+                ..Default::default()
+            };
+            let publish = Publish {
+                dup: false,
+                retain: false,
+                qos: QoS::AtLeastOnce,
+                topic: format!("push/a/{client}").into(),
+                packet_id: None,
+                payload: Bytes::from_static(b"x"),
+                properties: Some(properties),
+            };
+            keep(&sessions, &publish)
+        };
+        let (success, none) = (PublishAckReason::Success, PublishAckReason::NoMatchingSubscribers);
+        assert_eq!((publish("first", None), publish("later", None)), (success, none));
+        assert_eq!((publish("first", Some("1")), publish("later", Some("1"))), (none, success));
+        let unreadable = PublishAckReason::ImplementationSpecificError;
+        assert_eq!(publish("later", Some("one")), unreadable);
+    }
 }

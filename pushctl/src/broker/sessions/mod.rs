@@ -77,18 +77,18 @@ impl Sessions {
         })
     }
 
-    /// Keeps a message for the device with this topic. One that says of which app of the name it is
-    /// does not reach the devices of another.
+    /// Keeps a message for the device with this topic. A message of one app of the name does not reach
+    /// the devices of an earlier or later one, so its app's generation is given too.
     pub(super) fn publish(
         &self,
         topic: &str,
-        generation: Option<u64>,
+        generation: u64,
         payload: &[u8],
         expires_at: Option<Instant>,
         now: Instant,
     ) -> Result<(), NotTaken> {
         let session = self.read().get(topic).cloned().ok_or(NotTaken::NoSubscriber)?;
-        if generation.is_some_and(|generation| generation != session.app().generation) {
+        if generation != session.app().generation {
             return Err(NotTaken::NoSubscriber);
         }
         session.put(payload, expires_at, now)

@@ -10,6 +10,8 @@ use crate::broker::sessions::{SessionLimits, SessionOwner};
 
 const LIMITS: SessionLimits = SessionLimits { messages: 100, bytes: 1 << 20 };
 const HOUR: Duration = Duration::from_secs(3600);
+/// The app's generation.
+const GENERATION: u64 = 3;
 
 fn sessions() -> Arc<Sessions> {
     Sessions::new(10, 10, 1 << 20, LIMITS)
@@ -19,7 +21,7 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
     let device = DeviceIdentity {
         app: "news".parse().unwrap(),
         client: client.parse().unwrap(),
-        generation: 3,
+        generation: GENERATION,
         expires_at: UnixMillis::MAX,
         kid: "key".into(),
     };
@@ -34,7 +36,7 @@ fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<D
     let now = Instant::now();
     let topic = format!("push/news/{client}");
     let expires_at = lifetime.map(|lifetime| now + lifetime);
-    sessions.publish(&topic, None, payload, expires_at, now).unwrap();
+    sessions.publish(&topic, GENERATION, payload, expires_at, now).unwrap();
 }
 
 /// What the device gets that connects, and whether it was sent before.
