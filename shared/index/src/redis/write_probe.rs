@@ -32,7 +32,7 @@ const ONE_MASTER: Duration = Duration::from_secs(1);
 /// of 16384 is missed once in ten thousand times.
 const MOST_NUMBERS: u32 = 150_000;
 
-/// The hash slots of each master, by its address.
+/// The hash slots of each master, by its address or id.
 type Masters = BTreeMap<String, Vec<RangeInclusive<u16>>>;
 
 /// Writes to every server that takes writes.
@@ -77,8 +77,9 @@ async fn write(link: &Link, key: String) -> Result<(), IndexError> {
     link.read(&write).await.map(drop)
 }
 
-/// Reads the answer of CLUSTER SLOTS: rows of first slot, last slot, master, replicas. A node begins
-/// with its address and its port.
+/// Reads the answer of CLUSTER SLOTS: rows of first slot, last slot, master, replicas. A node is its
+/// host, its port and its id. The host is null, empty or `?` where the node does not say it to clients
+/// (`cluster-preferred-endpoint-type`); then the master is called by its id.
 fn masters(answer: Value) -> Result<Masters, IndexError> {
     let mut masters = Masters::new();
     for row in reply::list(answer)? {
@@ -91,7 +92,12 @@ fn masters(answer: Value) -> Result<Masters, IndexError> {
         let mut node = reply::list(row.next().unwrap_or(Value::Nil))?.into_iter();
         let host = reply::text(node.next().unwrap_or(Value::Nil))?;
         let port = reply::number(node.next().unwrap_or(Value::Nil))?.unwrap_or_default();
-        masters.entry(format!("{host}:{port}")).or_default().push(slots);
+        let name = if host.is_empty() || host == "?" {
+            format!("node {}", reply::text(node.next().unwrap_or(Value::Nil))?)
+        } else {
+            format!("{host}:{port}")
+        };
+        masters.entry(name).or_default().push(slots);
     }
     Ok(masters)
 }
@@ -142,6 +148,20 @@ mod tests {
             let slot = write_probe_slot(number);
             assert!(masters[address].iter().any(|slots| slots.contains(&slot)), "{address}");
         }
+    }
+
+    #[test]
+    fn masters_that_do_not_say_their_host_are_told_apart_by_their_ids() {
+        let hosts = [Value::Nil, Value::BulkString(Vec::new()), Value::BulkString(b"?".to_vec())];
+        let rows = hosts.into_iter().zip(0..).map(|(host, number)| {
+            let id = Value::BulkString(format!("id{number}").into_bytes());
+            let node = Value::Array(vec![host, Value::Int(6379), id]);
+            Value::Array(vec![Value::Int(number), Value::Int(number), node])
+        });
+        let masters = masters(Value::Array(rows.collect())).unwrap();
+        assert_eq!(masters["node id0"], [0..=0]);
+        assert_eq!(masters["node id1"], [1..=1]);
+        assert_eq!(masters["node id2"], [2..=2]);
     }
 
     #[test]

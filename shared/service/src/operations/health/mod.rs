@@ -39,7 +39,7 @@ use tracing::{info, warn};
 
 use self::part::{Change, Part};
 pub use self::{
-    disk::{disk_takes_writes, watch_disk},
+    disk::watch_disk,
     part::{Need, State},
     report::{PartReport, Report, Status},
     settings::{HealthArgs, HealthSettings},
