@@ -86,10 +86,14 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
     },
-    /// Take the app's pushes again, also if it has moved to another store
+    /// Take the app's pushes again, also if its move to another store has not ended
     Enable {
         /// The app
         app_id: AppId,
+        /// Also if it may be in service in the store that it moved to. In service in both, each would
+        /// have a part of its devices: remove or disable it there first
+        #[arg(long)]
+        although_moved: bool,
     },
     /// Remove the app and all its devices
     Remove {
@@ -133,7 +137,7 @@ fn audit_event(command: &AppCommand) -> Option<AuditEvent> {
         AppCommand::Create { app_id, .. } => (Action::AppCreated, app_id, None),
         AppCommand::Set { app_id, .. } => (Action::AppChanged, app_id, None),
         AppCommand::Disable { app_id } => (Action::AppDisabled, app_id, None),
-        AppCommand::Enable { app_id } => (Action::AppEnabled, app_id, None),
+        AppCommand::Enable { app_id, .. } => (Action::AppEnabled, app_id, None),
         AppCommand::Remove { app_id } => (Action::AppRemoved, app_id, None),
         AppCommand::Backup { app_id, .. } => (Action::AppBackedUp, app_id, None),
         AppCommand::RotateSecret { app_id, .. } => {
@@ -217,8 +221,10 @@ async fn execute(command: AppCommand, index: &dyn Index, out: Output) -> anyhow:
             let app = change_app(index, &app_id, change).await?;
             show(index, &app, out).await
         }
-        AppCommand::Disable { app_id } => set_disabled(index, &app_id, true, out).await,
-        AppCommand::Enable { app_id } => set_disabled(index, &app_id, false, out).await,
+        AppCommand::Disable { app_id } => disable(index, &app_id, out).await,
+        AppCommand::Enable { app_id, although_moved } => {
+            enable(index, &app_id, although_moved, out).await
+        }
         AppCommand::Remove { app_id } => {
             give_up_arrival(index, &app_id).await?;
             if !index.remove_app(&app_id).await? {
@@ -316,17 +322,34 @@ async fn change_any_app(
     bail!("{app_id} is being changed by other programs at this moment: try again")
 }
 
-async fn set_disabled(
+async fn disable(index: &dyn Index, app_id: &AppId, out: Output) -> anyhow::Result<()> {
+    let change = |app: &mut App| {
+        app.disabled = true;
+        Ok(())
+    };
+    let app = change_app(index, app_id, change).await?;
+    show_state(&app, out)
+}
+
+async fn enable(
     index: &dyn Index,
     app_id: &AppId,
-    disabled: bool,
+    although_moved: bool,
     out: Output,
 ) -> anyhow::Result<()> {
     let mut moved = None;
     let change = |app: &mut App| {
-        app.disabled = disabled;
-        moved = if disabled { None } else { app.moved_to.take() };
-        if disabled { check_in_service(app) } else { Ok(()) }
+        app.disabled = false;
+        moved = app.moved_to.take();
+        match &moved {
+            Some(moved) if moved.may_be_in_service && !although_moved => bail!(
+                "{app_id} has moved from here to {store}, or a move did all but its last step: bring it \
+                 back with pushctl move, or finish that move. If it is not in service there, or never \
+                 will be again, add --although-moved",
+                store = moved.store
+            ),
+            _ => Ok(()),
+        }
     };
     let app = change_any_app(index, app_id, change).await?;
     if let Some(moved) = moved {
@@ -335,8 +358,13 @@ async fn set_disabled(
             moved.store, moved.at
         ));
     }
+    show_state(&app, out)
+}
+
+fn show_state(app: &App, out: Output) -> anyhow::Result<()> {
+    let id = &app.app_id;
     out.result(
-        format!("{app_id} is {}", state(&app)),
-        &json!({ "app_id": app_id, "disabled": disabled }),
+        format!("{id} is {}", state(app)),
+        &json!({ "app_id": id, "disabled": app.disabled }),
     )
 }

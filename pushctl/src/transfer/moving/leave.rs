@@ -1,11 +1,14 @@
-//! The source of a move: its apps are marked before anything is copied, and the mark must still be there
-//! when all devices of an app are at the target. So an app that another command takes back meanwhile does
-//! not go into service in both stores. Between that look and the last step at the target, which is another
-//! store, it can still be taken back unnoticed.
+//! The source of a move: its apps are marked before anything is copied. When all devices of an app are at
+//! the target, the mark says that the app may be in service there ([`MovedTo::may_be_in_service`]), and the
+//! last step is made at the target. Until then the app can be taken back here, which takes the mark away,
+//! so the move ends; from then on it cannot. Both change one record by compare-and-set, so an app is never
+//! in service in both stores, although no step can change both of them.
+//!
+//! [`MovedTo::may_be_in_service`]: push_model::transfer::MovedTo::may_be_in_service
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
 use push_index::Index;
 use push_model::{app::App, ids::AppId, time::UnixMillis};
@@ -65,19 +68,37 @@ pub(super) async fn wait_until_noticed(
     }
 }
 
-/// Refuses an app whose mark was taken away or replaced while it was copied.
-pub(super) async fn check_mark(from: &dyn Index, marked: &App) -> anyhow::Result<()> {
-    let now = from.app(&marked.app_id).await?;
-    ensure!(
-        now.is_some_and(
-            |now| now.created_at == marked.created_at && now.moved_to == marked.moved_to
-        ),
-        "{}: it was taken back into service or removed in the store that it leaves while it was copied, \
-         so it is not in service at the target: move it again, or give the copy up with pushctl app \
-         remove there",
-        marked.app_id
-    );
-    Ok(())
+/// Says in the mark that the app may be in service at the target from now on.
+///
+/// # Errors
+/// If the mark was taken away or replaced while the app was copied, or the store does not answer.
+pub(super) async fn give_away(from: &dyn Index, marked: &App) -> anyhow::Result<()> {
+    for _ in 0..CHANGE_TRIES {
+        let now = from.app(&marked.app_id).await?;
+        let is_this = |now: &App| {
+            now.created_at == marked.created_at
+                && match (&now.moved_to, &marked.moved_to) {
+                    (Some(now), Some(marked)) => now.is_same_move(marked),
+                    _ => false,
+                }
+        };
+        let Some(mut app) = now.filter(is_this) else {
+            bail!(
+                "{}: it was taken back into service or removed in the store that it leaves while it was \
+                 copied, so it is not in service at the target: move it again, or give the copy up with \
+                 pushctl app remove there",
+                marked.app_id
+            );
+        };
+        let Some(moved) = app.moved_to.as_mut().filter(|moved| !moved.may_be_in_service) else {
+            return Ok(());
+        };
+        moved.may_be_in_service = true;
+        if from.update_app(&app).await? {
+            return Ok(());
+        }
+    }
+    bail!("{} is being changed by other programs at this moment: try again", marked.app_id)
 }
 
 #[cfg(test)]
@@ -107,14 +128,21 @@ mod tests {
             to_name: name.to_owned(),
         };
         let marked = mark(&to("there"), &app.app_id).await.unwrap();
-        check_mark(&*from, &marked).await.unwrap();
         assert_eq!(mark(&to("there"), &app.app_id).await.unwrap().moved_to, marked.moved_to);
         let error = mark(&to("elsewhere"), &app.app_id).await.unwrap_err().to_string();
         assert!(error.contains("is moving to there"), "{error}");
 
         let back = App { moved_to: None, ..from.app(&app.app_id).await.unwrap().unwrap() };
         assert!(from.update_app(&back).await.unwrap());
-        let error = check_mark(&*from, &marked).await.unwrap_err().to_string();
+        let error = give_away(&*from, &marked).await.unwrap_err().to_string();
         assert!(error.contains("taken back into service"), "{error}");
+
+        // The next attempt, and one that goes on after it was killed before its last step.
+        let marked = mark(&to("there"), &app.app_id).await.unwrap();
+        give_away(&*from, &marked).await.unwrap();
+        give_away(&*from, &marked).await.unwrap();
+        let again = mark(&to("there"), &app.app_id).await.unwrap();
+        assert!(again.moved_to.as_ref().is_some_and(|moved| moved.may_be_in_service), "{again:?}");
+        give_away(&*from, &again).await.unwrap();
     }
 }

@@ -37,7 +37,7 @@ pub use self::args::MoveArgs;
 pub(super) use self::plan::{AtTarget, take};
 use self::{
     args::MoveSettings,
-    leave::{check_mark, leave, wait_until_noticed},
+    leave::{give_away, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
 };
 use super::{
@@ -213,7 +213,7 @@ async fn move_app(
             let uses = stores.from.secret_uses(&source_key).await?;
             let uses: Vec<_> = uses.iter().map(|(name, at)| (name.as_str(), Some(*at))).collect();
             stores.to.save_secret_uses(&target_key, &uses).await?;
-            check_mark(&*stores.from, &marked).await
+            give_away(&*stores.from, &marked).await
         };
         let arrived = arriving.run(ready).await?;
         Ok(arrived)

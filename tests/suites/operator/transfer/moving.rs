@@ -152,6 +152,8 @@ async fn what_an_app_is_goes_along_to_a_cluster_and_comes_back() {
     assert!(left.disabled && left.moved_to.is_some_and(|moved| moved.store.contains("cluster")));
     let listed = store.pushctl(&["app", "list"]).await;
     assert!(String::from_utf8_lossy(&listed.stdout).contains("moved"));
+    let text = refused(&store.pushctl(&["app", "enable", APP]).await);
+    assert!(text.contains("add --although-moved"), "{text}");
     for change in [
         &["app", "set", APP, "--pace", "5"][..],
         &["app", "rotate-secret", APP],
