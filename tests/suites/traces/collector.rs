@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU16, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
 };
 
@@ -61,6 +61,8 @@ struct State {
     headers: Mutex<BTreeMap<String, String>>,
     /// What it answers; 0 is 200.
     status: AtomicU16,
+    /// Whether it answers nothing.
+    hangs: AtomicBool,
 }
 
 /// A running collector; it ends with the test.
@@ -100,6 +102,11 @@ impl Collector {
     /// From now on it answers with this status, and keeps nothing unless it is 200.
     pub(crate) fn answer_with(&self, status: StatusCode) {
         self.state.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+
+    /// From now on it takes requests and never answers.
+    pub(crate) fn hang(&self) {
+        self.state.hangs.store(true, Ordering::Relaxed);
     }
 
     /// A header of the last request.
@@ -149,6 +156,9 @@ async fn answer(
     state: Arc<State>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    if state.hangs.load(Ordering::Relaxed) {
+        return std::future::pending().await;
+    }
     let headers = request.headers().iter().map(|(name, value)| {
         (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     });

@@ -1,5 +1,6 @@
 //! Sending spans: what a collector that fails costs, and what a program does when it stops.
 
+use futures::future;
 use http::StatusCode;
 use push_tests::{
     eventually, free_port,
@@ -10,6 +11,12 @@ use super::{TRACE, collector::Collector, named, push, to_clients, traced_stack, 
 
 const FAILED: &str = r#"push_trace_spans_total{outcome="failed"}"#;
 const EXPORTED: &str = r#"push_trace_spans_total{outcome="exported"}"#;
+const DROPPED: &str = r#"push_trace_spans_total{outcome="dropped"}"#;
+
+/// Pushes at once.
+const PUSHES: usize = 100;
+/// More of them than spans have room while they wait: each push is a span, and publishing another.
+const MOST_ROUNDS: usize = 500;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_holds_up_no_push_and_is_logged_once_without_its_password() {
@@ -69,6 +76,26 @@ async fn a_collector_that_is_back_gets_the_spans_that_come_then() {
     assert!(ingest.metric(EXPORTED).await >= 1.0);
     let log = ingest.log();
     assert!(log.contains("it answered 503") && log.contains("takes spans again"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_hangs_holds_up_no_push_and_no_stop_and_lost_spans_are_counted() {
+    let collector = Collector::start().await;
+    collector.hang();
+    let mut stack = traced_stack(&collector, &["--trace-ratio", "1"]).await;
+    stack.import_crowd(1, 0).await;
+    let ingest = stack.take_ingests().remove(1);
+    let body = to_clients(&["crowd-0"]);
+    let mut rounds = 0;
+    while ingest.metric(DROPPED).await == 0.0 {
+        rounds += 1;
+        assert!(rounds < MOST_ROUNDS, "all spans find room");
+        future::join_all((0..PUSHES).map(|_| push(&stack, &[], &body))).await;
+    }
+    let stopped = ingest.stop().await;
+    assert!(stopped.success(), "{}", stopped.log);
+    assert!(stopped.log.contains("has not taken the last spans in time"), "{}", stopped.log);
+    assert!(collector.spans().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
