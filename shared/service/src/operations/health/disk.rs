@@ -88,8 +88,8 @@ mod tests {
     async fn a_disk_that_hangs_holds_one_thread_however_often_it_is_checked() {
         let folder = tempfile::tempdir().unwrap();
         let probe = DiskProbe::new(folder.path());
-        let (begun, has_begun) = mpsc::channel();
-        let (free, hangs) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let (free, hangs) = mpsc::sync_channel::<()>(0);
         let hanging = probe.clone().check(move |_| {
             begun.send(()).unwrap();
             // Ends when the sender is dropped.
