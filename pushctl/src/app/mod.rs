@@ -91,7 +91,7 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
         /// Also if it may be in service in the store that it moved to. In service in both, each would
-        /// have a part of its devices: remove or disable it there first
+        /// have a part of its devices: remove it there first, which also ends a move that still runs
         #[arg(long)]
         although_moved: bool,
     },
@@ -344,8 +344,8 @@ async fn enable(
         match &moved {
             Some(moved) if moved.may_be_in_service && !although_moved => bail!(
                 "{app_id} has moved from here to {store}, or a move did all but its last step: bring it \
-                 back with pushctl move, or finish that move. If it is not in service there, or never \
-                 will be again, add --although-moved",
+                 back with pushctl move, or finish that move. If that store is lost, or after pushctl app \
+                 remove {app_id} there, add --although-moved",
                 store = moved.store
             ),
             _ => Ok(()),

@@ -65,7 +65,7 @@ pub struct Arrival {
     /// What it comes from: a store, or a backup.
     pub origin: String,
     /// The attempt that works on it, by a random name: a new attempt takes the app over from an earlier
-    /// one, which may run still, and can then change nothing more.
+    /// one, which may run still, and notices with its next step.
     #[serde(default)]
     pub attempt: String,
     /// When the first attempt began.

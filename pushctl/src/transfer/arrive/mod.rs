@@ -5,8 +5,10 @@
 //! that without harm: the comparison looks at all devices, also at those of earlier attempts.
 //!
 //! Two attempts may run at once, because an operator cannot always know whether the first one has ended.
-//! The later one takes the app over. The earlier one notices with its next step, before it removes
-//! anything: once the app is in service, devices that the source does not have are new ones.
+//! The later one takes the app over, and the earlier one notices when it saves its progress, before each
+//! group of devices that it mends. What it does not notice is that it is taken over within one such step: an
+//! attempt that is frozen in the middle of one, and wakes after the later one has ended, still stores or
+//! removes the devices of that step.
 
 #[cfg(test)]
 mod tests;

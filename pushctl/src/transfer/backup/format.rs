@@ -58,6 +58,10 @@ impl Kind {
     }
 }
 
+/// A number is less than this: the scripts of Redis compute with doubles, and would never find a larger
+/// one equal to what is stored.
+const MOST: u64 = 1 << 53;
+
 /// The app.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
@@ -65,6 +69,14 @@ pub(super) struct Head {
     pub(super) made_at: UnixMillis,
     /// The record, as stores have it.
     pub(super) app: App,
+}
+
+impl Head {
+    /// Whether a store can keep its numbers.
+    pub(super) fn is_storable(&self) -> bool {
+        let App { created_at, generation, revision, .. } = &self.app;
+        [created_at.0, *generation, *revision].iter().all(|number| *number < MOST)
+    }
 }
 
 /// What the file must hold.
@@ -105,5 +117,6 @@ fn read_device(line: &str) -> Option<Registration> {
     let RegisteredAt { registered_at } = serde_json::from_str(line).ok()?;
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
-    Some(Registration { device: draft.check(client_id).ok()?, registered_at })
+    let device = draft.check(client_id).ok()?;
+    (registered_at.0 < MOST).then_some(Registration { device, registered_at })
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use async_trait::async_trait;
 use push_model::transfer::{Position, Registration};
 use serde::de::DeserializeOwned;
@@ -68,6 +68,7 @@ impl Backup {
             _ => anyhow!(error).context(format!("cannot read {name}")),
         })?;
         let Checked { head, devices, blocks, sum } = checked;
+        ensure!(head.is_storable(), "{name} holds numbers of an app that no store can keep");
         Ok(Self { head, sum, path: path.to_owned(), devices, blocks, file: Mutex::new(kept) })
     }
 

@@ -26,6 +26,9 @@ use crate::{
 /// How often the progress bar is redrawn.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Precedes the checksum of a backup in the origin of an arrival.
+const ORIGIN: &str = "the backup ";
+
 /// Flags of `app restore`.
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {
@@ -71,7 +74,15 @@ async fn take_from(
             moved.store
         );
     }
-    let origin = format!("the backup {}", backup.sum);
+    if let Some(arrival) = &there.arrival
+        && !arrival.origin.starts_with(ORIGIN)
+    {
+        bail!(
+            "{id} is on its way here from {}: finish that move, or give it up with pushctl app remove {id}",
+            arrival.origin
+        );
+    }
+    let origin = format!("{ORIGIN}{}", backup.sum);
     let arrival = match take(app, &there, &origin, new_logins, UnixMillis::now()) {
         Ok(arrival) => arrival,
         Err(why) => bail!("{id}: {why}"),

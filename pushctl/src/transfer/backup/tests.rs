@@ -130,6 +130,33 @@ fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
 }
 
 #[test]
+fn numbers_that_no_store_compares_exactly_are_refused() {
+    const TOO_LARGE: u64 = 1 << 53;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    // What is written is read back, as a restoration would.
+    let refused = |head: &Head, device: &Registration| {
+        let mut writer = BackupWriter::create(&file, head).unwrap();
+        writer.add(device).unwrap();
+        format!("{:#}", writer.finish().unwrap_err())
+    };
+    let changes: [fn(&mut App); 3] = [
+        |app| app.created_at = UnixMillis(TOO_LARGE),
+        |app| app.generation = TOO_LARGE,
+        |app| app.revision = TOO_LARGE,
+    ];
+    for change in changes {
+        let mut head = head(&Secret::generate());
+        change(&mut head.app);
+        let text = refused(&head, &registration(1, None));
+        assert!(text.contains("no store can keep"), "{text}");
+    }
+    let device = Registration { registered_at: UnixMillis(TOO_LARGE), ..registration(1, None) };
+    let text = refused(&head(&Secret::generate()), &device);
+    assert!(text.contains("is damaged"), "{text}");
+}
+
+#[test]
 fn a_file_that_is_cut_changed_or_longer_anywhere_is_refused() {
     let (_folder, file) = small();
     let good = fs::read(&file).unwrap();

@@ -49,18 +49,39 @@ pub(super) fn plan(
     request: Request<'_>,
     now: UnixMillis,
 ) -> Result<Plan, String> {
-    let is_this = |record: &&App| record.created_at == app.created_at && record.moved_to.is_none();
     if let Some(moved) = &app.moved_to {
-        if there.app.as_ref().filter(is_this).is_some() {
-            return Ok(Plan::Done);
+        let this_there = there.app.as_ref().filter(|record| record.created_at == app.created_at);
+        match this_there.map(|record| &record.moved_to) {
+            Some(None) if moved.may_be_in_service => return Ok(Plan::Done),
+            // It was never put in service there by a move from here.
+            Some(None) => {
+                return Err(format!(
+                    "the store that it goes to has it already, from a backup or from a pushctl app remove \
+                     that did not end: remove it there with pushctl app remove {}, or take it back here \
+                     with pushctl app enable {0}",
+                    app.app_id
+                ));
+            }
+            Some(Some(on)) if on.may_be_in_service && !request.is_named => {
+                return Ok(Plan::Elsewhere(on.store.clone()));
+            }
+            // What is here is older than what is there.
+            Some(Some(on)) if moved.may_be_in_service && moved.store == request.to => {
+                return Err(format!(
+                    "it has moved to {} and on from there to {}: move it from where it is, or, if that last \
+                     move did not end, take it back there with pushctl app enable {}",
+                    moved.store, on.store, app.app_id
+                ));
+            }
+            _ => {}
         }
         if moved.store != request.to && !request.is_named {
             return Ok(Plan::Elsewhere(moved.store.clone()));
         }
         if moved.store != request.to {
             return Err(format!(
-                "it is moving to {}, or has moved there: move it from there, or bring it back with \
-                 pushctl app enable {}",
+                "it is moving to {}, or has moved there: move it from there, or, if that move did not end, \
+                 bring it back with pushctl app enable {}",
                 moved.store, app.app_id
             ));
         }
@@ -80,14 +101,39 @@ pub(in crate::transfer) fn take(
     now: UnixMillis,
 ) -> Result<Arrival, String> {
     let id = &app.app_id;
-    if let Some(record) = &there.app
-        && record.moved_to.is_none()
-    {
-        return Err(
-            "the store that it goes to has an app of this name already: remove that one first, if \
-                    it is not needed"
-                .to_owned(),
-        );
+    if let Some(record) = &there.app {
+        match &record.moved_to {
+            None if record.created_at == app.created_at => {
+                return Err(
+                    "the store that it goes to has this very app in service: is it the same \
+                            store under another name? Remove it in neither before you know"
+                        .to_owned(),
+                );
+            }
+            None => {
+                return Err(
+                    "the store that it goes to has an app of this name already: remove that \
+                            one first, if it is not needed"
+                        .to_owned(),
+                );
+            }
+            // The whole app is nowhere but there.
+            Some(moved) if !moved.may_be_in_service => {
+                return Err(format!(
+                    "the store that it goes to has an app of this name whose move to {} has not ended: \
+                     finish that, or take the app back there with pushctl app enable {id}",
+                    moved.store
+                ));
+            }
+            Some(moved) if record.created_at != app.created_at => {
+                return Err(format!(
+                    "the store that it goes to still has another app of this name, which has moved to {}: \
+                     remove that there with pushctl app remove {id}",
+                    moved.store
+                ));
+            }
+            Some(_) => {}
+        }
     }
     if let Some(arrival) = &there.arrival {
         if arrival.created_at != app.created_at {
@@ -141,8 +187,16 @@ mod tests {
         App { generation, ..app }
     }
 
-    fn moved_to(store: &str, mut app: App) -> App {
+    /// Its move has begun.
+    fn moving_to(store: &str, mut app: App) -> App {
         app.leave(store.to_owned(), NOW);
+        app
+    }
+
+    /// Its move has ended.
+    fn moved_to(store: &str, app: App) -> App {
+        let mut app = moving_to(store, app);
+        app.moved_to.as_mut().unwrap().may_be_in_service = true;
         app
     }
 
@@ -185,19 +239,47 @@ mod tests {
     fn another_app_of_the_name_is_never_replaced() {
         let there = |app| AtTarget { app: Some(app), ..AtTarget::default() };
         assert!(decide(&app(1, 0), there(app(2, 0))).unwrap_err().contains("already"));
-        assert!(decide(&app(1, 0), there(app(1, 0))).unwrap_err().contains("already"), "not moved");
+        assert!(decide(&app(1, 0), there(app(1, 0))).unwrap_err().contains("this very app"));
         let other = AtTarget { arrival: Some(arrival(2, "here")), ..AtTarget::default() };
         assert!(decide(&app(1, 0), other).unwrap_err().contains("another app"));
         let left = there(moved_to("x", app(1, 0)));
         assert!(matches!(decide(&app(1, 0), left), Ok(Plan::Take(_))), "it can come back");
         let left = AtTarget { removed: 1, ..there(moved_to("x", app(1, 1))) };
         assert!(decide(&app(1, 2), left).unwrap_err().contains("still has an app"));
+        let other = there(moved_to("x", app(2, 0)));
+        assert!(decide(&app(1, 0), other).unwrap_err().contains("another app of this name"));
+        for created_at in [1, 2] {
+            let leaving = there(moving_to("x", app(created_at, 0)));
+            let error = decide(&app(1, 0), leaving).unwrap_err();
+            assert!(error.contains("has not ended"), "its devices are nowhere else: {error}");
+        }
+    }
+
+    #[test]
+    fn an_app_that_went_on_from_where_it_moved_is_not_replaced_by_what_it_was_before() {
+        let left = moved_to("there", app(1, 0));
+        let there = |on| AtTarget { app: Some(on), ..AtTarget::default() };
+        let all = Request { is_named: false, ..REQUEST };
+        // Its move back has begun, and was killed.
+        let back = there(moving_to("here", app(1, 0)));
+        assert!(plan(&left, &back, all, NOW).unwrap_err().contains("and on from there to"));
+        assert!(decide(&left, back).unwrap_err().contains("and on from there to"));
+        let further = there(moved_to("further", app(1, 0)));
+        assert_eq!(plan(&left, &further, all, NOW), Ok(Plan::Elsewhere("further".to_owned())));
+        assert!(decide(&left, further).unwrap_err().contains("and on from there to"));
+    }
+
+    #[test]
+    fn an_app_that_came_there_otherwise_does_not_count_as_moved() {
+        let there = AtTarget { app: Some(app(1, 0)), ..AtTarget::default() };
+        let error = decide(&moving_to("there", app(1, 0)), there).unwrap_err();
+        assert!(error.contains("from a backup"), "{error}");
     }
 
     #[test]
     fn a_move_goes_on_where_it_was_if_it_comes_from_the_same_store() {
         let there = |origin| AtTarget { arrival: Some(arrival(1, origin)), ..AtTarget::default() };
-        let leaving = moved_to("there", app(1, 0));
+        let leaving = moving_to("there", app(1, 0));
         let Ok(Plan::Take(on)) = decide(&leaving, there("here")) else { panic!() };
         assert_eq!(on, arrival(1, "here"));
         let Ok(Plan::Take(again)) = decide(&leaving, there("a backup")) else { panic!() };

@@ -12,6 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// The longest answer that is read, in bytes: it says at most which spans were refused, and why.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -50,7 +51,14 @@ pub(super) enum CollectorError {
 /// A collector, and the connection to it.
 pub(super) struct Collector {
     endpoint: Endpoint,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<Connection>,
+}
+
+/// An open connection. Its task ends with it: over TLS a collector that reads nothing would hold up an
+/// orderly end for as long as it likes, and each request that was given up would cost a socket.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Collector {
@@ -83,12 +91,12 @@ impl Collector {
 
     async fn exchange(
         &self,
-        connection: &mut SendRequest<Full<Bytes>>,
+        Connection { sender, .. }: &mut Connection,
         body: Bytes,
     ) -> Result<Bytes, CollectorError> {
         let request = self.endpoint.request(body).map_err(CollectorError::Request)?;
-        connection.ready().await.map_err(CollectorError::Connection)?;
-        let answer = connection.send_request(request).await.map_err(CollectorError::Connection)?;
+        sender.ready().await.map_err(CollectorError::Connection)?;
+        let answer = sender.send_request(request).await.map_err(CollectorError::Connection)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(CollectorError::Answer)?.to_bytes();
@@ -97,7 +105,7 @@ impl Collector {
 }
 
 impl Endpoint {
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, CollectorError> {
+    async fn connect(&self) -> Result<Connection, CollectorError> {
         let tcp = TcpStream::connect((&*self.host, self.port)).await;
         let tcp = tcp.map_err(CollectorError::Connect)?;
         let stream: Box<dyn Stream> = match &self.tls {
@@ -108,9 +116,9 @@ impl Endpoint {
         };
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(CollectorError::Connection)?;
-        // It ends when the sender is dropped. How it ends, the sender is told.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
+        // How it ends, the sender is told.
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) }));
+        Ok(Connection { sender, _task: task })
     }
 
     fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {

@@ -117,3 +117,20 @@ async fn a_restoration_that_is_killed_goes_on() {
     let before = exported(&["--data-dir", from, "--namespace", &store.namespace]).await;
     assert_eq!(exported(&["--index-url", &url, "--namespace", &there]).await, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_restored_into_an_app_that_is_on_its_way() {
+    let many = many_devices().min(100_000);
+    let store = Embedded::with_devices(&crowd(many)).await;
+    let file = store.folder.path().join("app.backup");
+    let file = file.to_str().unwrap();
+    assert!(store.pushctl(&["app", "backup", APP, file]).await.status.success());
+    let (url, flags) = (redis_url(), store.move_to(&redis_url()));
+    let log = store.folder.path().join("killed");
+    kill_in_the_middle(&flags, &url, &store.namespace, &log).await;
+    let restore = ["--index-url", &url, "--namespace", &store.namespace, "app", "restore", file];
+    let text = refused(&pushctl_output(&restore).await);
+    assert!(text.contains("is on its way here from") && text.contains("app remove"), "{text}");
+    let moved = json(&run(&flags).await);
+    assert_eq!(moved["devices"], many, "{moved}");
+}
