@@ -6,7 +6,7 @@
 //! logged for such a request says by itself what it is about.
 
 use bytes::Bytes;
-use hyper::body::Body;
+use hyper::{Method, body::Body};
 use push_model::{
     ids::{AppId, MessageId},
     trace_parent::TraceParent,
@@ -30,7 +30,7 @@ impl Handlers {
             sampled.map(|Sampled { parent }| parent),
             DEBUG,
             "request",
-            method = %head.method,
+            method = method_name(&head.method),
             route,
             app = field::Empty,
             message_id = field::Empty,
@@ -86,11 +86,40 @@ impl Handlers {
     }
 }
 
+/// The method, or `_OTHER` for one that HTTP does not define, as OpenTelemetry's conventions for HTTP spans
+/// want it: a client may make one up that is as long as a head, and thousands of spans wait in memory.
+fn method_name(method: &Method) -> &str {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::DELETE
+        | Method::CONNECT
+        | Method::OPTIONS
+        | Method::TRACE
+        | Method::PATCH => method.as_str(),
+        _ => "_OTHER",
+    }
+}
+
 impl Head<'_> {
     /// Notes in the span of the request which app it is for.
     pub(super) fn note_app(&self, app: &AppId) {
         if self.has_span {
             Span::current().record("app", field::display(app));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_that_a_client_made_up_is_not_kept() {
+        assert_eq!(method_name(&Method::PUT), "PUT");
+        let long = "A".repeat(16_000);
+        assert_eq!(method_name(&Method::from_bytes(long.as_bytes()).unwrap()), "_OTHER");
     }
 }
