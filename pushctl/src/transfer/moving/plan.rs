@@ -105,8 +105,9 @@ pub(in crate::transfer) fn take(
         match &record.moved_to {
             None if record.created_at == app.created_at => {
                 return Err(
-                    "the store that it goes to has this very app in service: is it the same \
-                            store under another name? Remove it in neither before you know"
+                    "the store that it goes to has an app of this name already, and it is this very app: to \
+                     restore it there, remove it first; for a move, find out whether both are one store under two names, \
+                     before you remove it in either"
                         .to_owned(),
                 );
             }
