@@ -7,6 +7,8 @@ def faults(objects):
     """What is wrong with the objects of a kustomization."""
     found = []
     for each in objects:
+        if each["kind"] == "RabbitmqCluster":
+            found += [f"RabbitmqCluster: {fault}" for fault in faults_of_rabbitmq(each)]
         if each["kind"] in WORKLOADS:
             name = f"{each['kind']} {each['metadata']['name']}"
             found += [f"{name}: {fault}" for fault in faults_of(each, objects)]
@@ -27,6 +29,25 @@ def faults_of(workload, objects):
         yield from faults_of_container(container, workload["kind"])
     if workload["kind"] == "Deployment":
         yield from faults_of_service(workload, objects)
+
+
+def faults_of_rabbitmq(cluster):
+    """What its operator would leave out, so that a namespace of the level `restricted` refuses it."""
+    pod = cluster["spec"]["override"]["statefulSet"]["spec"]["template"]["spec"]
+    user = pod.get("securityContext", {})
+    if user.get("runAsNonRoot") is not True:
+        yield "it may run as root"
+    if user.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield "system calls are not restricted"
+    containers = pod.get("initContainers", []) + pod.get("containers", [])
+    if {each["name"] for each in containers} != {"setup-container", "rabbitmq"}:
+        yield "the rights of a container are the operator's"
+    for container in containers:
+        rights = container.get("securityContext", {})
+        if rights.get("allowPrivilegeEscalation") is not False:
+            yield "it may gain privileges"
+        if rights.get("capabilities") != {"drop": ["ALL"]}:
+            yield "it keeps capabilities"
 
 
 def faults_of_container(container, kind):

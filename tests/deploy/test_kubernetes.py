@@ -2,12 +2,15 @@
 
 import copy
 import os
+import re
 import shutil
 import unittest
 
 import kubernetes_rules
 import kubernetes_validate
+import yaml
 from cloudcoil.models.keda.v1alpha1 import ScaledObject
+from cloudcoil.models.prometheus_operator.v1 import PodMonitor, PrometheusRule
 
 from files import DEPLOY, copy_of_deploy, documents, kustomize, run
 
@@ -19,9 +22,13 @@ OVERLAYS = ("development", "cluster")
 PUSHCTL = "#!/bin/sh\nprintf '{}' >\"$4\"\n"
 
 
-def scaled_object_faults(each):
-    """What KEDA's published definition does not know of an object, or wants otherwise."""
-    known = ScaledObject.model_validate(each).model_dump(mode="json", by_alias=True,
+# Resources of operators, by their published definitions.
+MODELS = {model.__name__: model for model in (ScaledObject, PodMonitor, PrometheusRule)}
+
+
+def custom_resource_faults(each):
+    """What an operator's published definition does not know of an object, or wants otherwise."""
+    known = MODELS[each["kind"]].model_validate(each).model_dump(mode="json", by_alias=True,
                                                          exclude_none=True)
     lost = []
 
@@ -78,14 +85,14 @@ class Kubernetes(unittest.TestCase):
         cls.addClassCleanup(case.doCleanups)
         cls.built = built(case)
 
-    def test_every_object_is_valid_by_the_schemas_of_kubernetes_and_keda(self):
+    def test_every_object_is_valid_by_the_schemas_of_kubernetes_and_of_operators(self):
         unknown, seen = set(), 0
         for name, objects in self.built.items():
             for each in objects:
                 with self.subTest(name, kind=each["kind"], name=each["metadata"]["name"]):
                     seen += 1
-                    if each["kind"] == "ScaledObject":
-                        self.assertEqual(scaled_object_faults(each), [])
+                    if each["kind"] in MODELS:
+                        self.assertEqual(custom_resource_faults(each), [])
                     elif each["apiVersion"].startswith("rabbitmq.com/"):
                         unknown.add(each["kind"])
                     else:
@@ -123,7 +130,18 @@ class Kubernetes(unittest.TestCase):
                   "metadata": {"name": "any"},
                   "spec": {"scaleTargetRef": {"name": "any"}, "maxReplicas": 3,
                            "triggers": [{"type": "prometheus", "metadata": {"query": "1"}}]}}
-        self.assertEqual(scaled_object_faults(scaled), ["spec.maxReplicas"])
+        self.assertEqual(custom_resource_faults(scaled), ["spec.maxReplicas"])
+        monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor",
+                   "metadata": {"name": "any"},
+                   "spec": {"selector": {}, "podMetricsEndpoints": [{"ports": "operations"}]}}
+        self.assertEqual(custom_resource_faults(monitor), ["spec.podMetricsEndpoints[0].ports"])
+        rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        template = {"spec": {"initContainers": [{"name": "setup-container"}],
+                             "containers": [{"name": "rabbitmq", "securityContext": rights}]}}
+        cluster = {"spec": {"override": {"statefulSet": {"spec": {"template": template}}}}}
+        self.assertEqual(list(kubernetes_rules.faults_of_rabbitmq(cluster)),
+                         ["it may run as root", "system calls are not restricted",
+                          "it may gain privileges", "it keeps capabilities"])
         broken = copy.deepcopy(ingest)
         broken["spec"]["replica"] = 2
         with self.assertRaises(kubernetes_validate.ValidationError):
@@ -142,6 +160,38 @@ class Kubernetes(unittest.TestCase):
                             or volume.get("configMap", {}).get("name")
                         if source:
                             self.assertIn(source, there, f"{name}: {each['metadata']['name']}")
+
+    def test_the_alerts_for_the_operator_are_those_of_the_rules(self):
+        alerts = yaml.safe_load(run(DEPLOY / "k8s" / "alerts", "release=prometheus"))
+        rules = yaml.safe_load((DEPLOY / "monitoring" / "prometheus" / "rules.yml").read_text())
+        self.assertEqual(custom_resource_faults(alerts), [])
+        self.assertEqual(alerts["spec"], rules)
+        self.assertEqual(alerts["metadata"]["labels"]["release"], "prometheus")
+
+    def test_prometheus_finds_the_pods_and_names_them_as_the_alerts_do(self):
+        pods, monitors = {}, []
+        for each in files_alone():
+            if each["kind"] == "Deployment":
+                labels = each["spec"]["template"]["metadata"]["labels"]
+                ports = each["spec"]["template"]["spec"]["containers"][0].get("ports", [])
+                pods[labels["app.kubernetes.io/name"]] = {port["name"] for port in ports}
+            elif each["kind"] == "PodMonitor":
+                monitors.append(each["spec"])
+        # By RabbitMQ's operator.
+        pods["rabbitmq"] = {"prometheus"}
+        found = set()
+        for monitor in monitors:
+            self.assertEqual(monitor["jobLabel"], "app.kubernetes.io/name")
+            name = monitor["selector"]["matchLabels"][monitor["jobLabel"]]
+            self.assertLessEqual({end["port"] for end in monitor["podMetricsEndpoints"]}, pods[name])
+            found.add(name)
+        self.assertEqual(found, {"ingest", "fanout-worker", "rabbitmq"})
+
+    def test_the_images_have_the_version_that_is_released(self):
+        top = DEPLOY.parent / "Cargo.toml"
+        version = re.search(r'^version = "(.+)"$', top.read_text(), re.MULTILINE).group(1)
+        base = yaml.safe_load((DEPLOY / "k8s" / "base" / "kustomization.yaml").read_text())
+        self.assertEqual({image["newTag"] for image in base["images"]}, {version})
 
     def test_workers_are_scaled_on_work_and_not_on_the_depth_of_the_task_lane(self):
         scaled = [each for objects in self.built.values() for each in objects

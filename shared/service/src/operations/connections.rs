@@ -1,12 +1,19 @@
 //! The connections of the operations listener. They are few, and a new one never waits for those
-//! before it: the one that was accepted first is closed for it. None has a request in work then, because
-//! every answer comes from memory, in the instant in which its request is read.
+//! before it: where there are too many, the oldest is closed. Those whose request has come are counted apart from
+//! those that send none, so that connections that lie idle end no answer that a slow client is still
+//! reading, and slow clients leave room for the next probe.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-/// Connections served at once.
+/// Connections kept that have sent no request yet, and as many whose answer is being read.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The open connections. They are closed when it is dropped.
@@ -14,22 +21,53 @@ const MAX_CONNECTIONS: usize = 64;
 pub(super) struct Connections {
     tasks: JoinSet<()>,
     /// In the order of their accept.
-    open: VecDeque<AbortHandle>,
+    open: VecDeque<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    task: AbortHandle,
+    asked: Asked,
+}
+
+/// Whether the request of a connection has come.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked(Arc<AtomicBool>);
+
+impl Asked {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Connections {
-    /// Serves a connection in a task of its own, and closes the oldest if there are too many.
-    pub(super) fn serve(&mut self, served: impl Future<Output = ()> + Send + 'static) {
+    /// Serves a connection in a task of its own, and closes the oldest of too many. `served` sets what it is given once the connection's request has come.
+    pub(super) fn serve<F>(&mut self, served: impl FnOnce(Asked) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         while let Some(ended) = self.tasks.try_join_next() {
             report(ended);
         }
-        self.open.retain(|connection| !connection.is_finished());
-        if self.open.len() >= MAX_CONNECTIONS
-            && let Some(oldest) = self.open.pop_front()
-        {
-            oldest.abort();
+        self.open.retain(|connection| !connection.task.is_finished());
+        self.close_too_many(false);
+        self.close_too_many(true);
+        let asked = Asked::default();
+        let task = self.tasks.spawn(served(asked.clone()));
+        self.open.push_back(Open { task, asked });
+    }
+
+    /// Leaves room for one more connection among those whose request has come, or has not.
+    fn close_too_many(&mut self, asked: bool) {
+        let alike = |connection: &&Open| connection.asked.get() == asked;
+        let too_many = (self.open.iter().filter(alike).count() + 1).saturating_sub(MAX_CONNECTIONS);
+        for connection in self.open.iter().filter(alike).take(too_many) {
+            connection.task.abort();
         }
-        self.open.push_back(self.tasks.spawn(served));
     }
 }
 

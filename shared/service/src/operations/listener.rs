@@ -18,10 +18,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{connections::Connections, health::Health};
+use super::{
+    connections::{Asked, Connections},
+    health::Health,
+};
 
-/// How long a connection may take to send a request's head, which also bounds how long it may idle.
+/// How long a connection may take to send its request's head, which also bounds how long it may idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may take in all. Each serves one request, so what is left after its head is
+/// the time in which a client has to read the answer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause after a failed accept (no file descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -87,7 +93,13 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    connections.serve(connection(stream, Arc::clone(&answers)));
+                    let answers = Arc::clone(&answers);
+                    connections.serve(|asked| async {
+                        let served = connection(stream, answers, asked);
+                        if tokio::time::timeout(CONNECTION_TIMEOUT, served).await.is_err() {
+                            tracing::debug!("an operations connection took too long");
+                        }
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the operations listener cannot accept");
@@ -99,14 +111,16 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
     stop.run_until_cancelled(accept).await;
 }
 
-async fn connection(stream: TcpStream, answers: Arc<Answers>) {
+async fn connection(stream: TcpStream, answers: Arc<Answers>, asked: Asked) {
     let service = service_fn(|request: Request<Incoming>| {
+        asked.set();
         std::future::ready(Ok::<_, Infallible>(answers.answer(&request)))
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .half_close(true)
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
@@ -196,17 +210,31 @@ mod tests {
         }
 
         fn publish(&self) {
+            self.publish_with("Accepted pushes");
+        }
+
+        /// Its metrics are more than sockets keep in their buffers.
+        fn publish_much(&self) {
+            self.publish_with(&"much ".repeat(1 << 20));
+        }
+
+        fn publish_with(&self, help: &str) {
             let mut registry = Registry::default();
             let pushes = Counter::<u64>::default();
-            registry.register("pushes", "Accepted pushes", pushes.clone());
+            registry.register("pushes", help, pushes.clone());
             pushes.inc();
             self.operations.publish(registry);
         }
 
-        async fn get(&self, path: &str) -> String {
+        async fn ask(&self, path: &str) -> TcpStream {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        }
+
+        async fn get(&self, path: &str) -> String {
+            let mut stream = self.ask(path).await;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
             answer
@@ -245,6 +273,57 @@ mod tests {
         assert!(matches!(oldest, Ok(0) | Err(_)), "it is closed for a newer one");
         assert!(asked.elapsed() < HEAD_TIMEOUT / 2, "no connection had to end by itself");
         drop(idle);
+        running.operations.stop().await;
+    }
+
+    #[tokio::test]
+    async fn connections_that_lie_idle_end_no_answer_that_is_still_being_read() {
+        let running = Running::start(State::Ok).await;
+        running.publish_much();
+        let mut slow = running.ask("/metrics").await;
+        let first = slow.read_u8().await.unwrap();
+        let idle = running.idle(200).await;
+        // They were all accepted before it.
+        assert!(running.get("/livez").await.starts_with("HTTP/1.1 200"));
+        let mut answer = vec![first];
+        slow.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.ends_with(b"# EOF\n"), "{} bytes", answer.len());
+        drop(idle);
+        running.operations.stop().await;
+    }
+
+    #[tokio::test]
+    async fn clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time() {
+        let running = Running::start(State::Ok).await;
+        running.publish_much();
+        let mut slow = Vec::new();
+        for _ in 0..100 {
+            let mut stream = running.ask("/metrics").await;
+            if stream.read_u8().await.is_ok() {
+                slow.push(stream);
+            }
+        }
+        let mut probe = running.idle(1).await.remove(0);
+        assert!(running.get("/livez").await.starts_with("HTTP/1.1 200"), "it was accepted later");
+        probe.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        running.operations.stop().await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_its_client_does_not_read_ends() {
+        let running = Running::start(State::Ok).await;
+        running.publish_much();
+        let mut slow = running.ask("/metrics").await;
+        slow.read_u8().await.unwrap();
+        // From here on, time passes whenever nothing else happens.
+        tokio::time::pause();
+        tokio::time::sleep(CONNECTION_TIMEOUT).await;
+        let mut answer = Vec::new();
+        let read = slow.read_to_end(&mut answer).await;
+        assert!(read.is_err() || !answer.ends_with(b"# EOF\n"), "{} bytes", answer.len());
         running.operations.stop().await;
     }
 
