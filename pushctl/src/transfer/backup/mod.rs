@@ -34,7 +34,7 @@ use crate::output::Output;
 /// that comes or goes meanwhile may be in the file or not.
 ///
 /// # Errors
-/// If there is such a file already, it cannot be written, the index does not answer, or the record of
+/// If the app has moved to another store, there is such a file already, it cannot be written, the index does not answer, or the record of
 /// a device cannot be read and `skip_unreadable` does not leave it out.
 pub async fn backup(
     app: &App,
@@ -43,6 +43,16 @@ pub async fn backup(
     index: &dyn Index,
     out: Output,
 ) -> anyhow::Result<()> {
+    // Until the last step of a move, what is here is the whole app.
+    if let Some(moved) = &app.moved_to
+        && moved.may_be_in_service
+    {
+        bail!(
+            "{} has moved from here to {}: back it up there; what is here is as old as the move",
+            app.app_id,
+            moved.store
+        );
+    }
     let source = StoredDevices::of(index, AppKey::from(app)).await?;
     let bar = out.progress(Some(source.count()), "{pos}/{len} devices {wide_bar} {eta} left");
     let head = Head { made_at: UnixMillis::now(), app: app.arrived(app.generation) };

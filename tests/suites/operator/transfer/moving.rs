@@ -160,6 +160,7 @@ async fn what_an_app_is_goes_along_to_a_cluster_and_comes_back() {
         &["app", "disable", APP],
         &["device", "put", APP, "d"],
         &["device", "remove", APP, "crowd-1"],
+        &["app", "backup", APP, "refused.backup"],
     ] {
         let text = refused(&store.pushctl(change).await);
         assert!(text.contains("has moved from here to redis-cluster://"), "{change:?}: {text}");
