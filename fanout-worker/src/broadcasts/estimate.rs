@@ -33,7 +33,7 @@ pub(crate) struct Estimate {
 }
 
 /// Adds up what is listed at `now`. Of a message that has ended nothing is sent any more, so it has
-/// nothing left; its entry closes within `write_off_after`.
+/// nothing left; its entry closes within `closes_within`.
 ///
 /// Broadcasts take turns, so they are done when all are, or when the slowest pace is.
 pub(crate) fn estimate(
@@ -41,7 +41,7 @@ pub(crate) fn estimate(
     paces: &BTreeMap<AppKey, NonZeroU32>,
     speed: Speed,
     now: UnixMillis,
-    write_off_after: Duration,
+    closes_within: Duration,
 ) -> Estimate {
     let mut all = Estimate { rate: speed.rate, ..Estimate::default() };
     let mut of_apps: BTreeMap<&AppKey, u64> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(crate) fn estimate(
             all.open += 1;
             all.devices_left += broadcast.total_left();
             *of_apps.entry(&broadcast.app).or_default() += broadcast.total_left();
-        } else if now > broadcast.ends_at.plus(write_off_after) {
+        } else if now > broadcast.ends_at.plus(closes_within) {
             all.overdue += 1;
         }
     }

@@ -343,9 +343,9 @@ async fn enable(
         moved = app.moved_to.take();
         match &moved {
             Some(moved) if moved.may_be_in_service && !although_moved => bail!(
-                "{app_id} has moved from here to {store}, or a move did all but its last step: bring it \
-                 back with pushctl move, or finish that move. If that store is lost, or after pushctl app \
-                 remove {app_id} there, add --although-moved",
+                "{app_id} has moved from here to {store}, or a move did all but its last step: run that \
+                 move again, which finishes it, and bring the app back with pushctl move after that. If \
+                 that store is lost, or after pushctl app remove {app_id} there, add --although-moved",
                 store = moved.store
             ),
             _ => Ok(()),

@@ -15,7 +15,7 @@ mod tests;
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use futures::future;
 use indicatif::ProgressBar;
 use push_index::Index;
@@ -153,8 +153,8 @@ impl Arriving<'_> {
 
     /// Saves the progress, if the app is still taken by this attempt.
     async fn save(&self) -> anyhow::Result<()> {
-        let is_ours = self.target.save_arrival(&self.app.app_id, &self.arrival).await?;
-        ensure!(is_ours, self.taken_over());
+        let saved = self.target.save_arrival(&self.app.app_id, &self.arrival).await;
+        ensure!(saved.context("the target does not save how far it is")?, self.taken_over());
         Ok(())
     }
 
@@ -178,7 +178,9 @@ impl Arriving<'_> {
         let (of_source, (of_target, unreadable)) = future::try_join(both.0, both.1).await?;
         ensure!(
             unreadable == 0,
-            "{app}: the records of {unreadable} devices at the target cannot be read"
+            "{app}: the records of {unreadable} devices that were at the target before cannot be read: \
+             remove the app there with pushctl app remove {id}, and take it with --new-logins",
+            id = self.app.app_id
         );
         Ok((of_source, of_target))
     }
@@ -209,7 +211,8 @@ pub(super) async fn store(
     if devices.is_empty() {
         return Ok(());
     }
-    let stored = index.put_registrations(app, devices).await?;
+    let stored = index.put_registrations(app, devices).await;
+    let stored = stored.context("the target does not take devices")?;
     for (device, stored) in devices.iter().zip(stored) {
         if let Err(refused) = stored {
             bail!("the target does not take the device {}: {refused}", device.device.client_id);

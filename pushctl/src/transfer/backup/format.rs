@@ -58,9 +58,11 @@ impl Kind {
     }
 }
 
-/// A number is less than this: the scripts of Redis compute with doubles, and would never find a larger
-/// one equal to what is stored.
-const MOST: u64 = 1 << 53;
+/// A number of an app is less than this: the scripts of Redis compute with doubles, and would never find
+/// one of 2^53 or more equal to what is stored. Half of them are left for changes to come.
+const MOST: u64 = 1 << 52;
+/// A time of registration is less than this: Redis keeps 6 bytes of it.
+const LAST_TIME: u64 = 1 << 48;
 
 /// The app.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -118,5 +120,5 @@ fn read_device(line: &str) -> Option<Registration> {
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
     let device = draft.check(client_id).ok()?;
-    (registered_at.0 < MOST).then_some(Registration { device, registered_at })
+    (registered_at.0 < LAST_TIME).then_some(Registration { device, registered_at })
 }

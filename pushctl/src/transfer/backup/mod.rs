@@ -2,10 +2,12 @@
 //!
 //! - `format`: the file's form
 //! - `write` and `read`: writing it, and reading it after it was checked as a whole
+//! - `repeats`: devices that it has more than once
 //! - `restore`: the command `app restore`
 
 mod format;
 mod read;
+mod repeats;
 mod restore;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,9 @@
-//! Reading a backup. The whole file is checked first, so nothing of a damaged one is restored.
+//! Reading a backup. The whole file is checked first, so nothing of a damaged one is restored. What is
+//! read of it after that must be what was checked.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    hash::{BuildHasher as _, RandomState},
     io::{self, BufReader, ErrorKind, Read, Seek as _, SeekFrom},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -13,8 +15,11 @@ use push_model::transfer::{Position, Registration};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use super::format::{
-    BLOCK_HEAD, Head, Kind, MAGIC, MAX_BLOCK, MAX_FIRST_LINE, SUM, Tail, VERSION, read_devices,
+use super::{
+    format::{
+        BLOCK_HEAD, Head, Kind, MAGIC, MAX_BLOCK, MAX_FIRST_LINE, SUM, Tail, VERSION, read_devices,
+    },
+    repeats::{Hashes, Repeats},
 };
 use crate::transfer::source::{Batch, Source};
 
@@ -28,9 +33,19 @@ pub(super) struct Backup {
     pub(super) sum: String,
     path: PathBuf,
     devices: u64,
-    /// The blocks of devices, by the offsets at which they begin.
-    blocks: Vec<u64>,
+    blocks: Vec<Block>,
+    keys: RandomState,
+    repeats: Repeats,
     file: Mutex<File>,
+}
+
+/// A block of devices.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Where it begins.
+    offset: u64,
+    /// Of its content.
+    hash: u64,
 }
 
 /// Reads a file from its start to its end, and adds up what it read.
@@ -53,33 +68,59 @@ impl Backup {
     /// Opens a file and checks all of it.
     ///
     /// # Errors
-    /// If it cannot be read, is no backup, is of a newer version, or is damaged.
+    /// If it cannot be read, is no regular file, is no backup, is of a newer version, or is damaged.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
+        let about = fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
+        // It is read more than once, and opening a named pipe waits for a writer.
+        ensure!(about.is_file(), "{name} is no regular file: write the backup to a file first");
         let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
         let kept = file.try_clone().with_context(|| format!("cannot read {name}"))?;
         let input = BufReader::new(file);
         let mut checker = Checker { input, sum: Sha256::new(), offset: 0 };
         check_version(&mut checker, path)?;
-        let checked = check_blocks(&mut checker).map_err(|error| match error.kind() {
+        let keys = RandomState::new();
+        let checked = check_blocks(&mut checker, &keys).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
                 anyhow!("{name} is damaged: nothing of it was restored ({error})")
             }
             _ => anyhow!(error).context(format!("cannot read {name}")),
         })?;
-        let Checked { head, devices, blocks, sum } = checked;
+        let Checked { head, devices, blocks, hashes, sum } = checked;
         ensure!(head.is_storable(), "{name} holds numbers of an app that no store can keep");
-        Ok(Self { head, sum, path: path.to_owned(), devices, blocks, file: Mutex::new(kept) })
+        let (path, file, repeats) = (path.to_owned(), Mutex::new(kept), Repeats::default());
+        let mut backup = Self { head, sum, path, devices, blocks, keys, repeats, file };
+        backup.find_repeats(hashes)?;
+        Ok(backup)
     }
 
-    fn devices_at(&self, offset: u64) -> anyhow::Result<Vec<Registration>> {
+    fn find_repeats(&mut self, hashes: Hashes) -> anyhow::Result<()> {
+        let mut suspects = hashes.suspects();
+        if !suspects.is_empty() {
+            for (number, block) in self.blocks.iter().enumerate() {
+                suspects.look(number, &self.devices_at(*block)?);
+            }
+        }
+        self.repeats = suspects.repeats();
+        self.devices -= self.repeats.records;
+        Ok(())
+    }
+
+    /// How many devices it has.
+    pub(super) fn devices(&self) -> u64 {
+        self.devices
+    }
+
+    fn devices_at(&self, Block { offset, hash }: Block) -> anyhow::Result<Vec<Registration>> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = || format!("{} has changed or cannot be read any more", self.path.display());
         file.seek(SeekFrom::Start(offset)).with_context(changed)?;
         let mut checker = Checker { input: &mut *file, sum: Sha256::new(), offset: 0 };
         let (kind, content) = next_block(&mut checker).with_context(changed)?;
         match read_devices(&content) {
-            Some(devices) if kind == Kind::Devices => Ok(devices),
+            Some(devices) if kind == Kind::Devices && self.keys.hash_one(&content) == hash => {
+                Ok(devices)
+            }
             _ => bail!(changed()),
         }
     }
@@ -94,9 +135,10 @@ impl Source for Backup {
     async fn batch(&self, from: Position) -> anyhow::Result<Batch> {
         let first = from.slot as usize;
         let mut devices = Vec::new();
-        let offsets = self.blocks.iter().skip(first).take(BATCH_BLOCKS);
-        for offset in offsets {
-            devices.extend(self.devices_at(*offset)?);
+        for (number, block) in self.blocks.iter().enumerate().skip(first).take(BATCH_BLOCKS) {
+            let mut of_block = self.devices_at(*block)?;
+            self.repeats.leave_out(number, &mut of_block);
+            devices.extend(of_block);
         }
         let next = first.saturating_add(BATCH_BLOCKS);
         let next = u32::try_from(next).ok().filter(|_| next < self.blocks.len());
@@ -128,7 +170,8 @@ fn check_version(checker: &mut Checker<impl Read>, path: &Path) -> anyhow::Resul
 struct Checked {
     head: Head,
     devices: u64,
-    blocks: Vec<u64>,
+    blocks: Vec<Block>,
+    hashes: Hashes,
     sum: String,
 }
 
@@ -136,12 +179,12 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-fn check_blocks(checker: &mut Checker<impl Read>) -> io::Result<Checked> {
+fn check_blocks(checker: &mut Checker<impl Read>, keys: &RandomState) -> io::Result<Checked> {
     let (Kind::Head, content) = next_block(checker)? else {
         return Err(damaged("the app is not where it must be"));
     };
     let head: Head = json(&content)?;
-    let (mut devices, mut blocks) = (0, Vec::new());
+    let (mut devices, mut blocks, mut hashes) = (0, Vec::new(), Hashes::default());
     let tail: Tail = loop {
         let offset = checker.offset;
         match next_block(checker)? {
@@ -149,7 +192,8 @@ fn check_blocks(checker: &mut Checker<impl Read>) -> io::Result<Checked> {
                 let read =
                     read_devices(&content).ok_or_else(|| damaged("a device is unreadable"))?;
                 devices += read.len() as u64;
-                blocks.push(offset);
+                read.iter().for_each(|one| hashes.add(&one.device.client_id));
+                blocks.push(Block { offset, hash: keys.hash_one(&content) });
             }
             (Kind::Tail, content) => break json(&content)?,
             (Kind::Head, _) => return Err(damaged("there is a second app")),
@@ -167,7 +211,7 @@ fn check_blocks(checker: &mut Checker<impl Read>) -> io::Result<Checked> {
     if tail.devices != devices {
         return Err(damaged("it has another number of devices"));
     }
-    Ok(Checked { head, devices, blocks, sum: hex::encode(sum) })
+    Ok(Checked { head, devices, blocks, hashes, sum: hex::encode(sum) })
 }
 
 /// The kind and the content of the next block.

@@ -92,6 +92,56 @@ async fn an_app_comes_back_as_it_was_with_many_devices_in_their_order() {
     assert_eq!(read(&Backup::open(&empty).unwrap()).await, []);
 }
 
+#[tokio::test]
+async fn of_a_device_that_registered_again_meanwhile_the_last_record_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let token = "t".repeat(4096);
+    let mut devices: Vec<_> = (0..2000).map(|n| registration(n, Some(&token))).collect();
+    // In a block of its own, in the same block, and three times.
+    let again = [(0, 1999), (1998, 1999), (7, 900), (7, 1500)].map(|(n, at)| {
+        let new = UnixMillis(1_800_000_000_000 + at as u64);
+        (at, Registration { registered_at: new, ..registration(n, None) })
+    });
+    for (at, device) in again.into_iter().rev() {
+        devices.insert(at, device);
+    }
+    let mut writer = BackupWriter::create(&file, &head(&Secret::generate())).unwrap();
+    devices.iter().for_each(|device| writer.add(device).unwrap());
+    assert_eq!(writer.finish().unwrap().devices, 2000, "as many as a restoration finds");
+    let backup = Backup::open(&file).unwrap();
+    let expected: Vec<_> = devices
+        .iter()
+        .enumerate()
+        .filter(|(at, one)| {
+            !devices[at + 1..].iter().any(|later| later.device.client_id == one.device.client_id)
+        })
+        .map(|(_, one)| one.clone())
+        .collect();
+    assert_eq!((backup.count(), expected.len()), (2000, 2000));
+    assert_eq!(read(&backup).await, expected);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_after_it_was_checked_is_not_restored() {
+    let (_folder, file) = small();
+    let other = file.with_extension("other");
+    let devices: Vec<_> = (0..3).map(|n| registration(n, Some("u"))).collect();
+    write(&other, &head(&Secret::generate()), &devices);
+    let backup = Backup::open(&file).unwrap();
+    fs::write(&file, fs::read(&other).unwrap()).unwrap();
+    let error = backup.batch(Position::default()).await.err().expect("it is noticed");
+    assert!(error.to_string().contains("has changed"), "{error:#}");
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for no_file in [Path::new("/dev/null"), folder.path()] {
+        assert!(error(no_file).contains("is no regular file"), "{}", error(no_file));
+    }
+}
+
 #[test]
 fn a_backup_is_for_its_owner_only_compact_and_has_no_secret_in_clear() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,7 +181,7 @@ fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
 
 #[test]
 fn numbers_that_no_store_compares_exactly_are_refused() {
-    const TOO_LARGE: u64 = 1 << 53;
+    const TOO_LARGE: u64 = 1 << 52;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("news.backup");
     // What is written is read back, as a restoration would.
@@ -151,7 +201,7 @@ fn numbers_that_no_store_compares_exactly_are_refused() {
         let text = refused(&head, &registration(1, None));
         assert!(text.contains("no store can keep"), "{text}");
     }
-    let device = Registration { registered_at: UnixMillis(TOO_LARGE), ..registration(1, None) };
+    let device = Registration { registered_at: UnixMillis(1 << 48), ..registration(1, None) };
     let text = refused(&head(&Secret::generate()), &device);
     assert!(text.contains("is damaged"), "{text}");
 }

@@ -84,7 +84,7 @@ impl BackupWriter {
         if self.block.len() >= BLOCK_BYTES { self.put_devices() } else { Ok(()) }
     }
 
-    /// Completes the file and gives it its name.
+    /// Completes the file and gives it its name. Returns how many devices a restoration will find in it.
     ///
     /// # Errors
     /// If it cannot be written, or there is one of that name by now.
@@ -99,10 +99,12 @@ impl BackupWriter {
         check_new(&self.file)?;
         if let Some(unfinished) = self.unfinished.take() {
             // Only a file that can be restored is a backup.
-            let checked = Backup::open(&unfinished);
-            if let Err(error) = checked {
-                self.unfinished = Some(unfinished);
-                return Err(error.context("what was written cannot be read back"));
+            match Backup::open(&unfinished) {
+                Ok(backup) => self.written.devices = backup.devices(),
+                Err(error) => {
+                    self.unfinished = Some(unfinished);
+                    return Err(error.context("what was written cannot be read back"));
+                }
             }
             fs::rename(&unfinished, &self.file).with_context(|| cannot.clone())?;
         }

@@ -18,9 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use indicatif::ProgressBar;
-use push_index::Index;
+use push_index::{Index, IndexError};
 use push_model::{
     app::{App, AppKey},
     audit::{Action, AuditEvent},
@@ -70,7 +70,8 @@ struct Moved {
     is_disabled: bool,
 }
 
-/// Moves the apps.
+/// Moves the apps. One that cannot be moved keeps no other from being moved; after a store that does not
+/// answer, no further one is tried.
 ///
 /// # Errors
 /// If a setting is wrong, an app cannot be moved, a store does not answer, or the devices of both
@@ -90,22 +91,57 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
         .progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left");
     bar.enable_steady_tick(TICK);
     wait_until_noticed(&leaving, &plans, settings.notice, &bar).await;
-    let mut moved = Vec::new();
-    for (app, plan) in leaving.into_iter().zip(plans) {
-        moved.push(move_app(&stores, app, plan, &settings, &bar).await?);
+    let (mut moved, mut failed) = (Vec::new(), Vec::new());
+    let mut apps = leaving.into_iter().zip(plans);
+    for (app, plan) in apps.by_ref() {
+        let id = app.app_id.clone();
+        match move_app(&stores, app, plan, &settings, &bar).await {
+            Ok(done) => moved.push(done),
+            Err(error) => {
+                let is_of_a_store = error.chain().any(|cause| cause.is::<IndexError>());
+                failed.push((id, error));
+                if is_of_a_store {
+                    break;
+                }
+            }
+        }
     }
+    let not_tried = apps.filter(|(_, plan)| matches!(plan, Plan::Take(_)));
+    failed.extend(not_tried.map(|(app, _)| (app.app_id, anyhow!("it was not tried"))));
     bar.finish_and_clear();
-    report(&moved, &stores, started.elapsed(), out)
+    if failed.is_empty() || !moved.is_empty() {
+        report(&moved, &stores, started.elapsed(), out)?;
+    }
+    not_moved(failed)
+}
+
+/// The error of the apps that have not moved.
+fn not_moved(failed: Vec<(AppId, anyhow::Error)>) -> anyhow::Result<()> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let why = |(app, error): (AppId, anyhow::Error)| {
+        let error = format!("{error:#}");
+        let prefix = format!("{app}: ");
+        format!("{prefix}{}", error.strip_prefix(&prefix).unwrap_or(&error))
+    };
+    let apps: Vec<_> = failed.into_iter().map(why).collect();
+    bail!(
+        "these apps have not moved, and may be in service in neither store until the same command has \
+         moved them, or pushctl app enable takes them back in the store that they leave:\n  {}",
+        apps.join("\n  ")
+    )
 }
 
 async fn open(settings: &MoveSettings) -> anyhow::Result<Stores> {
     if settings.from.url == settings.to.url && settings.from.namespace == settings.to.namespace {
         bail!("--from and --to name the same store");
     }
-    if let IndexUrl::Sqlite(file) = &settings.from.url
-        && !file.exists()
-    {
-        bail!("there is no store in {}", file.display());
+    if let IndexUrl::Sqlite(file) = &settings.from.url {
+        let name = file.display();
+        let exists =
+            file.try_exists().with_context(|| format!("cannot use the store in {name}"))?;
+        ensure!(exists, "there is no store in {name}");
     }
     let open = async |store: &StoreSettings| {
         open_store(store).await.with_context(|| format!("cannot use the store at {}", store.url))
@@ -133,6 +169,14 @@ async fn selected(from: &dyn Index, settings: &MoveSettings) -> anyhow::Result<V
     if let Some(missing) =
         settings.apps.iter().find(|name| !apps.iter().any(|app| app.app_id == **name))
     {
+        if let Some(arrival) = from.arrival(missing).await? {
+            bail!(
+                "{missing} is still on its way to the store at {} from {}: run the command that takes it \
+                 there again until it succeeds, and move it after that",
+                settings.from.url,
+                arrival.origin
+            );
+        }
         bail!("there is no app {missing} in the store at {}", settings.from.url);
     }
     apps.retain(|app| settings.apps.is_empty() || settings.apps.contains(&app.app_id));
@@ -259,7 +303,12 @@ fn report(moved: &[Moved], stores: &Stores, took: Duration, out: Output) -> anyh
     }
     let devices: u64 = moved.iter().filter_map(|m| Some(m.done.as_ref().ok()?.devices)).sum();
     let text = if moved.is_empty() {
-        format!("there are no apps in {}", stores.from_name)
+        format!(
+            "there are no apps in {}; one that is on its way there does not count: finish its move first",
+            stores.from_name
+        )
+    } else if moved.iter().all(|app| app.done.is_err()) {
+        format!("{table}\nnothing was left to move")
     } else {
         format!(
             "{table}\nmoved from {} to {} in {:.1} s; the devices of both were compared\n\

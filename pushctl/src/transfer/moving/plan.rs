@@ -75,14 +75,21 @@ pub(super) fn plan(
             }
             _ => {}
         }
+        if moved.store != request.to && !moved.may_be_in_service {
+            return Err(format!(
+                "its move to {} has not ended, so it is in service in neither store: finish that, or take \
+                 it back with pushctl app enable {}",
+                moved.store, app.app_id
+            ));
+        }
         if moved.store != request.to && !request.is_named {
             return Ok(Plan::Elsewhere(moved.store.clone()));
         }
         if moved.store != request.to {
             return Err(format!(
-                "it is moving to {}, or has moved there: move it from there, or, if that move did not end, \
-                 bring it back with pushctl app enable {}",
-                moved.store, app.app_id
+                "it has moved to {}: move it from there, or, if that move did all but its last step, finish \
+                 it first",
+                moved.store
             ));
         }
     }
@@ -296,5 +303,15 @@ mod tests {
         let all = Request { is_named: false, ..REQUEST };
         let left_out = plan(&gone, &AtTarget::default(), all, NOW);
         assert_eq!(left_out, Ok(Plan::Elsewhere("elsewhere".to_owned())));
+    }
+
+    #[test]
+    fn an_app_whose_move_elsewhere_has_not_ended_does_not_count_as_moved() {
+        let leaving = moving_to("elsewhere", app(1, 0));
+        for is_named in [true, false] {
+            let request = Request { is_named, ..REQUEST };
+            let error = plan(&leaving, &AtTarget::default(), request, NOW).unwrap_err();
+            assert!(error.contains("in service in neither store"), "{error}");
+        }
     }
 }
