@@ -59,7 +59,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     telemetry::init(log, &traces);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(work(process, engines, mqtt, worker, health, metrics, traces))
+    runtime::run(runtime, work(process, engines, mqtt, worker, health, metrics, traces))
 }
 
 async fn work(
@@ -80,9 +80,7 @@ async fn work(
     let queue = open_queue_at_start(&engines, "fanout-worker", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
-    let index = open_index_at_start(&engines, &health)
-        .await
-        .with_context(|| format!("cannot use the index at {}", engines.index))?;
+    let index = open_index_at_start(&engines, &health).await?;
     let discard = Discard { latency: process.discard_latency };
     let mut transports = Transports::default().with(TransportKind::Discard, Arc::new(discard));
     if let Some((url, settings)) = mqtt {

@@ -12,7 +12,8 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 /// W3C Trace Context, section 3.2.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// A request without its body. If a header was sent several times, the first one counts.
+/// A request without its body. If a header was sent several times, the first one counts, but for
+/// `traceparent`, of which there must be one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) method: Method,
@@ -40,6 +41,7 @@ impl<'a> Head<'a> {
     /// The head of a request of this client that hyper has read.
     pub(crate) fn of(parts: &'a Parts, peer: IpAddr) -> Self {
         let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
+        let mut parents = parts.headers.get_all(TRACEPARENT).iter().map(HeaderValue::as_bytes);
         Self {
             method: parts.method.clone(),
             peer,
@@ -48,7 +50,7 @@ impl<'a> Head<'a> {
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
             idempotency_key: header(IDEMPOTENCY_KEY),
-            traceparent: header(TRACEPARENT),
+            traceparent: parents.next().filter(|_| parents.next().is_none()),
             expects: parts.headers.contains_key(EXPECT),
             stream_head: (parts.version == Version::HTTP_2).then(|| {
                 let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());

@@ -54,7 +54,7 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     settings.http.fit(descriptors::raise());
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime.block_on(run(settings, engines, health, metrics, traces))
+    runtime::run(runtime, run(settings, engines, health, metrics, traces))
 }
 
 async fn run(
@@ -74,9 +74,7 @@ async fn run(
     let queue = open_queue_at_start(&engines, "ingest", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
-    let index = open_index_at_start(&engines, &health)
-        .await
-        .with_context(|| format!("cannot use the index at {}", engines.index))?;
+    let index = open_index_at_start(&engines, &health).await?;
     // Not sooner: connections would wait in the backlog for as long as the servers are awaited.
     let listener = Listener::bind(&settings).await?;
 

@@ -59,8 +59,12 @@ pub(crate) enum Rejection {
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
     MessageTooLarge(usize),
-    /// 21005: a batch request has more lines than this.
+    /// 21005: a line of a batch request is larger than this.
+    LineTooLarge(usize),
+    /// 21005: a batch request has more pushes than this.
     TooManyLines(usize),
+    /// 21005: a batch request has more lines that are no push than this.
+    TooManyBlankLines(usize),
     /// 21005: a push that cannot be read or is not allowed.
     MessageIllegal(String),
     /// 21006
@@ -125,9 +129,11 @@ impl Rejection {
                 StatusCode::REQUEST_TIMEOUT
             }
             Self::NoRoom(_) | Self::DevicesUsedUp { .. } => StatusCode::CONFLICT,
-            Self::MessageTooLarge(_) | Self::TooManyLines(_) | Self::TooLarge(_) => {
-                StatusCode::PAYLOAD_TOO_LARGE
-            }
+            Self::MessageTooLarge(_)
+            | Self::LineTooLarge(_)
+            | Self::TooManyLines(_)
+            | Self::TooManyBlankLines(_)
+            | Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooFrequent(_)
             | Self::TooManyCalls(_)
@@ -151,7 +157,9 @@ impl Rejection {
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
             | Self::MessageTooLarge(_)
+            | Self::LineTooLarge(_)
             | Self::TooManyLines(_)
+            | Self::TooManyBlankLines(_)
             | Self::MessageIllegal(_) => Some(PushCode::MessageIllegal),
             Self::TooManyClients { .. } => Some(PushCode::ClientIdTooMuch),
             Self::NotHttp
@@ -229,7 +237,11 @@ impl Rejection {
             Self::MessageTooLarge(limit) | Self::TooLarge(limit) => {
                 format!("the body must be at most {limit} bytes")
             }
-            Self::TooManyLines(limit) => format!("the body must have at most {limit} lines"),
+            Self::LineTooLarge(limit) => format!("a line must have at most {limit} bytes"),
+            Self::TooManyLines(limit) => format!("the body must have at most {limit} pushes"),
+            Self::TooManyBlankLines(limit) => {
+                format!("the body must have at most {limit} lines without a push")
+            }
             Self::MessageIllegal(problem) | Self::Illegal(problem) | Self::NoRoom(problem) => {
                 problem.clone()
             }
@@ -278,7 +290,9 @@ mod tests {
             (Rejection::ScopeMissing(Scope::Push), 401, 21004),
             (Rejection::MessageIllegal(String::new()), 400, 21005),
             (Rejection::MessageTooLarge(1), 413, 21005),
+            (Rejection::LineTooLarge(1), 413, 21005),
             (Rejection::TooManyLines(1), 413, 21005),
+            (Rejection::TooManyBlankLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),
             (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
             (Rejection::AppDisabled, 403, 21007),

@@ -9,7 +9,7 @@ use push_queue::Queue;
 use push_service::{
     build_info,
     credentials::{CredentialArgs, CredentialSettings},
-    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_index, open_queue},
+    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
     settings::ConfigErrors,
     telemetry::{self, LogSettings},
     traces::Traces,
@@ -210,8 +210,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Doctor(args) => {
             let deployment = Deployment {
-                queue: queue(&urls, &cli.data_dir).await,
-                index: index(&urls, &cli.data_dir).await,
+                queue: doctor::queue(&urls).await,
+                stores: doctor::stores(&urls).await,
                 engines: &urls,
                 device_keys: &credentials.key_file_in(&cli.data_dir),
                 data_dir: &cli.data_dir,
@@ -233,7 +233,7 @@ pub(crate) async fn index(
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
-    open_index(urls).await.with_context(|| format!("cannot use the index at {}", urls.index))
+    Ok(open_stores(urls).await.joined()?)
 }
 
 /// The index for the audit trail of a command that does not need it otherwise. Without it the

@@ -2,10 +2,17 @@
 
 use std::process::ExitCode;
 
-use push_service::command_line;
+use push_service::{command_line, runtime};
 use pushctl::cli::{self, Cli};
+use tokio::runtime::Builder;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    cli::main(command_line::parse::<Cli>()).await
+fn main() -> ExitCode {
+    let cli = command_line::parse::<Cli>();
+    match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime::run(runtime, cli::main(cli)),
+        Err(error) => {
+            eprintln!("error: cannot start threads: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -66,7 +66,7 @@ pub(super) async fn unreadable(
     error: &BadEnvelope,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
-    if !matches!(error, BadEnvelope::Version(_)) {
+    if !matches!(error, BadEnvelope::Version(..)) {
         return put_aside(context, lane, envelope, &error.to_string(), hold).await;
     }
     info!(lane = lane.name(), %error, "an envelope waits for a newer worker");

@@ -174,9 +174,7 @@ pub async fn run(
     let shutdown = shutdown::on_signal();
     let health = Health::starting(settings.health, shutdown.clone());
     let operations = Operations::start(ops, health.clone());
-    let index = open_index_at_start(&settings.engines, &health)
-        .await
-        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+    let index = open_index_at_start(&settings.engines, &health).await?;
 
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "broker");

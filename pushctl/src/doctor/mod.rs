@@ -28,11 +28,11 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use push_index::{Finding, Index, Level, TakesWrites};
 use push_model::{causes::with_causes, time::UnixMillis};
 use push_queue::{Lane, Queue, QueueError};
-use push_service::engines::{EngineSettings, QueueUrl};
+use push_service::engines::{self, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores};
 
 pub use self::args::DoctorArgs;
 use self::{finding::finding, rabbitmq::Management};
@@ -51,8 +51,8 @@ pub struct Deployment<'a> {
     pub engines: &'a EngineSettings,
     /// The queue, or why it cannot be used.
     pub queue: anyhow::Result<Arc<dyn Queue>>,
-    /// The index, or why it cannot be used.
-    pub index: anyhow::Result<Arc<dyn Index>>,
+    /// The index and the ledger's own store.
+    pub stores: Stores,
     /// The keys of devices, if there are any.
     pub device_keys: &'a Path,
     /// The data directory, if there is one.
@@ -67,7 +67,7 @@ pub struct Deployment<'a> {
 /// If any finding is an error, or a setting is wrong.
 pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> anyhow::Result<()> {
     let mut settings = args.check()?;
-    let Deployment { engines, queue, index, device_keys, data_dir, mut secret_files } = deployment;
+    let Deployment { engines, queue, stores, device_keys, data_dir, mut secret_files } = deployment;
     secret_files.append(&mut settings.secret_files);
     let mut findings = Vec::new();
     match &queue {
@@ -78,10 +78,7 @@ pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> a
         let management = Management::of(settings.management.take(), &engines.queue);
         findings.extend(rabbitmq::policies(management, &engines.namespace).await);
     }
-    match &index {
-        Ok(index) => findings.extend(of_index(&**index, engines).await),
-        Err(error) => findings.push(unreachable("index", error, "--index-url")),
-    }
+    findings.extend(of_stores(stores, engines).await);
     findings.push(mqtt::broker(settings.mqtt.as_ref()).await);
     findings.push(clock::of_ingest(settings.server.take()).await);
     findings.extend(machine::redis(engines));
@@ -116,7 +113,87 @@ fn print(findings: &[Finding], out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An embedded database that is not there. Nothing is made to be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("there is none in {}", .0.display())]
+struct NotMade(PathBuf);
+
+/// Opens the queue.
+///
+/// # Errors
+/// If it cannot be used.
+pub async fn queue(engines: &EngineSettings) -> anyhow::Result<Arc<dyn Queue>> {
+    if let QueueUrl::Sqlite(file) = &engines.queue
+        && !file.exists()
+    {
+        return Err(NotMade(file.clone()).into());
+    }
+    open_queue(engines, "pushctl")
+        .await
+        .with_context(|| format!("cannot use the queue at {}", engines.queue))
+}
+
+/// The index and the ledger's own store, or why they cannot be used.
+#[derive(Debug)]
+pub struct Stores {
+    index: anyhow::Result<Arc<dyn Index>>,
+    ledger: Option<anyhow::Result<Arc<dyn Index>>>,
+}
+
+/// Opens the stores.
+pub async fn stores(engines: &EngineSettings) -> Stores {
+    if let IndexUrl::Sqlite(file) = &engines.index
+        && !file.exists()
+    {
+        return Stores { index: Err(NotMade(file.clone()).into()), ledger: None };
+    }
+    let engines::Stores { index, ledger } = open_stores(engines).await;
+    let ledger = ledger.map(|ledger| ledger.map_err(Into::into));
+    Stores { index: index.map_err(Into::into), ledger }
+}
+
+async fn of_stores(Stores { index, ledger }: Stores, engines: &EngineSettings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &index {
+        Ok(index) => {
+            findings.extend(inspected(&**index).await);
+            findings.push(writing("index writes", &**index).await);
+            findings.extend(computable_ids(&**index).await);
+        }
+        Err(error) => findings.push(unreachable("index", error, "--index-url")),
+    }
+    let ledger = match ledger {
+        Some(Ok(ledger)) => {
+            let of_ledger = inspected(&*ledger).await.into_iter();
+            findings.extend(of_ledger.map(|finding| Finding {
+                subject: format!("ledger: {}", finding.subject),
+                ..finding
+            }));
+            findings.push(writing("ledger writes", &*ledger).await);
+            Some(ledger)
+        }
+        Some(Err(error)) => {
+            findings.push(unreachable("ledger", &error, "--ledger-url"));
+            None
+        }
+        None => index.ok(),
+    };
+    if let Some(ledger) = ledger {
+        findings.push(match ledger.history().await {
+            Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
+            Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
+        });
+    }
+    findings
+}
+
 fn unreachable(name: &str, error: &anyhow::Error, flag: &str) -> Finding {
+    if error.is::<NotMade>() {
+        let detail = format!(
+            "{error:#}: a program makes it when it first starts. If one has, check {flag} and --data-dir"
+        );
+        return finding(Level::Warning, name, detail);
+    }
     let detail = format!("{error:#}: start it, or check {flag}, its login and the network");
     finding(Level::Error, name, detail)
 }
@@ -139,21 +216,11 @@ async fn of_queue(queue: &dyn Queue) -> Vec<Finding> {
     findings
 }
 
-async fn of_index(index: &dyn Index, engines: &EngineSettings) -> Vec<Finding> {
-    let mut findings = match index.inspect().await {
-        Ok(of_index) => of_index,
+async fn inspected(store: &dyn Index) -> Vec<Finding> {
+    match store.inspect().await {
+        Ok(findings) => findings,
         Err(error) => vec![finding(Level::Error, "index", with_causes(&error))],
-    };
-    findings.push(writing("index writes", index).await);
-    if let Some(ledger) = index.ledger_store() {
-        findings.push(writing("ledger writes", ledger).await);
     }
-    findings.push(match index.history().await {
-        Ok(history) => history::judge(history, engines.ledger_retention, UnixMillis::now()),
-        Err(error) => finding(Level::Error, "ledger", with_causes(&error)),
-    });
-    findings.extend(computable_ids(index).await);
-    findings
 }
 
 /// Whether a store keeps what is written: it may be a replica, or have no memory or no disk.

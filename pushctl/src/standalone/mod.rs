@@ -165,9 +165,7 @@ pub async fn run(
     let queue = open_queue_at_start(&settings.engines, "standalone", &health)
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
-    let index = open_index_at_start(&settings.engines, &health)
-        .await
-        .with_context(|| format!("cannot use the index at {}", settings.engines.index))?;
+    let index = open_index_at_start(&settings.engines, &health).await?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "standalone");

@@ -9,7 +9,7 @@
 //! `standalone` beside it, two alternating runs each: 0.92 and 0.93 of a raw client's rate instead
 //! of 0.84 and 0.88; broadcasts that are discarded are as fast with either.)
 
-use std::{io, num::NonZeroUsize, thread::available_parallelism};
+use std::{io, num::NonZeroUsize, thread::available_parallelism, time::Duration};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -44,6 +44,17 @@ pub fn default_threads() -> NonZeroUsize {
     NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
+/// How long a program that has stopped waits for a thread that is blocked, which may be one that reads a
+/// file of a disk that hangs. All work that must be done has been waited for before.
+const BLOCKED_TIME: Duration = Duration::from_secs(1);
+
+/// Runs a program to its end, and leaves threads behind that are blocked.
+pub fn run<T>(runtime: Runtime, program: impl Future<Output = T>) -> T {
+    let ended = runtime.block_on(program);
+    runtime.shutdown_timeout(BLOCKED_TIME);
+    ended
+}
+
 /// Builds a runtime with this many worker threads. With one, the tasks run on the thread that
 /// enters the runtime, so that none is handed from one thread to another.
 ///
@@ -75,6 +86,19 @@ mod tests {
         for threads in [1, 3] {
             let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
             assert_eq!(runtime.metrics().num_workers(), threads);
+        }
+    }
+
+    #[test]
+    fn a_program_ends_although_one_of_its_threads_is_blocked() {
+        for threads in [1, 2] {
+            let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
+            let (_kept, blocks) = std::sync::mpsc::channel::<()>();
+            let program = async {
+                tokio::task::spawn_blocking(move || blocks.recv());
+                7
+            };
+            assert_eq!(run(runtime, program), 7);
         }
     }
 

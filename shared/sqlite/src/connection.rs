@@ -26,7 +26,13 @@ pub(super) fn open_writer(
     let unusable = |source| StoreError::Directory { path: directory.into(), source };
     permissions::make_directory(directory).map_err(|error| unusable(Arc::new(error)))?;
     // SQLite would only report "unable to open database file"; this error has the reason.
-    let turnstile = Turnstile::open(path).map_err(|error| unusable(Arc::new(error)))?;
+    let turnstile = Turnstile::open(path).map_err(|error| {
+        let (source, file) = (Arc::new(error), Turnstile::file(path));
+        match file.exists() {
+            true => StoreError::File { path: file, source },
+            false => unusable(source),
+        }
+    })?;
     permissions::make_file(path).map_err(|error| unusable(Arc::new(error)))?;
 
     let prepare = || {

@@ -16,6 +16,14 @@ pub enum StoreError {
         /// The system's error.
         source: Arc<io::Error>,
     },
+    /// A file that is there cannot be written.
+    #[error("cannot write {}, which may be another user's", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: Arc<io::Error>,
+    },
     /// The file cannot be opened.
     #[error("cannot open the database {}", .path.display())]
     Open {
@@ -83,6 +91,7 @@ impl StoreError {
             | Self::NotADatabase(_)
             | Self::Unreadable(_) => true,
             Self::Directory { .. }
+            | Self::File { .. }
             | Self::Open { .. }
             | Self::Full(_)
             | Self::Busy(_)
@@ -109,6 +118,7 @@ impl StoreError {
                 )
             ),
             Self::Directory { .. }
+            | Self::File { .. }
             | Self::Open { .. }
             | Self::Foreign { .. }
             | Self::Newer { .. }

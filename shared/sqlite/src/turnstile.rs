@@ -14,7 +14,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -37,10 +37,16 @@ pub(super) struct Turn<'a>(&'a File);
 impl Turnstile {
     /// Opens the lock file beside the database.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
-        let mut path = OsString::from(database);
-        path.push(SUFFIX);
+        let path = Self::file(database);
         let file = permissions::for_owner().create(true).truncate(false).write(true).open(path)?;
         Ok(Self(file))
+    }
+
+    /// The file of a database's turnstile.
+    pub(super) fn file(database: &Path) -> PathBuf {
+        let mut path = OsString::from(database);
+        path.push(SUFFIX);
+        path.into()
     }
 
     /// Locks the turnstile; none if that takes longer than `timeout`, or if the file system has no

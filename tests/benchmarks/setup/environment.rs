@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use lapin::{Connection, ConnectionProperties, options::QueuePurgeOptions};
 use push_index::Index;
 use push_model::ledger::Retention;
-use push_service::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, open_index};
+use push_service::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, open_stores};
 use push_tests::{
     servers::{Mosquitto, RabbitMq, Redis, ServerError},
     service::built,
@@ -143,7 +143,7 @@ pub(crate) async fn open_engine(
         ledger_retention: Retention::all(Duration::from_secs(3600)),
         timeouts: EngineTimeouts { connect: limit, queue: limit, index: limit, heartbeat: limit },
     };
-    Ok(open_index(&urls).await?)
+    Ok(open_stores(&urls).await.joined()?)
 }
 
 /// Imports the first `size` devices of the population, and returns how long that took.

@@ -186,6 +186,9 @@ async fn doctor_warns_of_open_folders_and_of_passwords_that_other_users_can_read
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     set_mode(&file, 0o600);
+    for making in [["app", "list"], ["dead", "list"]] {
+        pushctl(&[&["--data-dir", data], &making[..]].concat()).await;
+    }
     let flags = ["--data-dir", data, "--mqtt-url-file", file.to_str().unwrap()];
     let findings = doctor(&flags).await;
     assert!(findings.all.iter().all(|of| of["subject"] != "file access" || of["level"] == "ok"));
@@ -195,4 +198,30 @@ async fn doctor_warns_of_open_folders_and_of_passwords_that_other_users_can_read
     findings.says("file access", "warning", &format!("run chmod 700 {data}"));
     findings.says("file access", "warning", "(--mqtt-url-file) holds a password");
     assert!(findings.ok, "a warning is no failure");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_cannot_be_reached_is_named_and_the_index_is_looked_at_all_the_same() {
+    let (amqp, index, namespace) = (amqp_url(), redis_url(), namespace());
+    let closed = free_port().unwrap();
+    let ledger = format!("redis://{}", closed.address());
+    let stores = ["--index-url", &index, "--ledger-url", &ledger, "--namespace", &namespace];
+    let findings = doctor(&[&["--queue-url", &amqp], &stores[..]].concat()).await;
+    findings.says("ledger", "error", &format!("cannot use the ledger at {ledger}"));
+    findings.says("ledger", "error", "check --ledger-url");
+    findings.says("index writes", "ok", "");
+    assert!(!findings.ok);
+    let listed = pushctl_output(&[&stores[..], &["app", "list"]].concat()).await;
+    let error = String::from_utf8_lossy(&listed.stderr);
+    assert!(error.contains(&format!("cannot use the ledger at {ledger}")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_makes_no_store_that_is_not_there() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    let findings = doctor(&["--data-dir", data.to_str().unwrap()]).await;
+    findings.says("queue", "warning", "there is none in");
+    findings.says("index", "warning", "--data-dir");
+    assert!(!data.exists(), "nothing was made to be looked at");
 }

@@ -243,3 +243,28 @@ async fn a_server_that_stops_answering_fails_a_publish_with_its_session_and_is_u
     }
     queue.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_counts_as_usable_only_when_it_publishes_again() {
+    let server = RabbitMq::start().await.unwrap();
+    // By itself it would not connect again while this test runs.
+    let pause = Duration::from_hours(1);
+    let settings =
+        AmqpSettings { first_pause: pause, longest_pause: pause, ..AmqpSettings::default() };
+    let queue = AmqpQueue::connect(&server.url(), &namespace(), settings).await.unwrap();
+    queue.ping().await.unwrap();
+    server.control(&["close_all_connections", "by a test"]).await.unwrap();
+    eventually("the connection is lost", DEADLINE, async || {
+        match queue.publish(Lane::Jobs, payload("a")).await {
+            Err(QueueError::Unavailable(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    eventually("the queue is usable", DEADLINE, async || {
+        queue.ping().await.map_err(|error| chain(&error))
+    })
+    .await;
+    queue.publish(Lane::Jobs, payload("b")).await.unwrap();
+    queue.close().await;
+}

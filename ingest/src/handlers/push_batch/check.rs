@@ -93,7 +93,7 @@ impl Handlers {
     ) -> Result<Checked, Rejection> {
         let limit = self.settings.http.max_body;
         if line.len() > limit {
-            return Err(Rejection::MessageTooLarge(limit));
+            return Err(Rejection::LineTooLarge(limit));
         }
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
@@ -127,8 +127,11 @@ pub(super) fn count_lines(body: &[u8], limit: usize) -> Result<usize, Rejection>
     for line in body.split(|b| *b == b'\n') {
         let count = if line.trim_ascii().is_empty() { &mut others } else { &mut pushes };
         *count += 1;
-        if pushes > limit || others > MAX_BLANK {
+        if pushes > limit {
             return Err(Rejection::TooManyLines(limit));
+        }
+        if others > MAX_BLANK {
+            return Err(Rejection::TooManyBlankLines(MAX_BLANK));
         }
     }
     match pushes {
@@ -148,7 +151,8 @@ mod tests {
         assert_eq!(count_lines(body, 2), Ok(2));
         let blank = |lines| [b"{}", &*b"\n".repeat(lines)].concat();
         assert_eq!(count_lines(&blank(MAX_BLANK), 1), Ok(1));
-        assert_eq!(count_lines(&blank(MAX_BLANK + 1), 1), Err(Rejection::TooManyLines(1)));
+        let too_many = Rejection::TooManyBlankLines(MAX_BLANK);
+        assert_eq!(count_lines(&blank(MAX_BLANK + 1), 1), Err(too_many));
         assert_eq!(count_lines(body, 1), Err(Rejection::TooManyLines(1)));
         for empty in [&b""[..], b"\n", b" \r\n\n"] {
             assert!(

@@ -122,6 +122,7 @@ struct Fields<'a> {
     content_encoding: Option<&'a [u8]>,
     idempotency_key: Option<&'a [u8]>,
     traceparent: Option<&'a [u8]>,
+    has_several_traceparents: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -160,7 +161,7 @@ impl<'a> Fields<'a> {
         } else if is("idempotency-key") {
             self.idempotency_key.get_or_insert(value);
         } else if is("traceparent") {
-            self.traceparent.get_or_insert(value);
+            self.has_several_traceparents |= self.traceparent.replace(value).is_some();
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl<'a> Fields<'a> {
             content_type: self.content_type,
             content_encoding: self.content_encoding,
             idempotency_key: self.idempotency_key,
-            traceparent: self.traceparent,
+            traceparent: self.traceparent.filter(|_| !self.has_several_traceparents),
             expects: false,
             stream_head: None,
             has_span: false,

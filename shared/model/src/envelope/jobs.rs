@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn an_envelope_of_a_newer_version_is_refused_by_name() {
         let error = decode_job_envelope(&Bytes::from_static(br#"{"v":4,"jobs":[]}"#)).unwrap_err();
-        assert!(matches!(error, BadEnvelope::Version(4)));
+        assert!(matches!(error, BadEnvelope::Version(4, VERSION)));
         assert!(decode_job_envelope(&Bytes::new()).is_err());
         assert!(Task::decode(b"\xff").is_err());
     }

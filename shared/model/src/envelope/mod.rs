@@ -46,8 +46,8 @@ pub enum BadEnvelope {
         what = .0.classify(), column = .0.column())]
     Json(serde_json::Error),
     /// Written by a newer program.
-    #[error("envelope version {0} is newer than this program, which reads up to {VERSION}")]
-    Version(u64),
+    #[error("envelope version {0} is newer than this program, which reads up to {1} here")]
+    Version(u64, u32),
     /// A task without work, or with two kinds of work.
     #[error("not a readable envelope: it must ask for exactly one of partition and closing")]
     Work,
@@ -78,5 +78,5 @@ struct Version {
 /// If the envelope is newer than `newest`, or is not JSON.
 fn check_version(envelope: &[u8], newest: u32) -> Result<u32, BadEnvelope> {
     let Version { v } = serde_json::from_slice(envelope)?;
-    u32::try_from(v).ok().filter(|v| *v <= newest).ok_or(BadEnvelope::Version(v))
+    u32::try_from(v).ok().filter(|v| *v <= newest).ok_or(BadEnvelope::Version(v, newest))
 }

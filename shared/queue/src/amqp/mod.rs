@@ -193,7 +193,9 @@ impl Queue for AmqpQueue {
 
     async fn ping(&self) -> Result<(), QueueError> {
         self.publisher.check_usable()?;
-        self.alarm_probe.takes_messages().await
+        self.alarm_probe.takes_messages().await?;
+        // The server is back before the publisher's next try may be.
+        self.publisher.check_connected()
     }
 
     async fn describe(&self) -> Result<String, QueueError> {

@@ -46,19 +46,59 @@ pub async fn open_queue(
     })
 }
 
-/// Opens the configured index, and the ledger's own store if one is configured.
-///
-/// # Errors
-/// If it cannot be used now.
-pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, IndexError> {
-    let index = open_store(&engines.store(&engines.index)).await?;
-    match engines.separate_ledger() {
-        Some(url) => {
-            let ledger = open_store(&engines.store(url)).await?;
-            Ok(Arc::new(SeparateLedger { index, ledger }))
-        }
-        None => Ok(index),
+/// A store cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the {part} at {url}")]
+pub struct UnusableStore {
+    /// What is in it: `index` or `ledger`.
+    pub part: &'static str,
+    /// Its URL, which shows no password.
+    pub url: String,
+    /// Why.
+    pub source: IndexError,
+}
+
+impl UnusableStore {
+    pub(super) fn of(part: &'static str, url: &IndexUrl) -> impl FnOnce(IndexError) -> Self {
+        let url = url.to_string();
+        move |source| Self { part, url, source }
     }
+}
+
+/// The index and the ledger's own store, each of which may be unusable.
+#[derive(Debug)]
+pub struct Stores {
+    /// The index, or why it cannot be used.
+    pub index: Result<Arc<dyn Index>, UnusableStore>,
+    /// The same of the ledger's own store, if one is configured.
+    pub ledger: Option<Result<Arc<dyn Index>, UnusableStore>>,
+}
+
+impl Stores {
+    /// Both as one index.
+    ///
+    /// # Errors
+    /// If one of them cannot be used.
+    pub fn joined(self) -> Result<Arc<dyn Index>, UnusableStore> {
+        let index = self.index?;
+        Ok(match self.ledger {
+            Some(ledger) => Arc::new(SeparateLedger { index, ledger: ledger? }),
+            None => index,
+        })
+    }
+}
+
+/// Opens the configured index, and the ledger's own store if one is configured.
+pub async fn open_stores(engines: &EngineSettings) -> Stores {
+    let open = async |part, url: &IndexUrl| {
+        open_store(&engines.store(url)).await.map_err(UnusableStore::of(part, url))
+    };
+    let index = open("index", &engines.index).await;
+    let ledger = match engines.separate_ledger() {
+        Some(url) => Some(open("ledger", url).await),
+        None => None,
+    };
+    Stores { index, ledger }
 }
 
 /// Opens one store of apps and devices.

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use push_index::{Index, IndexError, SeparateLedger};
+use push_index::{Index, IndexError};
 use push_queue::{Queue, QueueError};
 use push_tls::failure::TlsFailure;
 
 use super::{
-    open::{open_queue, open_store},
+    open::{Stores, UnusableStore, open_queue, open_store},
     settings::EngineSettings,
     urls::{IndexUrl, QueueUrl},
 };
@@ -35,26 +35,25 @@ pub async fn open_queue_at_start(
     health.open("queue", may_pass, async || open_queue(engines, program).await).await
 }
 
-/// As [`open_index`](super::open_index); waits for servers, not for files.
+/// As [`open_stores`](super::open_stores); waits for servers, not for files.
 ///
 /// # Errors
 /// If it cannot be used within `--start-deadline`, or at all.
 pub async fn open_index_at_start(
     engines: &EngineSettings,
     health: &Health,
-) -> Result<Arc<dyn Index>, IndexError> {
+) -> Result<Arc<dyn Index>, UnusableStore> {
     let store = async |part, url: &IndexUrl| {
         let is_server = matches!(url, IndexUrl::Redis(_));
         let may_pass =
             |error: &IndexError| is_server && error.may_pass() && TlsFailure::of(error).is_none();
-        health.open(part, may_pass, async || open_store(&engines.store(url)).await).await
+        let opened = health.open(part, may_pass, async || open_store(&engines.store(url)).await);
+        opened.await.map_err(UnusableStore::of(part, url))
     };
-    let index = store("index", &engines.index).await?;
-    match engines.separate_ledger() {
-        Some(url) => {
-            let ledger = store("ledger", url).await?;
-            Ok(Arc::new(SeparateLedger { index, ledger }))
-        }
-        None => Ok(index),
-    }
+    let index = Ok(store("index", &engines.index).await?);
+    let ledger = match engines.separate_ledger() {
+        Some(url) => Some(Ok(store("ledger", url).await?)),
+        None => None,
+    };
+    Stores { index, ledger }.joined()
 }

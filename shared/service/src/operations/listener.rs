@@ -100,6 +100,8 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
                             tracing::debug!("an operations connection took too long");
                         }
                     });
+                    // A request that has come with its connection is read before the next one is accepted.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the operations listener cannot accept");

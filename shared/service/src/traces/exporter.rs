@@ -2,7 +2,8 @@
 //!
 //! Work that gets stuck: a collector that does not answer within [`SEND_TIME`] costs one batch,
 //! which is counted as failed and not sent again. Meanwhile spans wait in the queue, and those that
-//! find it full are dropped. That the collector fails is logged at most once in [`LOG_PAUSE`].
+//! find it full are dropped. That the collector fails is logged at most once in [`LOG_PAUSE`], also if it
+//! fails now and then.
 
 use std::{mem, time::Duration};
 
@@ -120,8 +121,10 @@ impl Exporter {
 /// Logs that the collector fails, and that it does no more.
 #[derive(Debug, Default)]
 struct FailureLog {
-    /// When it was logged last; none if it takes spans.
+    /// When a failure was logged last.
     logged_at: Option<Instant>,
+    /// Whether the log says that it fails.
+    fails: bool,
     /// Spans that were lost and not logged yet.
     lost: u64,
 }
@@ -129,21 +132,44 @@ struct FailureLog {
 impl FailureLog {
     fn note(&mut self, collector: &Collector, result: Result<(), CollectorError>, lost: u64) {
         self.lost += lost;
+        if !self.is_news(result.is_err(), Instant::now()) {
+            return;
+        }
+        let lost = mem::take(&mut self.lost);
         match result {
-            Ok(()) => {
-                if self.logged_at.take().is_some() {
-                    let lost = mem::take(&mut self.lost);
-                    info!(%collector, lost, "the collector takes spans again");
-                }
-            }
+            Ok(()) => info!(%collector, lost, "the collector takes spans again"),
             Err(error) => {
-                if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_PAUSE) {
-                    self.logged_at = Some(Instant::now());
-                    let lost = mem::take(&mut self.lost);
-                    let error: &(dyn std::error::Error + 'static) = &error;
-                    warn!(%collector, lost, error, "the collector does not take spans");
-                }
+                let error: &(dyn std::error::Error + 'static) = &error;
+                warn!(%collector, lost, error, "the collector does not take spans");
             }
         }
+    }
+
+    /// Whether it is logged that the collector fails, or that it does no more.
+    fn is_news(&mut self, fails: bool, now: Instant) -> bool {
+        if !fails {
+            return mem::take(&mut self.fails);
+        }
+        let is_due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_PAUSE);
+        if is_due {
+            (self.logged_at, self.fails) = (Some(now), true);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_that_fails_now_and_then_is_logged_twice_a_minute_at_most() {
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let news = (0..600).filter(|&second| {
+            let now = start + Duration::from_secs(second);
+            log.is_news(second % 2 == 0, now)
+        });
+        assert_eq!(news.count(), 20, "that it fails, and that it does no more");
+        assert!(log.is_news(true, start + Duration::from_secs(600)));
     }
 }

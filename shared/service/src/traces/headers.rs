@@ -1,8 +1,18 @@
 //! Headers for the collector, as one setting: `name=value,name=value`, the form that all
 //! OpenTelemetry programs take. A value may be percent-encoded, so that it can have a comma.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::percent_decode_str;
+
+/// What says where a request goes, and where it ends.
+const OF_THE_REQUEST: [HeaderName; 6] = [
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::UPGRADE,
+];
 
 /// Reads the setting.
 ///
@@ -14,6 +24,9 @@ pub(super) fn headers(text: &str) -> Result<HeaderMap, String> {
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+        if let Some(name) = OF_THE_REQUEST.iter().find(|of_the_request| **of_the_request == name) {
+            return Err(format!("must not have {name}, which each request has of its own"));
+        }
         let value: Vec<u8> = percent_decode_str(value.trim()).collect();
         let mut value = HeaderValue::from_bytes(&value).map_err(|_| wrong())?;
         value.set_sensitive(true);
@@ -32,6 +45,14 @@ mod tests {
         assert_eq!(read["x-token"], "hunter2");
         assert_eq!(read["authorization"], "Basic a,b=");
         assert!(headers("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_frames_a_request_is_not_replaced() {
+        for name in ["Content-Length", "host", "transfer-encoding"] {
+            let error = headers(&format!("x-token=hunter2,{name}=5")).unwrap_err();
+            assert!(error.contains("must not have") && !error.contains("hunter"), "{error}");
+        }
     }
 
     #[test]

@@ -163,6 +163,8 @@ async fn the_way_from_one_machine_to_the_scaled_form_works_as_it_is_written() {
     stop(&mut phone).await;
     let waiting = machine.push(secret).await;
 
+    let backup = machine.run("backup").await;
+    assert!(backup.contains("news with 1 devices is in news.backup"), "{backup}");
     assert!(machine.run("check").await.contains("envelopes wait"));
     let moved = machine.run("move").await;
     assert!(moved.contains("the devices of both were compared"), "{moved}");
@@ -197,8 +199,6 @@ async fn the_way_from_one_machine_to_the_scaled_form_works_as_it_is_written() {
     let received = logs(&machine.path("phone-again"), "We moved").await;
     assert!(received.contains(&waiting), "what waited for it: {received}");
 
-    let backup = machine.run("backup").await;
-    assert!(backup.contains("news with 1 devices is in news.backup"), "{backup}");
     let restored = machine.run("restore").await;
     assert!(restored.contains("is restored with 1 devices"), "{restored}");
     for process in [&mut worker, &mut ingest, &mut broker] {

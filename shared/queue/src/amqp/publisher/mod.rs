@@ -27,7 +27,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use lapin::types::FieldTable;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::alarm_probe::AlarmProbe;
 use self::{
     request::{PendingConfirm, PublishRequest},
-    task::PublishTask,
+    task::{PublishTask, State},
 };
 use super::{connection::Dialer, error::AmqpError, topology::Address};
 use crate::{QueueError, until_blocked};
@@ -46,6 +46,10 @@ pub(super) struct Publisher {
     requests: mpsc::Sender<PublishRequest>,
     permits: Arc<Semaphore>,
     blocked: watch::Receiver<Option<Arc<str>>>,
+    /// Why there is no connection; `None` while there is one.
+    lost: watch::Receiver<Option<AmqpError>>,
+    /// Ends the pause before the connection is opened again.
+    reopen: Arc<Notify>,
     publish_timeout: Duration,
 }
 
@@ -60,9 +64,12 @@ impl Publisher {
         // As large as the number of permits, so that a publish with a permit never waits here.
         let (requests, receiver) = mpsc::channel(most);
         let (announce, blocked) = watch::channel(None);
-        let task = PublishTask::start(dialer, receiver, announce, closing).await?;
+        let (announce_lost, lost) = watch::channel(None);
+        let reopen = Arc::new(Notify::new());
+        let state = State { blocked: announce, lost: announce_lost, reopen: Arc::clone(&reopen) };
+        let task = PublishTask::start(dialer, receiver, state, closing).await?;
         let permits = Arc::new(Semaphore::new(most));
-        Ok((Self { requests, permits, blocked, publish_timeout }, task))
+        Ok((Self { requests, permits, blocked, lost, reopen, publish_timeout }, task))
     }
 
     /// Why the server takes no messages; `None` while it takes them.
@@ -78,6 +85,18 @@ impl Publisher {
         }
         match &*self.blocked.borrow() {
             Some(reason) => Err(QueueError::Blocked(Arc::clone(reason))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that there is a connection to publish on. If not, it is opened at once, because
+    /// the server has just answered.
+    pub(super) fn check_connected(&self) -> Result<(), QueueError> {
+        match &*self.lost.borrow() {
+            Some(error) => {
+                self.reopen.notify_one();
+                Err(error.clone().into())
+            }
             None => Ok(()),
         }
     }

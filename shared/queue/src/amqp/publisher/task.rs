@@ -29,7 +29,7 @@ use lapin::{
 };
 use push_model::causes::with_causes;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -59,9 +59,18 @@ pub(super) struct PublishTask {
     dialer: Dialer,
     backoff: ReconnectBackoff,
     requests: mpsc::Receiver<PublishRequest>,
-    /// Why the server takes no messages; `None` while it takes them.
-    blocked: watch::Sender<Option<Arc<str>>>,
+    state: State,
     closing: CancellationToken,
+}
+
+/// What the task says of itself, and is told.
+pub(super) struct State {
+    /// Why the server takes no messages; `None` while it takes them.
+    pub(super) blocked: watch::Sender<Option<Arc<str>>>,
+    /// Why there is no connection; `None` while there is one.
+    pub(super) lost: watch::Sender<Option<AmqpError>>,
+    /// Ends the pause before the connection is opened again.
+    pub(super) reopen: Arc<Notify>,
 }
 
 impl PublishTask {
@@ -69,12 +78,12 @@ impl PublishTask {
     pub(super) async fn start(
         dialer: Dialer,
         requests: mpsc::Receiver<PublishRequest>,
-        blocked: watch::Sender<Option<Arc<str>>>,
+        state: State,
         closing: CancellationToken,
     ) -> Result<impl Future<Output = ()> + Send + 'static, AmqpError> {
         let first = open(&dialer).await?;
         let backoff = ReconnectBackoff::new(&dialer.settings);
-        Ok(Self { dialer, backoff, requests, blocked, closing }.run(first))
+        Ok(Self { dialer, backoff, requests, state, closing }.run(first))
     }
 
     async fn run(mut self, first: Link) {
@@ -96,7 +105,10 @@ impl PublishTask {
             drop(link);
             self.backoff.session_lasted(since.elapsed());
             match self.reopen(error).await {
-                Some(new) => link = new,
+                Some(new) => {
+                    self.state.lost.send_replace(None);
+                    link = new;
+                }
                 None => return,
             }
         }
@@ -105,7 +117,15 @@ impl PublishTask {
     /// Opens a new connection, trying until it succeeds; `None` when closing.
     async fn reopen(&mut self, mut error: AmqpError) -> Option<Link> {
         loop {
+            self.state.lost.send_replace(Some(error.clone()));
             let pause = sleep(self.backoff.pause(rand::random()));
+            let reopen = Arc::clone(&self.state.reopen);
+            let pause = async {
+                tokio::select! {
+                    () = pause => {}
+                    () = reopen.notified() => {}
+                }
+            };
             self.refuse_during(pause, &error).await?;
             let dialer = self.dialer.clone();
             match self.refuse_during(open(&dialer), &error).await? {
@@ -194,7 +214,7 @@ impl PublishTask {
                         close_deadline = Some(Instant::now() + publish_timeout);
                         continue;
                     };
-                    if let Some(reason) = self.blocked.borrow().clone() {
+                    if let Some(reason) = self.state.blocked.borrow().clone() {
                         pending.answer(Err(QueueError::Blocked(reason)));
                     } else {
                         let id = in_flight.insert(pending);
@@ -227,11 +247,11 @@ impl PublishTask {
     }
 
     fn is_blocked(&self) -> bool {
-        self.blocked.borrow().is_some()
+        self.state.blocked.borrow().is_some()
     }
 
     fn announce(&self, reason: Option<Arc<str>>) {
-        self.blocked.send_if_modified(|known| {
+        self.state.blocked.send_if_modified(|known| {
             let is_new = *known != reason;
             *known = reason;
             is_new
