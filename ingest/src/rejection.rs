@@ -59,8 +59,6 @@ pub(crate) enum Rejection {
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
     MessageTooLarge(usize),
-    /// 21005: a line of a batch request is larger than this.
-    LineTooLarge(usize),
     /// 21005: a batch request has more pushes than this.
     TooManyLines(usize),
     /// 21005: a batch request has more lines that are no push than this.
@@ -130,7 +128,6 @@ impl Rejection {
             }
             Self::NoRoom(_) | Self::DevicesUsedUp { .. } => StatusCode::CONFLICT,
             Self::MessageTooLarge(_)
-            | Self::LineTooLarge(_)
             | Self::TooManyLines(_)
             | Self::TooManyBlankLines(_)
             | Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -157,7 +154,6 @@ impl Rejection {
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
             | Self::MessageTooLarge(_)
-            | Self::LineTooLarge(_)
             | Self::TooManyLines(_)
             | Self::TooManyBlankLines(_)
             | Self::MessageIllegal(_) => Some(PushCode::MessageIllegal),
@@ -237,7 +233,6 @@ impl Rejection {
             Self::MessageTooLarge(limit) | Self::TooLarge(limit) => {
                 format!("the body must be at most {limit} bytes")
             }
-            Self::LineTooLarge(limit) => format!("a line must have at most {limit} bytes"),
             Self::TooManyLines(limit) => format!("the body must have at most {limit} pushes"),
             Self::TooManyBlankLines(limit) => {
                 format!("the body must have at most {limit} lines without a push")
@@ -290,7 +285,6 @@ mod tests {
             (Rejection::ScopeMissing(Scope::Push), 401, 21004),
             (Rejection::MessageIllegal(String::new()), 400, 21005),
             (Rejection::MessageTooLarge(1), 413, 21005),
-            (Rejection::LineTooLarge(1), 413, 21005),
             (Rejection::TooManyLines(1), 413, 21005),
             (Rejection::TooManyBlankLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),

@@ -93,7 +93,7 @@ impl Handlers {
     ) -> Result<Checked, Rejection> {
         let limit = self.settings.http.max_body;
         if line.len() > limit {
-            return Err(Rejection::LineTooLarge(limit));
+            return Err(Rejection::MessageTooLarge(limit));
         }
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));

@@ -38,7 +38,7 @@ async fn a_request_may_have_as_many_lines_and_bytes_as_its_limits_and_one_more_i
     assert_eq!(at.statuses(), [200]);
     let answers = Answers::to(&service, &batch_request(&service, &[VALID, &large])).await;
     assert_eq!(answers.statuses(), [200, 21005]);
-    let problem = "Message illegal: a line must have at most 1024 bytes";
+    let problem = "Message illegal: the body must be at most 1024 bytes";
     assert_eq!(answers.lines[1].message(), problem);
     assert_eq!(service.jobs(12).await.len(), 12, "nothing of a refused request is published");
     service.stop().await.unwrap();
