@@ -71,6 +71,8 @@ pub fn start(threads: NonZeroUsize) -> io::Result<Runtime> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread};
+
     use super::*;
 
     fn check(threads: Option<&str>) -> (Option<usize>, ConfigErrors) {
@@ -93,12 +95,16 @@ mod tests {
     fn a_program_ends_although_one_of_its_threads_is_blocked() {
         for threads in [1, 2] {
             let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
-            let (_kept, blocks) = std::sync::mpsc::channel::<()>();
-            let program = async {
-                tokio::task::spawn_blocking(move || blocks.recv());
-                7
-            };
-            assert_eq!(run(runtime, program), 7);
+            let (_kept, blocks) = mpsc::channel::<()>();
+            let (ended, seen) = mpsc::channel();
+            thread::spawn(move || {
+                let program = async {
+                    tokio::task::spawn_blocking(move || blocks.recv());
+                    7
+                };
+                ended.send(run(runtime, program))
+            });
+            assert_eq!(seen.recv_timeout(BLOCKED_TIME * 20), Ok(7), "{threads} threads");
         }
     }
 
