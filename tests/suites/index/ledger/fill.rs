@@ -29,7 +29,7 @@ pub(super) const APART: Duration = Duration::from_mins(30);
 pub(super) const RETENTION: Retention = Retention::all(Duration::from_hours(30 * 24));
 
 /// More rounds than any engine needs for so few entries.
-pub(super) const ROUNDS: usize = 1000;
+pub(super) const ROUNDS: usize = 100;
 
 /// The time of the first step; that of the last is about now.
 pub(super) fn beginning() -> UnixMillis {
