@@ -36,8 +36,8 @@ use crate::output::Output;
 /// that comes or goes meanwhile may be in the file or not.
 ///
 /// # Errors
-/// If the app has moved to another store, there is such a file already, it cannot be written, the index does not answer, or the record of
-/// a device cannot be read and `skip_unreadable` does not leave it out.
+/// If the app has moved to another store, there is such a file already, it cannot be written, the index
+/// does not answer, or the record of a device cannot be read and `skip_unreadable` does not leave it out.
 pub async fn backup(
     app: &App,
     file: &Path,
