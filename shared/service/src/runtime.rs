@@ -95,8 +95,8 @@ mod tests {
     fn a_program_ends_although_one_of_its_threads_is_blocked() {
         for threads in [1, 2] {
             let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
-            let (_kept, blocks) = mpsc::channel::<()>();
-            let (ended, seen) = mpsc::channel();
+            let (_kept, blocks) = mpsc::sync_channel::<()>(1);
+            let (ended, seen) = mpsc::sync_channel(1);
             thread::spawn(move || {
                 let program = async {
                     tokio::task::spawn_blocking(move || blocks.recv());

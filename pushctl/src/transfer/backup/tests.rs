@@ -130,7 +130,7 @@ async fn a_file_that_changes_after_it_was_checked_is_not_restored() {
     write(&other, &head(&Secret::generate()), &devices);
     let backup = Backup::open(&file).unwrap();
     fs::write(&file, fs::read(&other).unwrap()).unwrap();
-    let error = backup.batch(Position::default()).await.err().expect("it is noticed");
+    let error = backup.batch(Position::default()).await.expect_err("it is noticed");
     assert!(error.to_string().contains("has changed"), "{error:#}");
 }
 

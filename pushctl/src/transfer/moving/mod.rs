@@ -98,7 +98,7 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
         match move_app(&stores, app, plan, &settings, &bar).await {
             Ok(done) => moved.push(done),
             Err(error) => {
-                let is_of_a_store = error.chain().any(|cause| cause.is::<IndexError>());
+                let is_of_a_store = error.chain().any(<dyn std::error::Error>::is::<IndexError>);
                 failed.push((id, error));
                 if is_of_a_store {
                     break;
