@@ -10,16 +10,16 @@ use push_model::{
     ledger::Outcomes,
     trace_parent::TraceParent,
 };
-use push_queue::{Delivery, Lane};
+use push_queue::Lane;
 use push_service::{traced_span, traces};
 use tracing::{Span, error_span, field::Empty, field::display};
 
-/// The span of a delivery. What it holds is noted when it is decoded.
-pub(crate) fn delivery(lane: Lane, delivery: &Delivery) -> Span {
+/// The span of a message that the queue delivers for the `deliveries`-th time. What it holds is noted when it is decoded.
+pub(crate) fn delivery(lane: Lane, deliveries: u32) -> Span {
     error_span!(
         "delivery",
         lane = lane.name(),
-        deliveries = delivery.deliveries,
+        deliveries,
         jobs = Empty,
         app = Empty,
         message_id = Empty,
@@ -27,12 +27,16 @@ pub(crate) fn delivery(lane: Lane, delivery: &Delivery) -> Span {
     )
 }
 
-/// Notes in the span of a delivery which jobs it has.
+/// Notes in the span of a delivery which jobs it has: how many, if there are several, and the first
+/// that can be read, so that each line leads to a message. Naming all of them would cost more than
+/// their work.
 pub(crate) fn note_jobs<'a>(mut jobs: impl ExactSizeIterator<Item = Option<&'a Job>>) {
     let span = Span::current();
-    match (jobs.len(), jobs.next()) {
-        (1, Some(Some(job))) => note_job(&span, job),
-        (jobs, _) => _ = span.record("jobs", jobs),
+    if jobs.len() != 1 {
+        span.record("jobs", jobs.len());
+    }
+    if let Some(first) = jobs.find_map(|job| job) {
+        note_job(&span, first);
     }
 }
 
@@ -109,4 +113,67 @@ pub(crate) fn note_outcomes(span: &Span, outcomes: &Outcomes) {
 pub(crate) fn continued(job: &Job) -> Job {
     let here = job.trace.and_then(|_| traces::trace_parent(&Span::current()));
     Job { trace: here.or(job.trace), ..job.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use bytes::Bytes;
+    use push_model::envelope::decode_job_envelope;
+
+    use super::*;
+
+    #[derive(Debug, Default, Clone)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What the log says of a delivery with these jobs, of which `None` cannot be read.
+    fn line(jobs: &[Option<Job>]) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        tracing::subscriber::with_default(log.finish(), || {
+            delivery(Lane::Jobs, 1).in_scope(|| {
+                note_jobs(jobs.iter().map(Option::as_ref));
+                tracing::info!("a line");
+            });
+        });
+        let line = lines.0.lock().unwrap().clone();
+        String::from_utf8(line).unwrap()
+    }
+
+    fn job(number: u64) -> Job {
+        let envelope = format!(
+            r#"{{"v":1,"jobs":[{{"payload":{{"message_id":"0192f0c1-2345-7abc-8def-{number:012}",
+                "app_id":"app-{number}","type":2,"data":{{}},"accepted_at":1,"expires_at":2}},
+                "audience":{{"clients":["c"]}},"copy":0}}]}}"#
+        );
+        decode_job_envelope(&Bytes::from(envelope)).unwrap().remove(0).unwrap()
+    }
+
+    #[test]
+    fn a_line_about_several_jobs_has_their_number_and_the_first_of_them() {
+        let first = "app=app-1 message_id=0192f0c1-2345-7abc-8def-000000000001}";
+        let alone = line(&[Some(job(1))]);
+        assert!(alone.contains(&format!("deliveries=1 {first}")), "{alone}");
+        for jobs in [vec![Some(job(1)), Some(job(2))], vec![None, Some(job(1))]] {
+            let several = line(&jobs);
+            assert!(several.contains(&format!("jobs=2 {first}")), "{several}");
+        }
+        let unreadable = line(&[None, None, None]);
+        assert!(unreadable.contains("deliveries=1 jobs=3}"), "{unreadable}");
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn consume(
             () = stopping.cancelled() => return Ok(()),
             delivery = consumer.next() => delivery?,
         };
-        let span = spans::delivery(lane, &delivery);
+        let span = spans::delivery(lane, delivery.deliveries);
         let guards = (
             in_work.enter(span.clone(), delivery.payload.len(), context.now()),
             context.metrics.in_work(lane),

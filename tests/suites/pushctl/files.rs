@@ -73,6 +73,7 @@ fn databases_of_an_earlier_version_are_tightened_when_they_are_opened() {
     let folder = TempDir::new().unwrap();
     let data_dir = folder.path().join("data");
     run("022", &data_dir, &["app", "create", "news"]);
+    run("022", &data_dir, &["dead", "list"]);
     for file in files(&data_dir) {
         set_mode(&file, 0o644);
     }

@@ -9,6 +9,11 @@ use crate::support::{Store, run_in};
 #[tokio::test]
 async fn doctor_finds_a_fresh_embedded_store_in_order() {
     let store = Store::new();
+    // These make the index and the queue; doctor makes neither.
+    for command in [["app", "create", "news"].as_slice(), &["dead", "list"]] {
+        let made = store.run(command).await;
+        assert!(made.ok, "{}", made.err);
+    }
     let findings = store.run(&["doctor", "--json"]).await.json();
     let findings = findings.as_array().unwrap();
     assert!(findings.len() >= 4, "{findings:?}");
