@@ -5,8 +5,9 @@
 //! program, because its work takes about as long as making some spans. The same holds for a batch,
 //! whose task says already what it is about.
 
+use bytes::Bytes;
 use push_model::{
-    envelope::{Job, Task, Work},
+    envelope::{Head, Job, Task, Work, first_head_of_envelope},
     ledger::Outcomes,
     trace_parent::TraceParent,
 };
@@ -49,9 +50,27 @@ pub(crate) fn note_task(task: &Task) {
     }
 }
 
+/// Notes in the current span which message an envelope is about that is not read further, if that can
+/// be told.
+pub(crate) fn note_envelope(envelope: &Bytes) {
+    if let Some(head) = first_head_of_envelope(envelope) {
+        note_head(&Span::current(), &head);
+    }
+}
+
 fn note_job(span: &Span, job: &Job) {
-    span.record("app", display(&job.head.app_id));
-    span.record("message_id", display(job.head.message_id));
+    note_head(span, &job.head);
+}
+
+fn note_head(span: &Span, head: &Head) {
+    span.record("app", display(&head.app_id));
+    span.record("message_id", display(head.message_id));
+}
+
+/// The span of a job that cannot be read, within that of its delivery, which is about other jobs. `number`
+/// is its place in the envelope, from 0.
+pub(crate) fn unreadable_job(number: usize) -> Span {
+    error_span!("job", number, app = Empty, message_id = Empty)
 }
 
 /// The span of a job that is processed by itself.
@@ -122,7 +141,6 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use bytes::Bytes;
     use push_model::envelope::decode_job_envelope;
 
     use super::*;

@@ -11,6 +11,7 @@ use super::renewal::renewed;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
+    spans,
 };
 
 /// The delay of an envelope that a newer program wrote: during an upgrade, a worker of the new
@@ -53,6 +54,7 @@ pub(super) async fn put_aside_by_count(
     if delivery.deliveries <= MAX_DELIVERIES {
         return None;
     }
+    spans::note_envelope(&delivery.payload);
     let reason = format!("delivered {} times and never settled", delivery.deliveries - 1);
     Some(put_aside(context, lane, delivery.payload.clone(), &reason, hold).await)
 }
@@ -66,6 +68,7 @@ pub(super) async fn unreadable(
     error: &BadEnvelope,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
+    spans::note_envelope(&envelope);
     if !matches!(error, BadEnvelope::Version(..)) {
         return put_aside(context, lane, envelope, &error.to_string(), hold).await;
     }

@@ -117,10 +117,30 @@ impl CachedApp {
         Self { app, limits, memory, recalls, messages, devices, activity, pushes }
     }
 
+    /// The refusal of a request that uses up no limit of the app, when it may be answered: no faster than
+    /// the app may send requests.
+    pub(crate) async fn refusal(&self, why: Rejection) -> Rejection {
+        if let Some(limits) = &self.limits {
+            limits.wait_to_refuse(Instant::now()).await;
+        }
+        why
+    }
+
     /// Whether this service takes pushes and changes of devices for the app: not if it went to another
     /// store.
     pub(crate) fn check_in_service(&self) -> Result<(), Rejection> {
         if self.app.moved_to.is_some() { Err(Rejection::AppMoved) } else { Ok(()) }
+    }
+
+    /// Whether this service takes pushes for the app: not if it was disabled either. A refusal comes no
+    /// faster than the app may push.
+    pub(crate) async fn check_takes_pushes(&self) -> Result<(), Rejection> {
+        let refused = match self.check_in_service() {
+            Ok(()) if self.app.disabled => Rejection::AppDisabled,
+            Ok(()) => return Ok(()),
+            Err(moved) => moved,
+        };
+        Err(self.refusal(refused).await)
     }
 }
 

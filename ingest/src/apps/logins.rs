@@ -97,7 +97,7 @@ impl Logins {
                     }
                     // It is a secret of the app, so nothing has to be hidden from its holder.
                     cached.activity.failed_login();
-                    return Err(Rejection::ScopeMissing(scope));
+                    return Err(cached.refusal(Rejection::ScopeMissing(scope)).await);
                 }
                 cached.activity.failed_login();
             }

@@ -13,13 +13,9 @@ use crate::{
 /// Counts a call of this app. Returns what is left of the app's limit, if it has one.
 pub(super) async fn acquire_call(app: &CachedApp) -> Result<Option<Quota>, Rejection> {
     let Some(limits) = &app.limits else { return Ok(None) };
-    let now = Instant::now();
-    match limits.other_calls.acquire(now) {
+    match limits.other_calls.acquire(Instant::now()) {
         Ok(quota) => Ok(Some(quota)),
-        Err(quota) => {
-            limits.wait_to_refuse(now).await;
-            Err(Rejection::TooManyCalls(quota))
-        }
+        Err(quota) => Err(app.refusal(Rejection::TooManyCalls(quota)).await),
     }
 }
 

@@ -78,21 +78,12 @@ impl Handlers {
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
         now: UnixMillis,
     ) -> Result<Handled, Rejection> {
-        cached.check_in_service()?;
-        if cached.app.disabled {
-            return Err(Rejection::AppDisabled);
-        }
+        cached.check_takes_pushes().await?;
         let quota = match &cached.limits {
-            Some(limits) => {
-                let now = Instant::now();
-                match limits.pushes.acquire(now) {
-                    Ok(quota) => Some(quota),
-                    Err(quota) => {
-                        limits.wait_to_refuse(now).await;
-                        return Err(Rejection::TooFrequent(quota));
-                    }
-                }
-            }
+            Some(limits) => match limits.pushes.acquire(Instant::now()) {
+                Ok(quota) => Some(quota),
+                Err(quota) => return Err(cached.refusal(Rejection::TooFrequent(quota)).await),
+            },
             None => None,
         };
         JSON.check(head).map_err(Rejection::MessageMediaType)?;

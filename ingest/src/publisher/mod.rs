@@ -189,7 +189,12 @@ impl PublisherJoinHandle {
                 false
             }
             Err(_) => {
-                tracing::warn!("pushes without an answer were dropped at the drain deadline");
+                let waiting = self.queue.waiting();
+                tracing::warn!(
+                    waiting,
+                    "pushes without an answer were dropped at the drain deadline: those that waited \
+                     and those that were being published"
+                );
                 publish_loop.abort();
                 true
             }

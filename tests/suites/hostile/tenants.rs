@@ -1,8 +1,10 @@
 //! Apps that take what they can get of ingest's memory and time, and an app beside them that does
 //! nothing wrong.
 
+use std::num::NonZeroU32;
+
 use push_model::{
-    app::App,
+    app::{App, Scope},
     ids::{AppId, MessageId, Origin},
     ledger::{NewEntry, Plan},
     secret::Secret,
@@ -206,6 +208,41 @@ async fn a_client_that_sends_on_although_it_is_refused_is_answered_no_faster_tha
         }
         let other = neighbour.push(&service, VALID).send(&service).await;
         assert_eq!(other.http, 200, "{}", other.text);
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refusals_that_use_up_no_limit_come_no_faster_than_the_limit_either() {
+    Service::on_both_paths(&[], async |service| {
+        let readers = Secret::generate();
+        service
+            .change_app(|app| {
+                app.rate_limit = NonZeroU32::new(20);
+                app.disabled = true;
+                let scopes = [Scope::Read].into_iter().collect();
+                let name = "readers".parse().unwrap();
+                app.add_secret(name, &readers, scopes, UnixMillis::now(), None).unwrap();
+            })
+            .await;
+        let disabled = Request::push(&service, VALID);
+        let batch = Request::push(&service, VALID)
+            .path("/v1/message/push/app/batch")
+            .header("Content-Type", "application/x-ndjson");
+        let without_scope =
+            Request::push(&service, VALID).header("Authorization", readers.expose());
+        let begun = std::time::Instant::now();
+        let mut connection = Connection::open(service.address).await;
+        for (sent, request) in
+            [&disabled, &batch, &without_scope].into_iter().cycle().take(60).enumerate()
+        {
+            connection.send(request.bytes()).await;
+            let answer = connection.answer().await;
+            assert!(matches!(answer.http, 401 | 403), "{}", answer.text);
+            let allowed = 20.0 + 20.0 * begun.elapsed().as_secs_f64();
+            assert!(f64::from(u32::try_from(sent).unwrap()) <= allowed, "{sent} of {allowed}");
+        }
         service.stop().await.unwrap();
     })
     .await;

@@ -1,7 +1,12 @@
 //! Every line of the log says what it is about.
 
+use futures::StreamExt as _;
+use push_queue::{
+    Lane, MAX_DELIVERIES, Queue as _,
+    amqp::{AmqpQueue, AmqpSettings},
+};
 use push_tests::{
-    eventually,
+    amqp_url, eventually,
     service::Program,
     stack::{APP, DEADLINE, Servers, Stack},
 };
@@ -52,4 +57,46 @@ async fn a_line_of_a_worker_says_which_message_of_which_app_it_is_about() {
         Ok::<_, String>(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_about_a_dead_letter_says_which_message_it_was() {
+    let stack = Stack::start(Servers::shared()).await;
+    let queue = AmqpQueue::connect(&amqp_url(), &stack.namespace, AmqpSettings::default());
+    let queue = queue.await.unwrap();
+    let id = |n: u32| format!("0192f0c1-2345-7abc-8def-00000000000{n}");
+    let job = |n: u32, rest: &str| {
+        let (id, type_and_data) = (id(n), r#""type":2,"data":{}"#);
+        format!(
+            r#"{{"payload":{{"message_id":"{id}","app_id":"{APP}",{type_and_data},
+                "accepted_at":1,"expires_at":2}}{rest}}}"#
+        )
+    };
+    let readable = r#","audience":{"clients":["c"]},"copy":0"#;
+    let publish = async |envelope: String| {
+        queue.publish(Lane::Jobs, envelope.into()).await.unwrap();
+    };
+    let about = |line: Value| [line["span"]["message_id"].clone(), line["span"]["app"].clone()];
+
+    // Delivered too often: it may be what ends its consumers, so it is not read.
+    publish(format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable))).await;
+    let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
+    loop {
+        let delivery = consumer.next().await.unwrap();
+        let often = delivery.deliveries >= MAX_DELIVERIES;
+        delivery.requeue().await.unwrap();
+        if often {
+            break;
+        }
+    }
+    drop(consumer);
+    let worker = stack.worker(&["--log-format", "json"]).await;
+    assert_eq!(about(line(&worker, "dead letter").await), [id(1), APP.to_owned()]);
+    assert!(worker.stop().await.success());
+
+    // One of several, behind one that can be read.
+    publish(format!(r#"{{"v":1,"jobs":[{},{}]}}"#, job(2, readable), job(3, ""))).await;
+    let worker = stack.worker(&["--log-format", "json"]).await;
+    assert_eq!(about(line(&worker, "dead letter").await), [id(3), APP.to_owned()]);
+    queue.close().await;
 }

@@ -20,7 +20,7 @@ use futures::{
 use push_model::envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs};
 use push_queue::{Delivery, Lane, QueueError};
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
+use tracing::{Instrument as _, Span};
 
 use self::{
     group::{JOBS_AT_ONCE, JobGroup, NumberedJob, NumberedResult, is_groupable},
@@ -107,7 +107,8 @@ async fn process_other<'a>(
             SingleJob { context, job, deliveries, hold }.process(stage, Span::none()).await
         }
         Err((envelope, error)) => {
-            unreadable(context, Lane::Jobs, envelope.clone(), error, hold).await
+            let put_aside = unreadable(context, Lane::Jobs, envelope.clone(), error, hold);
+            put_aside.instrument(spans::unreadable_job(number)).await
         }
     };
     (number, result)

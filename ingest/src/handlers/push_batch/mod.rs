@@ -65,16 +65,11 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        cached.check_in_service()?;
-        if cached.app.disabled {
-            return Err(Rejection::AppDisabled);
-        }
-        if let Some(limits) = &cached.limits {
-            let now = Instant::now();
-            if let Err(quota) = limits.pushes.check(now) {
-                limits.wait_to_refuse(now).await;
-                return Err(Rejection::TooFrequent(quota));
-            }
+        cached.check_takes_pushes().await?;
+        if let Some(limits) = &cached.limits
+            && let Err(quota) = limits.pushes.check(Instant::now())
+        {
+            return Err(cached.refusal(Rejection::TooFrequent(quota)).await);
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
         let Buffered { bytes, mut memory } =
@@ -90,8 +85,7 @@ impl Handlers {
             Some(limits) => match limits.pushes.acquire_up_to(count, Instant::now()) {
                 (0, quota) => {
                     drop((bytes, memory));
-                    limits.wait_to_refuse(Instant::now()).await;
-                    return Err(Rejection::TooFrequent(quota));
+                    return Err(cached.refusal(Rejection::TooFrequent(quota)).await);
                 }
                 (allowed, quota) => (allowed, Some(quota)),
             },

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    BadEnvelope, Head, Job, VERSION, check_version, compressed,
+    BadEnvelope, Job, VERSION, check_version, compressed,
     job::{JobIn, JobOut, decode_job},
 };
 
@@ -38,17 +38,6 @@ pub fn join_job(joined: &mut Vec<u8>, job: &[u8]) {
         joined.push(b',');
     }
     joined.extend_from_slice(job);
-}
-
-/// The head of the first of some jobs that [`join_job`] joined, for a log that says what they are
-/// about. None if there is none.
-pub fn first_head(jobs: &[u8]) -> Option<Head> {
-    #[derive(Deserialize)]
-    struct Headed {
-        payload: Head,
-    }
-    let mut jobs = serde_json::Deserializer::from_slice(jobs).into_iter::<Headed>();
-    jobs.next()?.ok().map(|job| job.payload)
 }
 
 /// Puts jobs that [`encode_job`] wrote, or that [`join_job`] joined, into one envelope.
@@ -114,7 +103,7 @@ mod tests {
     use super::*;
     use crate::{
         app::AppKey,
-        envelope::{ClosingCheck, JobMarks, Task, Work, encode_job},
+        envelope::{ClosingCheck, Head, JobMarks, Task, Work, encode_job, first_head},
         message::Payload,
     };
 

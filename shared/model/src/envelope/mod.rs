@@ -11,8 +11,10 @@
 //! - `jobs`: the envelope of the job lane
 //! - `compressed`: the same, compressed
 //! - `task`: the envelopes of the task lane
+//! - `first`: which message an envelope is about
 
 mod compressed;
+mod first;
 #[cfg(test)]
 mod fuzz;
 mod job;
@@ -24,10 +26,10 @@ use serde::Deserialize;
 
 pub use self::{
     compressed::compress,
+    first::{first_head, first_head_of_envelope},
     job::{Head, Job},
     jobs::{
-        JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, first_head,
-        join_job,
+        JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,
     },
     new_job::{JobMarks, encode_job, write_job},
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},

@@ -159,13 +159,13 @@ impl Devices for SqliteIndex {
         app: &AppKey,
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
-        let ids = clients.to_vec();
+        let (ids, app_id) = (clients.to_vec(), app.id.clone());
         let read = move |sql: &Connection, app| {
             let read = |found: &DeviceRow<'_>| found.target();
             let target = |id| match find(sql, app, id, read) {
                 Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
                 Err(StoreError::Unreadable(what)) => {
-                    warn!(client_id = %id, what, "a named device is left out");
+                    warn!(app = %app_id, client_id = %id, what, "a named device is left out");
                     Ok(Err(NoTarget::Unreadable))
                 }
                 Err(error) => Err(error),
