@@ -15,7 +15,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use super::everyone;
+use super::{everyone, promtool};
 
 /// A worker that takes about two seconds for 40,000 devices and reads what is left often.
 const SLOW: [&str; 12] = [
@@ -313,8 +313,9 @@ async fn the_page_has_every_metric_that_a_program_publishes_and_no_other() {
     let scraped = async |programs: &[&Program]| {
         let mut all = BTreeMap::new();
         for program in programs {
-            let of_program = published(&program.metrics().await);
-            all.extend(of_program.into_iter().map(|one| (one.name.clone(), one)));
+            let text = program.metrics().await;
+            promtool::check(&text).unwrap();
+            all.extend(published(&text).into_iter().map(|one| (one.name.clone(), one)));
         }
         all
     };
