@@ -45,6 +45,8 @@ pub struct RabbitMqKind {
     tls: Option<TlsListener>,
     /// Where the management plugin listens, if it is on.
     management: Option<Port>,
+    /// Where the plugin `rabbitmq_prometheus` listens, if it is on.
+    metrics: Option<Port>,
 }
 
 /// How large the write-ahead log of quorum queues may become before RabbitMQ writes what is still
@@ -126,6 +128,25 @@ impl Server<RabbitMqKind> {
     pub fn management_url(&self) -> String {
         let port = self.kind.management.as_ref();
         format!("http://{}", port.map(Port::address).unwrap_or_else(|| panic!("not started")))
+    }
+
+    /// Starts one with its plugin `rabbitmq_prometheus`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn start_with_metrics() -> Result<Self, ServerError> {
+        let metrics = Some(free_port().map_err(system::<RabbitMqKind>)?);
+        let kind = RabbitMqKind { metrics, ..RabbitMqKind::new(&Mapper::start()?)? };
+        Self::start_kind(kind).await
+    }
+
+    /// `127.0.0.1:port` of the plugin `rabbitmq_prometheus`.
+    ///
+    /// # Panics
+    /// If it was started without it.
+    pub fn metrics_address(&self) -> String {
+        let port = self.kind.metrics.as_ref();
+        port.map(Port::address).unwrap_or_else(|| panic!("not started"))
     }
 
     /// Starts one for benchmarks, with the default size of the log.
@@ -232,6 +253,7 @@ impl RabbitMqKind {
             log,
             tls: None,
             management: None,
+            metrics: None,
         })
     }
 
@@ -271,18 +293,15 @@ impl RabbitMqKind {
             writeln!(settings, "cluster_formation.classic_config.nodes.{number} = {peer}")
                 .map_err(io::Error::other)?;
         }
-        let mut plugins = "[].";
-        if let Some(port) = &self.management {
-            plugins = "[rabbitmq_management].";
-            writeln!(
-                settings,
-                "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {}",
-                port.number()
-            )
-            .map_err(io::Error::other)?;
+        let mut plugins = Vec::new();
+        for (name, port) in [("management", &self.management), ("prometheus", &self.metrics)] {
+            let Some(port) = port else { continue };
+            plugins.push(format!("rabbitmq_{name}"));
+            writeln!(settings, "{name}.tcp.ip = 127.0.0.1\n{name}.tcp.port = {}", port.number())
+                .map_err(io::Error::other)?;
         }
         std::fs::write(folder.join("rabbitmq.conf"), settings)?;
-        std::fs::write(folder.join("enabled_plugins"), plugins)?;
+        std::fs::write(folder.join("enabled_plugins"), format!("[{}].", plugins.join(",")))?;
         let cookie = folder.join(".erlang.cookie");
         if !cookie.exists() {
             std::fs::write(&cookie, &self.mapper.cookie)?;
