@@ -55,19 +55,25 @@ fn every_path_that_a_page_names_exists() {
     assert!(seen > 40, "only {seen} paths were found");
 }
 
+/// The pages that name tests, each with more than so many.
+const PAGES_OF_TESTS: [(&str, usize); 2] = [("docs/guarantees.md", 25), ("docs/attacks.md", 15)];
+
 #[test]
-fn every_test_that_holds_a_guarantee_exists() {
+fn every_test_that_holds_a_guarantee_or_repeats_an_attack_exists() {
     let mut tests = BTreeSet::new();
     for folder in ["tests", "shared", "ingest", "fanout-worker", "pushctl"] {
         collect_functions(&root().join(folder), &mut tests);
     }
-    let named: Vec<String> = page("docs/guarantees.md")
-        .code_spans()
-        .into_iter()
-        .filter(|span| span.matches('_').count() >= 4 && !span.contains([' ', '-']))
-        .collect();
-    assert!(named.len() > 25, "only {} tests are named", named.len());
-    let missing: Vec<&String> = named.iter().filter(|name| !tests.contains(*name)).collect();
+    let mut missing = Vec::new();
+    for (name, least) in PAGES_OF_TESTS {
+        let named: BTreeSet<String> = page(name)
+            .code_spans()
+            .into_iter()
+            .filter(|span| span.matches('_').count() >= 4 && !span.contains([' ', '-']))
+            .collect();
+        assert!(named.len() > least, "{name} names only {} tests", named.len());
+        missing.extend(named.difference(&tests).map(|test| format!("{name}: {test}")));
+    }
     assert!(missing.is_empty(), "no such tests: {missing:#?}");
 }
 
