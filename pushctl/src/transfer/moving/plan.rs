@@ -62,11 +62,11 @@ pub(super) fn plan(
                     app.app_id
                 ));
             }
-            Some(Some(on)) if on.may_be_in_service && !request.is_named => {
-                return Ok(Plan::Elsewhere(on.store.clone()));
-            }
-            // What is here is older than what is there.
+            // What is here is older than what is there. If its move has not ended, what is there is older.
             Some(Some(on)) if moved.may_be_in_service && moved.store == request.to => {
+                if on.may_be_in_service && !request.is_named {
+                    return Ok(Plan::Elsewhere(on.store.clone()));
+                }
                 return Err(format!(
                     "it has moved to {} and on from there to {}: move it from where it is, or, if that last \
                      move did not end, take it back there with pushctl app enable {}",
@@ -275,6 +275,27 @@ mod tests {
         let further = there(moved_to("further", app(1, 0)));
         assert_eq!(plan(&left, &further, all, NOW), Ok(Plan::Elsewhere("further".to_owned())));
         assert!(decide(&left, further).unwrap_err().contains("and on from there to"));
+    }
+
+    #[test]
+    fn a_move_back_that_was_killed_before_its_first_device_goes_on() {
+        let came_from = || {
+            let app = moved_to("here", app(1, 0));
+            AtTarget { app: Some(app), ..AtTarget::default() }
+        };
+        for is_named in [true, false] {
+            let request = Request { is_named, ..REQUEST };
+            let back = plan(&moving_to("there", app(1, 0)), &came_from(), request, NOW);
+            assert!(
+                matches!(back, Ok(Plan::Take(_))),
+                "it is in service in neither store: {back:?}"
+            );
+            let further = plan(&moving_to("further", app(1, 0)), &came_from(), request, NOW);
+            assert!(further.unwrap_err().contains("its move to further has not ended"));
+        }
+        let all = Request { is_named: false, ..REQUEST };
+        let gone = plan(&moved_to("further", app(1, 0)), &came_from(), all, NOW);
+        assert_eq!(gone, Ok(Plan::Elsewhere("further".to_owned())));
     }
 
     #[test]
