@@ -248,12 +248,28 @@ impl RedisIndex {
         app: &AppKey,
         codes: &Codes,
     ) -> Result<Attributes, IndexError> {
+        let found = self.attributes_of_many(app, std::slice::from_ref(codes)).await?;
+        found.into_iter().next().flatten().ok_or_else(unknown_code)
+    }
+
+    /// The attributes of many devices, in order; none for one with a code that its dictionary has lost.
+    pub(super) async fn attributes_of_many(
+        &self,
+        app: &AppKey,
+        devices: &[Codes],
+    ) -> Result<Vec<Option<Attributes>>, IndexError> {
         let dictionaries = self.dictionaries(app).await?;
-        if let Some(attributes) = dictionaries.attributes(codes) {
-            return Ok(attributes);
+        let mut found: Vec<_> =
+            devices.iter().map(|codes| dictionaries.attributes(codes)).collect();
+        if found.iter().any(Option::is_none) {
+            // A code is in the dictionary before any device has it, so what lacks after this was lost.
+            self.read_rest(app, &dictionaries).await?;
+            for (found, codes) in found.iter_mut().zip(devices).filter(|(found, _)| found.is_none())
+            {
+                *found = dictionaries.attributes(codes);
+            }
         }
-        self.read_rest(app, &dictionaries).await?;
-        dictionaries.attributes(codes).ok_or_else(unknown_code)
+        Ok(found)
     }
 }
 

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Apps, Devices, IndexError, Ledger, LedgerBounds, redis::RedisIndex};
+use push_index::{Apps, Devices, IndexError, Ledger, LedgerBounds, Transfer, redis::RedisIndex};
 use push_model::{
     app::{App, AppKey},
-    device::NoTarget,
+    device::{Device, NoTarget},
     ids::{ClientId, MessageId},
     ledger::{Advance, Counts, NewEntry, Outcomes, PartitionState, Plan},
     secret::Secret,
@@ -65,6 +65,46 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
     let named = index.targets(&key, &[client("c6"), damaged, client("unknown")]).await.unwrap();
     assert_eq!(named[0].as_ref().map(|target| &target.client_id), Ok(&client("c6")));
     assert_eq!(named[1..], [Err(NoTarget::Unreadable), Err(NoTarget::Unknown)]);
+}
+
+#[tokio::test]
+async fn a_device_whose_value_the_dictionary_lost_keeps_no_other_from_an_export_or_a_move() {
+    let (index, key, namespace, mut redis) = begin().await;
+    let mut devices: Vec<_> =
+        (0..100).map(|n| device(&format!("c{n}"), &[("country", "CN")])).collect();
+    index.put_devices(&key, &devices, NOW).await.unwrap();
+    // Of the latest code, as the last writes have it.
+    devices[7] = device("c7", &[("country", "SG")]);
+    index.put_devices(&key, &devices[7..8], NOW).await.unwrap();
+    let values = ["v0", "s0"].map(|name| format!("{namespace}:{{{key}}}:{name}"));
+    let lost = redis::cmd("RPOP").arg(&values[0]).to_owned();
+    assert_eq!(lost.query_async::<String>(&mut redis).await.unwrap(), "SG");
+    let forget = redis::cmd("SREM").arg(&values[1]).arg("SG").to_owned();
+    assert_eq!(forget.query_async::<u64>(&mut redis).await.unwrap(), 1);
+
+    let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let list = async || {
+        let (mut listed, mut registrations, mut unreadable) = (Vec::new(), 0, [0; 2]);
+        for range in index.extent(&key).await.unwrap() {
+            let scanned = index.list_devices(&key, range, 1000).await.unwrap();
+            listed.extend(scanned.items);
+            unreadable[0] += scanned.unreadable;
+            let scanned = index.list_registrations(&key, range, 1000).await.unwrap();
+            registrations += scanned.items.len();
+            unreadable[1] += scanned.unreadable;
+        }
+        listed.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+        (listed, registrations, unreadable)
+    };
+    let of_id = |devices: &[Device]| {
+        let mut devices = devices.to_vec();
+        devices.sort_by(|a, b| a.client_id.cmp(&b.client_id));
+        devices
+    };
+    let others = [&devices[..7], &devices[8..]].concat();
+    assert_eq!(list().await, (of_id(&others), 99, [1; 2]));
+    index.put_devices(&key, &devices[7..8], NOW).await.unwrap();
+    assert_eq!(list().await, (of_id(&devices), 100, [0; 2]), "it registered again");
 }
 
 #[tokio::test]

@@ -89,7 +89,8 @@ impl RedisIndex {
         Ok(Scanned { items, unreadable, next })
     }
 
-    /// The next devices of a range, whole, and when they registered.
+    /// The next devices of a range, whole, and when they registered. A device with a value that its
+    /// dictionary has lost is one that cannot be read: it must not keep all others from being read.
     pub(in crate::redis) async fn registrations_in_range(
         &self,
         app: &AppKey,
@@ -98,15 +99,26 @@ impl RedisIndex {
     ) -> Result<Scanned<Registration>, IndexError> {
         let all = Targeting::all_devices();
         let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
-        let take = |record: &Record<'_>| Ok((record.target()?, record.codes, record.registered_at));
-        let scanned = self.scan_slots(scope, range, limit, take).await?;
-        let mut items = Vec::with_capacity(scanned.items.len());
-        let Scanned { items: found, unreadable, next } = scanned;
-        for (target, codes, registered_at) in found {
-            let device = self.device_of(app, target, &codes).await?;
-            items.push(Registration { device, registered_at });
+        let take =
+            |record: &Record<'_>| Ok(((record.target()?, record.registered_at), record.codes));
+        let Scanned { items, unreadable, next } =
+            self.scan_slots(scope, range, limit, take).await?;
+        let (found, codes): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+        let attributes = self.attributes_of_many(app, &codes).await?;
+        let items: Vec<_> = found
+            .into_iter()
+            .zip(attributes)
+            .filter_map(|((target, registered_at), attributes)| {
+                let Target { client_id, transport, token } = target;
+                let device = Device { client_id, attributes: attributes?, transport, token };
+                Some(Registration { device, registered_at })
+            })
+            .collect();
+        let lost = (codes.len() - items.len()) as u64;
+        if lost > 0 {
+            warn!(%app, lost, "devices have attributes that the app's dictionary lost");
         }
-        Ok(Scanned { items, unreadable, next })
+        Ok(Scanned { items, unreadable: unreadable + lost, next })
     }
 
     /// The next devices of a range that match, each as `take` makes it from its record.
