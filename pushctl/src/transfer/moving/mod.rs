@@ -62,6 +62,25 @@ struct Stores {
     to_name: String,
 }
 
+impl Stores {
+    /// Whether after this error one of the stores does not serve any app. If they do, it is about one app.
+    async fn have_failed(&self, error: &anyhow::Error) -> bool {
+        if !error.chain().any(<dyn std::error::Error>::is::<IndexError>) {
+            return false;
+        }
+        for store in [&self.from, &self.to] {
+            let writable = store.takes_writes().await;
+            if !writable.is_ok_and(|writable| writable.unreachable.is_empty()) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Apps that have not moved, each with the reason.
+type Failed = Vec<(AppId, anyhow::Error)>;
+
 /// What became of an app.
 struct Moved {
     app: AppId,
@@ -70,8 +89,8 @@ struct Moved {
     is_disabled: bool,
 }
 
-/// Moves the apps. One that cannot be moved keeps no other from being moved; after a store that does not
-/// answer, no further one is tried.
+/// Moves the apps. One that cannot be moved keeps no other from being moved; when a store does not answer
+/// or takes no writes, no further one is tried.
 ///
 /// # Errors
 /// If a setting is wrong, an app cannot be moved, a store does not answer, or the devices of both
@@ -91,23 +110,8 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
         .progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left");
     bar.enable_steady_tick(TICK);
     wait_until_noticed(&leaving, &plans, settings.notice, &bar).await;
-    let (mut moved, mut failed) = (Vec::new(), Vec::new());
-    let mut apps = leaving.into_iter().zip(plans);
-    for (app, plan) in apps.by_ref() {
-        let id = app.app_id.clone();
-        match move_app(&stores, app, plan, &settings, &bar).await {
-            Ok(done) => moved.push(done),
-            Err(error) => {
-                let is_of_a_store = error.chain().any(<dyn std::error::Error>::is::<IndexError>);
-                failed.push((id, error));
-                if is_of_a_store {
-                    break;
-                }
-            }
-        }
-    }
-    let not_tried = apps.filter(|(_, plan)| matches!(plan, Plan::Take(_)));
-    failed.extend(not_tried.map(|(app, _)| (app.app_id, anyhow!("it was not tried"))));
+    let apps = leaving.into_iter().zip(plans).collect();
+    let (moved, failed) = move_each(&stores, apps, &settings, &bar).await;
     bar.finish_and_clear();
     if failed.is_empty() || !moved.is_empty() {
         report(&moved, &stores, started.elapsed(), out)?;
@@ -115,8 +119,39 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     not_moved(failed)
 }
 
+/// Moves apps that are marked at the source, one after the other, until a store fails.
+async fn move_each(
+    stores: &Stores,
+    apps: Vec<(App, Plan)>,
+    settings: &MoveSettings,
+    bar: &ProgressBar,
+) -> (Vec<Moved>, Failed) {
+    let (mut moved, mut failed) = (Vec::new(), Failed::new());
+    let (mut apps, mut have_failed) = (apps.into_iter(), false);
+    while !have_failed && let Some((app, plan)) = apps.next() {
+        let id = app.app_id.clone();
+        match move_app(stores, app, plan, settings, bar).await {
+            Ok(done) => moved.push(done),
+            Err(error) => {
+                have_failed = stores.have_failed(&error).await;
+                failed.push((id, error));
+            }
+        }
+    }
+    failed.extend(not_tried(apps));
+    (moved, failed)
+}
+
+/// Those that would have been moved.
+fn not_tried(
+    apps: impl Iterator<Item = (App, Plan)>,
+) -> impl Iterator<Item = (AppId, anyhow::Error)> {
+    let taken = apps.filter(|(_, plan)| matches!(plan, Plan::Take(_)));
+    taken.map(|(app, _)| (app.app_id, anyhow!("it was not tried")))
+}
+
 /// The error of the apps that have not moved.
-fn not_moved(failed: Vec<(AppId, anyhow::Error)>) -> anyhow::Result<()> {
+fn not_moved(failed: Failed) -> anyhow::Result<()> {
     if failed.is_empty() {
         return Ok(());
     }

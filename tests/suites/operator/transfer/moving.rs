@@ -22,14 +22,14 @@ use push_model::{
 use push_tests::{
     devices::Devices,
     mqtt_url, namespace, redis_cluster_url, redis_url,
-    service::request,
+    service::{pushctl_output, request},
     stack::{APP, Servers, Stack},
 };
 use serde_json::{Value, json};
 
 use super::support::{
-    Embedded, crowd, error, exported, json, kill_in_the_middle, many_devices, move_flags, refused,
-    run,
+    Embedded, crowd, error, exported, json, kill_in_the_middle, many_devices, move_flags, redis,
+    refused, run,
 };
 
 async fn embedded(store: &Embedded) -> SqliteIndex {
@@ -85,7 +85,7 @@ async fn a_move_that_is_killed_goes_on_and_a_push_reaches_the_right_devices_afte
 
     let target = ["--index-url", &url, "--namespace", &store.namespace];
     let show = [&target[..], &["app", "show", APP]].concat();
-    let unfinished = push_tests::service::pushctl_output(&show).await;
+    let unfinished = pushctl_output(&show).await;
     assert!(
         refused(&unfinished).contains("is on its way here from sqlite://"),
         "{}",
@@ -214,9 +214,7 @@ async fn an_app_that_the_target_has_is_not_touched_and_nothing_is_changed_then()
     let store = Embedded::with_devices(&crowd(10)).await;
     let url = redis_url();
     let target = ["--index-url", &url, "--namespace", &store.namespace];
-    let at_target = async |command: &[&str]| {
-        push_tests::service::pushctl_output(&[&target[..], command].concat()).await
-    };
+    let at_target = async |command: &[&str]| pushctl_output(&[&target[..], command].concat()).await;
     assert!(at_target(&["app", "create", APP]).await.status.success());
     assert!(at_target(&["device", "put", APP, "its-own"]).await.status.success());
     assert!(store.pushctl(&["app", "create", "other"]).await.status.success());
@@ -252,6 +250,33 @@ async fn an_app_that_the_target_has_is_not_touched_and_nothing_is_changed_then()
     assert!(refused(&run(&missing).await).contains("no app no-such"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_cannot_be_read_keeps_no_other_from_being_moved() {
+    let (url, from, to) = (redis_url(), namespace(), namespace());
+    let source = ["--index-url", &url, "--namespace", &from];
+    let at_source = async |command: &[&str]| {
+        let ended = pushctl_output(&[&source[..], command].concat()).await;
+        assert!(ended.status.success(), "{}", error(&ended));
+    };
+    for app in ["a-broken", "b-whole"] {
+        at_source(&["app", "create", app]).await;
+        at_source(&["device", "put", app, "its-own"]).await;
+    }
+    let mut connection = redis(&url).await;
+    let damage = redis::cmd("SET").arg(format!("{from}:{{a-broken/0}}")).arg("x").to_owned();
+    damage.query_async::<()>(&mut connection).await.unwrap();
+
+    let mut flags = move_flags(&url, &url, &from);
+    flags.extend(["--to-namespace", &to].map(str::to_owned));
+    let ended = run(&flags).await;
+    let text = refused(&ended);
+    assert!(text.contains("a-broken: ") && !text.contains("b-whole: "), "{text}");
+    let moved: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((&moved["apps"][0]["app_id"], &moved["devices"]), (&json!("b-whole"), &json!(1)));
+    let listed = pushctl_output(&["--index-url", &url, "--namespace", &to, "app", "list"]).await;
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("b-whole"), "{}", error(&listed));
+}
+
 async fn exported_from(store: &Embedded) -> Vec<String> {
     let directory = store.folder.path().to_str().unwrap();
     exported(&["--data-dir", directory, "--namespace", &store.namespace]).await
@@ -266,7 +291,7 @@ async fn an_app_that_does_not_arrive_can_be_given_up() {
     let url = redis_url();
     let at_target = async |command: &[&str]| {
         let target = ["--index-url", &url, "--namespace", &store.namespace];
-        push_tests::service::pushctl_output(&[&target[..], command].concat()).await
+        pushctl_output(&[&target[..], command].concat()).await
     };
     let text = refused(&at_target(&["app", "create", APP]).await);
     assert!(text.contains("is on its way here"), "{text}");
