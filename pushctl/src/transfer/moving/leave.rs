@@ -13,23 +13,43 @@ use indicatif::ProgressBar;
 use push_index::Index;
 use push_model::{app::App, ids::AppId, time::UnixMillis};
 
-use super::{Stores, plan::Plan};
+use super::{Failed, Stores, not_tried, plan::Plan};
 
 /// How often an app is read again that another program has changed meanwhile.
 const CHANGE_TRIES: usize = 5;
 
-/// Marks the apps at the source, if that was not done before; gives their records.
-pub(super) async fn leave(
-    stores: &Stores,
-    apps: Vec<App>,
-    plans: &[Plan],
-) -> anyhow::Result<Vec<App>> {
-    let mut leaving = Vec::new();
-    for (app, plan) in apps.into_iter().zip(plans) {
-        let is_here = matches!(plan, Plan::Take(_)) && app.moved_to.is_none();
-        leaving.push(if is_here { mark(stores, &app.app_id).await? } else { app });
+/// The apps of a move after they were marked.
+#[derive(Default)]
+pub(super) struct Left {
+    /// Those that are marked, or need no mark.
+    pub(super) apps: Vec<(App, Plan)>,
+    /// Those that are not marked.
+    pub(super) failed: Failed,
+    /// Whether a store failed, so that no app can be moved now.
+    pub(super) stores_failed: bool,
+}
+
+/// Marks the apps at the source, if that was not done before. One that cannot be marked keeps no other from
+/// being moved: those that are marked already are out of service until they are.
+pub(super) async fn leave(stores: &Stores, apps: Vec<(App, Plan)>) -> Left {
+    let (mut left, mut apps) = (Left::default(), apps.into_iter());
+    while !left.stores_failed
+        && let Some((app, plan)) = apps.next()
+    {
+        if !plan.is_take() || app.moved_to.is_some() {
+            left.apps.push((app, plan));
+            continue;
+        }
+        match mark(stores, &app.app_id).await {
+            Ok(marked) => left.apps.push((marked, plan)),
+            Err(error) => {
+                left.stores_failed = stores.have_failed(&error).await;
+                left.failed.push((app.app_id, error));
+            }
+        }
     }
-    Ok(leaving)
+    left.failed.extend(not_tried(apps));
+    left
 }
 
 async fn mark(stores: &Stores, id: &AppId) -> anyhow::Result<App> {
@@ -51,13 +71,11 @@ async fn mark(stores: &Stores, id: &AppId) -> anyhow::Result<App> {
 }
 
 /// Waits until no program has the records from before the apps were marked.
-pub(super) async fn wait_until_noticed(
-    apps: &[App],
-    plans: &[Plan],
-    notice: Duration,
-    bar: &ProgressBar,
-) {
-    let taken = apps.iter().zip(plans).filter(|(_, plan)| matches!(plan, Plan::Take(_)));
+pub(super) async fn wait_until_noticed(left: &Left, notice: Duration, bar: &ProgressBar) {
+    if left.stores_failed {
+        return;
+    }
+    let taken = left.apps.iter().filter(|(_, plan)| plan.is_take());
     let marked = taken.filter_map(|(app, _)| app.moved_to.as_ref().map(|moved| moved.at)).max();
     let Some(marked) = marked else { return };
     // A mark of the future is one of another machine.
@@ -105,28 +123,69 @@ pub(super) async fn give_away(from: &dyn Index, marked: &App) -> anyhow::Result<
 mod tests {
     use std::sync::Arc;
 
-    use push_index::{
-        Apps as _,
-        sqlite::{SqliteIndex, SqliteIndexSettings},
-    };
+    use push_index::sqlite::{SqliteIndex, SqliteIndexSettings};
     use push_model::secret::Secret;
+    use tempfile::TempDir;
 
     use super::*;
+    use crate::transfer::moving::{AtTarget, move_each, not_moved, take};
 
-    #[tokio::test]
-    async fn an_app_that_leaves_for_one_store_is_not_taken_to_another() {
+    async fn store() -> (Arc<dyn Index>, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("index.sqlite3");
-        let from = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await.unwrap();
-        let from = Arc::new(from);
-        let app = App::new("news".parse().unwrap(), &Secret::generate(), UnixMillis(1));
-        assert!(from.create_app(&app).await.unwrap());
-        let to = |name: &str| Stores {
+        let index = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await.unwrap();
+        (Arc::new(index), folder)
+    }
+
+    fn stores(from: &Arc<dyn Index>, to_name: &str) -> Stores {
+        Stores {
             from: from.clone(),
             to: from.clone(),
             from_name: "here".to_owned(),
-            to_name: name.to_owned(),
-        };
+            to_name: to_name.to_owned(),
+        }
+    }
+
+    /// An app, and that it is to be taken.
+    fn app(name: &str) -> (App, Plan) {
+        let app = App::new(name.parse().unwrap(), &Secret::generate(), UnixMillis(1));
+        let plan = take(&app, &AtTarget::default(), "here", false, UnixMillis(2)).unwrap();
+        (app, Plan::Take(plan))
+    }
+
+    #[tokio::test]
+    async fn an_app_that_cannot_be_marked_keeps_no_other_from_being_moved() {
+        let (from, _folder) = store().await;
+        let apps = ["gone", "news", "sport"].map(app);
+        for (app, _) in &apps[1..] {
+            assert!(from.create_app(app).await.unwrap());
+        }
+        let left = leave(&stores(&from, "there"), apps.into()).await;
+        let marked: Vec<_> = left.apps.iter().map(|(app, _)| app.app_id.as_str()).collect();
+        assert_eq!((marked, left.stores_failed), (vec!["news", "sport"], false));
+        assert!(left.apps.iter().all(|(app, _)| app.moved_to.is_some()));
+        let text = not_moved(left.failed).unwrap_err().to_string();
+        assert!(text.contains("gone was removed meanwhile"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn apps_that_are_marked_when_a_store_fails_are_named_and_not_tried() {
+        let (from, _folder) = store().await;
+        let marked = app("news");
+        assert!(from.create_app(&marked.0).await.unwrap());
+        let stores = stores(&from, "there");
+        let left = Left { stores_failed: true, ..leave(&stores, vec![marked]).await };
+        let (moved, failed) = move_each(&stores, left, false, &ProgressBar::hidden()).await;
+        let text = not_moved(failed).unwrap_err().to_string();
+        assert!(moved.is_empty() && text.contains("news: it was not tried"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn an_app_that_leaves_for_one_store_is_not_taken_to_another() {
+        let (from, _folder) = store().await;
+        let (app, _) = app("news");
+        assert!(from.create_app(&app).await.unwrap());
+        let to = |name: &str| stores(&from, name);
         let marked = mark(&to("there"), &app.app_id).await.unwrap();
         assert_eq!(mark(&to("there"), &app.app_id).await.unwrap().moved_to, marked.moved_to);
         let error = mark(&to("elsewhere"), &app.app_id).await.unwrap_err().to_string();

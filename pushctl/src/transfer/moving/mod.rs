@@ -37,7 +37,7 @@ pub use self::args::MoveArgs;
 pub(super) use self::plan::{AtTarget, take};
 use self::{
     args::MoveSettings,
-    leave::{give_away, leave, wait_until_noticed},
+    leave::{Left, give_away, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
 };
 use super::{
@@ -103,15 +103,14 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     let stores = open(&settings).await?;
     let started = Instant::now();
     let apps = selected(&*stores.from, &settings).await?;
-    let plans = plans(&stores, &apps, &settings).await?;
-    let leaving = leave(&stores, apps, &plans).await?;
+    let apps = planned(&stores, apps, &settings).await?;
+    let left = leave(&stores, apps).await;
 
     let bar = out
         .progress(Some(0), "{spinner} {msg} {pos}/{len} devices {wide_bar} {per_sec} {eta} left");
     bar.enable_steady_tick(TICK);
-    wait_until_noticed(&leaving, &plans, settings.notice, &bar).await;
-    let apps = leaving.into_iter().zip(plans).collect();
-    let (moved, failed) = move_each(&stores, apps, &settings, &bar).await;
+    wait_until_noticed(&left, settings.notice, &bar).await;
+    let (moved, failed) = move_each(&stores, left, settings.skip_unreadable, &bar).await;
     bar.finish_and_clear();
     if failed.is_empty() || !moved.is_empty() {
         report(&moved, &stores, started.elapsed(), out)?;
@@ -119,21 +118,21 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     not_moved(failed)
 }
 
-/// Moves apps that are marked at the source, one after the other, until a store fails.
+/// Moves apps that have left the source, one after the other, until a store fails.
 async fn move_each(
     stores: &Stores,
-    apps: Vec<(App, Plan)>,
-    settings: &MoveSettings,
+    left: Left,
+    skip_unreadable: bool,
     bar: &ProgressBar,
 ) -> (Vec<Moved>, Failed) {
-    let (mut moved, mut failed) = (Vec::new(), Failed::new());
-    let (mut apps, mut have_failed) = (apps.into_iter(), false);
-    while !have_failed && let Some((app, plan)) = apps.next() {
+    let Left { apps, mut failed, mut stores_failed } = left;
+    let (mut moved, mut apps) = (Vec::new(), apps.into_iter());
+    while !stores_failed && let Some((app, plan)) = apps.next() {
         let id = app.app_id.clone();
-        match move_app(stores, app, plan, settings, bar).await {
+        match move_app(stores, app, plan, skip_unreadable, bar).await {
             Ok(done) => moved.push(done),
             Err(error) => {
-                have_failed = stores.have_failed(&error).await;
+                stores_failed = stores.have_failed(&error).await;
                 failed.push((id, error));
             }
         }
@@ -146,8 +145,11 @@ async fn move_each(
 fn not_tried(
     apps: impl Iterator<Item = (App, Plan)>,
 ) -> impl Iterator<Item = (AppId, anyhow::Error)> {
-    let taken = apps.filter(|(_, plan)| matches!(plan, Plan::Take(_)));
-    taken.map(|(app, _)| (app.app_id, anyhow!("it was not tried")))
+    let taken = apps.filter(|(_, plan)| plan.is_take());
+    taken.map(|(app, _)| match app.moved_to {
+        Some(_) => (app.app_id, anyhow!("it was not tried")),
+        None => (app.app_id, anyhow!("it was not tried, and nothing of it was changed")),
+    })
 }
 
 /// The error of the apps that have not moved.
@@ -219,12 +221,12 @@ async fn selected(from: &dyn Index, settings: &MoveSettings) -> anyhow::Result<V
 }
 
 /// What to do with each app, before anything is changed.
-async fn plans(
+async fn planned(
     stores: &Stores,
-    apps: &[App],
+    apps: Vec<App>,
     settings: &MoveSettings,
-) -> anyhow::Result<Vec<Plan>> {
-    let (mut plans, mut refused) = (Vec::new(), Vec::new());
+) -> anyhow::Result<Vec<(App, Plan)>> {
+    let (mut planned, mut refused) = (Vec::new(), Vec::new());
     for app in apps {
         let id = &app.app_id;
         let there = AtTarget {
@@ -238,13 +240,13 @@ async fn plans(
             is_named: !settings.apps.is_empty(),
             new_logins: settings.new_logins,
         };
-        match plan(app, &there, request, UnixMillis::now()) {
-            Ok(plan) => plans.push(plan),
+        match plan(&app, &there, request, UnixMillis::now()) {
+            Ok(plan) => planned.push((app, plan)),
             Err(why) => refused.push(format!("{id}: {why}")),
         }
     }
     if refused.is_empty() {
-        return Ok(plans);
+        return Ok(planned);
     }
     bail!("nothing was changed, because these apps cannot be moved:\n  {}", refused.join("\n  "))
 }
@@ -253,7 +255,7 @@ async fn move_app(
     stores: &Stores,
     app: App,
     plan: Plan,
-    settings: &MoveSettings,
+    skip_unreadable: bool,
     bar: &ProgressBar,
 ) -> anyhow::Result<Moved> {
     let (id, source_key) = (app.app_id.clone(), AppKey::from(&app));
@@ -279,14 +281,8 @@ async fn move_app(
         let marked = app;
         let app = marked.arrived(arrival.generation);
         let target_key = AppKey::from(&app);
-        let arriving = Arriving {
-            target: &*stores.to,
-            source: &source,
-            app,
-            arrival,
-            skip_unreadable: settings.skip_unreadable,
-            bar,
-        };
+        let arriving =
+            Arriving { target: &*stores.to, source: &source, app, arrival, skip_unreadable, bar };
         // Before the app is in service: a move that ended between the two would not do it again.
         let ready = async || {
             let uses = stores.from.secret_uses(&source_key).await?;

@@ -26,6 +26,13 @@ pub(in crate::transfer) enum Plan {
     Take(Arrival),
 }
 
+impl Plan {
+    /// Whether the app is to be taken.
+    pub(super) fn is_take(&self) -> bool {
+        matches!(self, Self::Take(_))
+    }
+}
+
 /// What the operator asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
