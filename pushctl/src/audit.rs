@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::bail;
 use clap::Subcommand;
-use push_index::Index;
+use push_index::{Index, IndexError};
 use push_model::{
     audit::{AUDIT_EVENTS, Action, AuditEvent},
     ids::AppId,
@@ -88,13 +88,27 @@ pub async fn recorded_if<T>(
 ) -> anyhow::Result<T> {
     let result = work.await;
     let done = result.as_ref().is_ok_and(was_done);
-    let event = AuditEvent { at: UnixMillis::now(), done, ..event };
-    if event.done {
-        audit::log(&event);
-    }
-    let Some(index) = index else { return result };
-    match (index.append_audit(&event, AUDIT_EVENTS).await, &result) {
+    match (append(index, event, done).await, &result) {
         (Err(error), Ok(_)) => bail!("it was done, but not recorded in the audit trail: {error}"),
         _ => result,
+    }
+}
+
+/// Appends to the trail whether something was done.
+///
+/// # Errors
+/// If it was not recorded.
+pub async fn append(
+    index: Option<&dyn Index>,
+    event: AuditEvent,
+    done: bool,
+) -> Result<(), IndexError> {
+    let event = AuditEvent { at: UnixMillis::now(), done, ..event };
+    if done {
+        audit::log(&event);
+    }
+    match index {
+        Some(index) => index.append_audit(&event, AUDIT_EVENTS).await,
+        None => Ok(()),
     }
 }

@@ -8,10 +8,12 @@
 //! - `args`: the flags
 //! - `leave`: the apps in the store that they leave
 //! - `plan`: what to do with an app, or why it cannot be moved
+//! - `report`: what became of the apps
 
 mod args;
 mod leave;
 mod plan;
+mod report;
 
 use std::{
     sync::Arc,
@@ -31,7 +33,6 @@ use push_service::{
     engines::{EngineArgs, IndexUrl, StoreSettings, open_store},
     settings::ConfigErrors,
 };
-use serde_json::json;
 
 pub use self::args::MoveArgs;
 pub(super) use self::plan::{AtTarget, take};
@@ -39,15 +40,13 @@ use self::{
     args::MoveSettings,
     leave::{Left, give_away, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
+    report::{Failed, Moved, Report, not_moved, not_recorded},
 };
 use super::{
-    arrive::{Arrived, Arriving, begin},
+    arrive::{Arriving, begin},
     source::StoredDevices,
 };
-use crate::{
-    audit,
-    output::{Output, Table},
-};
+use crate::{audit, output::Output};
 
 /// The namespace that is not mentioned.
 const DEFAULT_NAMESPACE: &str = "push";
@@ -78,17 +77,6 @@ impl Stores {
     }
 }
 
-/// Apps that have not moved, each with the reason.
-type Failed = Vec<(AppId, anyhow::Error)>;
-
-/// What became of an app.
-struct Moved {
-    app: AppId,
-    /// What was done; or why nothing was.
-    done: Result<Arrived, String>,
-    is_disabled: bool,
-}
-
 /// Moves the apps. One that cannot be moved keeps no other from being moved; when a store does not answer
 /// or takes no writes, no further one is tried.
 ///
@@ -113,9 +101,13 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     let (moved, failed) = move_each(&stores, left, settings.skip_unreadable, &bar).await;
     bar.finish_and_clear();
     if failed.is_empty() || !moved.is_empty() {
-        report(&moved, &stores, started.elapsed(), out)?;
+        let (from, to) = (&stores.from_name, &stores.to_name);
+        let (is_all, took) = (failed.is_empty(), started.elapsed());
+        Report { moved: &moved, is_all, from, to, took }.print(out)?;
     }
-    not_moved(failed)
+    let errors: Vec<_> = [not_moved(failed), not_recorded(&moved)].into_iter().flatten().collect();
+    ensure!(errors.is_empty(), errors.join("\n"));
+    Ok(())
 }
 
 /// Moves apps that have left the source, one after the other, until a store fails.
@@ -150,24 +142,6 @@ fn not_tried(
         Some(_) => (app.app_id, anyhow!("it was not tried")),
         None => (app.app_id, anyhow!("it was not tried, and nothing of it was changed")),
     })
-}
-
-/// The error of the apps that have not moved.
-fn not_moved(failed: Failed) -> anyhow::Result<()> {
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let why = |(app, error): (AppId, anyhow::Error)| {
-        let error = format!("{error:#}");
-        let prefix = format!("{app}: ");
-        format!("{prefix}{}", error.strip_prefix(&prefix).unwrap_or(&error))
-    };
-    let apps: Vec<_> = failed.into_iter().map(why).collect();
-    bail!(
-        "these apps have not moved, and may be in service in neither store until the same command has \
-         moved them, or pushctl app enable takes them back in the store that they leave:\n  {}",
-        apps.join("\n  ")
-    )
 }
 
 async fn open(settings: &MoveSettings) -> anyhow::Result<Stores> {
@@ -260,17 +234,11 @@ async fn move_app(
 ) -> anyhow::Result<Moved> {
     let (id, source_key) = (app.app_id.clone(), AppKey::from(&app));
     let is_disabled = app.arrived(app.generation).disabled;
+    let untouched =
+        |why| Moved { app: id.clone(), done: Err(why), is_disabled, not_recorded: None };
     let arrival = match plan {
-        Plan::Done => {
-            return Ok(Moved { app: id, done: Err("moved before".to_owned()), is_disabled });
-        }
-        Plan::Elsewhere(store) => {
-            return Ok(Moved {
-                app: id,
-                done: Err(format!("moved to {store} before")),
-                is_disabled,
-            });
-        }
+        Plan::Done => return Ok(untouched("moved before".to_owned())),
+        Plan::Elsewhere(store) => return Ok(untouched(format!("moved to {store} before"))),
         Plan::Take(arrival) => arrival,
     };
     let work = async {
@@ -290,66 +258,22 @@ async fn move_app(
             stores.to.save_secret_uses(&target_key, &uses).await?;
             give_away(&*stores.from, &marked).await
         };
-        let arrived = arriving.run(ready).await?;
-        Ok(arrived)
+        arriving.run(ready).await
     };
-    let event = |action| AuditEvent { app: Some(id.clone()), ..audit::event(action) };
-    let at_target = audit::recorded(Some(&*stores.to), event(Action::AppMovedIn), work);
-    let away = audit::recorded(Some(&*stores.from), event(Action::AppMovedAway), at_target);
-    let done = Ok(away.await?);
-    Ok(Moved { app: id, done, is_disabled })
+    let arrived = work.await;
+    let not_recorded = record(stores, &id, arrived.is_ok()).await;
+    Ok(Moved { app: id, done: Ok(arrived?), is_disabled, not_recorded })
 }
 
-fn report(moved: &[Moved], stores: &Stores, took: Duration, out: Output) -> anyhow::Result<()> {
-    let mut table = Table::new(&["APP", "DEVICES", "COPIED", "MENDED", "LEFT OUT", "STATE"]);
-    let mut rows = Vec::new();
-    for Moved { app, done, is_disabled } in moved {
-        let state = if *is_disabled { "disabled" } else { "enabled" };
-        let Arrived { devices, copied, mended, unreadable } = match done {
-            Ok(arrived) => arrived,
-            Err(why) => {
-                let none = || "-".to_owned();
-                table.row([app.to_string(), none(), none(), none(), none(), why.clone()]);
-                rows.push(json!({ "app_id": app, "moved_before": true }));
-                continue;
-            }
-        };
-        table.row([
-            app.to_string(),
-            devices.to_string(),
-            copied.to_string(),
-            mended.to_string(),
-            unreadable.to_string(),
-            state.to_owned(),
-        ]);
-        rows.push(json!({
-            "app_id": app,
-            "moved_before": false,
-            "devices": devices,
-            "copied": copied,
-            "mended": mended,
-            "left_out": unreadable,
-            "disabled": is_disabled,
-        }));
+/// Appends to the trails of both stores whether an app has moved. Why a trail lacks it, if one does.
+async fn record(stores: &Stores, app: &AppId, has_moved: bool) -> Option<String> {
+    let (to, from) = ((&stores.to, &stores.to_name), (&stores.from, &stores.from_name));
+    let mut lacking = Vec::new();
+    for ((store, name), action) in [(to, Action::AppMovedIn), (from, Action::AppMovedAway)] {
+        let event = AuditEvent { app: Some(app.clone()), ..audit::event(action) };
+        if let Err(error) = audit::append(Some(&**store), event, has_moved).await {
+            lacking.push(format!("{name}: {error}"));
+        }
     }
-    let devices: u64 = moved.iter().filter_map(|m| Some(m.done.as_ref().ok()?.devices)).sum();
-    let text = if moved.is_empty() {
-        format!(
-            "there are no apps in {}; one that is on its way there does not count: finish its move first",
-            stores.from_name
-        )
-    } else if moved.iter().all(|app| app.done.is_err()) {
-        format!("{table}\nnothing was left to move")
-    } else {
-        format!(
-            "{table}\nmoved from {} to {} in {:.1} s; the devices of both were compared\n\
-             Messages that were accepted before stay with the old service: let its workers run until \
-             they are sent.",
-            stores.from_name,
-            stores.to_name,
-            took.as_secs_f64()
-        )
-    };
-    let json = json!({ "apps": rows, "devices": devices, "seconds": took.as_secs_f64() });
-    out.result(text, &json)
+    (!lacking.is_empty()).then(|| lacking.join("; "))
 }

@@ -277,6 +277,27 @@ async fn an_app_that_cannot_be_read_keeps_no_other_from_being_moved() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("b-whole"), "{}", error(&listed));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_moved_counts_as_moved_although_a_trail_does_not_take_the_event() {
+    let store = Embedded::with_devices(&crowd(10)).await;
+    let url = redis_url();
+    let mut connection = redis(&url).await;
+    let damage = redis::cmd("SET").arg(format!("{}:audit", store.namespace)).arg("x").to_owned();
+    damage.query_async::<()>(&mut connection).await.unwrap();
+
+    let ended = run(&store.move_to(&url)).await;
+    let text = refused(&ended);
+    assert!(text.contains("these apps have moved, but an audit trail lacks it"), "{text}");
+    assert!(!text.contains("have not moved"), "{text}");
+    let moved: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(moved["devices"], 10, "{moved}");
+    let events = json(&store.pushctl(&["audit", "list", "--json"]).await);
+    assert_eq!(
+        (&events[0]["action"], &events[0]["done"]),
+        (&json!("app_moved_away"), &json!(true))
+    );
+}
+
 async fn exported_from(store: &Embedded) -> Vec<String> {
     let directory = store.folder.path().to_str().unwrap();
     exported(&["--data-dir", directory, "--namespace", &store.namespace]).await
