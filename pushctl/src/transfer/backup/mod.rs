@@ -50,7 +50,8 @@ pub async fn backup(
         && moved.may_be_in_service
     {
         bail!(
-            "{} has moved from here to {}: back it up there; what is here is as old as the move",
+            "{} has moved from here to {}, or a move did all but its last step: run that move again if the app \
+             is not in service there, and back it up there; what is here is as old as the move",
             app.app_id,
             moved.store
         );

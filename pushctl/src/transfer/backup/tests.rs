@@ -6,6 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use push_index::{
+    Apps as _,
+    sqlite::{SqliteIndex, SqliteIndexSettings},
+};
 use push_model::{
     app::App,
     attributes::Attribute,
@@ -17,11 +21,12 @@ use push_model::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    backup,
     format::{BLOCK_BYTES, Head, MAGIC, SUM},
     read::Backup,
     write::BackupWriter,
 };
-use crate::transfer::source::Source as _;
+use crate::{output::Output, transfer::source::Source as _};
 
 fn registration(n: usize, token: Option<&str>) -> Registration {
     let mut device = Device {
@@ -254,4 +259,24 @@ fn a_forged_file_asks_for_no_memory_and_breaks_nothing() {
             let _ = Backup::open(&file);
         }
     }
+}
+
+/// What a backup of an app says that was read before its store was as it is.
+async fn refused_backup(app: &App, index: &SqliteIndex, folder: &Path) -> String {
+    let file = folder.join("refused.backup");
+    let written = backup(app, &file, false, index, Output { json: true }).await;
+    assert!(!file.exists());
+    written.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn the_copy_that_a_move_left_is_not_backed_up_whether_or_not_the_move_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = SqliteIndexSettings::default();
+    let index = SqliteIndex::open(&folder.path().join("i"), "push", settings).await.unwrap();
+    let mut app = App::new("news".parse().unwrap(), &Secret::generate(), UnixMillis(1));
+    app.leave("redis://there".to_owned(), UnixMillis(2));
+    app.moved_to.as_mut().unwrap().may_be_in_service = true;
+    let text = refused_backup(&app, &index, folder.path()).await;
+    assert!(text.contains("to redis://there, or a move did all but its last step"), "{text}");
 }

@@ -40,7 +40,7 @@ use self::{
     args::MoveSettings,
     leave::{Left, give_away, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
-    report::{Failed, Moved, Report, not_moved, not_recorded},
+    report::{Failed, Moved, Report, elsewhere, not_moved, not_recorded},
 };
 use super::{
     arrive::{Arriving, begin},
@@ -238,7 +238,7 @@ async fn move_app(
         |why| Moved { app: id.clone(), done: Err(why), is_disabled, not_recorded: None };
     let arrival = match plan {
         Plan::Done => return Ok(untouched("moved before".to_owned())),
-        Plan::Elsewhere(store) => return Ok(untouched(format!("moved to {store} before"))),
+        Plan::Elsewhere(store) => return Ok(untouched(elsewhere(&store))),
         Plan::Take(arrival) => arrival,
     };
     let work = async {

@@ -106,6 +106,15 @@ impl Report<'_> {
     }
 }
 
+/// What to say of an app that went to this store before. The store that it left cannot know whether the last
+/// step was made there.
+pub(super) fn elsewhere(store: &str) -> String {
+    format!(
+        "moved to {store} before, or a move there did all but its last step: run that move again if the app is \
+         not in service there"
+    )
+}
+
 /// What to say of the apps that have not moved.
 pub(super) fn not_moved(failed: Failed) -> Option<String> {
     let why = |(app, error): (AppId, anyhow::Error)| {
@@ -150,6 +159,15 @@ mod tests {
         };
         assert!(text(true).contains("moved before") && text(true).contains("nothing was left"));
         assert!(text(false).contains("moved before") && !text(false).contains("nothing was left"));
+    }
+
+    #[test]
+    fn an_app_that_went_elsewhere_may_be_in_service_nowhere() {
+        let text = elsewhere("redis://there");
+        assert!(
+            text.contains("redis://there before, or a move there did all but its last"),
+            "{text}"
+        );
     }
 
     #[test]
