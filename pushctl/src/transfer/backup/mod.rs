@@ -36,8 +36,9 @@ use crate::output::Output;
 /// that comes or goes meanwhile may be in the file or not.
 ///
 /// # Errors
-/// If the app has moved to another store, there is such a file already, it cannot be written, the index
-/// does not answer, or the record of a device cannot be read and `skip_unreadable` does not leave it out.
+/// If the app has moved to another store, or its record changes meanwhile, there is such a file already, it
+/// cannot be written, the index does not answer, or the record of a device cannot be read and
+/// `skip_unreadable` does not leave it out.
 pub async fn backup(
     app: &App,
     file: &Path,
@@ -69,6 +70,7 @@ pub async fn backup(
         at = batch.next;
     }
     bar.finish_and_clear();
+    check_unchanged(app, index).await?;
     ensure!(
         unreadable == 0 || skip_unreadable,
         "no file was written: the records of {unreadable} devices cannot be read; leave them out with \
@@ -93,6 +95,22 @@ pub async fn backup(
         "bytes": bytes,
     });
     out.result(text, &json)
+}
+
+/// Refuses an app whose record has changed since it was read. A removal changes it before it takes the first
+/// device away, and what is removed of an app reads as empty.
+async fn check_unchanged(app: &App, index: &dyn Index) -> anyhow::Result<()> {
+    let is_same = |now: App| {
+        (now.created_at, now.generation, now.revision)
+            == (app.created_at, app.generation, app.revision)
+    };
+    ensure!(
+        index.app(&app.app_id).await?.is_some_and(is_same),
+        "no file was written: {} was removed or changed while its devices were read, so some may be missing: \
+         if it was not removed, run the command again",
+        app.app_id
+    );
+    Ok(())
 }
 
 /// Refuses a file that is there already.

@@ -280,3 +280,23 @@ async fn the_copy_that_a_move_left_is_not_backed_up_whether_or_not_the_move_has_
     let text = refused_backup(&app, &index, folder.path()).await;
     assert!(text.contains("to redis://there, or a move did all but its last step"), "{text}");
 }
+
+#[tokio::test]
+async fn an_app_that_is_removed_while_it_is_read_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = SqliteIndexSettings::default();
+    let index = SqliteIndex::open(&folder.path().join("i"), "push", settings).await.unwrap();
+    let app = App::new("news".parse().unwrap(), &Secret::generate(), UnixMillis(1));
+    assert!(index.create_app(&app).await.unwrap());
+    // The first step of a removal in Redis, whose last one takes the record away.
+    assert!(index.update_app(&App { disabled: true, ..app.clone() }).await.unwrap());
+    let mut texts = vec![refused_backup(&app, &index, folder.path()).await];
+    let disabled = index.app(&app.app_id).await.unwrap().unwrap();
+    assert!(index.remove_app(&app.app_id).await.unwrap());
+    texts.push(refused_backup(&disabled, &index, folder.path()).await);
+    assert!(index.create_app(&app).await.unwrap());
+    texts.push(refused_backup(&app, &index, folder.path()).await);
+    for text in texts {
+        assert!(text.contains("was removed or changed while its devices were read"), "{text}");
+    }
+}
