@@ -96,7 +96,11 @@ pub(super) async fn give_away(from: &dyn Index, marked: &App) -> anyhow::Result<
         let is_this = |now: &App| {
             now.created_at == marked.created_at
                 && match (&now.moved_to, &marked.moved_to) {
-                    (Some(now), Some(marked)) => now.is_same_move(marked),
+                    // A removal changes the record first, and then takes devices away that were to be copied.
+                    (Some(to), Some(marked_to)) => {
+                        to.is_same_move(marked_to)
+                            && (to.may_be_in_service || now.revision == marked.revision)
+                    }
                     _ => false,
                 }
         };
@@ -203,5 +207,17 @@ mod tests {
         let again = mark(&to("there"), &app.app_id).await.unwrap();
         assert!(again.moved_to.as_ref().is_some_and(|moved| moved.may_be_in_service), "{again:?}");
         give_away(&*from, &again).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_app_that_is_removed_while_it_is_copied_is_not_put_in_service() {
+        let (from, _folder) = store().await;
+        let (app, _) = app("news");
+        assert!(from.create_app(&app).await.unwrap());
+        let marked = mark(&stores(&from, "there"), &app.app_id).await.unwrap();
+        // The first step of a removal in Redis, whose last one takes the record away.
+        assert!(from.update_app(&marked).await.unwrap());
+        let error = give_away(&*from, &marked).await.unwrap_err().to_string();
+        assert!(error.contains("removed in the store that it leaves"), "{error}");
     }
 }
