@@ -127,19 +127,10 @@ pub(super) async fn give_away(from: &dyn Index, marked: &App) -> anyhow::Result<
 mod tests {
     use std::sync::Arc;
 
-    use push_index::sqlite::{SqliteIndex, SqliteIndexSettings};
     use push_model::secret::Secret;
-    use tempfile::TempDir;
 
     use super::*;
-    use crate::transfer::moving::{AtTarget, move_each, not_moved, take};
-
-    async fn store() -> (Arc<dyn Index>, TempDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("index.sqlite3");
-        let index = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await.unwrap();
-        (Arc::new(index), folder)
-    }
+    use crate::transfer::moving::{AtTarget, move_each, not_moved, take, testing::store};
 
     fn stores(from: &Arc<dyn Index>, to_name: &str) -> Stores {
         Stores {

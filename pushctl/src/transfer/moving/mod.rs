@@ -9,11 +9,15 @@
 //! - `leave`: the apps in the store that they leave
 //! - `plan`: what to do with an app, or why it cannot be moved
 //! - `report`: what became of the apps
+//! - `select`: which apps are to be moved
 
 mod args;
 mod leave;
 mod plan;
 mod report;
+mod select;
+#[cfg(test)]
+mod testing;
 
 use std::{
     sync::Arc,
@@ -41,6 +45,7 @@ use self::{
     leave::{Left, give_away, leave, wait_until_noticed},
     plan::{Plan, Request, plan},
     report::{Failed, Moved, Report, elsewhere, not_moved, not_recorded},
+    select::{selected, still_arriving},
 };
 use super::{
     arrive::{Arriving, begin},
@@ -91,6 +96,12 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     let stores = open(&settings).await?;
     let started = Instant::now();
     let apps = selected(&*stores.from, &settings).await?;
+    if settings.apps.is_empty() {
+        for app in still_arriving(&stores, &apps).await? {
+            let (from, to) = (&stores.from_name, &stores.to_name);
+            out.note(format_args!("{app} is left out: its move from {to} to {from} has not ended"));
+        }
+    }
     let apps = planned(&stores, apps, &settings).await?;
     let left = leave(&stores, apps).await;
 
@@ -172,26 +183,6 @@ fn name(StoreSettings { url, namespace, .. }: &StoreSettings) -> String {
     } else {
         format!("{url} (namespace {namespace})")
     }
-}
-
-/// The records of the apps to move: those that were named, or all.
-async fn selected(from: &dyn Index, settings: &MoveSettings) -> anyhow::Result<Vec<App>> {
-    let mut apps = from.apps().await?;
-    if let Some(missing) =
-        settings.apps.iter().find(|name| !apps.iter().any(|app| app.app_id == **name))
-    {
-        if let Some(arrival) = from.arrival(missing).await? {
-            bail!(
-                "{missing} is still on its way to the store at {} from {}: run the command that takes it \
-                 there again until it succeeds, and move it after that",
-                settings.from.url,
-                arrival.origin
-            );
-        }
-        bail!("there is no app {missing} in the store at {}", settings.from.url);
-    }
-    apps.retain(|app| settings.apps.is_empty() || settings.apps.contains(&app.app_id));
-    Ok(apps)
 }
 
 /// What to do with each app, before anything is changed.

@@ -1,0 +1,106 @@
+//! Which apps are to be moved.
+
+use anyhow::bail;
+use push_index::Index;
+use push_model::{app::App, ids::AppId};
+
+use super::{Stores, args::MoveSettings};
+
+/// The records of the apps to move: those that were named, or all.
+pub(super) async fn selected(
+    from: &dyn Index,
+    settings: &MoveSettings,
+) -> anyhow::Result<Vec<App>> {
+    let mut apps = from.apps().await?;
+    if let Some(missing) =
+        settings.apps.iter().find(|name| !apps.iter().any(|app| app.app_id == **name))
+    {
+        if let Some(arrival) = from.arrival(missing).await? {
+            bail!(
+                "{missing} is still on its way to the store at {} from {}: run the command that takes it \
+                 there again until it succeeds, and move it after that",
+                settings.from.url,
+                arrival.origin
+            );
+        }
+        bail!("there is no app {missing} in the store at {}", settings.from.url);
+    }
+    apps.retain(|app| settings.apps.is_empty() || settings.apps.contains(&app.app_id));
+    Ok(apps)
+}
+
+/// The apps on their way from the target to the source. They are not among those of the source yet, so a move
+/// of all apps leaves them out. `apps` are those of the source, sorted by id.
+///
+/// # Errors
+/// If a store does not answer.
+pub(super) async fn still_arriving(stores: &Stores, apps: &[App]) -> anyhow::Result<Vec<AppId>> {
+    let mut arriving = Vec::new();
+    for App { app_id, moved_to, .. } in stores.to.apps().await? {
+        let Some(moved) = moved_to.filter(|moved| moved.store == stores.from_name) else {
+            continue;
+        };
+        let is_missing = apps.binary_search_by(|known| known.app_id.cmp(&app_id)).is_err();
+        // One that was in service may have been removed since.
+        if is_missing && (!moved.may_be_in_service || stores.from.arrival(&app_id).await?.is_some())
+        {
+            arriving.push(app_id);
+        }
+    }
+    Ok(arriving)
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::{
+        secret::Secret,
+        time::UnixMillis,
+        transfer::{Arrival, Position},
+    };
+
+    use super::*;
+    use crate::transfer::moving::testing::store;
+
+    #[tokio::test]
+    async fn apps_on_their_way_to_the_source_are_known_and_those_that_came_or_were_removed_are_not()
+    {
+        let ((from, _one), (to, _other)) = (store().await, store().await);
+        let stores = Stores {
+            from: from.clone(),
+            to: to.clone(),
+            from_name: "here".to_owned(),
+            to_name: "there".to_owned(),
+        };
+        let arrives = ["arrived", "copied", "elsewhere", "marked", "removed", "stays"];
+        for name in arrives {
+            let mut app = App::new(name.parse().unwrap(), &Secret::generate(), UnixMillis(1));
+            if name == "arrived" {
+                assert!(from.create_app(&app).await.unwrap());
+            }
+            if name == "copied" {
+                let arrival = Arrival {
+                    created_at: app.created_at,
+                    generation: 0,
+                    origin: "there".to_owned(),
+                    attempt: String::new(),
+                    begun_at: UnixMillis(2),
+                    position: Position::default(),
+                };
+                assert!(from.begin_arrival(&app.app_id, &arrival).await.unwrap());
+            }
+            match name {
+                "stays" => {}
+                "elsewhere" => app.leave("elsewhere".to_owned(), UnixMillis(2)),
+                _ => app.leave("here".to_owned(), UnixMillis(2)),
+            }
+            if let Some(moved) = &mut app.moved_to {
+                moved.may_be_in_service = name != "marked" && name != "elsewhere";
+            }
+            assert!(to.create_app(&app).await.unwrap());
+        }
+        let apps = from.apps().await.unwrap();
+        let arriving = still_arriving(&stores, &apps).await.unwrap();
+        let arriving: Vec<_> = arriving.iter().map(AppId::as_str).collect();
+        assert_eq!(arriving, ["copied", "marked"]);
+    }
+}
