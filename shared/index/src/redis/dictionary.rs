@@ -3,7 +3,9 @@
 //! In Redis a dictionary only grows, and an app that was removed and created again has new ones. So
 //! a cached dictionary is never wrong, it can only be too short: a code or a value that it lacks is
 //! looked for in what was added since. The exception is a Redis that lost its last writes in a
-//! fail-over or a crash: a code that was lost may soon mean another value. Such a loss breaks
+//! fail-over or a crash: a code that was lost may soon mean another value. On one server the devices
+//! that have it are lost with it, because they were written later; in a cluster they may be on another
+//! master, and count as having the other value until they register again. Such a loss breaks
 //! connections, so a dictionary that was read on an earlier connection is read again. In case a
 //! proxy kept the connection open, a cached dictionary also expires after [`CACHED_FOR`].
 
