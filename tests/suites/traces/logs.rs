@@ -1,6 +1,5 @@
 //! Every line of the log says what it is about.
 
-use futures::StreamExt as _;
 use push_queue::{
     Lane, MAX_DELIVERIES, Queue as _,
     amqp::{AmqpQueue, AmqpSettings},
@@ -62,8 +61,8 @@ async fn a_line_of_a_worker_says_which_message_of_which_app_it_is_about() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     let stack = Stack::start(Servers::shared()).await;
-    let queue = AmqpQueue::connect(&amqp_url(), &stack.namespace, AmqpSettings::default());
-    let queue = queue.await.unwrap();
+    let queue =
+        AmqpQueue::connect(&amqp_url(), &stack.namespace, AmqpSettings::default()).await.unwrap();
     let id = |n: u32| format!("0192f0c1-2345-7abc-8def-00000000000{n}");
     let job = |n: u32, rest: &str| {
         let (id, type_and_data) = (id(n), r#""type":2,"data":{}"#);
