@@ -210,8 +210,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Doctor(args) => {
             let deployment = Deployment {
-                queue: doctor::queue(&urls).await,
-                stores: doctor::stores(&urls).await,
+                queue: doctor::open_queue(&urls).await,
+                stores: doctor::open_stores(&urls).await,
                 engines: &urls,
                 device_keys: &credentials.key_file_in(&cli.data_dir),
                 data_dir: &cli.data_dir,

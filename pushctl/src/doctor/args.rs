@@ -81,10 +81,14 @@ impl DoctorArgs {
 impl DoctorSettings {
     /// The listeners that the settings describe.
     pub(super) fn listeners(&self) -> impl Iterator<Item = ListenerInfo<'_>> {
-        let all = [("HTTP listener", &self.listen), ("MQTT listener", &self.mqtt_listen)];
-        all.into_iter().filter_map(|(name, listener)| {
+        let all = [
+            ("HTTP listener", &self.listen, "--tls-cert and --tls-key"),
+            ("MQTT listener", &self.mqtt_listen, "--mqtt-tls-cert and --mqtt-tls-key"),
+        ];
+        all.into_iter().filter_map(|(name, listener, tls_flags)| {
             let (address, certificate) = listener.as_ref()?;
-            Some(ListenerInfo { name, address: *address, certificate: certificate.as_deref() })
+            let (address, certificate) = (*address, certificate.as_deref());
+            Some(ListenerInfo { name, address, certificate, tls_flags })
         })
     }
 }

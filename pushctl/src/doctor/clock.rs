@@ -3,10 +3,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_model::time::UnixMillis;
 
-use super::finding::finding;
 use crate::push::Server;
 
 const SUBJECT: &str = "ingest clock";
@@ -24,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
     let Some(server) = server else {
         let detail = "not looked at: name where ingest is reached with --server";
-        return finding(Level::Ok, SUBJECT, detail);
+        return Finding::ok(SUBJECT, detail);
     };
     let url = server.to_string();
     let asked = UnixMillis::now();
@@ -32,10 +31,11 @@ pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
     let answered = UnixMillis::now();
     match date.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(theirs) => judge(theirs, asked, answered),
-        Err(error) => {
-            let detail = format!("{url} gives no time: {error}: is it the URL of an ingest?");
-            finding(Level::Error, SUBJECT, detail)
-        }
+        Err(error) => Finding::error(
+            SUBJECT,
+            format!("{url} gives no time: {error}"),
+            "check that --server is the URL of an ingest, and that it runs",
+        ),
     }
 }
 
@@ -63,17 +63,19 @@ fn judge(theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding
     let behind = asked.since(theirs.plus(SECOND));
     let (differs, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     if differs < ALLOWANCE {
-        return finding(Level::Ok, SUBJECT, "this machine's, within the second that it tells");
+        return Finding::ok(SUBJECT, "this machine's, within the second that it tells");
     }
     let detail = format!(
-        "{} ms or more {which} this machine's: broadcasts may miss new devices; synchronise both (NTP)",
+        "{} ms or more {which} this machine's: broadcasts may miss new devices",
         differs.as_millis()
     );
-    finding(Level::Warning, SUBJECT, detail)
+    Finding::warning(SUBJECT, detail, "synchronise both clocks (NTP)")
 }
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
+
     use super::*;
 
     #[test]

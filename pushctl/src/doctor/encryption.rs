@@ -10,14 +10,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_model::causes::with_causes;
 use push_mqtt::MqttUrl;
 use push_service::engines::{EngineSettings, IndexUrl};
 use push_tls::{client::ClientTls, expiry, failure::TlsFailure};
 use tokio::time::timeout;
-
-use super::finding::finding;
 
 /// A certificate that expires sooner than this is an error: it is time to find out why it was not
 /// renewed.
@@ -31,6 +29,8 @@ pub(super) struct ListenerInfo<'a> {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
     pub(super) certificate: Option<&'a Path>,
+    /// The settings of its certificate and key.
+    pub(super) tls_flags: &'static str,
 }
 
 /// A connection to servers of one kind.
@@ -40,6 +40,8 @@ struct Link<'a> {
     tls: Option<&'a ClientTls>,
     /// The scheme that would encrypt it.
     scheme: &'static str,
+    /// The settings of its authorities, certificate and key.
+    tls_flags: &'static str,
 }
 
 /// Looks at every link, one server after the other.
@@ -49,6 +51,7 @@ pub(super) async fn links(engines: &EngineSettings, mqtt: Option<&MqttUrl>) -> V
         servers: url.servers(),
         tls: engines.index_tls.as_ref().filter(|_| url.uses_tls()),
         scheme: "rediss:// or rediss-cluster://",
+        tls_flags: "--index-ca, --index-cert and --index-key",
     };
     let mut links = vec![
         Link {
@@ -56,6 +59,7 @@ pub(super) async fn links(engines: &EngineSettings, mqtt: Option<&MqttUrl>) -> V
             servers: engines.queue.servers(),
             tls: engines.queue_tls.as_ref(),
             scheme: "amqps://",
+            tls_flags: "--queue-ca, --queue-cert and --queue-key",
         },
         index("index", &engines.index),
     ];
@@ -65,6 +69,7 @@ pub(super) async fn links(engines: &EngineSettings, mqtt: Option<&MqttUrl>) -> V
         servers: vec![(url.host().to_owned(), url.port())],
         tls: url.tls(),
         scheme: "mqtts://",
+        tls_flags: "--mqtt-ca, --mqtt-cert and --mqtt-key",
     }));
     let mut findings = Vec::new();
     for link in &links {
@@ -82,10 +87,13 @@ pub(super) fn listener(listener: &ListenerInfo<'_>) -> Option<Finding> {
     match listener.certificate {
         Some(certificate) => Some(in_file(listener.name, certificate)),
         None if listener.address.ip().is_loopback() => None,
-        None => Some(finding(
-            Level::Warning,
+        None => Some(Finding::warning(
             format!("{} encryption", listener.name),
             format!("{} takes connections in clear from other machines", listener.address),
+            format!(
+                "set {}, or let only a proxy that ends TLS reach this address",
+                listener.tls_flags
+            ),
         )),
     }
 }
@@ -99,47 +107,66 @@ impl Link<'_> {
         let found = probe.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let subject = format!("{} certificate", self.name);
         Some(match found {
-            Ok(chain) => {
-                let (level, detail) = judge(expiry::earliest(&chain), SystemTime::now());
-                finding(level, subject, format!("{host}: {detail}"))
-            }
-            Err(error) => {
-                let why = TlsFailure::of(&error).map_or(error.to_string(), |tls| tls.to_string());
-                finding(Level::Error, subject, format!("{host}: {why}"))
-            }
+            Ok(chain) => judge(subject, host, expiry::earliest(&chain), SystemTime::now()),
+            Err(error) => self.no_certificate(subject, host, &error),
         })
     }
 
+    fn no_certificate(&self, subject: String, host: &str, error: &io::Error) -> Finding {
+        match TlsFailure::of(error) {
+            Some(failure) => Finding::error(
+                subject,
+                format!("{host}: {failure}"),
+                format!("mend the server's certificate, or {}", self.tls_flags),
+            ),
+            None => Finding::error(
+                subject,
+                format!("{host}: {error}"),
+                "start the server, or check that it takes TLS connections on this port",
+            ),
+        }
+    }
+
     fn in_clear(&self, host: &str) -> Finding {
-        let detail = format!(
-            "{host} is reached in clear: passwords and messages can be read on the way; use {}",
-            self.scheme
-        );
-        finding(Level::Warning, format!("{} encryption", self.name), detail)
+        Finding::warning(
+            format!("{} encryption", self.name),
+            format!("{host} is reached in clear: passwords and messages can be read on the way"),
+            format!("use {}", self.scheme),
+        )
     }
 }
 
 fn in_file(name: &str, certificate: &Path) -> Finding {
-    let (level, detail) = match expiry::of_file(certificate) {
-        Ok(expires) => judge(expires, SystemTime::now()),
-        Err(error) => (Level::Error, with_causes(&error)),
-    };
-    finding(level, format!("{name} certificate"), format!("{}: {detail}", certificate.display()))
+    let (subject, file) = (format!("{name} certificate"), certificate.display().to_string());
+    match expiry::of_file(certificate) {
+        Ok(expires) => judge(subject, &file, expires, SystemTime::now()),
+        Err(error) => Finding::error(
+            subject,
+            format!("{file}: {}", with_causes(&error)),
+            "mend the file, or run doctor as the user of the program that reads it",
+        ),
+    }
 }
 
-/// What follows from the time at which a certificate expires.
-fn judge(expires: Option<SystemTime>, now: SystemTime) -> (Level, String) {
+/// What follows from the time at which the certificate of a host or in a file expires.
+fn judge(subject: String, of: &str, expires: Option<SystemTime>, now: SystemTime) -> Finding {
+    const RENEW: &str = "renew it, and find out why that was not done in time";
     let Some(expires) = expires else {
-        return (Level::Warning, "its expiry cannot be read".to_owned());
+        let mend = "look at it with `openssl x509 -noout -dates`, and replace it if it is damaged";
+        return Finding::warning(subject, format!("{of}: its expiry cannot be read"), mend);
     };
     let days = |time: Duration| time.as_secs() / (24 * 60 * 60);
     match expires.duration_since(now) {
-        Err(ago) => (Level::Error, format!("expired {} days ago", days(ago.duration()))),
+        Err(ago) => {
+            let ago = days(ago.duration());
+            Finding::error(subject, format!("{of}: expired {ago} days ago"), RENEW)
+        }
         Ok(left) if left < RENEWED_BEFORE => {
             let left = days(left);
-            (Level::Error, format!("expires in {left} days and was not renewed yet"))
+            let detail = format!("{of}: expires in {left} days and was not renewed yet");
+            Finding::error(subject, detail, RENEW)
         }
-        Ok(left) => (Level::Ok, format!("valid for {} days", days(left))),
+        Ok(left) => Finding::ok(subject, format!("{of}: valid for {} days", days(left))),
     }
 }
 
@@ -149,6 +176,8 @@ pub(super) fn is_this_machine(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
+
     use super::*;
 
     const DAY: Duration = Duration::from_hours(24);
@@ -156,19 +185,26 @@ mod tests {
     #[test]
     fn a_certificate_that_expires_within_14_days_is_an_error() {
         let now = SystemTime::now();
-        let (level, detail) = judge(Some(now + 13 * DAY + DAY / 2), now);
-        assert_eq!(
-            (level, detail.as_str()),
-            (Level::Error, "expires in 13 days and was not renewed yet")
-        );
-        assert_eq!(judge(Some(now + 15 * DAY), now).0, Level::Ok);
-        let (level, detail) = judge(Some(now - 2 * DAY), now);
-        assert_eq!((level, detail.as_str()), (Level::Error, "expired 2 days ago"));
+        let of = |expires| {
+            let found = judge("certificate".to_owned(), "host", expires, now);
+            (found.level, found.detail)
+        };
+        let soon = "host: expires in 13 days and was not renewed yet".to_owned();
+        assert_eq!(of(Some(now + 13 * DAY + DAY / 2)), (Level::Error, soon));
+        assert_eq!(of(Some(now + 15 * DAY)).0, Level::Ok);
+        assert_eq!(of(Some(now - 2 * DAY)), (Level::Error, "host: expired 2 days ago".to_owned()));
+        assert_eq!(of(None).0, Level::Warning);
     }
 
     #[test]
     fn what_stays_on_this_machine_may_be_in_clear() {
-        let link = Link { name: "queue", servers: Vec::new(), tls: None, scheme: "amqps://" };
+        let link = Link {
+            name: "queue",
+            servers: Vec::new(),
+            tls: None,
+            scheme: "amqps://",
+            tls_flags: "--queue-ca",
+        };
         for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1"] {
             assert!(is_this_machine(host), "{host}");
         }
@@ -176,16 +212,19 @@ mod tests {
             assert!(!is_this_machine(host), "{host}");
         }
         let finding = link.in_clear("rabbitmq");
-        assert!(finding.detail.contains("amqps://"), "{finding:?}");
+        assert!(finding.mend().unwrap().contains("amqps://"), "{finding:?}");
     }
 
     #[test]
     fn a_listener_in_clear_on_another_address_than_loopback_is_a_warning() {
         let of = |address: &str| {
             let address = address.parse().unwrap();
-            listener(&ListenerInfo { name: "HTTP", address, certificate: None })
+            let (certificate, tls_flags) = (None, "--tls-cert and --tls-key");
+            listener(&ListenerInfo { name: "HTTP", address, certificate, tls_flags })
         };
         assert_eq!(of("127.0.0.1:8080"), None);
-        assert_eq!(of("0.0.0.0:8080").unwrap().level, Level::Warning);
+        let found = of("0.0.0.0:8080").unwrap();
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.mend().unwrap().contains("set --tls-cert and --tls-key"), "{found:?}");
     }
 }

@@ -2,16 +2,14 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
 use push_sqlite::{Exposure, exposure};
-
-use super::finding::finding;
 
 const SUBJECT: &str = "file access";
 
@@ -27,29 +25,35 @@ pub(super) fn judge(engines: &EngineSettings) -> Vec<Finding> {
         }
     }
     files.dedup();
-    files.into_iter().map(|path| judge_file(path)).collect()
+    files.into_iter().filter_map(|path| judge_file(path)).collect()
 }
 
-fn judge_file(path: &Path) -> Finding {
+/// A file that is not there is what the finding of its engine says.
+fn judge_file(path: &Path) -> Option<Finding> {
     let file = path.display();
-    match exposure(path) {
+    Some(match exposure(path) {
         Ok(Exposure::Owner) => {
-            finding(Level::Ok, SUBJECT, format!("{file} is readable for its owner only"))
+            Finding::ok(SUBJECT, format!("{file} is readable for its owner only"))
         }
         Ok(Exposure::Group) => {
-            finding(Level::Ok, SUBJECT, format!("{file} is readable and writable for its group"))
+            Finding::ok(SUBJECT, format!("{file} is readable and writable for its group"))
         }
         Ok(Exposure::Others) => {
             let detail = format!(
                 "{file}, or a file beside it, can be read by other users, with hashes of secrets \
-                 and tokens of devices: as its owner, run chmod 600 on it and on {file}-*"
+                 and tokens of devices"
             );
-            finding(Level::Warning, SUBJECT, detail)
+            let mend = format!("as its owner, run chmod 600 on it and on {file}-*");
+            Finding::warning(SUBJECT, detail, mend)
         }
-        Err(error) => {
-            finding(Level::Warning, SUBJECT, format!("{file} cannot be looked at: {error}"))
-        }
-    }
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => not_seen(path, &error),
+    })
+}
+
+fn not_seen(path: &Path, error: &io::Error) -> Finding {
+    let detail = format!("{} cannot be looked at: {error}", path.display());
+    Finding::warning(SUBJECT, detail, "run doctor as the user of the service")
 }
 
 /// A finding for the key file, if there is one. A group may read it: that is how `ingest` under
@@ -61,22 +65,19 @@ pub(super) fn judge_device_keys(path: &Path) -> Option<Finding> {
     let mode = match fs::metadata(path) {
         Ok(metadata) => metadata.permissions().mode(),
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        Err(error) => {
-            let detail = format!("{file} cannot be looked at: {error}");
-            return Some(finding(Level::Warning, SUBJECT, detail));
-        }
+        Err(error) => return Some(not_seen(path, &error)),
     };
     Some(if mode & ANY != 0 {
         let detail = format!(
-            "{file} can be read or replaced by other users, who can log in as any device then: as \
-             its owner, run chmod 600 on it, and pushctl key rotate --lead 0s --overlap 0s if it \
-             may have been read"
+            "{file} can be read or replaced by other users, who can log in as any device then"
         );
-        finding(Level::Warning, SUBJECT, detail)
+        let mend = "as its owner, run chmod 600 on it, and pushctl key rotate --lead 0s --overlap \
+                    0s if it may have been read";
+        Finding::warning(SUBJECT, detail, mend)
     } else if mode & GROUP != 0 {
-        finding(Level::Ok, SUBJECT, format!("{file} is readable for its group"))
+        Finding::ok(SUBJECT, format!("{file} is readable for its group"))
     } else {
-        finding(Level::Ok, SUBJECT, format!("{file} is readable for its owner only"))
+        Finding::ok(SUBJECT, format!("{file} is readable for its owner only"))
     })
 }
 
@@ -86,11 +87,11 @@ pub(super) fn judge_folder(dir: &Path) -> Option<Finding> {
     let mode = fs::metadata(dir).ok()?.permissions().mode();
     (mode & OTHERS != 0).then(|| {
         let dir = dir.display();
-        let detail = format!(
-            "{dir} is open to other users (mode {:03o}): as its owner, run chmod 700 {dir}",
-            mode & 0o777
-        );
-        finding(Level::Warning, SUBJECT, detail)
+        Finding::warning(
+            SUBJECT,
+            format!("{dir} is open to other users (mode {:03o})", mode & 0o777),
+            format!("as its owner, run chmod 700 {dir}"),
+        )
     })
 }
 
@@ -100,12 +101,13 @@ pub(super) fn judge_secrets(files: Vec<(&'static str, PathBuf)>) -> Vec<Finding>
     let judge = |(flag, path): (&str, PathBuf)| {
         let mode = fs::metadata(&path).ok()?.permissions().mode();
         (mode & ANY != 0).then(|| {
-            let detail = format!(
-                "{} ({flag}) holds a password that other users can read: as its owner, run chmod \
-                 600 on it, and change the password if it may have been read",
-                path.display()
-            );
-            finding(Level::Warning, SUBJECT, detail)
+            let path = path.display();
+            Finding::warning(
+                SUBJECT,
+                format!("{path} ({flag}) holds a password that other users can read"),
+                "as its owner, run chmod 600 on it, and change the password if it may have been \
+                 read",
+            )
         })
     };
     files.into_iter().filter_map(judge).collect()
@@ -113,6 +115,8 @@ pub(super) fn judge_secrets(files: Vec<(&'static str, PathBuf)>) -> Vec<Finding>
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
+
     use super::*;
 
     fn with_mode(path: &Path, mode: u32) {
@@ -126,7 +130,7 @@ mod tests {
             with_mode(dir.path(), mode);
             let found = judge_folder(dir.path());
             assert_eq!(found.is_some(), is_open, "{mode:o}");
-            assert!(found.is_none_or(|found| found.detail.contains("chmod 700")));
+            assert!(found.is_none_or(|found| found.mend().unwrap().contains("chmod 700")));
         }
         with_mode(dir.path(), 0o700);
         assert_eq!(judge_folder(Path::new("/nowhere")), None);
@@ -164,7 +168,8 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let found = judge_device_keys(&path).unwrap();
             assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
-            assert_eq!(found.detail.contains("chmod 600"), level == Level::Warning);
+            let says_how = found.mend().is_some_and(|mend| mend.contains("chmod 600"));
+            assert_eq!(says_how, level == Level::Warning);
         }
     }
 
@@ -172,13 +177,19 @@ mod tests {
     fn a_file_that_other_users_can_read_is_a_warning_that_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite3");
-        assert_eq!(judge_file(&path).level, Level::Warning);
+        assert_eq!(judge_file(&path), None, "its engine's finding says that there is none");
+        let behind_a_file = dir.path().join("file/index.sqlite3");
+        fs::write(dir.path().join("file"), "").unwrap();
+        let found = judge_file(&behind_a_file).unwrap();
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.mend().unwrap().contains("as the user of the service"), "{found:?}");
         for (mode, level) in [(0o600, Level::Ok), (0o660, Level::Ok), (0o644, Level::Warning)] {
             fs::write(&path, "").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let found = judge_file(&path);
+            let found = judge_file(&path).unwrap();
             assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
-            assert_eq!(found.detail.contains("chmod 600"), level == Level::Warning);
+            let says_how = found.mend().is_some_and(|mend| mend.contains("chmod 600"));
+            assert_eq!(says_how, level == Level::Warning);
         }
     }
 }

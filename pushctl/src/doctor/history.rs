@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanDuration};
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_model::{
     ledger::{History, Retention},
     time::UnixMillis,
 };
-
-use super::finding::finding;
 
 /// A shorter history is no base for a forecast.
 const FORECAST_FROM: Duration = Duration::from_mins(10);
@@ -21,7 +19,7 @@ const SUBJECT: &str = "ledger";
 pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
     let Some(History { measured_at, bytes, limit, oldest, evicted }) = history else {
         let detail = "not measured yet: a worker does that every --ledger-check";
-        return finding(Level::Ok, SUBJECT, detail);
+        return Finding::ok(SUBJECT, detail);
     };
     let age = now.since(measured_at);
     let reach = oldest.map_or(Duration::ZERO, |oldest| measured_at.since(oldest));
@@ -31,26 +29,22 @@ pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMil
         HumanBytes(limit),
         HumanDuration(reach)
     );
-    let mut level = Level::Ok;
+    let mut mends = Vec::new();
     if age > Duration::from_mins(10) {
-        level = Level::Warning;
-        detail.push_str(&format!(" (measured {} ago: does a worker run?)", HumanDuration(age)));
+        detail.push_str(&format!(" (measured {} ago)", HumanDuration(age)));
+        mends.push("start a worker, or see in its log why it does not measure the ledger");
     }
     let longest = retention.named.max(retention.broadcast);
     // The reach once the limit is reached, if entries are begun at the rate since the oldest one.
     let at_limit = reach.as_secs_f64() * limit as f64 / bytes.max(1) as f64;
     let at_limit = Duration::try_from_secs_f64(at_limit).unwrap_or(Duration::MAX);
-    if at_limit >= longest {
-        return finding(level, SUBJECT, detail);
-    }
-    if evicted > 0 {
-        detail.push_str(&format!(
-            "; {evicted} entries were evicted for its limit: raise --ledger-limit, or keep less \
-             with --ledger-retention-named and --ledger-retention"
-        ));
-        return finding(Level::Warning, SUBJECT, detail);
-    }
-    if reach >= FORECAST_FROM {
+    if at_limit < longest && evicted > 0 {
+        detail.push_str(&format!("; {evicted} entries were evicted for its limit"));
+        mends.push(
+            "raise --ledger-limit, or keep less with --ledger-retention-named and \
+             --ledger-retention",
+        );
+    } else if at_limit < longest && reach >= FORECAST_FROM {
         detail.push_str(&format!(
             "; at this rate its limit is reached in {}, and history reaches back {} from then on: \
              raise --ledger-limit for more",
@@ -58,23 +52,30 @@ pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMil
             HumanDuration(at_limit)
         ));
     }
-    finding(level, SUBJECT, detail)
+    match mends.is_empty() {
+        true => Finding::ok(SUBJECT, detail),
+        false => Finding::warning(SUBJECT, detail, mends.join("; ")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
+
     use super::*;
 
     const DAY: Duration = Duration::from_hours(24);
     const KEPT: Retention =
         Retention { named: Duration::from_hours(48), broadcast: Duration::from_hours(168) };
 
+    /// The level, and the text with the mend.
     fn judged(bytes: u64, reach: Duration, evicted: u64) -> (Level, String) {
         let now = UnixMillis(1_700_000_000_000);
         let oldest = Some(UnixMillis(now.0 - reach.as_millis() as u64));
         let history = History { measured_at: now, bytes, limit: 1 << 30, oldest, evicted };
-        let Finding { level, detail, .. } = judge(Some(history), KEPT, now);
-        (level, detail)
+        let found = judge(Some(history), KEPT, now);
+        let mend = found.mend().map_or_else(String::new, |mend| format!("; {mend}"));
+        (found.level, found.detail + &mend)
     }
 
     #[test]
@@ -105,7 +106,7 @@ mod tests {
         let (level, detail) = judged((1 << 30) - 1, DAY, 77);
         assert_eq!(level, Level::Warning);
         assert!(
-            detail.contains("77 entries were evicted") && detail.contains("--ledger-limit"),
+            detail.contains("77 entries were evicted for its limit; raise --ledger-limit"),
             "{detail}"
         );
     }
@@ -120,6 +121,9 @@ mod tests {
             oldest: None,
             evicted: 0,
         };
-        assert!(judge(Some(history), KEPT, now).detail.contains("does a worker run?"));
+        let found = judge(Some(history), KEPT, now);
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.detail.ends_with("(measured 1 hour ago)"), "{found:?}");
+        assert!(found.mend().unwrap().starts_with("start a worker"), "{found:?}");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_service::{
     descriptors::{self, Descriptors, HOW_TO_RAISE},
     engines::{EngineSettings, IndexUrl},
 };
 
-use super::{encryption::is_this_machine, finding::finding};
+use super::encryption::is_this_machine;
 
 /// Where Linux says whether memory that is not there yet may be promised.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
@@ -34,14 +34,14 @@ fn overcommit(file: &Path) -> Option<Finding> {
     // A system that has no such file has no such limit.
     let value = fs::read_to_string(file).ok()?;
     Some(match value.trim() {
-        "1" => finding(Level::Ok, SUBJECT, "1"),
+        "1" => Finding::ok(SUBJECT, "1"),
         value => {
             let detail = format!(
                 "{value}: Redis may fail to write its files when half of the memory is in use, and \
-                 refuses writes then: `sysctl vm.overcommit_memory=1`, and the same line in \
-                 /etc/sysctl.d"
+                 refuses writes then"
             );
-            finding(Level::Warning, SUBJECT, detail)
+            let mend = "`sysctl vm.overcommit_memory=1`, and the same line in /etc/sysctl.d";
+            Finding::warning(SUBJECT, detail, mend)
         }
     })
 }
@@ -55,17 +55,17 @@ fn judge_descriptors(limit: u64) -> Finding {
     const SUBJECT: &str = "open files";
     let for_clients = Descriptors::of_limit(limit).for_clients;
     if for_clients >= FEW_CLIENTS {
-        return finding(Level::Ok, SUBJECT, format!("{limit} for a program started from here"));
+        return Finding::ok(SUBJECT, format!("{limit} for a program started from here"));
     }
-    let detail = format!(
-        "{limit} for a program started from here, of which {for_clients} are for clients: \
-         {HOW_TO_RAISE}"
-    );
-    finding(Level::Warning, SUBJECT, detail)
+    let detail =
+        format!("{limit} for a program started from here, of which {for_clients} are for clients");
+    Finding::warning(SUBJECT, detail, HOW_TO_RAISE)
 }
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
+
     use super::*;
 
     #[test]
@@ -78,7 +78,8 @@ mod tests {
             fs::write(&file, value).unwrap();
             let found = overcommit(&file).unwrap();
             assert_eq!(found.level, level, "{value}: {}", found.detail);
-            assert_eq!(found.detail.contains("sysctl vm."), level == Level::Warning);
+            let says_how = found.mend().is_some_and(|mend| mend.contains("sysctl vm."));
+            assert_eq!(says_how, level == Level::Warning);
         }
     }
 
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(judge_descriptors(1 << 20).level, Level::Ok);
         let found = judge_descriptors(1_024);
         assert_eq!(found.level, Level::Warning);
-        assert!(found.detail.contains("768 are for clients: raise the hard limit"), "{found:?}");
+        assert!(found.detail.ends_with("768 are for clients"), "{found:?}");
+        assert!(found.mend().unwrap().contains("raise the hard limit"), "{found:?}");
     }
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_model::causes::with_causes;
 use push_mqtt::{
     MqttUrl,
     handshake::{self, ConnectError},
 };
 use rmqtt_codec::v5::{Connect, ConnectAckReason};
-
-use super::finding::finding;
 
 /// How long the broker may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,16 +18,15 @@ const SUBJECT: &str = "MQTT broker";
 /// Logs in as a worker does, with a session that ends with the connection.
 pub(super) async fn broker(url: Option<&MqttUrl>) -> Finding {
     let Some(url) = url else {
-        return finding(Level::Ok, SUBJECT, "not looked at: name it with --mqtt-url");
+        return Finding::ok(SUBJECT, "not looked at: name it with --mqtt-url");
     };
     // A name of its own, so that it takes no worker's session.
     let client = format!("push-doctor-{}", std::process::id());
     let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client);
     match handshake::connect(url, TIMEOUT, wanted).await {
-        Ok(_) => finding(Level::Ok, SUBJECT, format!("{url} lets workers in")),
+        Ok(_) => Finding::ok(SUBJECT, format!("{url} lets workers in")),
         Err(error) => {
-            let detail = format!("{url}: {}: {}", with_causes(&error), mend(&error));
-            finding(Level::Error, SUBJECT, detail)
+            Finding::error(SUBJECT, format!("{url}: {}", with_causes(&error)), mend(&error))
         }
     }
 }

@@ -8,13 +8,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use push_index::{Finding, Level};
+use push_index::Finding;
 use push_queue::amqp::queue_names;
 use push_service::{engines::QueueUrl, secret::SecretText};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::finding::finding;
 use crate::push::Server;
 
 /// The oldest release with what the service needs of quorum queues.
@@ -79,10 +78,10 @@ pub(super) fn version(description: &str) -> Option<Finding> {
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let (major, minor) = MIN_VERSION;
     Some(if version >= MIN_VERSION {
-        finding(Level::Ok, SUBJECT, text)
+        Finding::ok(SUBJECT, text)
     } else {
-        let detail = format!("{text} is too old: use {major}.{minor} or later");
-        finding(Level::Error, SUBJECT, detail)
+        let mend = format!("use {major}.{minor} or later");
+        Finding::error(SUBJECT, format!("{text} is too old"), mend)
     })
 }
 
@@ -90,17 +89,17 @@ pub(super) fn version(description: &str) -> Option<Finding> {
 pub(super) async fn policies(management: Option<Management>, namespace: &str) -> Vec<Finding> {
     let Some(management) = management else {
         let detail = "not looked at: name RabbitMQ's management plugin with --management";
-        return vec![finding(Level::Ok, POLICIES, detail)];
+        return vec![Finding::ok(POLICIES, detail)];
     };
     let url = management.url.clone();
     let asked = tokio::task::spawn_blocking(move || queues(&management)).await;
     let names = queue_names(namespace).unwrap_or_default();
     match asked.map_err(anyhow::Error::from).and_then(|queues| queues) {
         Ok(queues) => judge(&queues, &names),
-        Err(error) => vec![finding(
-            Level::Warning,
+        Err(error) => vec![Finding::warning(
             POLICIES,
-            format!("{url} does not tell them: {error:#}: check --management and its login"),
+            format!("{url} does not tell them: {error:#}"),
+            "check --management and its login",
         )],
     }
 }
@@ -137,18 +136,18 @@ fn judge(queues: &[Queue], names: &[String]) -> Vec<Finding> {
         }
     }
     if harmful.is_empty() {
-        return vec![finding(Level::Ok, POLICIES, "none that drops or moves messages")];
+        return vec![Finding::ok(POLICIES, "none that drops or moves messages")];
     }
     let describe = |((policy, key), queues): ((String, &str), Vec<&str>)| {
         let does = HARMFUL.iter().find(|(of, _)| *of == key).map_or("", |(_, does)| does);
         let more = queues.len().saturating_sub(1);
         let first = queues.first().copied().unwrap_or_default();
         let and = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let detail = format!(
-            "{policy} sets {key} on {first}{and}, which {does}: let its pattern leave out the \
-             queues of the service, or remove it (`rabbitmqctl clear_policy {policy}`)"
+        let mend = format!(
+            "let its pattern leave out the queues of the service, or remove it (`rabbitmqctl \
+             clear_policy {policy}`)"
         );
-        finding(Level::Error, POLICIES, detail)
+        Finding::error(POLICIES, format!("{policy} sets {key} on {first}{and}, which {does}"), mend)
     };
     harmful.into_iter().map(describe).collect()
 }
@@ -168,6 +167,7 @@ fn changes(policy: Option<&Value>, own: Option<&Value>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use push_index::Level;
     use serde_json::json;
 
     use super::*;
@@ -210,6 +210,6 @@ mod tests {
         assert_eq!((found.len(), found[0].level), (1, Level::Error));
         let detail = &found[0].detail;
         assert!(detail.starts_with("short sets max-length on push.jobs and 1 more"), "{detail}");
-        assert!(detail.contains("rabbitmqctl clear_policy short"), "{detail}");
+        assert!(found[0].mend().unwrap().contains("rabbitmqctl clear_policy short"), "{found:?}");
     }
 }

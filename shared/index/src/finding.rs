@@ -3,14 +3,20 @@
 use serde::Serialize;
 
 /// One line of `pushctl doctor`.
+///
+/// It is made by [`Finding::ok`], [`Finding::warning`] or [`Finding::error`], so that none that is
+/// worse than [`Level::Ok`] lacks its mend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
     pub level: Level,
     /// What was checked: `redis version`, `maxmemory-policy`.
     pub subject: String,
-    /// What was found, and what to do about it.
+    /// What was found.
     pub detail: String,
+    /// Private, so that no finding is made without a constructor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
 }
 
 /// How bad a [`Finding`] is.
@@ -23,4 +29,40 @@ pub enum Level {
     Warning,
     /// Does not work.
     Error,
+}
+
+impl Finding {
+    /// What is as it should be.
+    pub fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), mend: None }
+    }
+
+    /// What works, but costs memory or safety. `mend` says what to do about it.
+    pub fn warning(
+        subject: impl Into<String>,
+        detail: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self { level: Level::Warning, mend: Some(mend.into()), ..Self::ok(subject, detail) }
+    }
+
+    /// What does not work. `mend` says what to do about it.
+    pub fn error(
+        subject: impl Into<String>,
+        detail: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self { level: Level::Error, mend: Some(mend.into()), ..Self::ok(subject, detail) }
+    }
+
+    /// The same finding of one of several parts: its subject becomes `part: subject`.
+    #[must_use]
+    pub fn of_part(self, part: &str) -> Self {
+        Self { subject: format!("{part}: {}", self.subject), ..self }
+    }
+
+    /// What to do about it.
+    pub fn mend(&self) -> Option<&str> {
+        self.mend.as_deref()
+    }
 }

@@ -338,12 +338,7 @@ impl Index for SeparateLedger {
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
         let mut findings = self.index.inspect().await?;
         let of_ledger = self.ledger.inspect().await?.into_iter();
-        findings.extend(
-            of_ledger.map(|finding| Finding {
-                subject: format!("ledger: {}", finding.subject),
-                ..finding
-            }),
-        );
+        findings.extend(of_ledger.map(|finding| finding.of_part("ledger")));
         Ok(findings)
     }
 }

@@ -106,5 +106,5 @@ async fn the_oldest_pushes_are_evicted_when_the_ledger_is_full_and_the_newest_ar
     let doctor: Vec<&str> =
         ["doctor"].into_iter().chain(engines.iter().map(String::as_str)).collect();
     let said = pushctl(&doctor).await;
-    assert!(said.contains("entries were evicted for its limit: raise --ledger-limit"), "{said}");
+    assert!(said.contains("entries were evicted for its limit; raise --ledger-limit"), "{said}");
 }

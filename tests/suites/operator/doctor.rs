@@ -23,18 +23,27 @@ struct Findings {
 async fn doctor(flags: &[&str]) -> Findings {
     let output = pushctl_output(&[&["doctor", "--json"], flags].concat()).await;
     let error = String::from_utf8_lossy(&output.stderr);
-    let all = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+    let all: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+    for finding in &all {
+        let mend = finding["mend"].as_str().unwrap_or_default();
+        assert!(finding["level"] == "ok" || !mend.is_empty(), "how is it mended? {finding:#}");
+    }
     Findings { all, ok: output.status.success() }
+}
+
+/// What was found and how it is mended, as the table shows it.
+fn text(finding: &Value) -> String {
+    let [detail, mend] = ["detail", "mend"].map(|key| finding[key].as_str().unwrap_or_default());
+    format!("{detail}; {mend}")
 }
 
 impl Findings {
     /// The finding about this, whose level must be this one and whose text must contain that.
     fn says(&self, subject: &str, level: &str, text: &str) {
         let of_subject: Vec<_> = self.all.iter().filter(|of| of["subject"] == subject).collect();
-        let fits = |of: &&&Value| {
-            of["level"] == level && of["detail"].as_str().unwrap_or_default().contains(text)
-        };
-        assert!(of_subject.iter().any(|of| fits(&of)), "{subject} {level} {text}: {:#?}", self.all);
+        let fits = |of: &Value| of["level"] == level && self::text(of).contains(text);
+        assert!(of_subject.iter().any(|of| fits(of)), "{subject} {level} {text}: {:#?}", self.all);
     }
 }
 
@@ -85,10 +94,8 @@ async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
             let findings = doctor(&flags).await;
             let policies: Vec<_> =
                 findings.all.iter().filter(|of| of["subject"] == "queue policies").collect();
-            let fits = |of: &&Value| {
-                of["level"] == level && of["detail"].as_str().unwrap_or_default().contains(text)
-            };
-            let found = policies.iter().any(fits);
+            let fits = |of: &Value| of["level"] == level && self::text(of).contains(text);
+            let found = policies.iter().any(|of| fits(of));
             if found { Ok(findings) } else { Err(format!("{policies:?}")) }
         })
         .await
@@ -155,7 +162,7 @@ async fn doctor_compares_the_clock_of_an_ingest_with_that_of_its_machine() {
     ingest.wait_ready().await;
     doctor(&flags).await.says("ingest clock", "warning", "ahead of this machine's");
     drop(ingest);
-    doctor(&flags).await.says("ingest clock", "error", "is it the URL of an ingest?");
+    doctor(&flags).await.says("ingest clock", "error", "check that --server is the URL of an ingest");
 }
 
 #[tokio::test(flavor = "multi_thread")]

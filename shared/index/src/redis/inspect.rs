@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use push_model::time::UnixMillis;
 
 use super::connection::{Link, reply};
-use crate::{Finding, IndexError, Level};
+use crate::{Finding, IndexError};
 
 /// The oldest release whose scripts and commands suffice.
 const MIN_VERSION: (u32, u32) = (6, 2);
@@ -64,14 +64,14 @@ fn clock(node: &str, theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis
     let (differs, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     if differs.is_zero() {
         let within = answered.since(asked).as_millis();
-        return finding(Level::Ok, SUBJECT, node, format!("this machine's, within {within} ms"));
+        return Finding::ok(SUBJECT, at(node, &format!("this machine's, within {within} ms")));
     }
-    let detail = format!("{} ms {which} this machine's", differs.as_millis());
+    let detail = at(node, &format!("{} ms {which} this machine's", differs.as_millis()));
     if differs < CLOCK_ALLOWANCE {
-        return finding(Level::Ok, SUBJECT, node, detail);
+        return Finding::ok(SUBJECT, detail);
     }
-    let detail = format!("{detail}: broadcasts may miss new devices; synchronise both (NTP)");
-    finding(Level::Warning, SUBJECT, node, detail)
+    let detail = format!("{detail}: broadcasts may miss new devices");
+    Finding::warning(SUBJECT, detail, "synchronise both clocks (NTP)")
 }
 
 async fn infos(link: &Link, cmd: &redis::Cmd) -> Result<Vec<(String, Info)>, IndexError> {
@@ -100,21 +100,22 @@ async fn settings(link: &Link, pattern: &str) -> Vec<(String, Info)> {
     }
 }
 
-fn finding(level: Level, subject: &str, node: &str, detail: String) -> Finding {
-    let detail = if node.is_empty() { detail } else { format!("{node}: {detail}") };
-    Finding { level, subject: subject.to_owned(), detail }
+/// What was found at a node; a server that is no cluster has none.
+fn at(node: &str, detail: &str) -> String {
+    if node.is_empty() { detail.to_owned() } else { format!("{node}: {detail}") }
 }
 
 fn version(node: &str, info: &Info) -> Finding {
+    const SUBJECT: &str = "redis version";
     let text = info.get("redis_version").map_or("", String::as_str);
     let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let (major, minor) = MIN_VERSION;
     if version >= MIN_VERSION {
-        finding(Level::Ok, "redis version", node, text.to_owned())
+        Finding::ok(SUBJECT, at(node, text))
     } else {
-        let detail = format!("{text} is too old: use {major}.{minor} or later");
-        finding(Level::Error, "redis version", node, detail)
+        let detail = at(node, &format!("{text} is too old"));
+        Finding::error(SUBJECT, detail, format!("use {major}.{minor} or later"))
     }
 }
 
@@ -123,18 +124,17 @@ fn persistence(node: &str, info: &Info) -> Finding {
     let failed = ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
     if let Some(what) = failed.into_iter().find(|name| info.get(*name).is_some_and(|of| of != "ok"))
     {
-        let detail = format!(
-            "{what} is not ok: Redis could not write its files and may refuse writes: make room on \
-             its disk, and see its log"
-        );
-        return finding(Level::Error, SUBJECT, node, detail);
+        let detail =
+            format!("{what} is not ok: Redis could not write its files and may refuse writes");
+        let mend = "make room on its disk, and see its log";
+        return Finding::error(SUBJECT, at(node, &detail), mend);
     }
     if info.get("aof_enabled").is_some_and(|on| on == "1") {
-        finding(Level::Ok, SUBJECT, node, "on".to_owned())
+        Finding::ok(SUBJECT, at(node, "on"))
     } else {
         let detail = "off: a crash loses what came after the last snapshot, registrations and \
-                      checkpoints included; set `appendonly yes`";
-        finding(Level::Warning, SUBJECT, node, detail.to_owned())
+                      checkpoints included";
+        Finding::warning(SUBJECT, at(node, detail), "set `appendonly yes`")
     }
 }
 
@@ -146,17 +146,19 @@ fn memory(node: &str, info: &Info) -> Finding {
         (number("used_memory"), number("maxmemory"), number("total_system_memory"));
     let (of, what) =
         if limit > 0 { (limit, "maxmemory") } else { (machine, "the machine's memory") };
-    let detail = format!("{} of {} ({what})", mebibytes(used), mebibytes(of));
+    let detail = at(node, &format!("{} of {} ({what})", mebibytes(used), mebibytes(of)));
     if of == 0 || used.saturating_mul(100) < of.saturating_mul(FULL_PERCENT) {
-        return finding(Level::Ok, SUBJECT, node, detail);
+        return Finding::ok(SUBJECT, detail);
     }
-    let mend = if limit > 0 {
-        "writes are refused when it is full: raise maxmemory, or lower --ledger-limit"
+    let (then, mend) = if limit > 0 {
+        ("writes are refused when it is full", "raise maxmemory, or lower --ledger-limit")
     } else {
-        "a full machine ends Redis: set maxmemory, and give the machine more memory or lower \
-         --ledger-limit"
+        (
+            "a full machine ends Redis",
+            "set maxmemory, and give the machine more memory or lower --ledger-limit",
+        )
     };
-    finding(Level::Warning, SUBJECT, node, format!("{detail}: {mend}"))
+    Finding::warning(SUBJECT, format!("{detail}: {then}"), mend)
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -174,31 +176,30 @@ fn packed_pages(node: &str, settings: &Info) -> Option<Finding> {
     };
     let (entries, value) = (number("entries")?, number("value")?);
     let (most, longest) = PACKED;
+    let detail = at(node, &format!("{entries} entries of {value} bytes"));
     Some(if entries >= most && value >= longest {
-        finding(Level::Ok, SUBJECT, node, format!("{entries} entries of {value} bytes"))
+        Finding::ok(SUBJECT, detail)
     } else {
-        let detail = format!(
-            "{entries} entries of {value} bytes: the ledger takes several times the memory; set \
-             `hash-max-listpack-entries {most}` and `hash-max-listpack-value {longest}`"
+        let mend = format!(
+            "set `hash-max-listpack-entries {most}` and `hash-max-listpack-value {longest}`"
         );
-        finding(Level::Warning, SUBJECT, node, detail)
+        let detail = format!("{detail}: the ledger takes several times the memory");
+        Finding::warning(SUBJECT, detail, mend)
     })
 }
 
 fn eviction(node: &str, policy: Option<&str>) -> Finding {
     const SUBJECT: &str = "maxmemory-policy";
     match policy {
-        Some("noeviction") => finding(Level::Ok, SUBJECT, node, "noeviction".to_owned()),
+        Some("noeviction") => Finding::ok(SUBJECT, at(node, "noeviction")),
         Some(policy) => {
-            let detail = format!(
-                "{policy}: a full Redis would drop devices and apps without a word; set \
-                 `maxmemory-policy noeviction`"
-            );
-            finding(Level::Error, SUBJECT, node, detail)
+            let detail =
+                format!("{policy}: a full Redis would drop devices and apps without a word");
+            Finding::error(SUBJECT, at(node, &detail), "set `maxmemory-policy noeviction`")
         }
         None => {
-            let detail = "cannot be read here: make sure that it is noeviction";
-            finding(Level::Warning, SUBJECT, node, detail.to_owned())
+            let detail = at(node, "cannot be read here");
+            Finding::warning(SUBJECT, detail, "make sure that it is noeviction")
         }
     }
 }
@@ -206,11 +207,10 @@ fn eviction(node: &str, policy: Option<&str>) -> Finding {
 fn cluster(node: &str, info: &Info) -> Finding {
     const SUBJECT: &str = "cluster state";
     match info.get("cluster_state").map(String::as_str) {
-        Some("ok") => finding(Level::Ok, SUBJECT, node, "ok".to_owned()),
+        Some("ok") => Finding::ok(SUBJECT, at(node, "ok")),
         state => {
-            let state = state.unwrap_or("unknown");
-            let detail = format!("{state}: slots are not served; see `redis-cli --cluster check`");
-            finding(Level::Error, SUBJECT, node, detail)
+            let detail = format!("{}: slots are not served", state.unwrap_or("unknown"));
+            Finding::error(SUBJECT, at(node, &detail), "see `redis-cli --cluster check`")
         }
     }
 }
@@ -218,6 +218,7 @@ fn cluster(node: &str, info: &Info) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Level;
 
     #[test]
     fn a_redis_that_may_drop_devices_is_an_error() {
@@ -237,8 +238,8 @@ mod tests {
         assert_eq!([of(79, 100).level, of(1_500_000, 0).level], [Level::Ok; 2]);
         let (full, machine) = (of(80, 100), of(1_600_000, 0));
         assert_eq!([full.level, machine.level], [Level::Warning; 2]);
-        assert!(full.detail.contains("raise maxmemory"), "{}", full.detail);
-        assert!(machine.detail.contains("set maxmemory"), "{}", machine.detail);
+        assert!(full.mend().unwrap().contains("raise maxmemory"), "{full:?}");
+        assert!(machine.mend().unwrap().contains("set maxmemory"), "{machine:?}");
         assert_eq!(memory("", &Info::new()).level, Level::Ok, "nothing is known");
     }
 
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!([of("listpack", 512).level, of("ziplist", 600).level], [Level::Ok; 2]);
         let found = of("listpack", 128);
         assert_eq!(found.level, Level::Warning);
-        assert!(found.detail.contains("hash-max-listpack-entries 512"), "{}", found.detail);
+        assert!(found.mend().unwrap().contains("hash-max-listpack-entries 512"), "{found:?}");
         assert_eq!(packed_pages("", &Info::new()), None);
     }
 

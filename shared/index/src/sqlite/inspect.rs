@@ -1,11 +1,11 @@
 //! What `pushctl doctor` shows of the file.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use push_sqlite::{Database, StoreError};
 use rusqlite::Connection;
 
-use crate::{Finding, Level};
+use crate::Finding;
 
 /// `PRAGMA synchronous` when every commit is synced to the disk.
 const FULL: i64 = 2;
@@ -18,38 +18,45 @@ pub(super) async fn inspect(database: &Database) -> Result<Vec<Finding>, StoreEr
     };
     // On the connection that writes, because these are settings of a connection.
     let (journal, synchronous) = database.write(pragmas).await?;
-    let path = database.path();
-    let finding =
-        |level, subject: &str, detail| Finding { level, subject: subject.to_owned(), detail };
-    let size = match fs::metadata(path) {
+    Ok(vec![
+        Finding::ok("sqlite version", rusqlite::version()),
+        journal_mode(journal),
+        synchronous_mode(synchronous),
+        size(database.path()),
+    ])
+}
+
+fn journal_mode(journal: String) -> Finding {
+    const SUBJECT: &str = "journal mode";
+    if journal == "wal" {
+        return Finding::ok(SUBJECT, journal);
+    }
+    let why = "the file system knows no shared memory, so readers and writers block each other";
+    Finding::warning(SUBJECT, format!("{journal}: {why}"), "put the file on a local disk")
+}
+
+fn synchronous_mode(synchronous: i64) -> Finding {
+    const SUBJECT: &str = "synchronous";
+    if synchronous >= FULL {
+        return Finding::ok(SUBJECT, "full: what was answered survives a power failure");
+    }
+    let detail = format!("{synchronous}: what was answered can be lost in a power failure");
+    let mend = "this SQLite did not take `PRAGMA synchronous = full`: use programs that were built \
+                with the SQLite that they bundle";
+    Finding::error(SUBJECT, detail, mend)
+}
+
+fn size(path: &Path) -> Finding {
+    const SUBJECT: &str = "file size";
+    match fs::metadata(path) {
         Ok(metadata) => {
             let mib = metadata.len() as f64 / (1024.0 * 1024.0);
-            finding(Level::Ok, "file size", format!("{mib:.1} MiB, {}", path.display()))
+            Finding::ok(SUBJECT, format!("{mib:.1} MiB, {}", path.display()))
         }
-        Err(error) => {
-            let detail = format!("{} cannot be looked at: {error}", path.display());
-            finding(Level::Warning, "file size", detail)
-        }
-    };
-    Ok(vec![
-        finding(Level::Ok, "sqlite version", rusqlite::version().to_owned()),
-        if journal == "wal" {
-            finding(Level::Ok, "journal mode", journal)
-        } else {
-            let why = "the file system knows no shared memory, so readers and writers block \
-                       each other; put the file on a local disk";
-            finding(Level::Warning, "journal mode", format!("{journal}: {why}"))
-        },
-        if synchronous >= FULL {
-            finding(
-                Level::Ok,
-                "synchronous",
-                "full: what was answered survives a power failure".to_owned(),
-            )
-        } else {
-            let detail = format!("{synchronous}: what was answered can be lost in a power failure");
-            finding(Level::Error, "synchronous", detail)
-        },
-        size,
-    ])
+        Err(error) => Finding::warning(
+            SUBJECT,
+            format!("{} cannot be looked at: {error}", path.display()),
+            "if it was moved or deleted, restart the programs: they still write to the old file",
+        ),
+    }
 }

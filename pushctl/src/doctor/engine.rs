@@ -1,0 +1,111 @@
+//! What to do about an engine that cannot be opened, or that fails later: it follows from the kind of
+//! the error, and from whether the engine is a server or a file.
+
+use std::path::PathBuf;
+
+use push_index::{Finding, IndexError};
+use push_model::causes::with_causes;
+use push_queue::QueueError;
+use push_service::engines::{IndexUrl, QueueUrl};
+
+/// An engine of the deployment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Engine {
+    /// Its findings are about this.
+    pub(super) name: &'static str,
+    /// The setting that names it.
+    flag: &'static str,
+    /// Whether it is a file, and no server.
+    is_file: bool,
+}
+
+/// An embedded database that is not there. Nothing is made to be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("there is none in {}", .0.display())]
+pub(super) struct NotMade(pub(super) PathBuf);
+
+impl Engine {
+    pub(super) fn queue(url: &QueueUrl) -> Self {
+        let is_file = matches!(url, QueueUrl::Sqlite(_));
+        Self { name: "queue", flag: "--queue-url", is_file }
+    }
+
+    pub(super) fn index(url: &IndexUrl) -> Self {
+        Self::store("index", "--index-url", url)
+    }
+
+    /// The ledger's own store.
+    pub(super) fn ledger(url: &IndexUrl) -> Self {
+        Self::store("ledger", "--ledger-url", url)
+    }
+
+    fn store(name: &'static str, flag: &'static str, url: &IndexUrl) -> Self {
+        Self { name, flag, is_file: matches!(url, IndexUrl::Sqlite(_)) }
+    }
+
+    /// It cannot be opened.
+    pub(super) fn unusable(self, error: &anyhow::Error) -> Finding {
+        let detail = format!("{error:#}");
+        if error.is::<NotMade>() {
+            let mend = format!(
+                "start a program, which makes it; if one has, check {} and --data-dir",
+                self.flag
+            );
+            return Finding::warning(self.name, detail, mend);
+        }
+        Finding::error(self.name, detail, self.reach())
+    }
+
+    /// The queue failed.
+    pub(super) fn queue_failed(self, subject: impl Into<String>, error: &QueueError) -> Finding {
+        let mend = match error {
+            QueueError::Unavailable(_) => self.reach(),
+            QueueError::Blocked(_) => {
+                "free memory or disk of the queue's server, see `rabbitmqctl status`".to_owned()
+            }
+            QueueError::Refused(_) => {
+                "see the log of the queue's server, and whether a policy limits its queues"
+                    .to_owned()
+            }
+            QueueError::Unroutable => {
+                "start an ingest or a worker, which declares the queues".to_owned()
+            }
+            QueueError::Topology(_) => format!(
+                "check {} and --namespace, or remove what is there under the names of the queues",
+                self.flag
+            ),
+            QueueError::Closed => "run doctor again".to_owned(),
+        };
+        Finding::error(subject, with_causes(error), mend)
+    }
+
+    /// A store failed.
+    pub(super) fn store_failed(self, subject: impl Into<String>, error: &IndexError) -> Finding {
+        let mend = match error {
+            IndexError::Refused(_) if self.is_file => "make room on its disk".to_owned(),
+            IndexError::Refused(_) => "make it a master again, bring its replicas back, or give \
+                                       it memory and disk"
+                .to_owned(),
+            IndexError::Unreachable(_) => self.reach(),
+            IndexError::Unsure(_) => {
+                "see its log, and whether it answers within --index-response-timeout".to_owned()
+            }
+            IndexError::Corrupt(_) => "use programs of the version that wrote it, or restore \
+                                       apps from backups (`pushctl app restore`)"
+                .to_owned(),
+        };
+        Finding::error(subject, with_causes(error), mend)
+    }
+
+    /// What to do if it cannot be used at all.
+    fn reach(self) -> String {
+        let flag = self.flag;
+        if self.is_file {
+            format!(
+                "run doctor as the user of the service, or check {flag}, --data-dir and the disk"
+            )
+        } else {
+            format!("start it, or check {flag}, its login and the network")
+        }
+    }
+}

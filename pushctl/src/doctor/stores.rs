@@ -1,0 +1,123 @@
+//! What the index and the ledger's own store say of themselves: their settings, whether they keep what
+//! is written, and how far back the ledger reaches.
+
+use std::sync::Arc;
+
+use push_index::{Finding, Index, TakesWrites};
+use push_model::{ledger::Retention, time::UnixMillis};
+use push_service::engines::{self, EngineSettings, IndexUrl};
+
+use super::{
+    engine::{Engine, NotMade},
+    history,
+};
+
+/// The most apps that a finding names.
+const APPS_NAMED: usize = 10;
+
+/// The index and the ledger's own store, or why they cannot be used.
+#[derive(Debug)]
+pub struct Stores {
+    index: Opened,
+    ledger: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    engine: Engine,
+    store: anyhow::Result<Arc<dyn Index>>,
+}
+
+/// Opens the stores.
+pub async fn open_stores(engines: &EngineSettings) -> Stores {
+    let engine = Engine::index(&engines.index);
+    if let IndexUrl::Sqlite(file) = &engines.index
+        && !file.exists()
+    {
+        let index = Opened { engine, store: Err(NotMade(file.clone()).into()) };
+        return Stores { index, ledger: None };
+    }
+    let engines::Stores { index, ledger } = engines::open_stores(engines).await;
+    let ledger = engines.separate_ledger().map(Engine::ledger).zip(ledger);
+    Stores {
+        index: Opened { engine, store: index.map_err(Into::into) },
+        ledger: ledger.map(|(engine, store)| Opened { engine, store: store.map_err(Into::into) }),
+    }
+}
+
+impl Stores {
+    pub(super) async fn findings(&self, retention: Retention) -> Vec<Finding> {
+        let Self { index, ledger } = self;
+        let mut findings = index.findings().await;
+        if let Ok(store) = &index.store {
+            findings.extend(computable_ids(&**store, index.engine).await);
+        }
+        if let Some(ledger) = ledger {
+            findings.extend(ledger.findings().await);
+        }
+        let with_ledger = ledger.as_ref().unwrap_or(index);
+        if let Ok(store) = &with_ledger.store {
+            findings.push(match store.history().await {
+                Ok(history) => history::judge(history, retention, UnixMillis::now()),
+                Err(error) => with_ledger.engine.store_failed("ledger", &error),
+            });
+        }
+        findings
+    }
+}
+
+impl Opened {
+    async fn findings(&self) -> Vec<Finding> {
+        let Engine { name, .. } = self.engine;
+        let store = match &self.store {
+            Ok(store) => store,
+            Err(error) => return vec![self.engine.unusable(error)],
+        };
+        let mut findings = match store.inspect().await {
+            Ok(found) if name == "index" => found,
+            Ok(found) => found.into_iter().map(|finding| finding.of_part(name)).collect(),
+            Err(error) => vec![self.engine.store_failed(name, &error)],
+        };
+        findings.push(self.writing(&**store).await);
+        findings
+    }
+
+    /// Whether the store keeps what is written: it may be a replica, or have no memory or no disk.
+    async fn writing(&self, store: &dyn Index) -> Finding {
+        let subject = format!("{} writes", self.engine.name);
+        match store.takes_writes().await {
+            Ok(TakesWrites { unreachable }) if unreachable.is_empty() => {
+                Finding::ok(subject, "stored")
+            }
+            Ok(TakesWrites { unreachable }) => Finding::error(
+                subject,
+                format!("not stored by {}", unreachable.join("; ")),
+                "bring these masters back, or let a replica take over",
+            ),
+            Err(error) => self.engine.store_failed(subject, &error),
+        }
+    }
+}
+
+/// Apps of earlier builds, whose message ids another app can compute from an idempotency key. It cannot
+/// recall their messages with that, but it can keep them from being recalled before they begin.
+async fn computable_ids(index: &dyn Index, engine: Engine) -> Option<Finding> {
+    const SUBJECT: &str = "apps";
+    let apps = match index.apps().await {
+        Ok(apps) => apps,
+        Err(error) => return Some(engine.store_failed(SUBJECT, &error)),
+    };
+    let without = apps.into_iter().filter(|app| app.id_key.is_none());
+    let names: Vec<String> = without.map(|app| app.app_id.to_string()).collect();
+    let first = names.get(..APPS_NAMED.min(names.len()))?.join(", ");
+    let more = if names.len() > APPS_NAMED { " and others" } else { "" };
+    (!names.is_empty()).then(|| {
+        let detail = format!(
+            "{first}{more}: made by an earlier version, so other apps can compute their message \
+             ids from a guessed Idempotency-Key"
+        );
+        let mend = "pushctl app rotate-secret ends that (a retry with a key from before gets \
+                    another id then)";
+        Finding::warning(SUBJECT, detail, mend)
+    })
+}
