@@ -22,8 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Asks the `ingest` at this URL.
 pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
     let Some(server) = server else {
-        let detail = "not looked at: name where ingest is reached with --server";
-        return Finding::ok(SUBJECT, detail);
+        return Finding::skipped(SUBJECT, "name where ingest is reached with --server");
     };
     let url = server.to_string();
     let asked = UnixMillis::now();

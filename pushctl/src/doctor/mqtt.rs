@@ -18,7 +18,7 @@ const SUBJECT: &str = "MQTT broker";
 /// Logs in as a worker does, with a session that ends with the connection.
 pub(super) async fn broker(url: Option<&MqttUrl>) -> Finding {
     let Some(url) = url else {
-        return Finding::ok(SUBJECT, "not looked at: name it with --mqtt-url");
+        return Finding::skipped(SUBJECT, "name it with --mqtt-url");
     };
     // A name of its own, so that it takes no worker's session.
     let client = format!("push-doctor-{}", std::process::id());

@@ -4,8 +4,7 @@ use serde::Serialize;
 
 /// One line of `pushctl doctor`.
 ///
-/// It is made by [`Finding::ok`], [`Finding::warning`] or [`Finding::error`], so that none that is
-/// worse than [`Level::Ok`] lacks its mend.
+/// It is made by one of its constructors, so that none but those of [`Level::Ok`] lacks its mend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
@@ -25,6 +24,8 @@ pub struct Finding {
 pub enum Level {
     /// As it should be.
     Ok,
+    /// Not looked at.
+    Skipped,
     /// Works, but costs memory or safety.
     Warning,
     /// Does not work.
@@ -35,6 +36,11 @@ impl Finding {
     /// What is as it should be.
     pub fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), mend: None }
+    }
+
+    /// What was not looked at. `how` says what a look at it needs.
+    pub fn skipped(subject: impl Into<String>, how: impl Into<String>) -> Self {
+        Self { level: Level::Skipped, mend: Some(how.into()), ..Self::ok(subject, "not looked at") }
     }
 
     /// What works, but costs memory or safety. `mend` says what to do about it.
@@ -61,7 +67,7 @@ impl Finding {
         Self { subject: format!("{part}: {}", self.subject), ..self }
     }
 
-    /// What to do about it.
+    /// What to do about it, or so that it is looked at.
     pub fn mend(&self) -> Option<&str> {
         self.mend.as_deref()
     }

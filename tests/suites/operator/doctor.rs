@@ -85,7 +85,7 @@ async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
     let stack = Stack::start(Servers { amqp: amqp.url(), ..Servers::shared() }).await;
     let engines = stack.engines();
     let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
-    doctor(&engines).await.says("queue policies", "ok", "--management");
+    doctor(&engines).await.says("queue policies", "skipped", "--management");
     let url = amqp.management_url();
     let flags = [&engines[..], &["--management", &url]].concat();
     // The plugin learns of a queue or a policy some seconds later.
@@ -162,7 +162,26 @@ async fn doctor_compares_the_clock_of_an_ingest_with_that_of_its_machine() {
     ingest.wait_ready().await;
     doctor(&flags).await.says("ingest clock", "warning", "ahead of this machine's");
     drop(ingest);
-    doctor(&flags).await.says("ingest clock", "error", "check that --server is the URL of an ingest");
+    doctor(&flags).await.says(
+        "ingest clock",
+        "error",
+        "check that --server is the URL of an ingest",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_was_not_made_is_not_called_ok_and_says_what_it_needs() {
+    let (amqp, redis, namespace) = (amqp_url(), redis_url(), namespace());
+    let flags = ["--queue-url", &amqp, "--index-url", &redis, "--namespace", &namespace];
+    let findings = doctor(&flags).await;
+    findings.says("queue policies", "skipped", "--management");
+    findings.says("MQTT broker", "skipped", "--mqtt-url");
+    findings.says("ingest clock", "skipped", "--server");
+    findings.says("ledger", "skipped", "start a worker");
+    assert!(findings.ok, "what was not looked at is no failure");
+    let table = pushctl(&[&["doctor"], &flags[..]].concat()).await;
+    let broker = table.lines().find(|line| line.contains("MQTT broker")).unwrap();
+    assert!(broker.starts_with("-  "), "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
