@@ -40,8 +40,8 @@ pub use crate::{
     listener::{ListenError, Listener},
     metrics::Metrics,
     settings::{
-        AppSettings, BrokerAuthSettings, HttpSettings, IngestArgs, PublisherSettings, Rules,
-        Settings,
+        AppSettings, BrokerAuthSettings, DEFAULT_LISTEN, HttpSettings, IngestArgs,
+        PublisherSettings, Rules, Settings,
     },
 };
 use crate::{handlers::Handlers, publisher::Publisher, server::Server};

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use push_service::secret::SecretText;
 
+/// Where producers connect, if nothing else is set.
+pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
+
 /// The flags of ingest, as they were given.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IngestArgs {
     /// Where producers connect
-    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     pub(super) listen: String,
     /// The certificate for TLS on --listen, with its chain, in a PEM file. It is read again when
     /// the file changes

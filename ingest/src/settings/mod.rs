@@ -18,7 +18,7 @@ use push_model::{ledger::Retention, secret::SecretHash};
 use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
 use push_tls::server::TlsSettings;
 
-pub use self::args::IngestArgs;
+pub use self::args::{DEFAULT_LISTEN, IngestArgs};
 use crate::body::TimeLimits;
 
 /// How many bytes a line of a batch request may hold besides its own: its job is longer than the

@@ -1,11 +1,11 @@
-//! How servers and clients are reached: in clear, or with which certificates and until when.
+//! How servers are reached: in clear, or with which certificates and until when.
 //!
 //! What is in clear on this machine alone is no finding. A certificate is looked at where it is
-//! used: that of a server by connecting to it, that of this program and of a listener in its file.
+//! used: that of a server by connecting to it, those of this program and of `listeners` in their files.
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -23,15 +23,6 @@ const RENEWED_BEFORE: Duration = Duration::from_hours(14 * 24);
 
 /// How long one server may take to show its certificate.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A listener of this service, as its own settings describe it.
-pub(super) struct ListenerInfo<'a> {
-    pub(super) name: &'static str,
-    pub(super) address: SocketAddr,
-    pub(super) certificate: Option<&'a Path>,
-    /// The settings of its certificate and key.
-    pub(super) tls_flags: &'static str,
-}
 
 /// A connection to servers of one kind.
 struct Link<'a> {
@@ -82,22 +73,6 @@ pub(super) async fn links(engines: &EngineSettings, mqtt: Option<&MqttUrl>) -> V
     findings
 }
 
-/// What is wrong with a listener, or until when its certificate is valid.
-pub(super) fn listener(listener: &ListenerInfo<'_>) -> Option<Finding> {
-    match listener.certificate {
-        Some(certificate) => Some(in_file(listener.name, certificate)),
-        None if listener.address.ip().is_loopback() => None,
-        None => Some(Finding::warning(
-            format!("{} encryption", listener.name),
-            format!("{} takes connections in clear from other machines", listener.address),
-            format!(
-                "set {}, or let only a proxy that ends TLS reach this address",
-                listener.tls_flags
-            ),
-        )),
-    }
-}
-
 impl Link<'_> {
     async fn look_at(&self, (host, port): &(String, u16)) -> Option<Finding> {
         let Some(tls) = self.tls else {
@@ -117,7 +92,7 @@ impl Link<'_> {
             Some(failure) => Finding::error(
                 subject,
                 format!("{host}: {failure}"),
-                format!("mend the server's certificate, or {}", self.tls_flags),
+                format!("mend the server's certificate, or check {}", self.tls_flags),
             ),
             None => Finding::error(
                 subject,
@@ -136,7 +111,8 @@ impl Link<'_> {
     }
 }
 
-fn in_file(name: &str, certificate: &Path) -> Finding {
+/// Until when the certificate in a file is valid.
+pub(super) fn in_file(name: &str, certificate: &Path) -> Finding {
     let (subject, file) = (format!("{name} certificate"), certificate.display().to_string());
     match expiry::of_file(certificate) {
         Ok(expires) => judge(subject, &file, expires, SystemTime::now()),
@@ -171,7 +147,12 @@ fn judge(subject: String, of: &str, expires: Option<SystemTime>, now: SystemTime
 }
 
 pub(super) fn is_this_machine(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse().is_ok_and(is_loopback)
+}
+
+/// As the programs judge where they listen: an IPv4 address may be written as one of IPv6.
+pub(super) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -205,7 +186,7 @@ mod tests {
             scheme: "amqps://",
             tls_flags: "--queue-ca",
         };
-        for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1"] {
+        for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
             assert!(is_this_machine(host), "{host}");
         }
         for host in ["rabbitmq", "10.0.0.1", "fd00::1"] {
@@ -213,18 +194,5 @@ mod tests {
         }
         let finding = link.in_clear("rabbitmq");
         assert!(finding.mend().unwrap().contains("amqps://"), "{finding:?}");
-    }
-
-    #[test]
-    fn a_listener_in_clear_on_another_address_than_loopback_is_a_warning() {
-        let of = |address: &str| {
-            let address = address.parse().unwrap();
-            let (certificate, tls_flags) = (None, "--tls-cert and --tls-key");
-            listener(&ListenerInfo { name: "HTTP", address, certificate, tls_flags })
-        };
-        assert_eq!(of("127.0.0.1:8080"), None);
-        let found = of("0.0.0.0:8080").unwrap();
-        assert_eq!(found.level, Level::Warning);
-        assert!(found.mend().unwrap().contains("set --tls-cert and --tls-key"), "{found:?}");
     }
 }

@@ -12,7 +12,8 @@
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
 //! - `machine`: memory that Redis can rely on, and descriptors
-//! - `encryption`: how servers and clients are reached
+//! - `encryption`: how servers are reached, and until when certificates are valid
+//! - `listeners`: how the programs are reached
 //! - `files`: who can read the embedded engines, keys and passwords
 
 mod args;
@@ -21,6 +22,7 @@ mod encryption;
 mod engine;
 mod files;
 mod history;
+mod listeners;
 mod machine;
 mod mqtt;
 mod queue;
@@ -42,7 +44,7 @@ pub use self::{
     queue::open_queue,
     stores::{Stores, open_stores},
 };
-use self::{engine::Engine, rabbitmq::Management};
+use self::{engine::Engine, listeners::Listener, rabbitmq::Management};
 use crate::output::{Output, Table};
 
 /// What `doctor` looks at, besides its own settings.
@@ -90,7 +92,7 @@ pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> a
     findings.extend(files::judge_folder(data_dir));
     findings.extend(files::judge_secrets(secret_files));
     findings.extend(encryption::links(engines, settings.mqtt.as_ref()).await);
-    findings.extend(settings.listeners().filter_map(|of| encryption::listener(&of)));
+    findings.extend(settings.listeners.iter().filter_map(Listener::judge));
     if let Ok(queue) = queue {
         queue.close().await;
     }

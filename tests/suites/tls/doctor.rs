@@ -42,17 +42,36 @@ async fn doctor_fails_while_a_certificate_expires_within_14_days() {
 
 #[tokio::test]
 async fn doctor_warns_of_links_and_listeners_in_clear_beyond_this_machine() {
-    let flags = ["--mqtt-url", "mqtt://broker.example:1883", "--listen", "0.0.0.0:8080"];
-    let (findings, ok) = doctor(&flags).await;
-    for subject in ["MQTT encryption", "HTTP listener encryption"] {
-        assert_eq!(of(&findings, subject)["level"], "warning");
+    let link = ["--mqtt-url", "mqtt://broker.example:1883"];
+    let listeners = ["--listen", "0.0.0.0:8080", "--mqtt-listen", "0.0.0.0:1883"];
+    let workers = ["--mqtt-worker-listen", "0.0.0.0:1884"];
+    let (findings, ok) = doctor(&[&link[..], &listeners, &workers].concat()).await;
+    for (subject, mend) in [
+        ("MQTT encryption", "mqtts://"),
+        ("HTTP listener encryption", "--tls-cert and --tls-key"),
+        ("MQTT listener encryption", "--mqtt-tls-cert and --mqtt-tls-key"),
+        ("MQTT worker listener encryption", "--mqtt-tls-cert and --mqtt-tls-key"),
+    ] {
+        let finding = of(&findings, subject);
+        assert_eq!(finding["level"], "warning", "{finding}");
+        assert!(finding["mend"].as_str().unwrap().contains(mend), "{finding}");
     }
     assert!(!ok, "there is no such broker");
     assert_eq!(of(&findings, "MQTT broker")["level"], "error");
     let (findings, ok) = doctor(&["--listen", "0.0.0.0:8080"]).await;
     assert!(ok, "a warning is no failure: {findings:#?}");
-    let (findings, _) = doctor(&["--mqtt-url", "mqtt://127.0.0.1:1", "--listen", "[::1]:80"]).await;
-    let warnings =
-        findings.iter().filter(|of| of["subject"].as_str().unwrap().contains("encryption"));
-    assert_eq!(warnings.count(), 0, "{findings:#?}");
+    // As in the compose stack without certificates, where the address is ingest's own default.
+    let (findings, _) = doctor(&["--http-in-clear", "on"]).await;
+    let finding = of(&findings, "HTTP listener encryption");
+    assert!(finding["detail"].as_str().unwrap().starts_with("0.0.0.0:8080 "), "{finding}");
+    for loopback in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        let url = format!("mqtt://{loopback}");
+        let addresses = ["--listen", "--mqtt-listen", "--mqtt-worker-listen"];
+        let listeners = addresses.map(|flag| [flag, loopback]).concat();
+        let (findings, _) =
+            doctor(&[&["--mqtt-url", url.as_str()][..], &listeners[..]].concat()).await;
+        let warnings =
+            findings.iter().filter(|of| of["subject"].as_str().unwrap().contains("encryption"));
+        assert_eq!(warnings.count(), 0, "{findings:#?}");
+    }
 }

@@ -1,0 +1,159 @@
+//! The listeners of the programs: which are in clear beyond this machine, and until when their
+//! certificates are valid.
+//!
+//! The settings have the names that they have for the programs. An address that is not set is the
+//! program's default, which other machines reach of `ingest` only; it starts there in clear only if
+//! `--http-in-clear` is on.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use push_index::Finding;
+use push_ingest::DEFAULT_LISTEN;
+use push_service::settings::{ConfigErrors, address, on_or_off};
+
+use super::encryption::{in_file, is_loopback};
+
+/// Settings of the programs about their listeners.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListenerArgs {
+    /// Where `ingest` listens; with --http-in-clear on, its default if it is not given
+    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The certificate of `ingest`'s listener, if it has one
+    #[arg(long, env = "PUSH_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Whether `ingest` may be reached from other machines without TLS: on or off
+    #[arg(long, env = "PUSH_HTTP_IN_CLEAR", value_name = "on|off", default_value = "off")]
+    http_in_clear: String,
+    /// Where the broker of `standalone`, or `broker`, listens for devices
+    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDRESS")]
+    mqtt_listen: Option<String>,
+    /// The certificate of that broker, if it has one
+    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
+    mqtt_tls_cert: Option<PathBuf>,
+    /// Where `broker` listens for workers
+    #[arg(long, env = "PUSH_MQTT_WORKER_LISTEN", value_name = "ADDRESS")]
+    mqtt_worker_listen: Option<String>,
+}
+
+/// A listener, as its own settings describe it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Listener {
+    name: &'static str,
+    address: Option<SocketAddr>,
+    certificate: Option<PathBuf>,
+    /// The settings of its certificate and key.
+    tls_flags: &'static str,
+}
+
+impl ListenerArgs {
+    /// Checks the flags; problems are added to `errors`.
+    pub(super) fn check(self, errors: &mut ConfigErrors) -> Option<Vec<Listener>> {
+        const MQTT_FLAGS: &str = "--mqtt-tls-cert and --mqtt-tls-key";
+        let in_clear = errors.read("--http-in-clear", &self.http_in_clear, on_or_off);
+        let default = || (in_clear == Some(true)).then(|| DEFAULT_LISTEN.to_owned());
+        let mut address = |flag, text: Option<String>| match text {
+            None => Some(None),
+            Some(text) => errors.read(flag, &text, address).map(Some),
+        };
+        let http = address("--listen", self.listen.or_else(default));
+        let devices = address("--mqtt-listen", self.mqtt_listen);
+        let workers = address("--mqtt-worker-listen", self.mqtt_worker_listen);
+        in_clear?;
+        // Both listeners of a broker have the same certificate, which is looked at once.
+        let workers = workers?.filter(|_| self.mqtt_tls_cert.is_none());
+        Some(vec![
+            Listener {
+                name: "HTTP listener",
+                address: http?,
+                certificate: self.tls_cert,
+                tls_flags: "--tls-cert and --tls-key",
+            },
+            Listener {
+                name: "MQTT listener",
+                address: devices?,
+                certificate: self.mqtt_tls_cert,
+                tls_flags: MQTT_FLAGS,
+            },
+            Listener {
+                name: "MQTT worker listener",
+                address: workers,
+                certificate: None,
+                tls_flags: MQTT_FLAGS,
+            },
+        ])
+    }
+}
+
+impl Listener {
+    /// What is wrong with it, or until when its certificate is valid.
+    pub(super) fn judge(&self) -> Option<Finding> {
+        let Self { name, address, certificate, tls_flags } = self;
+        if let Some(certificate) = certificate {
+            return Some(in_file(name, certificate));
+        }
+        let address = address.filter(|address| !is_loopback(address.ip()))?;
+        Some(Finding::warning(
+            format!("{name} encryption"),
+            format!("{address} takes connections in clear from other machines"),
+            format!("set {tls_flags}, or let only a proxy that ends TLS reach this address"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use push_index::Level;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ListenerArgs,
+    }
+
+    fn listeners(flags: &[&str]) -> Vec<Listener> {
+        let cli = Cli::parse_from(std::iter::once(&"test").chain(flags));
+        cli.args.check(&mut ConfigErrors::default()).unwrap()
+    }
+
+    /// What is found of the listeners that these flags describe.
+    fn found(flags: &[&str]) -> Vec<Finding> {
+        listeners(flags).iter().filter_map(Listener::judge).collect()
+    }
+
+    #[test]
+    fn a_listener_in_clear_on_another_address_than_loopback_is_a_warning() {
+        for loopback in ["127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080"] {
+            assert_eq!(found(&["--listen", loopback]), [], "{loopback}");
+        }
+        let found = found(&["--listen", "0.0.0.0:8080", "--mqtt-worker-listen", "10.0.0.1:1884"]);
+        assert!(found.iter().all(|of| of.level == Level::Warning), "{found:?}");
+        let mends: Vec<_> = found.iter().filter_map(Finding::mend).collect();
+        assert!(mends[0].starts_with("set --tls-cert and --tls-key, or"), "{mends:?}");
+        assert!(mends[1].starts_with("set --mqtt-tls-cert and --mqtt-tls-key, or"), "{mends:?}");
+    }
+
+    #[test]
+    fn an_ingest_that_may_be_in_clear_listens_where_its_default_says() {
+        assert_eq!(found(&["--http-in-clear", "off"]), []);
+        let found = found(&["--http-in-clear", "on"]);
+        assert!(found[0].detail.starts_with(DEFAULT_LISTEN), "{found:?}");
+        assert_eq!(found[0].level, Level::Warning);
+    }
+
+    #[test]
+    fn a_certificate_is_looked_at_once_wherever_its_listeners_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let worker = ["--mqtt-tls-cert", path, "--mqtt-worker-listen", "0.0.0.0:1884"];
+        for flags in [&["--tls-cert", path][..], &worker] {
+            let found = found(flags);
+            let [certificate] = &found[..] else { panic!("{found:?}") };
+            assert!(certificate.subject.ends_with("listener certificate"), "{certificate:?}");
+            assert_eq!(certificate.level, Level::Error, "it is empty");
+        }
+    }
+}
