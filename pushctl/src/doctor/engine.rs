@@ -1,7 +1,10 @@
 //! What to do about an engine that cannot be opened, or that fails later: it follows from the kind of
 //! the error, and from whether the engine is a server or a file.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use push_index::{Finding, IndexError};
 use push_model::causes::with_causes;
@@ -19,10 +22,28 @@ pub(super) struct Engine {
     is_file: bool,
 }
 
-/// An embedded database that is not there. Nothing is made to be looked at.
+/// Why an embedded database is not opened: nothing is made to be looked at.
 #[derive(Debug, thiserror::Error)]
-#[error("there is none in {}", .0.display())]
-pub(super) struct NotMade(pub(super) PathBuf);
+pub(super) enum NotOpened {
+    /// It is not there.
+    #[error("there is none in {}", .0.display())]
+    NotMade(PathBuf),
+    /// Whether it is there is not known, as this user may not look into its folder.
+    #[error("{} cannot be looked at", .0.display())]
+    Unseen(PathBuf, #[source] io::Error),
+}
+
+/// Whether an embedded database is there to be opened.
+///
+/// # Errors
+/// Why it is not.
+pub(super) fn look_for(file: &Path) -> Result<(), NotOpened> {
+    match file.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(NotOpened::NotMade(file.to_owned())),
+        Err(error) => Err(NotOpened::Unseen(file.to_owned(), error)),
+    }
+}
 
 impl Engine {
     pub(super) fn queue(url: &QueueUrl) -> Self {
@@ -46,7 +67,7 @@ impl Engine {
     /// It cannot be opened.
     pub(super) fn unusable(self, error: &anyhow::Error) -> Finding {
         let detail = format!("{error:#}");
-        if error.is::<NotMade>() {
+        if let Some(NotOpened::NotMade(_)) = error.downcast_ref() {
             let mend = format!(
                 "start a program, which makes it; if one has, check {} and --data-dir",
                 self.flag
@@ -107,5 +128,30 @@ impl Engine {
         } else {
             format!("start it, or check {flag}, its login and the network")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_index::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_database_that_cannot_be_seen_is_an_error_and_one_that_is_not_there_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("index.sqlite3");
+        let engine = Engine::index(&IndexUrl::Sqlite(file.clone()));
+        let found = |file: &Path| engine.unusable(&look_for(file).unwrap_err().into());
+        let not_made = found(&file);
+        assert_eq!(not_made.level, Level::Warning);
+        assert!(not_made.mend().unwrap().contains("--index-url and --data-dir"), "{not_made:?}");
+        std::fs::write(&file, "").unwrap();
+        assert!(look_for(&file).is_ok());
+        // Below a file nothing can be looked at, also not by root, who may look into every folder.
+        let unseen = found(&file.join("index.sqlite3"));
+        assert_eq!(unseen.level, Level::Error);
+        assert!(unseen.detail.contains("cannot be looked at: "), "{unseen:?}");
+        assert!(unseen.mend().unwrap().contains("as the user of the service"), "{unseen:?}");
     }
 }

@@ -8,7 +8,7 @@ use push_queue::{Lane, Queue};
 use push_service::engines::{self, EngineSettings, QueueUrl};
 
 use super::{
-    engine::{Engine, NotMade},
+    engine::{Engine, look_for},
     rabbitmq,
 };
 
@@ -20,10 +20,8 @@ const DEAD_COUNTED: usize = 1000;
 /// # Errors
 /// If it cannot be used.
 pub async fn open_queue(engines: &EngineSettings) -> anyhow::Result<Arc<dyn Queue>> {
-    if let QueueUrl::Sqlite(file) = &engines.queue
-        && !file.exists()
-    {
-        return Err(NotMade(file.clone()).into());
+    if let QueueUrl::Sqlite(file) = &engines.queue {
+        look_for(file)?;
     }
     engines::open_queue(engines, "pushctl")
         .await

@@ -8,7 +8,7 @@ use push_model::{ledger::Retention, time::UnixMillis};
 use push_service::engines::{self, EngineSettings, IndexUrl};
 
 use super::{
-    engine::{Engine, NotMade},
+    engine::{Engine, look_for},
     history,
 };
 
@@ -32,10 +32,9 @@ struct Opened {
 pub async fn open_stores(engines: &EngineSettings) -> Stores {
     let engine = Engine::index(&engines.index);
     if let IndexUrl::Sqlite(file) = &engines.index
-        && !file.exists()
+        && let Err(why) = look_for(file)
     {
-        let index = Opened { engine, store: Err(NotMade(file.clone()).into()) };
-        return Stores { index, ledger: None };
+        return Stores { index: Opened { engine, store: Err(why.into()) }, ledger: None };
     }
     let engines::Stores { index, ledger } = engines::open_stores(engines).await;
     let ledger = engines.separate_ledger().map(Engine::ledger).zip(ledger);

@@ -251,3 +251,18 @@ async fn doctor_makes_no_store_that_is_not_there() {
     findings.says("index", "warning", "--data-dir");
     assert!(!data.exists(), "nothing was made to be looked at");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_seen_is_an_error_that_names_the_user_to_look_as() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    // Below a file nothing can be looked at, also not by root, who may look into every folder.
+    let data = file.join("data");
+    let findings = doctor(&["--data-dir", data.to_str().unwrap()]).await;
+    for subject in ["queue", "index"] {
+        findings.says(subject, "error", "cannot be looked at");
+        findings.says(subject, "error", "run doctor as the user of the service");
+    }
+    assert!(!findings.ok);
+}
