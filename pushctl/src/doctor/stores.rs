@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use push_index::{Finding, Index, TakesWrites};
 use push_model::{ledger::Retention, time::UnixMillis};
-use push_service::engines::{self, EngineSettings, IndexUrl};
+use push_service::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
 
 use super::{
     engine::{Engine, look_for},
@@ -28,20 +28,28 @@ struct Opened {
     store: anyhow::Result<Arc<dyn Index>>,
 }
 
-/// Opens the stores.
+/// Opens the stores, each on its own: what is wrong with one does not hide the other.
 pub async fn open_stores(engines: &EngineSettings) -> Stores {
-    let engine = Engine::index(&engines.index);
-    if let IndexUrl::Sqlite(file) = &engines.index
-        && let Err(why) = look_for(file)
-    {
-        return Stores { index: Opened { engine, store: Err(why.into()) }, ledger: None };
+    let index = open(&engines.index, open_index(engines)).await;
+    let ledger = match engines.separate_ledger() {
+        Some(url) => {
+            let store = open(url, open_ledger(engines, url)).await;
+            Some(Opened { engine: Engine::ledger(url), store })
+        }
+        None => None,
+    };
+    Stores { index: Opened { engine: Engine::index(&engines.index), store: index }, ledger }
+}
+
+/// Opens a store, unless that would make it.
+async fn open(
+    url: &IndexUrl,
+    opening: impl Future<Output = Result<Arc<dyn Index>, UnusableStore>>,
+) -> anyhow::Result<Arc<dyn Index>> {
+    if let IndexUrl::Sqlite(file) = url {
+        look_for(file)?;
     }
-    let engines::Stores { index, ledger } = engines::open_stores(engines).await;
-    let ledger = engines.separate_ledger().map(Engine::ledger).zip(ledger);
-    Stores {
-        index: Opened { engine, store: index.map_err(Into::into) },
-        ledger: ledger.map(|(engine, store)| Opened { engine, store: store.map_err(Into::into) }),
-    }
+    Ok(opening.await?)
 }
 
 impl Stores {

@@ -253,6 +253,35 @@ async fn doctor_makes_no_store_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn doctor_looks_at_each_store_on_its_own_and_makes_none() {
+    let folder = TempDir::new().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("own/ledger.sqlite3"));
+    let index = ["--data-dir", data.to_str().unwrap()];
+    let of_file = format!("sqlite://{}", file.display());
+    let findings = doctor(&[&index[..], &["--ledger-url", &of_file]].concat()).await;
+    for store in ["index", "ledger"] {
+        findings.says(store, "warning", "there is none in");
+    }
+    findings.says("ledger", "warning", "check --ledger-url");
+    assert!(findings.ok, "a warning is no failure");
+    assert!(!data.exists() && !file.parent().unwrap().exists(), "nothing was made");
+
+    let closed = free_port().unwrap();
+    let ledger = format!("redis://{}", closed.address());
+    let findings = doctor(&[&index[..], &["--ledger-url", &ledger]].concat()).await;
+    findings.says("index", "warning", "there is none in");
+    findings.says("ledger", "error", "start it, or check --ledger-url");
+    assert!(!findings.ok && !data.exists());
+
+    // The index is there, and the ledger is not.
+    pushctl(&[&index[..], &["app", "list"]].concat()).await;
+    let findings = doctor(&[&index[..], &["--ledger-url", &of_file]].concat()).await;
+    findings.says("index writes", "ok", "");
+    findings.says("ledger", "warning", "there is none in");
+    assert!(!file.exists(), "nothing was made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_seen_is_an_error_that_names_the_user_to_look_as() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");

@@ -21,7 +21,7 @@ mod watch;
 
 pub use self::{
     args::EngineArgs,
-    open::{Stores, UnusableStore, open_queue, open_store, open_stores},
+    open::{Stores, UnusableStore, open_index, open_ledger, open_queue, open_store, open_stores},
     settings::{EngineSettings, EngineTimeouts, StoreSettings},
     start::{open_index_at_start, open_queue_at_start},
     urls::{IndexUrl, QueueUrl},

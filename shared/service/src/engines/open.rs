@@ -90,15 +90,39 @@ impl Stores {
 
 /// Opens the configured index, and the ledger's own store if one is configured.
 pub async fn open_stores(engines: &EngineSettings) -> Stores {
-    let open = async |part, url: &IndexUrl| {
-        open_store(&engines.store(url)).await.map_err(UnusableStore::of(part, url))
-    };
-    let index = open("index", &engines.index).await;
+    let index = open_index(engines).await;
     let ledger = match engines.separate_ledger() {
-        Some(url) => Some(open("ledger", url).await),
+        Some(url) => Some(open_ledger(engines, url).await),
         None => None,
     };
     Stores { index, ledger }
+}
+
+/// Opens the configured index.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, UnusableStore> {
+    open_part("index", engines, &engines.index).await
+}
+
+/// Opens the ledger's own store, which is at this URL.
+///
+/// # Errors
+/// If it cannot be used now.
+pub async fn open_ledger(
+    engines: &EngineSettings,
+    url: &IndexUrl,
+) -> Result<Arc<dyn Index>, UnusableStore> {
+    open_part("ledger", engines, url).await
+}
+
+async fn open_part(
+    part: &'static str,
+    engines: &EngineSettings,
+    url: &IndexUrl,
+) -> Result<Arc<dyn Index>, UnusableStore> {
+    open_store(&engines.store(url)).await.map_err(UnusableStore::of(part, url))
 }
 
 /// Opens one store of apps and devices.
