@@ -23,6 +23,10 @@ pub struct DoctorArgs {
     /// the login is that of --queue-url
     #[arg(long, env = "PUSH_MANAGEMENT", value_name = "URL")]
     management: Option<String>,
+    /// The operations listeners of running programs (`http://host:9080,http://host:9081`), to ask
+    /// whether they are ready and which version they are
+    #[arg(long, env = "PUSH_OPS", value_name = "URLS")]
+    ops: Option<String>,
 }
 
 /// The checked settings.
@@ -31,6 +35,8 @@ pub(super) struct DoctorSettings {
     pub(super) mqtt: Option<MqttUrl>,
     pub(super) server: Option<Server>,
     pub(super) management: Option<Server>,
+    /// The operations listeners of running programs.
+    pub(super) ops: Vec<Server>,
     /// The files of passwords, each with its flag.
     pub(super) secret_files: Vec<(&'static str, PathBuf)>,
     pub(super) listeners: Vec<Listener>,
@@ -47,12 +53,19 @@ impl DoctorArgs {
         };
         let server = url("--server", self.server);
         let management = url("--management", self.management);
+        let ops = match self.ops {
+            None => Some(Vec::new()),
+            Some(text) => errors.read("--ops", &text, |text| {
+                text.split(',').map(|url| Server::parse(url.trim())).collect()
+            }),
+        };
         let listeners = self.listeners.check(&mut errors);
         let settings = (|| {
             Some(DoctorSettings {
                 mqtt: mqtt?,
                 server: server?,
                 management: management?,
+                ops: ops?,
                 secret_files,
                 listeners: listeners?,
             })

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use push_index::Finding;
 use push_model::time::UnixMillis;
 
+use super::http::client;
 use crate::push::Server;
 
 const SUBJECT: &str = "ingest clock";
@@ -39,15 +40,8 @@ pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
 }
 
 fn date(server: &Server) -> Result<UnixMillis, String> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_global(Some(TIMEOUT))
-        .proxy(None)
-        .build()
-        .into();
     // Any path has an answer with a date.
-    let answer = agent.get(format!("{server}/openapi.json")).call();
+    let answer = client(TIMEOUT).get(format!("{server}/openapi.json")).call();
     let answer = answer.map_err(|error| error.to_string())?;
     let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
     let date = date.ok_or("its answer has no Date")?;

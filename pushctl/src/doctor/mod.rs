@@ -11,6 +11,8 @@
 //! - `history`: how far back the ledger reaches
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
+//! - `programs`: what running programs say of themselves
+//! - `http`: the client of the checks that ask over HTTP
 //! - `machine`: memory that Redis can rely on, and descriptors
 //! - `encryption`: how servers are reached, and until when certificates are valid
 //! - `listeners`: how the programs are reached
@@ -22,9 +24,11 @@ mod encryption;
 mod engine;
 mod files;
 mod history;
+mod http;
 mod listeners;
 mod machine;
 mod mqtt;
+mod programs;
 mod queue;
 mod rabbitmq;
 mod stores;
@@ -85,6 +89,7 @@ pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> a
     findings.extend(stores.findings(engines.ledger_retention).await);
     findings.push(mqtt::broker(settings.mqtt.as_ref()).await);
     findings.push(clock::of_ingest(settings.server.take()).await);
+    findings.extend(programs::findings(std::mem::take(&mut settings.ops)).await);
     findings.extend(machine::redis(engines));
     findings.push(machine::descriptors());
     findings.extend(files::judge(engines));

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use push_index::Finding;
 use push_queue::amqp::queue_names;
@@ -14,6 +14,7 @@ use push_service::{engines::QueueUrl, secret::SecretText};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::http::client;
 use crate::push::Server;
 
 /// The oldest release with what the service needs of quorum queues.
@@ -105,18 +106,13 @@ pub(super) async fn policies(management: Option<Management>, namespace: &str) ->
 }
 
 fn queues(management: &Management) -> anyhow::Result<Vec<Queue>> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .max_redirects(0)
-        .timeout_global(Some(TIMEOUT))
-        .proxy(None)
-        .build()
-        .into();
     let Management { url, login, vhost } = management;
     let vhost = percent_encoding::utf8_percent_encode(vhost, percent_encoding::NON_ALPHANUMERIC);
     let login = format!("Basic {}", STANDARD.encode(login.expose()));
-    let answer =
-        agent.get(format!("{url}/api/queues/{vhost}")).header("authorization", login).call();
+    let asked = client(TIMEOUT).get(format!("{url}/api/queues/{vhost}"));
+    let answer = asked.header("authorization", login).call();
     let mut answer = answer.context("it does not answer")?;
+    ensure!(answer.status().is_success(), "it answers {}", answer.status());
     let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
     serde_json::from_str(&body).context("its answer is not a list of queues")
 }

@@ -7,7 +7,7 @@ use push_tests::{
     amqp_url,
     clock::WrongClock,
     eventually, free_port, mqtt_url, namespace, redis_url,
-    servers::{RabbitMq, Redis},
+    servers::{RabbitMq, Redis, Refusal},
     service::{Program, pushctl, pushctl_output},
     stack::{DEADLINE, Servers, Stack},
 };
@@ -170,6 +170,52 @@ async fn doctor_compares_the_clock_of_an_ingest_with_that_of_its_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn doctor_asks_running_programs_whether_they_are_ready_and_which_version_they_are() {
+    let redis = Redis::start().await.unwrap();
+    let stack = Stack::start(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let worker = stack.worker(&[]).await;
+    let [of_ingest, of_worker] =
+        [stack.ingest(), &worker].map(|program| format!("http://{}", program.ops_address()));
+    let engines = stack.engines();
+    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
+    let both = format!("{of_ingest},{of_worker}");
+    let flags = [&engines[..], &["--ops", &both]].concat();
+    let findings = doctor(&flags).await;
+    for (url, program) in [(&of_ingest, "ingest"), (&of_worker, "fanout-worker")] {
+        findings.says("program readiness", "ok", &format!("{url} is ready"));
+        findings.says("program version", "ok", &format!("{url}: {program} "));
+    }
+    assert!(findings.ok);
+
+    redis.refuse_writes(Refusal::OutOfMemory, true).await.unwrap();
+    // Each program checks the index for itself.
+    let findings = eventually("doctor sees that both miss the index", DEADLINE, async || {
+        let findings = doctor(&flags).await;
+        let failed = findings.all.iter().filter(|of| {
+            of["subject"] == "program readiness" && text(of).contains("index is failed: ")
+        });
+        if failed.count() == 2 { Ok(findings) } else { Err(format!("{:#?}", findings.all)) }
+    })
+    .await;
+    for url in [&of_ingest, &of_worker] {
+        findings.says("program readiness", "error", &format!("{url}: index is failed: "));
+    }
+    findings.says("program readiness", "error", "check the program's --index-url");
+    assert!(!findings.ok);
+
+    drop(worker);
+    let findings = doctor(&flags).await;
+    findings.says("programs", "error", &of_worker);
+    findings.says("programs", "error", "start it, or check --ops");
+    findings.says("program version", "ok", &format!("{of_ingest}: ingest "));
+
+    // An ingest has no such answer where producers connect.
+    let wrong = stack.ingest_url(0);
+    let findings = doctor(&[&engines[..], &["--ops", &wrong]].concat()).await;
+    findings.says("programs", "error", "is no report");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_was_not_made_is_not_called_ok_and_says_what_it_needs() {
     let (amqp, redis, namespace) = (amqp_url(), redis_url(), namespace());
     let flags = ["--queue-url", &amqp, "--index-url", &redis, "--namespace", &namespace];
@@ -177,6 +223,7 @@ async fn a_check_that_was_not_made_is_not_called_ok_and_says_what_it_needs() {
     findings.says("queue policies", "skipped", "--management");
     findings.says("MQTT broker", "skipped", "--mqtt-url");
     findings.says("ingest clock", "skipped", "--server");
+    findings.says("programs", "skipped", "--ops");
     findings.says("ledger", "skipped", "start a worker");
     assert!(findings.ok, "what was not looked at is no failure");
     let table = pushctl(&[&["doctor"], &flags[..]].concat()).await;
