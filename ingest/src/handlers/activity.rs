@@ -1,10 +1,9 @@
 //! Writes what callers did with the secrets of apps: last uses to the index, failed logins to the
 //! log. Regularly, because a write for each request would cost more than the request.
 
-use push_model::{app::AppKey, ids::AppId};
-use push_service::audit;
+use push_model::app::AppKey;
+use push_service::audit::{self, FailedLogins};
 use tokio::time::sleep;
-use tracing::info;
 
 use super::{context::Handlers, index_request::Subject};
 
@@ -24,43 +23,37 @@ impl Handlers {
     /// Writes what is new since the last time. If the index does not answer, the rest waits for the
     /// next time.
     pub(crate) async fn write_activity(&self) {
-        let (mut index_answers, mut reported) = (true, 0);
-        let mut at_others = self.logins.take_failed_at_no_app();
+        self.log_failed_logins();
+        self.write_last_uses().await;
+    }
+
+    /// Takes the numbers and logs them without waiting for the index in between: what was taken would
+    /// be lost if the service stopped meanwhile.
+    fn log_failed_logins(&self) {
+        let log = |of, count| audit::log_failed_logins(of, count, "ingest");
+        let (mut of_others, mut reported) = (self.logins.take_failed_at_no_app(), 0);
         for cached in self.logins.apps() {
             match cached.activity.take_failed_logins() {
                 0 => {}
                 count if reported < MAX_REPORTED => {
                     reported += 1;
-                    log_failed_logins(Some(&cached.app.app_id), count);
+                    log(FailedLogins::OfApp(&cached.app.app_id), count);
                 }
-                count => at_others += count,
+                count => of_others += count,
             }
-            if !index_answers {
-                continue;
-            }
+        }
+        log(FailedLogins::OfOtherApps, of_others);
+    }
+
+    async fn write_last_uses(&self) {
+        for cached in self.logins.apps() {
             let Some(uses) = cached.activity.take_uses() else { continue };
             let app = AppKey::from(&cached.app);
-            match self
-                .ask_index(Subject::app(&app.id), self.index.save_secret_uses(&app, &uses.all))
-                .await
-            {
+            let written = self.index.save_secret_uses(&app, &uses.all);
+            match self.ask_index(Subject::app(&app.id), written).await {
                 Ok(()) => uses.written(),
-                Err(_) => index_answers = false,
+                Err(_) => return,
             }
         }
-        if at_others > 0 {
-            log_failed_logins(None, at_others);
-        }
     }
-}
-
-fn log_failed_logins(app: Option<&AppId>, count: u64) {
-    info!(
-        target: audit::TARGET,
-        action = "login_failed",
-        app = app.map(tracing::field::display),
-        count,
-        program = "ingest",
-        "audit"
-    );
 }

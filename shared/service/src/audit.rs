@@ -2,6 +2,7 @@
 
 use push_model::{
     audit::{Action, AuditEvent},
+    ids::AppId,
     time::UnixMillis,
 };
 use tracing::info;
@@ -43,6 +44,35 @@ pub fn log(event: &AuditEvent) {
         program,
         user,
         host,
+        "audit"
+    );
+}
+
+/// Logins that failed, which a line of the log counts together: one line for each would let a stranger
+/// fill the log.
+#[derive(Debug, Clone, Copy)]
+pub enum FailedLogins<'a> {
+    /// Requests with a secret that is none of this app's, or that lacks the scope of the call.
+    OfApp(&'a AppId),
+    /// The same of apps that are not named: those that do not exist among them.
+    OfOtherApps,
+}
+
+/// Writes to the log how many logins failed since the last such line; no line if none did.
+pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
+    if count == 0 {
+        return;
+    }
+    let app = match of {
+        FailedLogins::OfApp(app) => Some(app),
+        FailedLogins::OfOtherApps => None,
+    };
+    info!(
+        target: TARGET,
+        action = "login_failed",
+        app = app.map(tracing::field::display),
+        count,
+        program,
         "audit"
     );
 }

@@ -8,6 +8,7 @@
     reason = "a test ends where something is wrong"
 )]
 
+mod audit_log;
 mod connections;
 mod credentials;
 mod embedded_broker;

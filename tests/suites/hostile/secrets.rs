@@ -1,5 +1,6 @@
 //! A tenant that registers devices without end, the holder of a secret that is valid for one part of the
-//! API, and a tenant that would push what operators did out of the audit trail.
+//! API, a tenant that would push what operators did out of the audit trail, and clients with secrets that
+//! open nothing.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,13 +17,17 @@ use push_model::{
 };
 use push_tests::{
     eventually, free_port,
-    service::Program,
+    service::{Program, pushctl, request},
     stack::{APP as STACK_APP, Servers, Stack},
 };
+use tempfile::TempDir;
 
-use crate::support::{
-    client::{Connection, Request, VALID},
-    service::{APP, DEADLINE, Service},
+use crate::{
+    audit_log::{AT_ONCE, AT_STOP, failed_logins, wait_for},
+    support::{
+        client::{Connection, Request, VALID},
+        service::{APP, DEADLINE, Service},
+    },
 };
 
 /// Longer than it takes to ask the index, and shorter than a recall is waited for.
@@ -163,7 +168,7 @@ async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
     flags.extend(["--listen", &listen]);
     let ingest = Program::start_ready("ingest", &flags).await;
     let authorization = ("authorization", stack.secret());
-    let (status, pushed) = push_tests::service::request(
+    let (status, pushed) = request(
         "POST",
         &format!("http://{listen}/v1/message/push/{STACK_APP}"),
         &[authorization, ("content-type", "application/json")],
@@ -191,4 +196,85 @@ async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
         if log.contains("message_recalled") { Ok(()) } else { Err(log) }
     })
     .await;
+}
+
+/// An `ingest` on embedded engines with two apps, `news` and `other`. `news` has a secret that is for
+/// pushes only.
+struct Ingest {
+    program: Program,
+    url: String,
+    push_secret: String,
+    _folder: TempDir,
+}
+
+impl Ingest {
+    async fn start(flags: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().to_str().unwrap();
+        for app in ["news", "other"] {
+            pushctl(&["app", "create", app, "--data-dir", path]).await;
+        }
+        let add = ["app", "secret", "add", "news", "pusher", "--scope", "push", "--json"];
+        let added = pushctl(&[&add[..], &["--data-dir", path]].concat()).await;
+        let added: serde_json::Value = serde_json::from_str(&added).unwrap();
+        let push_secret = added["secret"].as_str().unwrap().to_owned();
+
+        let port = free_port().unwrap();
+        let listen = port.address();
+        let queue = format!("sqlite://{path}/queue.sqlite3");
+        let index = format!("sqlite://{path}/index.sqlite3");
+        let all = ["--listen", &listen, "--queue-url", &queue, "--index-url", &index];
+        let program = Program::start_ready("ingest", &[&all[..], flags].concat()).await;
+        Self { program, url: format!("http://{listen}"), push_secret, _folder: folder }
+    }
+
+    /// Asks for a device, which needs the scope `devices`, and is refused.
+    async fn is_refused(&self, app: &str, secret: &str) {
+        let url = format!("{}/v1/device/{app}/d", self.url);
+        let (status, answer) =
+            request("GET", &url, &[("Authorization", secret)], "").await.unwrap();
+        assert_eq!(status, 401, "{answer}");
+    }
+
+    /// Three requests with a wrong secret of `news` and one that lacks the scope, two with a wrong
+    /// secret of `other`, and four for apps that do not exist.
+    async fn is_attacked(&self) {
+        let of_other_app = self.push_secret.as_str();
+        self.is_refused("news", of_other_app).await;
+        for guess in ["x", "guess", &"0".repeat(64)] {
+            self.is_refused("news", guess).await;
+        }
+        for guess in ["x", of_other_app] {
+            self.is_refused("other", guess).await;
+        }
+        for app in ["gone", "gone", "never", "none"] {
+            self.is_refused(app, of_other_app).await;
+        }
+    }
+}
+
+const ATTACK: [(&str, u64); 3] =
+    [("program=ingest", 4), ("program=ingest app=news", 4), ("program=ingest app=other", 2)];
+
+#[tokio::test]
+async fn failed_logins_are_in_the_audit_log_with_their_number_and_app() {
+    let ingest = Ingest::start(&AT_ONCE).await;
+    ingest.is_attacked().await;
+    wait_for(|| ingest.program.log(), &ATTACK).await;
+    ingest.is_refused("other", "again").await;
+    wait_for(|| ingest.program.log(), &[ATTACK[0], ATTACK[1], ("program=ingest app=other", 3)])
+        .await;
+}
+
+#[tokio::test]
+async fn an_ingest_that_stops_logs_its_last_failed_logins_in_one_line_for_each_app() {
+    let ingest = Ingest::start(&AT_STOP).await;
+    ingest.is_attacked().await;
+    let log = ingest.program.log();
+    assert!(failed_logins(&log).is_empty(), "one line for each request: {log}");
+    let stopped = ingest.program.stop().await;
+    let mut lines = failed_logins(&stopped.log);
+    lines.sort();
+    assert_eq!(lines, ATTACK.map(|(whose, count)| (whose.to_owned(), count)));
+    assert!(!stopped.log.contains(&ingest.push_secret), "{}", stopped.log);
 }
