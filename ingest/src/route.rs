@@ -43,6 +43,19 @@ pub(crate) enum Broker {
     Mosquitto,
 }
 
+impl Broker {
+    pub(crate) const ALL: [Self; 3] = [Self::Emqx, Self::Rmqtt, Self::Mosquitto];
+
+    /// The name in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Emqx => "emqx",
+            Self::Rmqtt => "rmqtt",
+            Self::Mosquitto => "mosquitto",
+        }
+    }
+}
+
 /// What a broker asks about one of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BrokerQuestion {

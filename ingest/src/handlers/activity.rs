@@ -1,5 +1,5 @@
 //! Writes what callers did with the secrets of apps: last uses to the index, failed logins to the
-//! log. Regularly, because a write for each request would cost more than the request.
+//! log, and beside them those that MQTT brokers asked about. Regularly, because a write for each request would cost more than the request.
 
 use push_model::app::AppKey;
 use push_service::audit::{self, FailedLogins};
@@ -43,6 +43,9 @@ impl Handlers {
             }
         }
         log(FailedLogins::OfOtherApps, of_others);
+        for (of, count) in self.broker_logins.take() {
+            log(of, count);
+        }
     }
 
     async fn write_last_uses(&self) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use push_index::Index;
 
+use super::broker_auth::BrokerLogins;
 use crate::{
     apps::Logins,
     body::{AppMemory, BodyMemory},
@@ -21,6 +22,8 @@ pub(crate) struct Handlers {
     pub(super) logins: Logins,
     /// The memory for the questions of MQTT brokers: as much as one app may have.
     pub(super) broker_memory: Arc<AppMemory>,
+    /// The failed logins that they asked about.
+    pub(super) broker_logins: BrokerLogins,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
     /// Which requests are traced; none if there are no traces.
@@ -43,6 +46,7 @@ impl Handlers {
         let _ = metrics.levels.body_memory.set(level);
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
+            broker_logins: BrokerLogins::default(),
             logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
             sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,

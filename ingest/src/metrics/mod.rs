@@ -5,6 +5,7 @@
 //! those of its app in the cached record of the app. What the service holds at a moment (pushes
 //! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
 
+mod broker_refusals;
 mod levels;
 
 use std::{sync::Arc, time::Duration};
@@ -17,8 +18,11 @@ use prometheus_client::{
 use push_model::ids::AppId;
 use push_service::metrics::{ByApp, Histogram};
 
-pub(crate) use self::levels::Level;
-use self::levels::{LevelCollector, Levels};
+use self::{
+    broker_refusals::BrokerRefusals,
+    levels::{LevelCollector, Levels},
+};
+pub(crate) use self::{broker_refusals::RefusalReason, levels::Level};
 use crate::route::Route;
 
 /// How many apps have metrics of their own if no setting says it.
@@ -97,6 +101,7 @@ pub struct Metrics {
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
     pub(crate) failed_logins: Counter,
+    pub(crate) broker_refusals: BrokerRefusals,
     pub(crate) levels: Arc<Levels>,
 }
 
@@ -135,6 +140,7 @@ impl Metrics {
             turned_away: Counter::default(),
             evicted: Counter::default(),
             failed_logins: Counter::default(),
+            broker_refusals: BrokerRefusals::default(),
             levels: Arc::default(),
         }
     }
@@ -158,6 +164,8 @@ impl Metrics {
         registry.register("app_reads", help, self.app_reads.family.clone());
         let help = "Requests with a wrong secret";
         registry.register("failed_logins", help, self.failed_logins.clone());
+        let help = "Refusals that MQTT brokers were answered with, by the reason";
+        registry.register("broker_refusals", help, self.broker_refusals.family.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         let help = "Connections refused because the service or their address had too many";
         registry.register("turned_away", help, self.turned_away.clone());

@@ -56,6 +56,10 @@ pub enum FailedLogins<'a> {
     OfApp(&'a AppId),
     /// The same of apps that are not named: those that do not exist among them.
     OfOtherApps,
+    /// MQTT clients.
+    OfMqttClients,
+    /// Callers that ask as an MQTT broker does, without the secret of brokers.
+    OfBrokers,
 }
 
 /// Writes to the log how many logins failed since the last such line; no line if none did.
@@ -63,14 +67,17 @@ pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
     if count == 0 {
         return;
     }
-    let app = match of {
-        FailedLogins::OfApp(app) => Some(app),
-        FailedLogins::OfOtherApps => None,
+    let (app, by) = match of {
+        FailedLogins::OfApp(app) => (Some(app), None),
+        FailedLogins::OfOtherApps => (None, None),
+        FailedLogins::OfMqttClients => (None, Some("mqtt_client")),
+        FailedLogins::OfBrokers => (None, Some("broker")),
     };
     info!(
         target: TARGET,
         action = "login_failed",
         app = app.map(tracing::field::display),
+        by,
         count,
         program,
         "audit"

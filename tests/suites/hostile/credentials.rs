@@ -15,6 +15,8 @@ use push_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::audit_log::{AT_ONCE, wait_for};
+
 const SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,7 +25,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// An ingest that brokers may ask, with the apps `news` and `other`.
 struct Service {
-    _ingest: Program,
+    ingest: Program,
     address: Port,
     folder: TempDir,
 }
@@ -126,12 +128,17 @@ impl Service {
         all.extend(["--device-keys", &keys, "--app-fresh", "0s"]);
         all.extend(flags);
         let ingest = Program::start_ready("ingest", &all).await;
-        Self { _ingest: ingest, address, folder }
+        Self { ingest, address, folder }
     }
 
     async fn that_brokers_may_ask() -> Self {
-        let flags = ["--broker-auth-secret", SECRET, "--mqtt-worker-password", WORKER_PASSWORD];
-        Self::start(&flags).await
+        Self::that_brokers_may_ask_with(&[]).await
+    }
+
+    async fn that_brokers_may_ask_with(flags: &[&str]) -> Self {
+        let of_brokers =
+            ["--broker-auth-secret", SECRET, "--mqtt-worker-password", WORKER_PASSWORD];
+        Self::start(&[&of_brokers[..], flags].concat()).await
     }
 
     fn keys(&self) -> std::sync::Arc<KeySet> {
@@ -370,4 +377,59 @@ async fn a_token_of_a_removed_app_is_refused_wherever_that_can_be_known() {
     let flags = ["device", "credentials", "news", "phone:1", "--json", "--data-dir", &data_dir];
     let login: Value = serde_json::from_str(&pushctl(&flags).await).unwrap();
     assert!(service.ask(Broker::Rmqtt, &connect(login["password"].as_str().unwrap())).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_log() {
+    let service = Service::that_brokers_may_ask_with(&AT_ONCE).await;
+    let keys = service.keys();
+    let own = token(&keys, "news", "phone:1", HOUR);
+    let expired = token(&keys, "news", "phone:1", Duration::ZERO);
+    let of_no_app = token(&keys, "gone", "phone:1", HOUR);
+    for broker in BROKERS {
+        let connect = |password: &str| broker.connect(DEVICE, DEVICE, password);
+        let (path, media_type, _) = connect(&own);
+        let refused = [
+            (SECRET, connect("guess")),
+            (SECRET, broker.connect("w-1", "worker", "guess")),
+            (SECRET, connect(&expired)),
+            (SECRET, connect(&of_no_app)),
+            (SECRET, broker.access(DEVICE, DEVICE, true, "push/news/phone:2")),
+            (SECRET, (path, media_type, "{".to_owned())),
+            ("guess", connect(&own)),
+            ("", connect(&own)),
+        ];
+        for (secret, question) in refused {
+            let (status, body) = service.ask_with(secret, broker, &question).await;
+            assert!(!broker.allows(status, &body), "{broker:?}: {question:?}");
+        }
+        let (status, body) = service.ask_with(SECRET, broker, &connect(&own)).await;
+        assert!(broker.allows(status, &body), "{broker:?}");
+    }
+    // Mosquitto asks this about every client, and none is: that is no failure of theirs.
+    let superuser = ("superuser", "application/json", json!({ "username": DEVICE }).to_string());
+    let (status, body) = service.ask_with(SECRET, Broker::Mosquitto, &superuser).await;
+    assert!(!Broker::Mosquitto.allows(status, &body));
+
+    let by_reason = [
+        ("off", 0.0),
+        ("secret", 2.0),
+        ("question", 1.0),
+        ("credentials", 2.0),
+        ("expired", 1.0),
+        ("app_removed", 1.0),
+        ("forbidden", 1.0),
+        ("unavailable", 0.0),
+    ];
+    for broker in BROKERS {
+        for (reason, count) in by_reason {
+            let labels = format!(r#"broker="{}",reason="{reason}""#, broker.folder());
+            let name = format!("push_ingest_broker_refusals_total{{{labels}}}");
+            assert_eq!(service.ingest.metric(&name).await, count, "{labels}");
+        }
+    }
+    let logged = [("program=ingest by=broker", 6), ("program=ingest by=mqtt_client", 15)];
+    wait_for(|| service.ingest.log(), &logged).await;
+    let log = service.ingest.log();
+    assert!(![&*own, &*expired, SECRET].iter().any(|secret| log.contains(secret)), "{log}");
 }

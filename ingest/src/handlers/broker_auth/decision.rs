@@ -13,7 +13,7 @@ use push_credentials::{
 use push_model::{mqtt::MqttDevice, time::UnixMillis};
 
 use super::{super::context::Handlers, fields::Fields};
-use crate::settings::BrokerAuthSettings;
+use crate::{metrics::RefusalReason, settings::BrokerAuthSettings};
 
 /// The user name of the workers. No device has it: a device's name has a colon.
 const WORKER: &str = "worker";
@@ -67,6 +67,22 @@ pub(super) enum Refusal {
     Forbidden,
     /// The index is unavailable, so nothing is known of the app.
     Unavailable,
+}
+
+impl Refusal {
+    /// The reason in metrics.
+    pub(super) fn reason(self) -> RefusalReason {
+        match self {
+            Self::Off => RefusalReason::Off,
+            Self::Caller => RefusalReason::Secret,
+            Self::Question => RefusalReason::Question,
+            Self::Token(TokenError::Expired(_)) => RefusalReason::Expired,
+            Self::Token(_) | Self::Password => RefusalReason::Credentials,
+            Self::AppRemoved => RefusalReason::AppRemoved,
+            Self::Forbidden => RefusalReason::Forbidden,
+            Self::Unavailable => RefusalReason::Unavailable,
+        }
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -18,11 +18,13 @@
 //!
 //! - `fields`: what the broker says of its client
 //! - `decision`: who may connect, and what each may do
+//! - `failed_logins`: how many are refused, for the log
 //! - `emqx`, `rmqtt`, `mosquitto`: the form of each broker
 
 mod caller;
 mod decision;
 mod emqx;
+mod failed_logins;
 mod fields;
 mod mosquitto;
 mod rmqtt;
@@ -32,6 +34,7 @@ use http::Method;
 use hyper::body::Body;
 use push_model::time::UnixMillis;
 
+pub(super) use self::failed_logins::BrokerLogins;
 use self::{
     decision::{Access, Client, Refusal},
     fields::Fields,
@@ -54,6 +57,9 @@ enum Answer {
     Connect(Client),
     /// It may do what was asked.
     Allow,
+    /// It is no superuser, which no client is. The broker asks this about each of them, so it is not
+    /// counted as a refusal.
+    NoSuperuser,
     /// It may not.
     Refuse(Refusal),
 }
@@ -67,13 +73,13 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Reply {
-        let answer = match self.decide(broker, question, head, body).await {
-            Ok(answer) => answer,
-            Err(refusal) => Answer::Refuse(refusal),
-        };
-        if let Answer::Refuse(refusal) = &answer {
+        let decided = self.decide(broker, question, head, body).await;
+        let answer = decided.unwrap_or_else(|refusal| {
             tracing::debug!(?broker, ?question, %refusal, "a client of the MQTT broker is refused");
-        }
+            self.metrics.broker_refusals.count(broker, refusal.reason());
+            self.broker_logins.refused(refusal.reason());
+            Answer::Refuse(refusal)
+        });
         match broker {
             Broker::Emqx => emqx::reply(&answer),
             Broker::Rmqtt => rmqtt::reply(&answer),
@@ -98,7 +104,7 @@ impl Handlers {
             BrokerQuestion::Connect => {
                 self.log_in(settings, &fields, UnixMillis::now()).await.map(Answer::Connect)
             }
-            BrokerQuestion::Superuser => Err(Refusal::Forbidden),
+            BrokerQuestion::Superuser => Ok(Answer::NoSuperuser),
             BrokerQuestion::Access => {
                 let topic = fields.get("topic");
                 let access = match broker {

@@ -23,6 +23,6 @@ pub(super) fn reply(answer: &Answer) -> Reply {
         Answer::Refuse(Refusal::Unavailable) => {
             reply::text(StatusCode::SERVICE_UNAVAILABLE, "unavailable")
         }
-        Answer::Refuse(_) => reply::text(StatusCode::FORBIDDEN, "refused"),
+        Answer::Refuse(_) | Answer::NoSuperuser => reply::text(StatusCode::FORBIDDEN, "refused"),
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn access<'a>(fields: &Fields, topic: &'a str) -> Option<Access<'a>> 
 pub(super) fn reply(answer: &Answer) -> Reply {
     let nothing = Body { result: "deny", superuser: false, expire_at: None, acl: None };
     let body = match answer {
-        Answer::Refuse(_) => nothing,
+        Answer::Refuse(_) | Answer::NoSuperuser => nothing,
         Answer::Allow => Body { result: "allow", ..nothing },
         Answer::Connect(client) => Body {
             result: "allow",
