@@ -17,7 +17,7 @@ use push_service::{
         health::{Health, HealthArgs, HealthSettings, Need, state_of, watch_disk},
     },
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address, count, on_or_off},
+    settings::{ConfigErrors, address, count, on_or_off, some_time},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
     traces::Traces,
@@ -25,7 +25,8 @@ use push_service::{
 use tracing::info;
 
 use super::{
-    Broker, BrokerArgs, BrokerSettings, DeviceLogins, WorkerDoorSettings, settings::refuse_in_clear,
+    Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WorkerDoorSettings,
+    settings::refuse_in_clear,
 };
 use crate::{
     cli::{bind, make_data_dir},
@@ -59,6 +60,9 @@ pub struct BrokerCommandArgs {
         default_value = "1000"
     )]
     mqtt_max_worker_connections: String,
+    /// How often failed logins are written to the log
+    #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
+    activity_interval: String,
     /// Where /livez, /readyz and /metrics are served
     #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9082")]
     ops_listen: String,
@@ -90,12 +94,13 @@ impl BrokerCommandArgs {
         let broker = self.broker.check(&mut errors);
         let workers = self.check_workers(broker.as_ref(), &mut errors);
         let worker_password = self.check_password(&mut errors);
+        let login_log = self.check_login_log(&mut errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let health = self.health.check(&mut errors);
         let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             Some(Settings {
-                broker: BrokerSettings { workers: workers?, ..broker? },
+                broker: BrokerSettings { workers: workers?, login_log: login_log?, ..broker? },
                 worker_password: worker_password?,
                 ops_listen: ops_listen?,
                 health: health?,
@@ -122,6 +127,11 @@ impl BrokerCommandArgs {
         let flag = "--mqtt-max-worker-connections";
         let connections = errors.read(flag, &self.mqtt_max_worker_connections, count(1, 1_000_000));
         Some(WorkerDoorSettings { listen: listen?, encrypted: true, connections: connections? })
+    }
+
+    fn check_login_log(&self, errors: &mut ConfigErrors) -> Option<LoginLogSettings> {
+        let interval = errors.read("--activity-interval", &self.activity_interval, some_time)?;
+        Some(LoginLogSettings { interval, ..LoginLogSettings::default() })
     }
 
     fn check_password(&self, errors: &mut ConfigErrors) -> Option<Secret> {

@@ -12,6 +12,7 @@
 //! - `listener`, `admission`: who may connect, and how many
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
+//! - `login_log`: how many logins failed, for the log
 //! - `packets`: what a client may say, and what it is answered
 //! - `sessions`: the sessions, their number, and the memory of what waits in them
 //!
@@ -24,6 +25,7 @@ mod connection;
 mod context;
 mod device_logins;
 mod listener;
+mod login_log;
 mod metrics;
 mod packets;
 mod saving;
@@ -48,13 +50,14 @@ use self::{
     admission::{Admission, AdmissionLimits},
     authentication::WorkerPassword,
     context::{Context, Door},
+    login_log::LoginLog,
     saving::Saving,
     sessions::{SessionLimits, Sessions},
 };
 pub use self::{
     authentication::{DeviceAuthenticator, Login, LoginRefusal, WORKER},
     device_logins::DeviceLogins,
-    settings::{BrokerArgs, BrokerSettings, SavingSettings, WorkerDoorSettings},
+    settings::{BrokerArgs, BrokerSettings, LoginLogSettings, SavingSettings, WorkerDoorSettings},
     store::StoreError,
 };
 
@@ -116,6 +119,7 @@ pub struct Broker {
     uses_tls: bool,
     worker_url: MqttUrl,
     saving: Option<Arc<Saving>>,
+    login_log: Arc<LoginLog>,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -179,6 +183,7 @@ impl Broker {
         let of_devices = Admission::new(of_devices(&settings));
         let of_workers = Admission::new(of_workers(settings.workers.connections));
         metrics::register(registry, context.clone(), of_devices.clone(), saving.clone());
+        let login_log = LoginLog::new(of_devices.clone(), settings.login_log);
 
         let connections = context.connections.clone();
         tokio::spawn(Admission::forget_addresses(Arc::downgrade(&of_devices)));
@@ -187,10 +192,11 @@ impl Broker {
         if let Some(saving) = &saving {
             tokio::spawn(saving.clone().run(stop.clone()));
         }
+        tokio::spawn(login_log.clone().run(stop.clone()));
         tokio::spawn(listener::accept(devices, Door::Devices, tls, of_devices, context.clone()));
         tokio::spawn(listener::accept(workers, Door::Worker, worker_tls, of_workers, context));
         let uses_tls = settings.tls.is_some();
-        Ok(Self { address, uses_tls, worker_url, saving, connections, stop })
+        Ok(Self { address, uses_tls, worker_url, saving, login_log, connections, stop })
     }
 
     /// The address where devices connect, with the actual port if the settings say 0.
@@ -208,8 +214,8 @@ impl Broker {
         &self.worker_url
     }
 
-    /// Ends all connections, each with what is encoded for it and a DISCONNECT, and then saves the
-    /// sessions: everything that a worker was told is kept.
+    /// Ends all connections, each with what is encoded for it and a DISCONNECT, logs the last failed
+    /// logins, and then saves the sessions: everything that a worker was told is kept.
     ///
     /// # Errors
     /// If the sessions cannot be saved.
@@ -220,6 +226,7 @@ impl Broker {
             let left = self.connections.len();
             warn!(left, "MQTT connections did not end in time");
         }
+        self.login_log.log();
         match &self.saving {
             Some(saving) => saving.save().await,
             None => Ok(()),

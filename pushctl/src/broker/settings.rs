@@ -93,6 +93,8 @@ pub struct BrokerSettings {
     pub session_messages: usize,
     /// Where the workers connect.
     pub workers: WorkerDoorSettings,
+    /// How failed logins are logged.
+    pub login_log: LoginLogSettings,
     /// How often sessions are saved.
     pub save_interval: Duration,
     /// Where sessions are saved, and how often; without it they end with the process.
@@ -110,6 +112,15 @@ pub struct WorkerDoorSettings {
     pub connections: usize,
 }
 
+/// How failed logins are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoginLogSettings {
+    /// The program that the broker is a part of, as the log names it.
+    pub program: &'static str,
+    /// How often their number is logged.
+    pub interval: Duration,
+}
+
 /// How sessions are saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavingSettings {
@@ -124,6 +135,12 @@ impl Default for WorkerDoorSettings {
     /// told to open.
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), encrypted: false, connections: 128 }
+    }
+}
+
+impl Default for LoginLogSettings {
+    fn default() -> Self {
+        Self { program: "broker", interval: Duration::from_mins(1) }
     }
 }
 
@@ -147,6 +164,7 @@ impl Default for BrokerSettings {
             session_waiting: 4 << 20,
             session_messages: 1_000,
             workers: WorkerDoorSettings::default(),
+            login_log: LoginLogSettings::default(),
             save_interval: Duration::from_secs(30),
             saving: None,
         }
@@ -218,6 +236,7 @@ impl BrokerArgs {
             session_waiting: session_waiting?,
             session_messages: session_messages?,
             workers: WorkerDoorSettings::default(),
+            login_log: LoginLogSettings::default(),
             save_interval: save_interval?,
             saving: None,
         })

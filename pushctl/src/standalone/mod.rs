@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
-    broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins},
+    broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings},
     cli::{bind, make_data_dir},
     output::Output,
 };
@@ -153,6 +153,8 @@ pub async fn run(
     settings.broker.fit(descriptors);
     make_data_dir(data_dir)?;
     settings.broker.save_in(data_dir);
+    let interval = settings.ingest.apps.activity_interval;
+    settings.broker.login_log = LoginLogSettings { program: "standalone", interval };
     let credentials = settings.credentials.open_or_create_in(data_dir)?;
     settings.ingest.device_credentials = Some(credentials.clone());
 

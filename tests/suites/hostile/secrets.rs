@@ -16,7 +16,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_tests::{
-    eventually, free_port,
+    Port, eventually, free_port,
     service::{Program, pushctl, request},
     stack::{APP as STACK_APP, Servers, Stack},
 };
@@ -202,7 +202,7 @@ async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
 /// pushes only.
 struct Ingest {
     program: Program,
-    url: String,
+    port: Port,
     push_secret: String,
     _folder: TempDir,
 }
@@ -225,12 +225,12 @@ impl Ingest {
         let index = format!("sqlite://{path}/index.sqlite3");
         let all = ["--listen", &listen, "--queue-url", &queue, "--index-url", &index];
         let program = Program::start_ready("ingest", &[&all[..], flags].concat()).await;
-        Self { program, url: format!("http://{listen}"), push_secret, _folder: folder }
+        Self { program, port, push_secret, _folder: folder }
     }
 
     /// Asks for a device, which needs the scope `devices`, and is refused.
     async fn is_refused(&self, app: &str, secret: &str) {
-        let url = format!("{}/v1/device/{app}/d", self.url);
+        let url = format!("http://{}/v1/device/{app}/d", self.port.address());
         let (status, answer) =
             request("GET", &url, &[("Authorization", secret)], "").await.unwrap();
         assert_eq!(status, 401, "{answer}");

@@ -1,0 +1,46 @@
+//! The audit log of failed logins: their number every now and then, because a line for each would let
+//! a stranger fill the log.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use push_service::audit::{self, FailedLogins};
+use tokio_util::sync::CancellationToken;
+
+use super::{admission::Admission, settings::LoginLogSettings};
+
+/// Logs how many logins of devices failed.
+#[derive(Debug)]
+pub(super) struct LoginLog {
+    devices: Arc<Admission>,
+    settings: LoginLogSettings,
+    /// How many of the failed logins are logged.
+    logged: AtomicU64,
+}
+
+impl LoginLog {
+    /// Of the devices' listener.
+    pub(super) fn new(devices: Arc<Admission>, settings: LoginLogSettings) -> Arc<Self> {
+        Arc::new(Self { devices, settings, logged: AtomicU64::new(0) })
+    }
+
+    /// Logs again and again, until the broker stops.
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.settings.interval) => self.log(),
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Logs those that failed since the last time, if there are any.
+    pub(super) fn log(&self) {
+        let failed = self.devices.usage().failed_logins;
+        let logged = self.logged.fetch_max(failed, Ordering::Relaxed);
+        let count = failed.saturating_sub(logged);
+        audit::log_failed_logins(FailedLogins::OfMqttClients, count, self.settings.program);
+    }
+}
