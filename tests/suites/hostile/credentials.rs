@@ -1,7 +1,8 @@
 //! Device credentials under attack, as an MQTT broker that asks passes them on: tokens that are
 //! forged, expired, another device's or no tokens at all; a device that wants more than its topic;
 //! and strangers who ask in a broker's place. The requests have the shapes that the documentation
-//! of EMQX, RMQTT and mosquitto-go-auth gives.
+//! of EMQX, RMQTT and mosquitto-go-auth gives, each as JSON and as a form: the operator of a broker
+//! chooses between them.
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ const SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";
 const HOUR: Duration = Duration::from_secs(3600);
 const DEVICE: &str = "news:phone:1";
+const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// An ingest that brokers may ask, with the apps `news` and `other`.
@@ -55,32 +57,34 @@ impl Broker {
     /// May this client connect?
     fn connect(self, client_id: &str, username: &str, password: &str) -> Question {
         let fields = json!({"clientid": client_id, "username": username, "password": password});
-        match self {
-            Self::Emqx => ("authenticate", "application/json", fields.to_string()),
-            Self::Rmqtt => ("auth", FORM, form(&fields)),
-            Self::Mosquitto => ("user", "application/json", fields.to_string()),
-        }
+        let path = match self {
+            Self::Emqx => "authenticate",
+            Self::Rmqtt => "auth",
+            Self::Mosquitto => "user",
+        };
+        (path, JSON, fields.to_string())
     }
 
     /// May this client subscribe, or publish?
     fn access(self, client_id: &str, username: &str, publish: bool, topic: &str) -> Question {
         let mut fields = json!({"clientid": client_id, "username": username, "topic": topic});
-        match self {
+        let path = match self {
             Self::Emqx => {
                 fields["action"] = json!(if publish { "publish" } else { "subscribe" });
-                ("authorize", "application/json", fields.to_string())
+                "authorize"
             }
             Self::Rmqtt => {
                 fields["access"] = json!(if publish { "2" } else { "1" });
                 fields["ipaddr"] = json!("127.0.0.1");
                 fields["protocol"] = json!("mqtt");
-                ("acl", FORM, form(&fields))
+                "acl"
             }
             Self::Mosquitto => {
                 fields["acc"] = json!(if publish { 2 } else { 4 });
-                ("acl", "application/json", fields.to_string())
+                "acl"
             }
-        }
+        };
+        (path, JSON, fields.to_string())
     }
 
     /// Whether the broker lets its client. An answer that it takes for "not answered" fails here.
@@ -101,14 +105,21 @@ impl Broker {
     }
 }
 
-fn form(fields: &Value) -> String {
-    let fields = fields.as_object().unwrap().iter();
-    let pair = |(name, value): (&String, &Value)| {
-        let value = value.as_str().unwrap();
+/// May Mosquitto deliver a message of this topic? It asks that before each delivery.
+fn delivery(client_id: &str, username: &str, topic: &str) -> Question {
+    let fields = json!({"clientid": client_id, "username": username, "topic": topic, "acc": 1});
+    ("acl", JSON, fields.to_string())
+}
+
+/// The same question as a form.
+fn as_form((path, _, body): &Question) -> Question {
+    let fields: serde_json::Map<String, Value> = serde_json::from_str(body).unwrap();
+    let pair = |(name, value): (String, Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let encoded: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
         format!("{name}={encoded}")
     };
-    fields.map(pair).collect::<Vec<_>>().join("&")
+    (path, FORM, fields.into_iter().map(pair).collect::<Vec<_>>().join("&"))
 }
 
 impl Service {
@@ -158,9 +169,12 @@ impl Service {
         request("POST", &url, &headers, body).await.unwrap()
     }
 
+    /// Asks as JSON and as a form, which must be answered alike.
     async fn ask(&self, broker: Broker, question: &Question) -> bool {
-        let (status, body) = self.ask_with(SECRET, broker, question).await;
-        broker.allows(status, &body)
+        let answer = self.ask_with(SECRET, broker, question).await;
+        let to_form = self.ask_with(SECRET, broker, &as_form(question)).await;
+        assert_eq!(to_form, answer, "{broker:?}, as a form: {question:?}");
+        broker.allows(answer.0, &answer.1)
     }
 }
 
@@ -314,10 +328,23 @@ async fn at_a_broker_that_asks_a_device_reads_its_own_topic_and_the_workers_send
         assert!(!service.ask(broker, &worker(false, "push/#")).await, "{broker:?}");
     }
     for username in [DEVICE, "worker"] {
-        let question =
-            ("superuser", "application/json", json!({ "username": username }).to_string());
+        let question = ("superuser", JSON, json!({ "username": username }).to_string());
         assert!(!service.ask(Broker::Mosquitto, &question).await, "{username} is no superuser");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mosquitto_delivers_to_a_device_what_is_of_its_own_topic_only() {
+    let service = Service::that_brokers_may_ask().await;
+    let delivers = async |client_id: &str, username: &str, topic: &str| {
+        service.ask(Broker::Mosquitto, &delivery(client_id, username, topic)).await
+    };
+    assert!(delivers(DEVICE, DEVICE, "push/news/phone:1").await);
+    for topic in ["push/news/phone:2", "push/other/phone:1", "push/news", "$SYS/uptime", ""] {
+        assert!(!delivers(DEVICE, DEVICE, topic).await, "{topic}");
+    }
+    assert!(!delivers("news:phone:2", DEVICE, "push/news/phone:1").await, "another client id");
+    assert!(!delivers("w-1", "worker", "push/news/phone:1").await, "workers send only");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,9 +380,12 @@ async fn a_request_without_the_secret_of_brokers_is_always_refused_and_learns_no
 
         // A question that cannot be read is refused too, not left to the broker's next check.
         let (path, ..) = question;
-        for body in ["", "{", "[]", &"x".repeat(100_000)] {
-            let question = (path, "application/json", body.to_owned());
-            assert!(!service.ask(broker, &question).await, "{broker:?}");
+        for media_type in [JSON, FORM] {
+            for body in ["", "{", "[]", &"x".repeat(100_000)] {
+                let question = (path, media_type, body.to_owned());
+                let (status, body) = service.ask_with(SECRET, broker, &question).await;
+                assert!(!broker.allows(status, &body), "{broker:?}, {media_type}");
+            }
         }
         let question = broker.connect(DEVICE, DEVICE, &closed_own);
         let (status, body) = closed.ask_with(SECRET, broker, &question).await;
@@ -407,7 +437,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
         assert!(broker.allows(status, &body), "{broker:?}");
     }
     // Mosquitto asks this about every client, and none is: that is no failure of theirs.
-    let superuser = ("superuser", "application/json", json!({ "username": DEVICE }).to_string());
+    let superuser = ("superuser", JSON, json!({ "username": DEVICE }).to_string());
     let (status, body) = service.ask_with(SECRET, Broker::Mosquitto, &superuser).await;
     assert!(!Broker::Mosquitto.allows(status, &body));
 
