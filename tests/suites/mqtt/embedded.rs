@@ -1,6 +1,6 @@
 //! What only the embedded broker does: its start and stop, its sessions and their bounds.
 
-use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
+use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -21,7 +21,10 @@ use push_tests::{
     certificates::{Authority, Certificate},
     eventually, mqtt_url, namespace,
 };
-use push_tls::server::TlsSettings;
+use push_tls::{
+    client::{ClientFiles, ClientTls},
+    server::TlsSettings,
+};
 use pushctl::{
     broker::{Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal},
     device::subscriber::SubscriberError,
@@ -282,6 +285,37 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
     .await;
     let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
     assert_eq!(output.stdout, b"hello\n");
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_broker_that_is_renewed_is_used_without_a_restart() {
+    let (authority, renewed) = (Authority::new(), Authority::new());
+    let served = authority.local_server();
+    let Certificate { certificate, key } = served.clone();
+    let tls = Some(TlsSettings { certificate, key });
+    let embedded = EmbeddedBroker::start_with(BrokerSettings { tls, ..BrokerSettings::default() });
+    let app = namespace();
+    let connect = async |name: &str, trusted: &Authority| {
+        let authorities = Some(trusted.file().to_owned());
+        let tls = ClientTls::new(ClientFiles { authorities, identity: None })?;
+        let url: MqttUrl = format!("mqtts://{}", embedded.broker.address()).parse()?;
+        let url = url.with_login(&format!("{app}:{name}"), &embedded.token(&app, name, LONG));
+        Ok::<_, Box<dyn Error>>(listen(&url.with_tls(Some(tls)), &app, name).await?)
+    };
+    let mut before = connect("before", &authority).await.unwrap();
+    assert!(connect("d", &renewed).await.is_err(), "another authority");
+    renewed.local_server().replace(&served);
+    let mut after = eventually("the new certificate is used", DEADLINE, async || {
+        connect("after", &renewed).await.map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(connect("d", &authority).await.is_err(), "the earlier authority");
+
+    let broker = AnyBroker::Embedded(embedded);
+    let outcomes = send(&broker, &message(&app, "hello", LONG), &["before", "after"]).await;
+    assert_eq!(outcomes, [Outcome::Sent, Outcome::Sent]);
+    assert_eq!(next(&mut before).await, "hello", "open connections go on");
+    assert_eq!(next(&mut after).await, "hello");
 }
 
 #[tokio::test]
