@@ -44,6 +44,29 @@ pub fn built(program: &str) -> PathBuf {
     file
 }
 
+/// A limit of open files that a program is started with.
+#[derive(Debug, Clone, Copy)]
+pub enum OpenFiles {
+    /// The soft limit and the hard one, so that the program cannot raise it.
+    Fixed(u32),
+    /// The soft limit alone, which the program may raise to the hard limit of this process.
+    Soft(u32),
+}
+
+impl OpenFiles {
+    /// A shell that sets the limit and becomes the program.
+    fn command(self, program: &Path) -> Command {
+        let (flag, limit) = match self {
+            Self::Fixed(limit) => ("-n", limit),
+            Self::Soft(limit) => ("-Sn", limit),
+        };
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", r#"ulimit "$0" "$1" && shift && exec "$@""#, flag, &limit.to_string()]);
+        shell.arg(program);
+        shell
+    }
+}
+
 /// A running program of the service. Killed when dropped.
 #[derive(Debug)]
 pub struct Program {
@@ -52,7 +75,7 @@ pub struct Program {
     /// Its environment variables, besides those of this process.
     environment: Vec<(String, String)>,
     /// Its limit of open files, if not that of this process.
-    open_files: Option<u32>,
+    open_files: Option<OpenFiles>,
     process: Process,
     folder: TempDir,
     ops: Port,
@@ -67,18 +90,21 @@ impl Program {
         Self::start_limited(name, flags, None)
     }
 
-    /// Starts a program that may have so many files open (soft and hard limit), and waits until it
-    /// is ready.
+    /// Starts a program with this limit of open files, if one is given, and waits until it is ready.
     ///
     /// # Panics
     /// If it does not become ready.
-    pub async fn start_with_open_files(name: &str, flags: &[&str], open_files: u32) -> Self {
-        let mut program = Self::start_limited(name, flags, Some(open_files));
+    pub async fn start_with_open_files(
+        name: &str,
+        flags: &[&str],
+        open_files: Option<OpenFiles>,
+    ) -> Self {
+        let mut program = Self::start_limited(name, flags, open_files);
         program.wait_ready().await;
         program
     }
 
-    fn start_limited(name: &str, flags: &[&str], open_files: Option<u32>) -> Self {
+    fn start_limited(name: &str, flags: &[&str], open_files: Option<OpenFiles>) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let ops = free_port().expect("a free port");
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
@@ -124,9 +150,7 @@ impl Program {
     /// # Panics
     /// If it does not become ready.
     pub async fn start_ready(name: &str, flags: &[&str]) -> Self {
-        let mut program = Self::start(name, flags);
-        program.wait_ready().await;
-        program
+        Self::start_with_open_files(name, flags, None).await
     }
 
     /// Waits until `/readyz` answers 200.
@@ -221,17 +245,12 @@ fn spawn(
     name: &str,
     flags: &[String],
     more: &[(String, String)],
-    open_files: Option<u32>,
+    open_files: Option<OpenFiles>,
     folder: &Path,
 ) -> Process {
     let mut command = match open_files {
         None => Command::new(built(name)),
-        Some(limit) => {
-            let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", r#"ulimit -n "$0" && exec "$@""#]).arg(limit.to_string());
-            shell.arg(built(name));
-            shell
-        }
+        Some(limit) => limit.command(&built(name)),
     };
     command.args(flags).envs(more.iter().cloned()).current_dir(folder);
     Process::spawn(&command, Output::Log(&folder.join("log")), Some(folder))

@@ -7,7 +7,7 @@ use std::{
 
 use push_tests::{
     free_port,
-    service::{Program, request},
+    service::{OpenFiles, Program, request},
     stack::{APP, Servers, Stack},
 };
 use serde_json::json;
@@ -16,6 +16,8 @@ use tokio::{
     net::{TcpSocket, TcpStream},
     time::timeout,
 };
+
+use crate::standalone::Standalone;
 
 /// How long an honest client may wait meanwhile. The service ends an idle connection after 10 s,
 /// so with half of it none had to end by itself.
@@ -64,7 +66,8 @@ async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer
     let (engines, listen) = (stack.engines(), port.address());
     let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
     flags.extend(["--listen", &listen]);
-    let ingest = Program::start_with_open_files("ingest", &flags, 300).await;
+    let ingest =
+        Program::start_with_open_files("ingest", &flags, Some(OpenFiles::Fixed(300))).await;
     assert!(ingest.log().contains("fewer connections are served"), "{}", ingest.log());
 
     let strangers = idle(400, Ipv4Addr::LOCALHOST, listen.parse().unwrap()).await;
@@ -78,6 +81,49 @@ async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer
     assert_eq!(status, 200, "{answer}");
     assert!(!ingest.log().contains("cannot accept"), "{}", ingest.log());
     drop(strangers);
+}
+
+/// So many connections at once, each of which is answered again when all of them are open.
+async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<TcpStream> {
+    let mut open = idle(connections, Ipv4Addr::LOCALHOST, address).await;
+    for _ in 0..2 {
+        for (n, connection) in open.iter_mut().enumerate() {
+            let answer = ask(connection).await;
+            assert!(answer.starts_with("HTTP/1.1 404"), "connection {n}: {answer:?}");
+        }
+    }
+    open
+}
+
+#[tokio::test]
+async fn a_low_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    // More than the soft limit; the hard one is that of the tests.
+    let (low, connections) = (Some(OpenFiles::Soft(256)), 420);
+    let stack = Stack::start(Servers::shared()).await;
+    let port = free_port().unwrap();
+    let (engines, listen) = (stack.engines(), port.address());
+    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+    flags.extend(["--listen", &listen]);
+    let ingest = Program::start_with_open_files("ingest", &flags, low).await;
+    drop(are_all_served(connections, listen.parse().unwrap()).await);
+    assert!(!ingest.log().contains("cannot accept"), "{}", ingest.log());
+    drop((ingest, stack));
+
+    let standalone = Standalone::start(low).await;
+    let backends = are_all_served(connections, standalone.http.address().parse().unwrap()).await;
+    let mut devices = Vec::new();
+    for n in 0..connections {
+        let device = standalone.device(&format!("d{n}")).await;
+        devices.push(device.unwrap_or_else(|| panic!("device {n} is refused")));
+    }
+    for n in [0, connections - 1] {
+        let id = standalone.push(&format!("d{n}")).await;
+        let payload = timeout(A_MOMENT, devices[n].next()).await.expect("in time").unwrap();
+        assert!(String::from_utf8_lossy(&payload).contains(&id), "device {n}");
+    }
+    assert_eq!(standalone.metric("push_broker_connections").await, connections as u64);
+    assert!(!standalone.log().contains("cannot accept"), "{}", standalone.log());
+    drop((backends, devices));
 }
 
 #[tokio::test]

@@ -2,19 +2,12 @@
 //! what a stranger, and a device that wants more than its own messages, can do. A device that does
 //! nothing wrong listens meanwhile.
 
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+use std::{net::Ipv4Addr, time::Duration};
 
-use push_credentials::{KeyFile, KeySet};
-use push_model::{
-    app::AppKey,
-    ids::{AppId, ClientId},
-    time::UnixMillis,
-};
 use push_mqtt::MqttUrl;
 use push_tests::{
-    Port, eventually, free_port,
-    process::{Output, Process},
-    service::{Program, built, pushctl, request},
+    eventually,
+    service::{OpenFiles, pushctl},
 };
 use pushctl::device::subscriber::{Subscriber, SubscriberError};
 use rmqtt_codec::v5::DisconnectReasonCode;
@@ -26,12 +19,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::audit_log::{AT_ONCE, AT_STOP, failed_logins, wait_for};
+use crate::standalone::{APP, LONG, Standalone};
 
 /// How long any wait here may take.
 const DEADLINE: Duration = Duration::from_secs(60);
-const LONG: Duration = Duration::from_secs(600);
-const APP: &str = "news";
 /// How long a client may run, in seconds: one that ends by itself, and one that tries for ever.
 const ENDS: &str = "60";
 const TRIES: &str = "3";
@@ -40,96 +31,7 @@ const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
 /// Subscribes to one topic, publishes to another, and prints what it receives then.
 const REQUEST: [&str; 2] = [ENDS, "mosquitto_rr"];
 
-/// A running `pushctl standalone` with one app.
-struct Standalone {
-    _process: Process,
-    folder: TempDir,
-    http: Port,
-    mqtt: Port,
-    ops: Port,
-    secret: String,
-    keys: KeySet,
-}
-
 impl Standalone {
-    /// Starts it; with so many descriptors at most, if a number is given.
-    async fn start(descriptors: Option<u32>) -> Self {
-        let folder = TempDir::new().unwrap();
-        let [http, mqtt, ops] = [(); 3].map(|()| free_port().unwrap());
-        let data = folder.path().to_str().unwrap();
-        let mut command = match descriptors {
-            Some(limit) => {
-                let mut limited = Command::new("/bin/sh");
-                let script = format!(r#"ulimit -n {limit}; exec "$@""#);
-                limited.args(["-c", &script, "sh"]).arg(built("pushctl"));
-                limited
-            }
-            None => Command::new(built("pushctl")),
-        };
-        command.args(["standalone", "--data-dir", data, "--listen", &http.address()]);
-        command.args(["--mqtt-listen", &mqtt.address(), "--ops-listen", &ops.address()]);
-        let process =
-            Process::spawn(&command, Output::Log(&folder.path().join("log")), None).unwrap();
-        let ready = format!("http://{}/readyz", ops.address());
-        eventually("standalone is ready", DEADLINE, async || {
-            match request("GET", &ready, &[], "").await {
-                Ok((200, _)) => Ok(()),
-                other => {
-                    let log = std::fs::read_to_string(folder.path().join("log"));
-                    Err(format!("{other:?}; {log:?}"))
-                }
-            }
-        })
-        .await;
-        let made = pushctl(&["--data-dir", data, "app", "create", APP, "--json"]).await;
-        let made: Value = serde_json::from_str(&made).unwrap();
-        let secret = made["secret"].as_str().unwrap().to_owned();
-        let keys = KeyFile::open(&folder.path().join("device-keys.json")).unwrap();
-        let keys = KeySet::clone(&keys.current());
-        Self { _process: process, folder, http, mqtt, ops, secret, keys }
-    }
-
-    /// A GET at the operations address.
-    async fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
-        request("GET", &format!("http://{}{path}", self.ops.address()), &[], "").await
-    }
-
-    async fn metric(&self, name: &str) -> u64 {
-        let (status, text) = self.get("/metrics").await.unwrap();
-        assert_eq!(status, 200);
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
-    }
-
-    fn token(&self, name: &str, ttl: Duration) -> String {
-        let app = AppKey { id: APP.parse().unwrap(), generation: 0 };
-        self.keys.issue(&app, &name.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
-    }
-
-    async fn device(&self, name: &str) -> Option<Subscriber> {
-        let url: MqttUrl = format!("mqtt://{}", self.mqtt.address()).parse().unwrap();
-        let url = url.with_login(&format!("{APP}:{name}"), &self.token(name, LONG));
-        let (app, client): (AppId, ClientId) = (APP.parse().unwrap(), name.parse().unwrap());
-        Subscriber::connect(&url, &app, &client, LONG).await.ok()
-    }
-
-    /// Registers a device and pushes to it.
-    async fn push(&self, name: &str) -> String {
-        let headers =
-            [("Authorization", self.secret.as_str()), ("Content-Type", "application/json")];
-        let device = format!("http://{}/v1/device/{APP}/{name}", self.http.address());
-        let put = request("PUT", &device, &headers, "{}").await.unwrap();
-        assert_eq!(put.0, 200, "{}", put.1);
-        let body = format!(
-            r#"{{"type":2,"time_to_live":600,"condition":{{"type":2,"client_ids":["{name}"]}},"data":{{"k":"v"}}}}"#
-        );
-        let url = format!("http://{}/v1/message/push/{APP}", self.http.address());
-        let (status, answer) = request("POST", &url, &headers, &body).await.unwrap();
-        assert_eq!(status, 200, "{answer}");
-        let answer: Value = serde_json::from_str(&answer).unwrap();
-        answer["result"]["message_id"].as_str().unwrap().to_owned()
-    }
-
     /// Runs one of mosquitto's clients with its debug output, which is returned.
     async fn mosquitto(
         &self,
@@ -292,7 +194,7 @@ async fn a_device_need_not_wait_for_the_answer_to_its_login() {
 
 #[tokio::test]
 async fn sessions_without_a_connection_and_idle_strangers_take_no_descriptor_that_http_needs() {
-    let standalone = Standalone::start(Some(512)).await;
+    let standalone = Standalone::start(Some(OpenFiles::Fixed(512))).await;
     let mut listening = standalone.device("d").await.unwrap();
 
     // Devices that come, leave a session behind and go, without a word.
@@ -400,76 +302,4 @@ async fn listening_in_clear_where_others_reach_it_needs_a_word() {
     for setting in ["--mqtt-tls-cert", "--mqtt-in-clear on", "PUSH_MQTT_IN_CLEAR"] {
         assert!(error.contains(setting), "{error}");
     }
-}
-
-/// A program with the broker, on embedded engines, where devices try to log in.
-struct Attacked {
-    program: Program,
-    devices: Port,
-    keys: KeySet,
-    _folder: TempDir,
-}
-
-impl Attacked {
-    /// Runs `pushctl standalone` or `pushctl broker`.
-    async fn start(command: &str, flags: &[&str]) -> Self {
-        let folder = TempDir::new().unwrap();
-        let data = folder.path().to_str().unwrap();
-        pushctl(&["--data-dir", data, "key", "create"]).await;
-        pushctl(&["--data-dir", data, "app", "create", APP]).await;
-        let keys = KeyFile::open(&folder.path().join("device-keys.json")).unwrap();
-        let keys = KeySet::clone(&keys.current());
-        let devices = free_port().unwrap();
-        let listen = devices.address();
-        let all = [command, "--data-dir", data, "--mqtt-listen", &listen];
-        let program = Program::start_ready("pushctl", &[&all[..], flags].concat()).await;
-        Self { program, devices, keys, _folder: folder }
-    }
-
-    /// A device tries to log in with these passwords, and is refused.
-    async fn is_refused(&self, passwords: &[&str]) {
-        let (app, client): (AppId, ClientId) = (APP.parse().unwrap(), "d".parse().unwrap());
-        for password in passwords {
-            let url: MqttUrl = format!("mqtt://{}", self.devices.address()).parse().unwrap();
-            let url = url.with_login(&format!("{APP}:d"), password);
-            let refused = Subscriber::connect(&url, &app, &client, LONG).await;
-            assert!(refused.is_err(), "{password} opens a session");
-        }
-    }
-
-    fn expired(&self) -> String {
-        let app = AppKey::first(APP.parse().unwrap());
-        let now = UnixMillis::now();
-        self.keys.issue(&app, &"d".parse().unwrap(), now, Duration::ZERO).unwrap().text
-    }
-}
-
-#[tokio::test]
-async fn wrong_logins_at_the_embedded_broker_are_in_the_audit_log_with_their_number() {
-    let http = free_port().unwrap();
-    let listen = http.address();
-    let flags = [&AT_ONCE[..], &["--listen", &listen]].concat();
-    let standalone = Attacked::start("standalone", &flags).await;
-    standalone.is_refused(&["", "guess", "another"]).await;
-    let log = || standalone.program.log();
-    wait_for(log, &[("program=standalone by=mqtt_client", 3)]).await;
-    // A phone with a token that was right once tries again and again.
-    standalone.is_refused(&[&standalone.expired(), "guess"]).await;
-    wait_for(log, &[("program=standalone by=mqtt_client", 4)]).await;
-}
-
-#[tokio::test]
-async fn a_broker_that_stops_logs_its_last_wrong_logins_in_one_line() {
-    const PASSWORD: &str = "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
-    let workers = free_port().unwrap();
-    let listen = workers.address();
-    let of_workers = ["--mqtt-worker-listen", &listen, "--mqtt-worker-password", PASSWORD];
-    let broker = Attacked::start("broker", &[&AT_STOP[..], &of_workers].concat()).await;
-    broker.is_refused(&["guess", "another", ""]).await;
-    let log = broker.program.log();
-    assert!(failed_logins(&log).is_empty(), "one line for each login: {log}");
-    let stopped = broker.program.stop().await;
-    assert!(stopped.success(), "{}", stopped.log);
-    let line = ("program=broker by=mqtt_client".to_owned(), 3);
-    assert_eq!(failed_logins(&stopped.log), [line], "{}", stopped.log);
 }

@@ -9,12 +9,14 @@
 )]
 
 mod audit_log;
+mod broker_logins;
 mod connections;
 mod credentials;
 mod embedded_broker;
 mod evictions;
 mod quotas;
 mod secrets;
+mod standalone;
 mod tenants;
 mod texts;
 
