@@ -10,5 +10,6 @@
 )]
 
 pub mod client;
+pub mod http2;
 mod sent;
 pub mod service;

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
 use http_body_util::{BodyExt, Either, Full};
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http2::SendRequest;
 use push_tests::{
     api_description::{self, Exchange},
     eventually,
@@ -17,18 +16,17 @@ use tokio::{
 
 use crate::{
     batch_requests::Answers,
-    support::client::{Answer, VALID},
-    support::service::{DEADLINE, Service},
+    support::{
+        client::{Answer, RawAnswer, VALID},
+        http2,
+        service::{DEADLINE, Service},
+    },
 };
 
 type Http2 = SendRequest<Full<Bytes>>;
 
 async fn connect(service: &Service) -> Http2 {
-    let stream = TcpStream::connect(service.address).await.unwrap();
-    let (sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    sender
+    http2::connect(service.address).await
 }
 
 fn push(service: &Service, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
@@ -54,14 +52,7 @@ async fn exchange(
     let sent = body.clone().collect().await.unwrap().to_bytes();
     let request = Request::from_parts(head.clone(), body);
     let answer = timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap();
-    let (parts, body) = answer.into_parts();
-    let text = body.collect().await.unwrap().to_bytes();
-    let headers = parts
-        .headers
-        .iter()
-        .map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
-    let (status, headers) = (parts.status.as_u16(), headers.collect::<Vec<_>>());
-    let text = String::from_utf8(text.into()).unwrap();
+    let RawAnswer { http: status, headers, text } = http2::whole(answer).await;
     api_description::check(&Exchange {
         method: head.method.as_str(),
         path: head.uri.path(),
@@ -192,12 +183,7 @@ async fn answer_without_body(
     service: &Service,
     request: Request<Full<Bytes>>,
 ) -> hyper::Response<hyper::body::Incoming> {
-    let stream = TcpStream::connect(service.address).await.unwrap();
-    let (mut http2, connection) =
-        http2::handshake::<_, _, NeverComes>(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    tokio::spawn(connection);
+    let mut http2 = http2::connect::<NeverComes>(service.address).await;
     let request = request.map(|_| NeverComes);
     timeout(DEADLINE, http2.send_request(request)).await.expect("in time").unwrap()
 }
@@ -208,14 +194,7 @@ async fn an_answer_counts_until_its_client_takes_it_and_beyond_the_bound_streams
     let mut connections = Vec::new();
     // The first gives each answer a window of one byte.
     for window in [Some(1), None] {
-        let stream = TcpStream::connect(service.address).await.unwrap();
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(window)
-            .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
-            .await
-            .unwrap();
-        tokio::spawn(connection);
-        connections.push(sender);
+        connections.push(http2::connect_with::<Full<Bytes>>(service.address, window).await);
     }
     let send = async |connection: usize| {
         let request = push(&service, "").map(|_| Full::new(Bytes::from(VALID)));
@@ -257,13 +236,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
     .await;
     let mut connections = Vec::new();
     for _ in 0..2 {
-        let stream = TcpStream::connect(service.address).await.unwrap();
-        let (sender, connection) =
-            http2::handshake::<_, _, MaybeSent>(TokioExecutor::new(), TokioIo::new(stream))
-                .await
-                .unwrap();
-        tokio::spawn(connection);
-        connections.push(sender);
+        connections.push(http2::connect::<MaybeSent>(service.address).await);
     }
     let send = |connection: usize, body: MaybeSent| {
         connections[connection].clone().send_request(push(&service, "").map(|_| body))
