@@ -14,6 +14,7 @@ mod connections;
 mod credentials;
 mod embedded_broker;
 mod evictions;
+mod http2;
 mod quotas;
 mod secrets;
 mod standalone;

@@ -39,7 +39,7 @@ impl Neighbour {
 }
 
 /// A valid push of so many bytes.
-fn push_of(bytes: usize) -> String {
+pub(crate) fn push_of(bytes: usize) -> String {
     format!("{VALID}{}", " ".repeat(bytes - VALID.len()))
 }
 
