@@ -76,7 +76,8 @@ fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     loop {
         let line = bytes[at..].windows(2).position(|window| window == b"\r\n")?;
         let size = std::str::from_utf8(&bytes[at..at + line]).ok()?;
-        let size = usize::from_str_radix(size, 16).ok()?;
+        // The function reads a sign, too.
+        let size = if size.starts_with('+') { None } else { usize::from_str_radix(size, 16).ok() }?;
         at += line + 2;
         body.extend_from_slice(bytes.get(at..at + size)?);
         at += size;
