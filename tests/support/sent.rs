@@ -79,7 +79,7 @@ fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         // The function reads a sign, too.
         let size = if size.starts_with('+') { None } else { usize::from_str_radix(size, 16).ok() }?;
         at += line + 2;
-        body.extend_from_slice(bytes.get(at..at + size)?);
+        body.extend_from_slice(bytes.get(at..)?.get(..size)?);
         at += size;
         if bytes.get(at..at + 2)? != b"\r\n" {
             return None;
