@@ -1,5 +1,23 @@
 //! What a hostile tenant, device or stranger does to the others: each attack in a bounded form, and
 //! how those who do nothing wrong are served meanwhile.
+//!
+//! An attack that needs no real servers, or none besides what another suite starts, is repeated there:
+//!
+//! | attack | where | test |
+//! |---|---|---|
+//! | more open files than a container may have | `tests/deploy` | `test_every_service_has_limits_of_its_own_and_no_more_rights_than_it_needs` |
+//! | other users who read the databases | suite `pushctl` | `databases_are_made_for_their_owner_only_whatever_the_umask` |
+//! | other users who read the device keys | suite `pushctl` | `doctor_warns_of_device_keys_that_other_users_can_read` |
+//! | a disk that is full | suite `pushctl` | `on_a_full_disk_the_service_is_not_ready_and_is_again_when_there_is_room` |
+//! | a server that redirects a push and its secret | suite `pushctl` | `a_push_follows_no_redirect_and_says_where_it_points` |
+//! | a secret that can be guessed | suite `pushctl` | `a_secret_of_the_operators_own_must_not_be_guessable` |
+//! | no host, several, or one that is none | suite `ingest` | `a_request_that_two_readers_may_read_differently_is_refused_in_the_same_bytes_on_both_paths` |
+//! | slow in each phase of a request | suite `ingest` | `slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_up` |
+//! | the time that a failed login takes | `ingest` | `when_a_failed_login_is_answered_does_not_tell_whether_the_app_exists` |
+//! | idle connections to the operations listener | `push-service` | `connections_that_lie_idle_keep_no_other_from_its_answer` |
+//! | slow readers at the operations listener | `push-service` | `clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time` |
+//!
+//! What was tried on a larger scale, and what became of it, is in `docs/attacks.md`.
 
 #![allow(
     clippy::unwrap_used,
