@@ -2,8 +2,9 @@
 //! what a stranger, and a device that wants more than its own messages, can do. A device that does
 //! nothing wrong listens meanwhile.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{cell::Cell, net::Ipv4Addr, time::Duration};
 
+use proptest::prop_assert;
 use push_mqtt::MqttUrl;
 use push_tests::{
     eventually,
@@ -30,6 +31,9 @@ const SUBSCRIBE: [&str; 2] = [ENDS, "mosquitto_sub"];
 const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
 /// Subscribes to one topic, publishes to another, and prints what it receives then.
 const REQUEST: [&str; 2] = [ENDS, "mosquitto_rr"];
+const OPEN_FILES: &str = "process_open_fds";
+/// The first byte of the answer to a login.
+const CONNACK: u8 = 0x20;
 
 impl Standalone {
     /// Runs one of mosquitto's clients with its debug output, which is returned.
@@ -169,21 +173,33 @@ async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
     }
 }
 
+const MQTT_3_1_1: u8 = 4;
+const MQTT_5: u8 = 5;
+
+/// A text in a packet.
+fn text(text: &str) -> Vec<u8> {
+    [&u16::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
+}
+
+/// A CONNECT with user name and password, no clean session, and no keep-alive.
+fn login(version: u8, device: &str, token: &str) -> Vec<u8> {
+    let properties: &[u8] = if version == MQTT_5 { &[0] } else { &[] };
+    let (begin, name) = (text("MQTT"), text(&format!("{APP}:{device}")));
+    let flags = [version, 0xc0, 0, 0];
+    let rest = [&begin[..], &flags, properties, &name, &name, &text(token)].concat();
+    let (low, high) =
+        (u8::try_from(rest.len() % 128).unwrap(), u8::try_from(rest.len() / 128).unwrap());
+    [&[0x10, low | 0x80, high], &rest[..]].concat()
+}
+
 #[tokio::test]
 async fn a_device_need_not_wait_for_the_answer_to_its_login() {
     let standalone = Standalone::start(None).await;
-    let (name, token) = ("news:d", standalone.token("d", LONG));
-    let text =
-        |text: &str| [&u16::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat();
-    // MQTT 3.1.1: user name and password, no clean session, no keep-alive.
-    let login =
-        [&text("MQTT")[..], &[4, 0xc0, 0, 0], &text(name), &text(name), &text(&token)].concat();
-    let (low, high) =
-        (u8::try_from(login.len() % 128).unwrap(), u8::try_from(login.len() / 128).unwrap());
+    let login = login(MQTT_3_1_1, "d", &standalone.token("d", LONG));
     let topic = text("push/news/d");
     let subscribe = [&[0, 7], &topic[..], &[1]].concat();
     let length = u8::try_from(subscribe.len()).unwrap();
-    let packets = [&[0x10, low | 0x80, high], &login[..], &[0x82, length], &subscribe].concat();
+    let packets = [&login[..], &[0x82, length], &subscribe].concat();
     let mut device = tokio::net::TcpStream::connect(standalone.mqtt.address()).await.unwrap();
     device.write_all(&packets).await.unwrap();
     let mut answers = [0; 9];
@@ -302,4 +318,93 @@ async fn listening_in_clear_where_others_reach_it_needs_a_word() {
     for setting in ["--mqtt-tls-cert", "--mqtt-in-clear on", "PUSH_MQTT_IN_CLEAR"] {
         assert!(error.contains(setting), "{error}");
     }
+}
+
+/// What means something in a packet, besides what the corpora have.
+const TOKENS: [&str; 7] = [
+    "\0\u{4}MQTT\u{4}",
+    "\0\u{4}MQTT\u{5}",
+    "\0\u{c}news:hostile",
+    "\0\u{11}push/news/hostile",
+    "\0\u{b}push/news/d",
+    "\0\u{6}push/#",
+    "\u{10}\0",
+];
+
+/// What came over a connection, of an address of its own, until the broker ended it.
+async fn answers(standalone: &Standalone, connection: u32, bytes: &[u8]) -> Vec<u8> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::from_bits(0x7f01_0000 + connection), 0).into()).unwrap();
+    let address = standalone.mqtt.address().parse().unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    // The broker need not read all of it.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let mut answers = Vec::new();
+    let read = stream.read_to_end(&mut answers);
+    let _ = tokio::time::timeout(DEADLINE, read).await.expect("the broker ends the connection");
+    answers
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "how much was tried depends on how the test is run")]
+fn damaged_packets_of_strangers_and_of_a_device_leave_nothing_behind() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let standalone = runtime.block_on(Standalone::start(None));
+    let mut listening = runtime.block_on(standalone.device("d")).unwrap();
+    let open = runtime.block_on(async {
+        // What the stores open with a first push stays open.
+        let id = standalone.push("d").await;
+        assert!(next(&mut listening).await.contains(&id));
+        standalone.metric(OPEN_FILES).await
+    });
+    // It asks meanwhile whether the broker is there, so its connection stays.
+    let arrival = runtime.spawn(async move { (listening.next().await, listening) });
+
+    let (connections, bytes) = (Cell::new(0), Cell::new(0));
+    let send = |packets: &[u8]| {
+        connections.set(connections.get() + 1);
+        bytes.set(bytes.get() + packets.len());
+        runtime.block_on(answers(&standalone, connections.get(), packets))
+    };
+    push_fuzz::fuzz("mqtt-client", &TOKENS, |packets| {
+        let answers = send(packets);
+        prop_assert!(answers.first().is_none_or(|first| *first == CONNACK), "{:?}", answers);
+        Ok(())
+    });
+    let strangers = connections.get();
+    let logins = [MQTT_3_1_1, MQTT_5]
+        .map(|version| login(version, "hostile", &standalone.token("hostile", LONG)));
+    push_fuzz::fuzz("mqtt-device", &TOKENS, |packets| {
+        for login in &logins {
+            let answers = send(&[login, packets].concat());
+            let is_let_in = answers.first() == Some(&CONNACK) && answers.get(3) == Some(&0);
+            prop_assert!(is_let_in, "{:?}", answers);
+        }
+        Ok(())
+    });
+    println!(
+        "{strangers} connections of strangers, {} of a device, {} bytes",
+        connections.get() - strangers,
+        bytes.get()
+    );
+
+    runtime.block_on(async {
+        let id = standalone.push("d").await;
+        let arrival = tokio::time::timeout(DEADLINE, arrival).await.expect("in time");
+        let (arrived, _listening) = arrival.unwrap();
+        let payload = String::from_utf8_lossy(&arrived.unwrap()).into_owned();
+        assert!(payload.contains(&id), "the device was not disturbed: {payload}");
+        eventually("descriptors are as before", DEADLINE, async || {
+            match standalone.metric(OPEN_FILES).await {
+                now if now <= open => Ok(()),
+                now => Err(format!("{now}, and {open} before")),
+            }
+        })
+        .await;
+    });
+    let log = standalone.log();
+    let failures: Vec<&str> =
+        log.lines().filter(|line| line.contains(" ERROR ") || line.contains("panicked")).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
 }
