@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE},
+};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,6 +34,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause after a failed accept (no file descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPENMETRICS: HeaderValue =
@@ -133,7 +137,9 @@ async fn connection(stream: TcpStream, answers: Arc<Answers>, asked: Asked) {
 impl Answers {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
+            let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
+            refusal.headers_mut().insert(ALLOW, METHODS);
+            return refusal;
         }
         match request.uri().path() {
             "/livez" => plain(StatusCode::OK, TEXT, "ok\n"),
@@ -228,18 +234,19 @@ mod tests {
             self.operations.publish(registry);
         }
 
-        async fn ask(&self, path: &str) -> TcpStream {
+        async fn send(&self, method: &str, path: &str) -> TcpStream {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+            let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             stream
         }
 
+        async fn ask(&self, path: &str) -> TcpStream {
+            self.send("GET", path).await
+        }
+
         async fn get(&self, path: &str) -> String {
-            let mut stream = self.ask(path).await;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            answer
+            whole(self.ask(path).await).await
         }
 
         async fn idle(&self, connections: usize) -> Vec<TcpStream> {
@@ -249,6 +256,26 @@ mod tests {
             }
             idle
         }
+    }
+
+    /// Everything that comes until the listener ends the connection.
+    async fn whole(mut stream: TcpStream) -> String {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn another_method_is_refused_and_told_which_there_are() {
+        let running = Running::start(State::Ok).await;
+        for path in ["/livez", "/readyz", "/metrics"] {
+            let refused = whole(running.send("POST", path).await).await;
+            assert!(refused.starts_with("HTTP/1.1 405 "), "{path}: {refused}");
+            assert!(refused.contains("allow: GET, HEAD\r\n"), "{path}: {refused}");
+        }
+        let head = whole(running.send("HEAD", "/livez").await).await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+        running.operations.stop().await;
     }
 
     #[tokio::test]
