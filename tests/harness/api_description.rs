@@ -1,21 +1,28 @@
-//! Holds what the suites send to `ingest`, and what it answers, against the description of its API
-//! (`ingest/openapi.json`), so that neither can change without the other.
+//! Holds what the suites send to `ingest` and to operations listeners, and what they answer, against
+//! the description of the API (`ingest/openapi.json`), so that neither can change without the other.
 //!
 //! - An answer has a status that the description lists for the operation, its media type, its body
 //!   and its headers.
+//! - A method that the description does not list for a path is refused, in a form that it lists for
+//!   the path.
 //! - A request that was served is one that the description allows: it is not too narrow.
 //! - A request that the description allows is not refused for its fields: it is not too wide. The
 //!   few rules that JSON Schema cannot express are named in [`BEYOND_SCHEMA`].
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test ends where the description is wrong")]
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::LazyLock,
+};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
+/// Where brokers ask: whatever is wrong with their question, the answer is a refusal in their form.
+const BROKERS: &str = "/v1/broker/";
 
 /// What the refusal says of a request that JSON Schema cannot refuse: sizes in bytes, keys that come
 /// twice, numbers that are whole but written with a fraction, and what depends on the path or on
@@ -51,7 +58,8 @@ pub struct Exchange<'a> {
     pub answer: &'a str,
 }
 
-/// Holds an exchange with `ingest` against the description of the API.
+/// Holds an exchange with `ingest`, or with an operations listener, against the description of the
+/// API.
 ///
 /// # Panics
 /// If they contradict each other.
@@ -60,6 +68,22 @@ pub fn check(exchange: &Exchange<'_>) {
     if let Err(contradiction) = DESCRIPTION.check(exchange) {
         panic!("ingest/openapi.json and ingest differ: {contradiction}, in {exchange:#?}");
     }
+}
+
+/// Whether the description has this path, with or without a query.
+pub fn has_path(path: &str) -> bool {
+    DESCRIPTION.path_item(without_query(path)).is_some()
+}
+
+/// Each answer that the description lists: the id of its operation, and its status.
+pub fn listed_answers() -> BTreeSet<(String, u16)> {
+    DESCRIPTION.operations().flat_map(listed_answers_of).collect()
+}
+
+fn listed_answers_of(operation: &Value) -> impl Iterator<Item = (String, u16)> {
+    let id = operation["operationId"].as_str().expect("operationId");
+    let responses = operation["responses"].as_object().expect("responses");
+    responses.keys().map(move |status| (id.to_owned(), status.parse().expect("a status")))
 }
 
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(Description::read);
@@ -84,25 +108,34 @@ impl Description {
     }
 
     fn check(&self, exchange: &Exchange<'_>) -> Result<(), String> {
-        let path = exchange.path.split('?').next().unwrap_or_default();
-        let Some((template, item)) = self.path_item(path) else {
+        let Some((template, item)) = self.path_item(without_query(exchange.path)) else {
             return self.check_schema("#/components/schemas/Error", &parse(exchange.answer)?);
         };
         let Some(operation) = item.get(exchange.method.to_ascii_lowercase()) else {
-            // A broker is refused in its own form, whatever the method.
-            if template.starts_with("/v1/broker/") {
-                return Ok(());
-            }
-            return self.check_schema("#/components/schemas/Error", &parse(exchange.answer)?);
+            return self.check_other_method(item, exchange);
         };
         self.check_answer(operation, exchange)?;
         match exchange.body {
-            // Whatever is wrong with the question of a broker is a refusal in the broker's form.
-            _ if template.starts_with("/v1/broker/") => Ok(()),
+            _ if template.starts_with(BROKERS) => Ok(()),
             Some(body) if template.ends_with("/batch") => self.check_lines(exchange, body),
             Some(body) => self.check_body(operation, exchange, body),
             None => Ok(()),
         }
+    }
+
+    /// A method that the path does not have. Its refusal is listed with each method that it has,
+    /// because a description has no other place for it.
+    fn check_other_method(&self, item: &Value, exchange: &Exchange<'_>) -> Result<(), String> {
+        if exchange.status == 200 && !exchange.answer.contains(r#""deny""#) {
+            return Err("a method that is not listed was served".into());
+        }
+        let operation = operations_of(item).next().ok_or("a path without operations")?;
+        self.check_answer(operation, exchange)
+    }
+
+    fn operations(&self) -> impl Iterator<Item = &Value> {
+        let paths = self.document["paths"].as_object().into_iter();
+        paths.flat_map(|paths| paths.values()).flat_map(operations_of)
     }
 
     /// The path of the description that this one is an instance of.
@@ -245,6 +278,15 @@ impl Description {
     }
 }
 
+fn operations_of(item: &Value) -> impl Iterator<Item = &Value> {
+    let fields = item.as_object().into_iter().flat_map(|item| item.values());
+    fields.filter(|field| field.get("operationId").is_some())
+}
+
+fn without_query(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default()
+}
+
 /// A schema together with the components that it refers to.
 fn validator(document: &Value, schema: &Value) -> Validator {
     let mut schema = schema.clone();
@@ -295,26 +337,47 @@ mod tests {
         DESCRIPTION.check(&exchange)
     }
 
+    /// Each body that is described: which it is, and its form and examples for one media type.
+    fn described_bodies() -> impl Iterator<Item = (String, &'static Value)> {
+        DESCRIPTION.operations().flat_map(|operation| {
+            let responses = operation["responses"].as_object().unwrap().iter();
+            let responses =
+                responses.map(|(status, answer)| (status.as_str(), DESCRIPTION.resolved(answer)));
+            let bodies = responses.chain([("request", &operation["requestBody"])]);
+            bodies.flat_map(move |(what, body)| {
+                let contents = body["content"].as_object().into_iter().flatten();
+                contents.map(move |(media_type, content)| {
+                    (format!("{} {what} {media_type}", operation["operationId"]), content)
+                })
+            })
+        })
+    }
+
     #[test]
     fn every_example_is_what_the_description_allows() {
         let mut examples = 0;
-        let paths = DESCRIPTION.document["paths"].as_object().unwrap();
-        let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
-        for operation in operations.filter(|operation| operation.is_object()) {
-            let responses = operation["responses"].as_object().unwrap().values();
-            let responses = responses.map(|response| DESCRIPTION.resolved(response));
-            for message in responses.chain([&operation["requestBody"]]) {
-                for content in message["content"].as_object().into_iter().flat_map(|c| c.values()) {
-                    for example in content["examples"].as_object().into_iter().flatten() {
-                        let result =
-                            DESCRIPTION.check_schema_value(&content["schema"], &example.1["value"]);
-                        assert_eq!(result, Ok(()), "{}: {example:?}", operation["operationId"]);
-                        examples += 1;
-                    }
-                }
+        for (what, content) in described_bodies() {
+            for (name, example) in content["examples"].as_object().into_iter().flatten() {
+                let value = &DESCRIPTION.resolved(example)["value"];
+                let result = DESCRIPTION.check_schema_value(&content["schema"], value);
+                assert_eq!(result, Ok(()), "{what}: {name}");
+                examples += 1;
             }
         }
         assert!(examples > 100, "{examples}");
+    }
+
+    #[test]
+    fn the_paths_of_the_operations_listener_are_at_its_address_and_the_others_are_not() {
+        let paths = DESCRIPTION.document["paths"].as_object().unwrap();
+        let elsewhere = paths.iter().filter(|(_, item)| item.get("servers").is_some());
+        let elsewhere: Vec<(&str, &Value)> = elsewhere
+            .map(|(path, item)| (path.as_str(), &item["servers"][0]["variables"]))
+            .collect();
+        let address = |variables: &Value| variables["operations"]["default"] == "127.0.0.1:9080";
+        assert!(elsewhere.iter().all(|(_, variables)| address(variables)), "{elsewhere:?}");
+        let names: Vec<&str> = elsewhere.into_iter().map(|(path, _)| path).collect();
+        assert_eq!(names, ["/livez", "/metrics", "/readyz"]);
     }
 
     #[test]
@@ -342,5 +405,41 @@ mod tests {
         assert!(check(|push| push.answer = bare).unwrap_err().contains("message"));
         let error = check(|push| push.headers = &[]).unwrap_err();
         assert!(error.contains("media type"), "{error}");
+    }
+
+    #[test]
+    fn a_method_that_is_not_listed_is_refused_in_a_form_that_the_path_has() {
+        let served = r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#;
+        let error = check(|get| (get.method, get.status, get.answer) = ("GET", 200, served));
+        assert!(error.unwrap_err().contains("not listed was served"));
+        let refused = r#"{"status":405,"message":"this path takes POST"}"#;
+        let error = check(|get| (get.method, get.status, get.answer) = ("GET", 405, refused));
+        assert_eq!(error.unwrap_err(), "Allow is missing");
+        let broker = |answer: &'static str| {
+            let path = "/v1/broker/emqx/authenticate";
+            check(|get| {
+                (get.method, get.path, get.status, get.answer) = ("GET", path, 200, answer);
+            })
+        };
+        assert_eq!(broker(r#"{"result":"deny"}"#), Ok(()));
+        assert!(broker(r#"{"result":"allow"}"#).unwrap_err().contains("not listed was served"));
+    }
+
+    #[test]
+    fn an_answer_of_the_operations_listener_is_held_against_its_description() {
+        let readyz = |status: u16, answer: &'static str| {
+            check(|get| {
+                (get.method, get.path, get.status, get.answer) = ("GET", "/readyz", status, answer);
+            })
+        };
+        let ready =
+            r#"{"status":"ready","ready":true,"since":"2026-01-01T00:00:00.000Z","parts":[]}"#;
+        assert_eq!(readyz(200, ready), Ok(()));
+        assert_eq!(readyz(500, ready).unwrap_err(), "status 500 is not listed");
+        assert!(readyz(200, r#"{"ready":true}"#).unwrap_err().contains("status"));
+        assert!(has_path("/metrics?x=1") && !has_path("/elsewhere"));
+        let listed = listed_answers();
+        assert!(listed.contains(&("getReadiness".to_owned(), 503)), "{listed:?}");
+        assert!(!listed.contains(&("getLiveness".to_owned(), 503)), "{listed:?}");
     }
 }

@@ -304,8 +304,8 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
     request("GET", url, &[], "").await
 }
 
-/// One HTTP request; gives status and body of its answer. Those to `ingest` are held against the
-/// description of its API.
+/// One HTTP request; gives status and body of its answer. Those to `ingest` and to operations
+/// listeners are held against the description of the API.
 ///
 /// # Errors
 /// If there is no answer.
@@ -338,7 +338,7 @@ pub async fn request(
     })
     .await
     .map_err(io::Error::other)??;
-    if path.starts_with("/v1/") {
+    if path.starts_with("/v1/") || api_description::has_path(&path) {
         api_description::check(&Exchange {
             method,
             path: &path,
