@@ -364,7 +364,18 @@ mod tests {
                 examples += 1;
             }
         }
-        assert!(examples > 100, "{examples}");
+        assert!(examples > 150, "{examples}");
+    }
+
+    #[test]
+    fn every_body_of_a_request_and_of_an_answer_has_an_example() {
+        let has_one = |content: &Value| {
+            let mut examples = content["examples"].as_object().into_iter().flatten();
+            examples.any(|(_, example)| DESCRIPTION.resolved(example).get("value").is_some())
+        };
+        let without = described_bodies().filter(|(_, content)| !has_one(content));
+        let without: Vec<String> = without.map(|(what, _)| what).collect();
+        assert!(without.is_empty(), "no example: {without:#?}");
     }
 
     #[test]
