@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr};
 use push_tests::api_description::{self, Exchange};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
     net::TcpStream,
     time::timeout,
 };
@@ -91,10 +91,10 @@ pub struct RawAnswer {
     pub text: String,
 }
 
-/// A connection that may be used for several requests.
+/// A connection that may be used for several requests, in clear or over a stream of another kind.
 #[derive(Debug)]
-pub struct Connection {
-    stream: BufReader<TcpStream>,
+pub struct Connection<S = TcpStream> {
+    stream: BufReader<S>,
     /// What was sent and is not answered yet.
     sent: SentRequests,
 }
@@ -104,13 +104,24 @@ impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Self::over(stream)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Over a stream that is open already, and over which nothing was sent.
+    pub fn over(stream: S) -> Self {
         Self { stream: BufReader::new(stream), sent: SentRequests::default() }
     }
 
     /// Sends bytes; that the service has ended the connection is not the sender's mistake.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.sent.add(bytes.as_ref());
-        let _ = timeout(DEADLINE, self.stream.write_all(bytes.as_ref())).await.expect("in time");
+        let write = async {
+            self.stream.write_all(bytes.as_ref()).await?;
+            self.stream.flush().await
+        };
+        let _ = timeout(DEADLINE, write).await.expect("in time");
     }
 
     /// Says that nothing more is sent.

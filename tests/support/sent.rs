@@ -41,7 +41,8 @@ impl SentRequests {
         let mut lines = head.trim_end().split("\r\n");
         let mut words = lines.next()?.split(' ');
         let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-        if words.next() != Some("HTTP/1.1") || !path.starts_with('/') {
+        let is_target = path.starts_with('/') || path == "*";
+        if words.next() != Some("HTTP/1.1") || !is_target {
             return None;
         }
         let headers: Vec<(&str, &str)> =

@@ -188,7 +188,7 @@ async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
         .header(authorization.0, authorization.1)
         .body(Empty::<Bytes>::new())
         .unwrap();
-    // Dropped before its answer, the request is a stream that is reset.
+    // Dropped before its answer, the request is a stream that is reset: there is no answer to check.
     let answer = tokio::time::timeout(WHILE_RECALLING, sender.send_request(recall)).await;
     assert!(answer.is_err(), "the answer of a recall takes half a second");
     eventually("the recall is in the audit log", DEADLINE, async || {

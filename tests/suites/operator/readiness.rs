@@ -1,8 +1,15 @@
 //! `/readyz`: which part of a program does not work and since when, with servers that answer and
 //! store nothing, that hang, that are not there yet; and while a program stops.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use push_test_support::client::{Connection, Request};
 use push_tests::{
     RogueBroker,
     broadcast::everyone,
@@ -15,11 +22,7 @@ use push_tests::{
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    task::JoinSet,
-};
+use tokio::{net::TcpStream, task::JoinSet};
 
 /// Waits until the program says this of itself.
 async fn until(what: &str, program: &Program, says: impl Fn(&Readiness) -> bool) -> Readiness {
@@ -61,6 +64,18 @@ async fn a_worker_is_not_ready_while_redis_refuses_writes_and_says_why_and_since
         redis.refuse_writes(refusal, false).await.unwrap();
         worker.wait_ready().await;
     }
+}
+
+/// A connection to one of the stack's `ingest`s.
+async fn connect(stack: &Stack, ingest: usize) -> Connection {
+    Connection::open(stack.ingest_url(ingest).replace("http://", "").parse().unwrap()).await
+}
+
+/// A push of the stack's app.
+fn push_request(stack: &Stack, body: &str) -> Request {
+    Request::new("POST", &format!("/v1/message/push/{APP}"), body)
+        .header("Content-Type", "application/json")
+        .header("Authorization", stack.secret())
 }
 
 async fn configure(node: &Redis, setting: &str, value: &str) {
@@ -248,23 +263,16 @@ async fn an_ingest_that_was_told_to_stop_is_not_ready_at_once_while_it_answers_i
     let mut stack = Stack::start(Servers::shared()).await;
     // An ingest that has read a part of a request.
     let body = json!({"type": 2, "time_to_live": 60, "condition": {"type": 0}}).to_string();
-    let address = stack.ingest_url(0).replace("http://", "");
-    let mut connection = TcpStream::connect(&address).await.unwrap();
-    let head = format!(
-        "POST /v1/message/push/{APP} HTTP/1.1\r\nhost: x\r\nauthorization: {}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        stack.secret(),
-        body.len()
-    );
-    connection.write_all(format!("{head}{}", &body[..9]).as_bytes()).await.unwrap();
+    let mut connection = connect(&stack, 0).await;
+    let push = push_request(&stack, &body);
+    connection.send([&push.head(), &body.as_bytes()[..9]].concat()).await;
     // Answered over another connection: by then it has read what was sent before.
     stack.push(&everyone()).await;
     let mut ingest = stack.take_ingests().pop().unwrap();
     ingest.process().signal_all(Signal::TERM);
     until("ingest drains", &ingest, |seen| seen.code == 503 && seen.status() == "draining").await;
-    connection.write_all(&body.as_bytes()[9..]).await.unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    connection.send(&body[9..]).await;
+    assert_eq!(connection.answer().await.http, 200);
+    assert!(connection.is_ended().await);
     assert!(ingest.stop().await.success());
 }

@@ -120,6 +120,7 @@ async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another(
         let socket = TcpSocket::new_v4().unwrap();
         // Small, so that the service soon has no room for the rest of an answer.
         socket.set_recv_buffer_size(2048).unwrap();
+        // The last answer is cut off, so what came is looked at as text.
         let mut connection = socket.connect(service.address).await.unwrap();
         let request = batch_request_of(&service, "{}\n".repeat(1000)).bytes();
         let (mut reader, mut writer) = connection.split();
