@@ -141,43 +141,123 @@ const ENDLESS: [&str; 10] = [
     "1h",
 ];
 
+/// Connections that push without a pause, and as many pushes that wait for the queue.
+const PUSHERS: usize = 8;
+/// Clients that ask at once, and how often each does.
+const ASKERS: usize = 32;
+const ASKS: usize = 20;
+
+/// Pushes at an `ingest` whose stores hang.
+struct Pushers {
+    /// Dry runs, which need no store once the app is known.
+    dry_runs: JoinSet<()>,
+    answered: Arc<AtomicUsize>,
+    /// Their pushes wait for a confirm. They are open as long as this.
+    _waiting: Vec<Connection>,
+}
+
+impl Pushers {
+    async fn start(stack: &Stack, ingest: usize) -> Self {
+        let mut waiting = Vec::new();
+        let (mut dry_runs, answered) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..PUSHERS {
+            let mut connection = connect(stack, ingest).await;
+            connection.send(push_request(stack, &everyone().to_string()).bytes()).await;
+            waiting.push(connection);
+            let mut connection = connect(stack, ingest).await;
+            let (dry_run, answered) = (dry_run(stack).bytes(), Arc::clone(&answered));
+            dry_runs.spawn(async move {
+                loop {
+                    connection.send(&dry_run).await;
+                    assert_eq!(connection.answer().await.http, 200);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        Self { dry_runs, answered, _waiting: waiting }
+    }
+
+    /// Waits until so many dry runs more were answered.
+    async fn wait_for(&self, more: usize) {
+        let enough = self.answered.load(Ordering::Relaxed) + more;
+        eventually("pushes are answered", DEADLINE, async || {
+            let answered = self.answered.load(Ordering::Relaxed);
+            if answered >= enough { Ok(()) } else { Err(format!("{answered} of {enough}")) }
+        })
+        .await;
+    }
+
+    async fn stop(mut self) {
+        self.dry_runs.abort_all();
+        while let Some(ended) = self.dry_runs.join_next().await {
+            let error = ended.unwrap_err();
+            assert!(error.is_cancelled(), "a dry run failed: {error}");
+        }
+    }
+}
+
+fn dry_run(stack: &Stack) -> Request {
+    let mut body = everyone();
+    body["dry_run"] = json!(true);
+    push_request(stack, &body.to_string())
+}
+
+/// Waits until the checks of both stores hang, and gives when each of them ended last.
+async fn last_checks(program: &Program) -> [Value; 2] {
+    let mut last = [Value::Null, Value::Null];
+    for (part, checked) in ["queue", "index"].into_iter().zip(&mut last) {
+        // The check before it ended long ago.
+        *checked = eventually("a check hangs", DEADLINE, async || {
+            let checked = program.readiness().await.unwrap().part(part)["checked"].clone();
+            let ago = age(&checked);
+            if ago > Duration::from_secs(3) { Ok(checked) } else { Err(format!("{ago:?}")) }
+        })
+        .await;
+    }
+    last
+}
+
+/// Many ask at once. Each is answered while the servers still hang, with what was known before.
+async fn ask_often(program: &Program, known: &[Value; 2]) {
+    let mut askers = JoinSet::new();
+    for _ in 0..ASKERS {
+        let (operations, known) = (program.ops_address(), known.clone());
+        askers.spawn(async move {
+            for _ in 0..ASKS {
+                let seen = Readiness::of(&operations).await.unwrap();
+                assert_eq!((seen.code, seen.status()), (200, "ready"), "nothing else is known");
+                let checked = ["queue", "index"].map(|part| seen.part(part)["checked"].clone());
+                assert_eq!(checked, known, "no check can have ended");
+            }
+        });
+    }
+    askers.join_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_answered_from_memory_under_load_while_the_stores_hang() {
     let (amqp, redis) = tokio::join!(RabbitMq::start(), Redis::start());
     let (amqp, redis) = (amqp.unwrap(), redis.unwrap());
     let mut stack =
         Stack::start(Servers { amqp: amqp.url(), redis: redis.url(), ..Servers::shared() }).await;
-    stack.add_ingest_with(&ENDLESS).await;
+    // A push waits for its confirm as long as a check, and an app that is known is not read again.
+    let waits = ["--publish-timeout", "1h", "--app-fresh", "5min"];
+    stack.add_ingest_with(&[&ENDLESS[..], &waits].concat()).await;
     let worker = stack.worker(&ENDLESS).await;
     let impatient = stack.worker(&["--health-timeout", "500ms"]).await;
+    let mut connection = connect(&stack, 1).await;
+    connection.send(dry_run(&stack).bytes()).await;
+    assert_eq!(connection.answer().await.http, 200, "the app is known from now on");
     let ingest = stack.take_ingests().pop().unwrap();
     amqp.freeze().unwrap();
     redis.freeze().unwrap();
-    for program in [&ingest, &worker] {
-        for part in ["queue", "index"] {
-            let before = program.readiness().await.unwrap().part(part)["checked"].clone();
-            assert!(before.is_string(), "{before}");
-            // A check of the frozen server has begun: the last one before it ended long ago.
-            eventually("a check hangs", DEADLINE, async || {
-                let seen = program.readiness().await.unwrap();
-                let ago = age(&seen.part(part)["checked"]);
-                if ago > Duration::from_secs(3) { Ok(()) } else { Err(format!("{ago:?}")) }
-            })
-            .await;
-        }
-        // Many at once, and each answered while the servers still hang.
-        let mut askers = JoinSet::new();
-        for _ in 0..32 {
-            let operations = program.ops_address();
-            askers.spawn(async move {
-                for _ in 0..20 {
-                    let seen = Readiness::of(&operations).await.unwrap();
-                    assert_eq!((seen.code, seen.status()), (200, "ready"), "nothing else is known");
-                }
-            });
-        }
-        askers.join_all().await;
-    }
+    let known = last_checks(&ingest).await;
+    let pushers = Pushers::start(&stack, 1).await;
+    pushers.wait_for(PUSHERS).await;
+    ask_often(&ingest, &known).await;
+    pushers.wait_for(1).await;
+    pushers.stop().await;
+    ask_often(&worker, &last_checks(&worker).await).await;
     until("it is known that the servers do not answer", &impatient, |seen| {
         seen.code == 503
             && seen.says("queue", "failed", "no answer within 500ms")
