@@ -16,7 +16,7 @@ use futures::FutureExt;
 use self::{
     delivery::{fanout, growth, isolation, mqtt, named, scaling, settled, tenants},
     index::{history, import, targeting},
-    ingest::{batch, latency, registrations, throughput},
+    ingest::{batch, latency, readiness, registrations, throughput},
 };
 use crate::{
     report::{Report, Row},
@@ -32,6 +32,8 @@ pub(crate) enum Benchmark {
     Batch,
     /// One connection
     Latency,
+    /// /readyz while pushes come
+    Readiness,
     /// Loading devices
     Import,
     /// Small pushes from acceptance to settled
@@ -70,6 +72,7 @@ impl Benchmark {
             Self::Ingest => "ingest",
             Self::Batch => "batch",
             Self::Latency => "latency",
+            Self::Readiness => "readiness",
             Self::Import => "import",
             Self::Settled => "settled",
             Self::Named => "named",
@@ -93,6 +96,7 @@ impl Benchmark {
             Self::Ingest => throughput::run(env).await,
             Self::Batch => batch::run(env).await,
             Self::Latency => latency::run(env).await,
+            Self::Readiness => readiness::run(env).await,
             Self::Import => import::speed(env).await,
             Self::Settled => settled::run(env).await,
             Self::Named => named::run(env).await,
