@@ -232,11 +232,9 @@ pub struct Request {
 impl Request {
     /// A request with the two headers that every request needs.
     pub fn new(method: &str, path: &str, body: impl AsRef<[u8]>) -> Self {
-        let body = body.as_ref().to_vec();
-        let length = body.len().to_string();
-        Self { method: method.into(), path: path.into(), headers: Vec::new(), body }
-            .header("Host", "push")
-            .header("Content-Length", length)
+        let (method, path) = (method.to_owned(), path.to_owned());
+        let empty = Self { method, path, headers: Vec::new(), body: Vec::new() };
+        empty.header("Host", "push").body(body)
     }
 
     /// A push of the service's app.
@@ -256,6 +254,13 @@ impl Request {
     pub fn path(mut self, path: &str) -> Self {
         self.path = path.into();
         self
+    }
+
+    /// With another body.
+    pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
+        self.body = body.as_ref().to_vec();
+        let length = self.body.len().to_string();
+        self.header("Content-Length", length)
     }
 
     /// Sets a header in place of the one of this name.

@@ -13,6 +13,7 @@ mod limits;
 mod outages;
 mod random;
 mod secrets;
+mod statuses;
 mod stopping;
 mod tls;
 mod wire;
