@@ -174,7 +174,9 @@ async fn as_they_are_and_spoiled(seen: &mut Seen) {
     seen.expect(&service, 200, served.all().filter(|(id, _)| is_served(id))).await;
     seen.expect(&service, 403, served.all().filter(|(id, _)| !is_served(id))).await;
 
-    let spoiled = |spoil: fn(Request) -> Request| move |(id, request)| (id, spoil(request));
+    let spoiled = |spoil: fn(Request) -> Request| {
+        move |(id, request): (&'static str, Request)| (id, spoil(request))
+    };
     let without_host = spoiled(|request| request.without("Host"));
     seen.expect(&service, 400, served.all().map(without_host)).await;
     let without_secret = spoiled(|request| request.without("Authorization"));

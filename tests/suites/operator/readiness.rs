@@ -345,7 +345,7 @@ async fn an_ingest_that_was_told_to_stop_is_not_ready_at_once_while_it_answers_i
     let body = json!({"type": 2, "time_to_live": 60, "condition": {"type": 0}}).to_string();
     let mut connection = connect(&stack, 0).await;
     let push = push_request(&stack, &body);
-    connection.send([&push.head(), &body.as_bytes()[..9]].concat()).await;
+    connection.send([&push.head()[..], &body.as_bytes()[..9]].concat()).await;
     // Answered over another connection: by then it has read what was sent before.
     stack.push(&everyone()).await;
     let mut ingest = stack.take_ingests().pop().unwrap();
