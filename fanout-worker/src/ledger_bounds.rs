@@ -8,15 +8,17 @@
 
 use std::sync::Arc;
 
-use push_model::ledger::EvictionRound;
+use push_model::{causes::with_causes, ledger::EvictionRound};
+use push_service::{log_failure, outage::Outage};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{context::Context, limits::LedgerLimits};
 
 /// Keeps the bound until the worker stops.
 pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) {
     let LedgerLimits { bytes, every } = context.ledger;
+    let outage = Outage::default();
     let (mut evicted, mut is_full) = (u64::MAX, false);
     loop {
         if stopping.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
@@ -28,10 +30,14 @@ pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) 
             let EvictionRound { history, more } = match round {
                 Ok(round) => round,
                 Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "the ledger was not measured");
+                    let (is_first, error) = (outage.failed(1), with_causes(&error));
+                    log_failure!(is_first, error, "the ledger was not measured");
                     break;
                 }
             };
+            if let Some(ended) = outage.answered() {
+                info!(for_ms = ended.for_ms(), "the ledger is measured again");
+            }
             context.metrics.history(&history, context.now());
             // Logged when evictions begin, not in every round: a full ledger evicts in each of
             // them.

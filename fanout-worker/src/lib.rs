@@ -57,10 +57,7 @@ pub use crate::{
 };
 use crate::{
     context::Context,
-    control::{
-        pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier,
-        waiters::Waiters,
-    },
+    control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
     in_work::InWork,
     intake::consumer::consume,
     message_usage::ClosedMessages,
@@ -108,8 +105,8 @@ pub async fn run(
             hold: settings.hold,
             random: dependencies.random.clone(),
             retries: dependencies.metrics.store_retries(),
-            for_index: Waiters::default(),
-            for_queue: Waiters::default(),
+            index_outage: Outage::default(),
+            queue_outage: Outage::default(),
         },
         retention: settings.ledger_retention,
         ledger: settings.ledger,

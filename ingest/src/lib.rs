@@ -16,6 +16,7 @@ mod cli;
 mod client;
 mod handlers;
 mod head;
+mod index_outage;
 mod listener;
 mod message;
 mod metrics;

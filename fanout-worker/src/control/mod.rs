@@ -5,7 +5,6 @@
 //!
 //! - `retry_policy`: the delays between tries
 //! - `retrier`: retries while the index or the queue is unavailable
-//! - `waiters`: so that an outage is logged once
 //! - `hold`: how long a queue message may be held meanwhile
 //! - `pace`: how fast an app is sent to
 //! - `rate`: how fast broadcasts are sent
@@ -17,7 +16,6 @@ pub(crate) mod priority;
 pub(crate) mod rate;
 pub(crate) mod retrier;
 pub(crate) mod retry_policy;
-pub(crate) mod waiters;
 
 use std::sync::Arc;
 

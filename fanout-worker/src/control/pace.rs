@@ -124,14 +124,12 @@ mod tests {
         sqlite::{SqliteIndex, SqliteIndexSettings},
     };
     use push_model::{app::App, secret::Secret};
+    use push_service::outage::Outage;
     use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::{
-        control::{retry_policy::RetryPolicy, waiters::Waiters},
-        metrics::StoreRetries,
-    };
+    use crate::{control::retry_policy::RetryPolicy, metrics::StoreRetries};
 
     #[tokio::test]
     async fn a_push_for_a_removed_app_has_no_pace_of_the_next_app_of_its_name() {
@@ -152,8 +150,8 @@ mod tests {
             hold: Duration::ZERO,
             random: Arc::new(|| 0),
             retries: StoreRetries::default(),
-            for_index: Waiters::default(),
-            for_queue: Waiters::default(),
+            index_outage: Outage::default(),
+            queue_outage: Outage::default(),
         };
         let (paces, stopping) = (PaceCache::default(), CancellationToken::new());
         let hold = retrier.hold(&|| true, &stopping);

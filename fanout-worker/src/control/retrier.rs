@@ -12,18 +12,17 @@
 use std::time::Duration;
 
 use push_index::IndexError;
+use push_model::causes::with_causes;
 use push_queue::QueueError;
+use push_service::{
+    log_failure,
+    outage::{Outage, Waiting},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::info;
 
-use super::{
-    Random,
-    hold::Hold,
-    jitter,
-    retry_policy::RetryPolicy,
-    waiters::{Waiter, Waiters},
-};
+use super::{Random, hold::Hold, jitter, retry_policy::RetryPolicy};
 use crate::metrics::StoreRetries;
 
 /// Why retrying ended without success.
@@ -48,10 +47,10 @@ pub(crate) struct Retrier {
     pub(crate) random: Random,
     /// Counts what is asked again.
     pub(crate) retries: StoreRetries,
-    /// The requests that wait for the index.
-    pub(crate) for_index: Waiters,
-    /// The publishes that wait for the queue.
-    pub(crate) for_queue: Waiters,
+    /// Whether the index is waited for.
+    pub(crate) index_outage: Outage,
+    /// Whether the queue is waited for, to publish or to consume.
+    pub(crate) queue_outage: Outage,
 }
 
 /// The index's answer to the last try.
@@ -105,24 +104,15 @@ impl Retrier {
             drop(permit);
             let error = match answer {
                 Ok(value) => {
-                    if waiter.take().is_some_and(Waiter::leave) {
-                        info!("the index answers again");
-                    }
+                    log_end("the index", &self.index_outage, waiter.take());
                     return Ok(Answer { value, asked_at });
                 }
                 Err(IndexError::Corrupt(what)) => return Err(RetryError::Broken(what)),
                 Err(error) => error,
             };
-            if waiter.is_none() {
-                let (one, is_first) = self.for_index.enter();
-                waiter = Some(one);
-                let error: &dyn std::error::Error = &error;
-                if is_first {
-                    warn!(error, "waiting for the index");
-                } else {
-                    debug!(error, "also waiting for the index");
-                }
-            }
+            waiter.get_or_insert_with(|| self.index_outage.wait());
+            let is_first = self.index_outage.failed(1);
+            log_failure!(is_first, error = with_causes(&error), "waiting for the index");
             if hold.is_over() {
                 return Err(RetryError::HoldExpired);
             }
@@ -145,24 +135,15 @@ impl Retrier {
         loop {
             let error = match publish().await {
                 Ok(()) => {
-                    if waiter.take().is_some_and(Waiter::leave) {
-                        info!("the queue takes messages again");
-                    }
+                    log_end("the queue", &self.queue_outage, waiter.take());
                     return Ok(());
                 }
                 Err(QueueError::Closed) => return Err(RetryError::Interrupted),
                 Err(error) => error,
             };
-            if waiter.is_none() {
-                let (one, is_first) = self.for_queue.enter();
-                waiter = Some(one);
-                let error: &dyn std::error::Error = &error;
-                if is_first {
-                    warn!(error, "waiting for the queue");
-                } else {
-                    debug!(error, "also waiting for the queue");
-                }
-            }
+            waiter.get_or_insert_with(|| self.queue_outage.wait());
+            let is_first = self.queue_outage.failed(1);
+            log_failure!(is_first, error = with_causes(&error), "waiting for the queue");
             self.pause(&mut attempt, hold.stopping()).await?;
             self.retries.queue.inc();
         }
@@ -178,13 +159,17 @@ impl Retrier {
     where
         F: Future<Output = Result<T, QueueError>>,
     {
-        let mut attempt = 0;
+        let (mut attempt, mut waiter) = (0, None);
         loop {
             match consume().await {
-                Ok(consumer) => return Ok(Some(consumer)),
+                Ok(consumer) => {
+                    log_end("the queue", &self.queue_outage, waiter.take());
+                    return Ok(Some(consumer));
+                }
                 Err(error @ QueueError::Unavailable(_)) => {
-                    let error = &error as &dyn std::error::Error;
-                    warn!(error, "waiting for the queue to consume from");
+                    waiter.get_or_insert_with(|| self.queue_outage.wait());
+                    let (is_first, error) = (self.queue_outage.failed(1), with_causes(&error));
+                    log_failure!(is_first, error, "waiting for the queue to consume from");
                 }
                 Err(error) => return Err(error),
             }
@@ -210,6 +195,14 @@ impl Retrier {
     }
 }
 
+/// Logs that an outage is over, if the answer to the request that waited, or to one that did not,
+/// ends it.
+fn log_end(server: &str, outage: &Outage, waiter: Option<Waiting>) {
+    if let Some(ended) = waiter.map_or_else(|| outage.answered(), Waiting::answered) {
+        info!(for_ms = ended.for_ms(), failed = ended.failed, "{server} answers again");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{cell::Cell, sync::Arc};
@@ -228,8 +221,8 @@ mod tests {
             hold: Duration::from_mins(10),
             random: Arc::new(|| u64::MAX),
             retries: StoreRetries::default(),
-            for_index: Waiters::default(),
-            for_queue: Waiters::default(),
+            index_outage: Outage::default(),
+            queue_outage: Outage::default(),
         }
     }
 

@@ -13,7 +13,8 @@
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use push_index::{Apps, IndexError};
-use push_model::{app::App, ids::AppId};
+use push_model::{app::App, causes::with_causes, ids::AppId};
+use push_service::log_failure;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ use super::{
     message_usage::UsageToWrite,
     recalls::Recalls,
 };
-use crate::{body::BodyMemory, metrics::Metrics, settings::AppSettings};
+use crate::{body::BodyMemory, index_outage::IndexOutage, metrics::Metrics, settings::AppSettings};
 
 /// How many App IDs the negative cache holds.
 const NEGATIVE_ENTRIES: usize = 10_000;
@@ -33,6 +34,7 @@ pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The app records of this process.
 pub(super) struct AppCache {
     index: Arc<dyn Apps>,
+    outage: IndexOutage,
     settings: AppSettings,
     apps: Cache<AppId, Arc<SharedEntry>>,
     /// App IDs without an app, and those that the index has not answered for yet.
@@ -46,6 +48,7 @@ pub(super) struct AppCache {
 impl AppCache {
     pub(super) fn new(
         index: Arc<dyn Apps>,
+        outage: IndexOutage,
         settings: AppSettings,
         memory: Arc<BodyMemory>,
         metrics: Arc<Metrics>,
@@ -56,6 +59,7 @@ impl AppCache {
         let shared = SharedByApps { memory, recalls, usage_to_write: Arc::default(), metrics };
         Self {
             index,
+            outage,
             apps,
             negative,
             directory: Directory::default(),
@@ -96,7 +100,8 @@ impl AppCache {
 
     /// Whether the directory has the app.
     async fn is_listed(&self, id: &AppId) -> Result<bool, NoRecord> {
-        self.directory.contains(id, &self.index, self.settings.index_timeout).await
+        let timeout = self.settings.index_timeout;
+        self.directory.contains(id, &self.index, &self.outage, timeout).await
     }
 
     /// The apps whose records are cached.
@@ -164,6 +169,7 @@ impl AppCache {
             Ok(Ok(app)) => {
                 let counter = if app.is_some() { &reads.found } else { &reads.absent };
                 counter.inc();
+                self.outage.answered();
                 return Ok(app.clone());
             }
             Ok(Err(error)) => error,
@@ -173,7 +179,9 @@ impl AppCache {
         if let Some(IndexError::Corrupt(what)) = error.downcast_ref() {
             tracing::error!(app = %id, what, "an app's record is unreadable");
         } else {
-            tracing::warn!(app = %id, error, "the index did not answer for an app");
+            let is_first = self.outage.failed();
+            let error = with_causes(error);
+            log_failure!(is_first, app = %id, error, "the index did not answer for an app");
         }
         Err(NoRecord::IndexUnavailable)
     }

@@ -9,10 +9,12 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use push_index::Apps;
-use push_model::ids::AppId;
+use push_model::{causes::with_causes, ids::AppId};
+use push_service::log_failure;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::entry::NoRecord;
+use crate::index_outage::IndexOutage;
 
 /// How long a list is used at least.
 pub(super) const MIN_FRESH: Duration = Duration::from_secs(1);
@@ -41,6 +43,7 @@ impl Directory {
         &self,
         id: &AppId,
         index: &Arc<dyn Apps>,
+        outage: &IndexOutage,
         timeout: Duration,
     ) -> Result<bool, NoRecord> {
         let list = tokio::time::timeout(timeout, Arc::clone(&self.0).lock_owned()).await;
@@ -52,9 +55,9 @@ impl Directory {
             let ids = list.ids.as_ref();
             return ids.map(|ids| ids.contains(id)).ok_or(NoRecord::IndexUnavailable);
         }
-        let (id, index) = (id.clone(), Arc::clone(index));
+        let (id, index, outage) = (id.clone(), Arc::clone(index), outage.clone());
         let reading = tokio::spawn(async move {
-            let ids = read(&*index, timeout).await;
+            let ids = read(&*index, &outage, timeout).await;
             let exists = ids.as_ref().map(|ids| ids.contains(&id));
             let now = Instant::now();
             let factor = if ids.is_some() { FRESH_FACTOR } else { PAUSE_FACTOR };
@@ -67,13 +70,16 @@ impl Directory {
 }
 
 /// The App IDs that exist. None if the index does not answer, which is logged.
-async fn read(index: &dyn Apps, timeout: Duration) -> Option<HashSet<AppId>> {
+async fn read(index: &dyn Apps, outage: &IndexOutage, timeout: Duration) -> Option<HashSet<AppId>> {
     let answer = tokio::time::timeout(timeout, index.apps()).await;
     let error: &(dyn std::error::Error + 'static) = match &answer {
-        Ok(Ok(apps)) => return Some(apps.iter().map(|app| app.app_id.clone()).collect()),
+        Ok(Ok(apps)) => {
+            outage.answered();
+            return Some(apps.iter().map(|app| app.app_id.clone()).collect());
+        }
         Ok(Err(error)) => error,
         Err(elapsed) => elapsed,
     };
-    tracing::warn!(error, "the index did not list the apps");
+    log_failure!(outage.failed(), error = with_causes(error), "the index did not list the apps");
     None
 }

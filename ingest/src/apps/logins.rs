@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     body::BodyMemory,
+    index_outage::IndexOutage,
     metrics::{Level, Metrics},
     rejection::Rejection,
     settings::AppSettings,
@@ -51,13 +52,14 @@ pub(crate) struct Logins {
 impl Logins {
     pub(crate) fn new(
         index: Arc<dyn Apps>,
+        outage: IndexOutage,
         settings: AppSettings,
         memory: Arc<BodyMemory>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
         let most = settings.max_apps;
-        let apps = Arc::new(AppCache::new(index, settings, memory, Arc::clone(&metrics)));
+        let apps = Arc::new(AppCache::new(index, outage, settings, memory, Arc::clone(&metrics)));
         // Weak: the cache has the metrics, too.
         let cache = Arc::downgrade(&apps);
         let level = Level::new(most, move || cache.upgrade().map_or(0, |cache| cache.len()));

@@ -24,7 +24,10 @@ use super::{
     entry::{CachedApp, NoRecord},
     logins::{FAILED_LOGIN_TIME, Logins},
 };
-use crate::{body::tests::memory, metrics::Metrics, rejection::Rejection, settings::AppSettings};
+use crate::{
+    body::tests::memory, index_outage::IndexOutage, metrics::Metrics, rejection::Rejection,
+    settings::AppSettings,
+};
 
 const FRESH: Duration = Duration::from_secs(3);
 const STALE: Duration = Duration::from_secs(300);
@@ -122,7 +125,9 @@ async fn index_of(id: &AppId, secret: &Secret) -> Arc<OneApp> {
 
 async fn cache_of(id: &AppId) -> (Arc<OneApp>, Arc<AppCache>) {
     let index = index_of(id, &Secret::generate()).await;
-    (index.clone(), Arc::new(AppCache::new(index, settings(), memory(0, 0), Arc::default())))
+    let cache =
+        AppCache::new(index.clone(), IndexOutage::new(), settings(), memory(0, 0), Arc::default());
+    (index, Arc::new(cache))
 }
 
 async fn get(cache: &Arc<AppCache>, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
@@ -238,7 +243,8 @@ struct Clients {
 impl Clients {
     fn of(index: &Arc<OneApp>) -> Self {
         let metrics = Arc::<Metrics>::default();
-        let logins = Logins::new(index.clone(), settings(), memory(0, 0), metrics.clone());
+        let (outage, memory) = (IndexOutage::new(), memory(0, 0));
+        let logins = Logins::new(index.clone(), outage, settings(), memory, metrics.clone());
         Self { logins, metrics }
     }
 

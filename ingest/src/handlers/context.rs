@@ -8,6 +8,7 @@ use super::broker_auth::BrokerLogins;
 use crate::{
     apps::Logins,
     body::{AppMemory, BodyMemory},
+    index_outage::IndexOutage,
     metrics::{Level, Metrics},
     publisher::Publisher,
     sampling::Sampling,
@@ -19,6 +20,7 @@ use crate::{
 pub(crate) struct Handlers {
     pub(super) settings: Settings,
     pub(super) index: Arc<dyn Index>,
+    pub(super) index_outage: IndexOutage,
     pub(super) logins: Logins,
     /// The memory for the questions of MQTT brokers: as much as one app may have.
     pub(super) broker_memory: Arc<AppMemory>,
@@ -44,13 +46,16 @@ impl Handlers {
         });
         // Set before only if these metrics are those of another service too, which then shows its own.
         let _ = metrics.levels.body_memory.set(level);
+        let (apps, index_outage) = (settings.apps.clone(), IndexOutage::new());
+        let outage = index_outage.clone();
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             broker_logins: BrokerLogins::default(),
-            logins: Logins::new(index.clone(), settings.apps.clone(), memory, Arc::clone(&metrics)),
+            logins: Logins::new(index.clone(), outage, apps, memory, Arc::clone(&metrics)),
             sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,
             index,
+            index_outage,
             publisher,
             metrics,
         }

@@ -3,11 +3,20 @@
 use std::time::Duration;
 
 use push_index::IndexError;
-use push_model::ids::{AppId, ClientId, MessageId};
+use push_model::{
+    causes::with_causes,
+    ids::{AppId, ClientId, MessageId},
+};
+use push_service::log_failure;
 use tracing::field::{DisplayValue, display};
 
 use super::context::Handlers;
 use crate::rejection::Rejection;
+
+/// The index did not answer for this long.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+struct Late(Duration);
 
 /// What a request to the index is about, for the log.
 #[derive(Debug, Clone, Copy)]
@@ -53,44 +62,41 @@ impl Handlers {
         const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
         const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
         let timeout: Duration = self.settings.apps.index_timeout;
-        match tokio::time::timeout(timeout, request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                let rejection =
-                    if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE };
-                let passes = error.may_pass();
-                let error: &(dyn std::error::Error + 'static) = &error;
-                let (message_id, client_id) = (subject.message_id(), subject.client_id());
-                let app = subject.app;
-                if passes {
-                    tracing::warn!(
-                        %app,
-                        message_id,
-                        client_id,
-                        error,
-                        "the index did not do what a request asked"
-                    );
-                } else {
-                    tracing::error!(
-                        %app,
-                        message_id,
-                        client_id,
-                        error,
-                        "the index cannot do what a request asked"
-                    );
-                }
-                Err(rejection)
+        let error = match tokio::time::timeout(timeout, request).await {
+            Ok(Ok(answer)) => {
+                self.index_outage.answered();
+                return Ok(answer);
             }
-            Err(_) => {
-                tracing::warn!(
-                    app = %subject.app,
-                    message_id = subject.message_id(),
-                    client_id = subject.client_id(),
-                    ?timeout,
-                    "the index did not answer a request in time"
-                );
-                Err(UNAVAILABLE)
-            }
+            Ok(Err(error)) => error,
+            Err(_) => IndexError::Unsure(Late(timeout).into()),
+        };
+        self.log_failure(subject, &error);
+        Err(if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE })
+    }
+
+    /// An error that may pass is part of an outage, and logged with it. Another one is about what the
+    /// request asked for, so each is logged.
+    fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
+        let (may_pass, error) = (error.may_pass(), with_causes(error));
+        let (message_id, client_id) = (subject.message_id(), subject.client_id());
+        let app = subject.app;
+        if may_pass {
+            log_failure!(
+                self.index_outage.failed(),
+                %app,
+                message_id,
+                client_id,
+                error,
+                "the index did not do what a request asked"
+            );
+        } else {
+            tracing::error!(
+                %app,
+                message_id,
+                client_id,
+                error,
+                "the index cannot do what a request asked"
+            );
         }
     }
 }

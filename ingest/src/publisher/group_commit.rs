@@ -4,11 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use push_model::{
+    causes::with_causes,
     envelope::{compress, encode_job_envelope, first_head},
     ids::{AppId, MessageId},
 };
 use push_queue::{Lane, Queue, QueueError, until_blocked};
-use push_service::{traced_span, traces};
+use push_service::{log_failure, outage::Outage, traced_span, traces};
 use tokio::{sync::watch, time::Instant};
 use tracing::{
     Instrument as _, Span,
@@ -28,6 +29,7 @@ pub(super) struct PublishLoop {
     blocked: watch::Receiver<Option<Arc<str>>>,
     settings: PublisherSettings,
     metrics: Arc<Metrics>,
+    outage: Outage,
     /// The batches that wait for their confirms. Each future gives how many pushes its batch had.
     in_flight: FuturesUnordered<BoxFuture<'static, usize>>,
     pushes_in_flight: usize,
@@ -47,6 +49,7 @@ impl PublishLoop {
             blocked,
             settings,
             metrics,
+            outage: Outage::of_refused_requests(),
             in_flight: FuturesUnordered::new(),
             pushes_in_flight: 0,
         }
@@ -84,7 +87,8 @@ impl PublishLoop {
         }
         let (queue, metrics) = (Arc::clone(&self.queue), Arc::clone(&self.metrics));
         let span = publish_span(&batch, pushes);
-        let publish = publish(queue, self.blocked.clone(), batch, self.settings.timeout, metrics);
+        let (blocked, outage) = (self.blocked.clone(), self.outage.clone());
+        let publish = publish(queue, blocked, batch, self.settings.timeout, metrics, outage);
         let publish = publish.instrument(span);
         self.in_flight.push(publish.map(move |()| pushes).boxed());
         self.pushes_in_flight += pushes;
@@ -121,6 +125,7 @@ async fn publish(
     batch: Vec<PendingPublish>,
     timeout: Duration,
     metrics: Arc<Metrics>,
+    outage: Outage,
 ) {
     let begun = Instant::now();
     let pushes = pushes_of(&batch);
@@ -133,7 +138,8 @@ async fn publish(
         reason = until_blocked(&mut blocked) => Err(QueueError::Blocked(reason)),
         () = tokio::time::sleep(timeout) => {
             let (app, message_id) = first_of(&batch);
-            tracing::warn!(
+            log_failure!(
+                outage.failed(pushes),
                 app,
                 message_id,
                 pushes,
@@ -145,13 +151,17 @@ async fn publish(
         }
     };
     let result = match published {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            log_end(&outage);
+            Ok(())
+        }
         // Not logged here: the queue engine logs the announcement once.
         Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
         Err(error) => {
-            let error: &(dyn std::error::Error + 'static) = &error;
+            let error = with_causes(&error);
             let (app, message_id) = first_of(&batch);
-            tracing::warn!(
+            log_failure!(
+                outage.failed(pushes),
                 app,
                 message_id,
                 pushes,
@@ -163,6 +173,14 @@ async fn publish(
         }
     };
     answer_all(batch, &result, (bytes, begun), &metrics);
+}
+
+/// Logs the outage that ends with a confirm, if one does.
+fn log_end(outage: &Outage) {
+    if let Some(ended) = outage.answered() {
+        let (for_ms, pushes) = (ended.for_ms(), ended.failed);
+        tracing::info!(for_ms, pushes, "the queue confirms batches again");
+    }
 }
 
 /// App and message id of the first push of a batch, for the log.

@@ -9,7 +9,7 @@
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
-//! - [`telemetry`]: the log
+//! - [`telemetry`]: the log; [`outage`]: so that the outage of a server is logged once
 //! - [`metrics`]: what metrics are made of
 //! - [`traces`]: distributed traces, sent to a collector
 //! - [`terminal`]: texts for a terminal, which cannot command it
@@ -35,6 +35,7 @@ pub mod engines;
 pub mod metrics;
 pub mod network;
 pub mod operations;
+pub mod outage;
 pub mod reference;
 pub mod runtime;
 pub mod secret;

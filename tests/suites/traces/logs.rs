@@ -1,4 +1,4 @@
-//! Every line of the log says what it is about.
+//! Every line of the log says what it is about, and an outage is two lines.
 
 use push_queue::{
     Lane, MAX_DELIVERIES, Queue as _,
@@ -6,10 +6,11 @@ use push_queue::{
 };
 use push_tests::{
     amqp_url, eventually,
+    servers::{RabbitMq, Redis},
     service::Program,
     stack::{APP, DEADLINE, Servers, Stack},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::to_clients;
 
@@ -98,4 +99,102 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     let worker = stack.worker(&["--log-format", "json"]).await;
     assert_eq!(about(line(&worker, "dead letter").await), [id(3), APP.to_owned()]);
     queue.close().await;
+}
+
+/// Requests that are refused in an outage.
+const REFUSED: u32 = 20;
+
+/// The lines of `ingest` itself, without those of what it shares with the other programs.
+fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
+    let log = ingest.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_own = |line: &Value| line["target"].as_str().unwrap().starts_with("push_ingest");
+    lines.filter(is_own).collect()
+}
+
+/// Calls until the log says that an outage is over; gives the only warning since the first `before`
+/// lines, and the only line of an end.
+async fn the_outage<T>(
+    ingest: &Program,
+    before: usize,
+    end: &str,
+    call: impl AsyncFn() -> T,
+) -> (Value, Value) {
+    eventually(&format!("{end:?} is logged"), DEADLINE, async || {
+        call().await;
+        let log = ingest.log();
+        if log.contains(end) { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let lines = lines_of_ingest(ingest).split_off(before);
+    let (warnings, others): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|line| line["level"] != "INFO");
+    let ends: Vec<_> = others.into_iter().filter(|line| line["message"] == end).collect();
+    match (warnings.as_slice(), ends.as_slice()) {
+        ([warning], [end]) => (warning.clone(), end.clone()),
+        other => panic!("not one of each: {other:#?}"),
+    }
+}
+
+/// A stack whose second `ingest` logs as JSON.
+async fn stack_with_json(servers: Servers) -> Stack {
+    let mut stack = Stack::start(servers).await;
+    let flags = ["--log-format=json", "--app-fresh=100ms", "--publish-timeout=2s"];
+    stack.add_ingest_with(&flags).await;
+    stack
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_index_is_a_warning_and_an_end_however_many_device_calls_it_refuses() {
+    let mut redis = Redis::start().await.unwrap();
+    // What the index has is not lost when it is killed.
+    redis.sync_always().await.unwrap();
+    let stack = stack_with_json(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let ingest = &stack.ingests()[1];
+    let path = format!("/v1/device/{APP}/device");
+    let register = async || stack.call_at(1, "PUT", &path, &[], &json!({})).await;
+    assert_eq!(register().await.0, 200);
+    let before = lines_of_ingest(ingest).len();
+
+    redis.kill();
+    for _ in 0..REFUSED {
+        let (status, answer) = register().await;
+        assert_eq!(status, 503, "{answer}");
+    }
+    redis.restart().await.unwrap();
+    let (warning, end) = the_outage(ingest, before, "the index answers again", register).await;
+    assert_eq!(warning["app"], APP, "{warning}");
+    let error = warning["error"].as_str().unwrap();
+    assert!(error.contains(": "), "the cause is missing: {warning}");
+    assert!(end["failed"].as_u64().unwrap() >= u64::from(REFUSED), "{end}");
+    assert!(end["for_ms"].as_u64().unwrap() > 0, "{end}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_queue_is_a_warning_and_an_end_however_many_pushes_it_refuses() {
+    let mut rabbitmq = RabbitMq::start().await.unwrap();
+    let stack = stack_with_json(Servers { amqp: rabbitmq.url(), ..Servers::shared() }).await;
+    let ingest = &stack.ingests()[1];
+    let path = format!("/v1/message/push/{APP}");
+    let body = to_clients(&["device"]);
+    let push = async || stack.call_at(1, "POST", &path, &[], &body).await;
+    assert_eq!(push().await.0, 200);
+    let before = lines_of_ingest(ingest).len();
+    let (sent, failed) = ("push_ingest_batches_total", "push_ingest_failed_batches_total");
+    assert_eq!((ingest.metric(sent).await, ingest.metric(failed).await), (1.0, 0.0));
+
+    rabbitmq.kill();
+    for _ in 0..REFUSED {
+        let (status, answer) = push().await;
+        assert_eq!(status, 503, "{answer}");
+    }
+    let refused = f64::from(REFUSED);
+    assert_eq!((ingest.metric(sent).await, ingest.metric(failed).await), (1.0 + refused, refused));
+    rabbitmq.restart().await.unwrap();
+    let (warning, end) = the_outage(ingest, before, "the queue confirms batches again", push).await;
+    assert_eq!(warning["app"], APP, "{warning}");
+    assert!(warning["message_id"].is_string(), "{warning}");
+    // Those that were refused while the queue was away, and until the connection was open again.
+    assert!(end["pushes"].as_u64().unwrap() >= u64::from(REFUSED), "{end}");
+    assert!(end["for_ms"].as_u64().unwrap() > 0, "{end}");
 }

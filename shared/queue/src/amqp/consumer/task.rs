@@ -9,6 +9,7 @@
 //! declares it again.
 
 use std::{
+    mem,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -154,7 +155,7 @@ impl ConsumeTask {
     /// help.
     async fn reopen(&mut self) -> Option<Session> {
         let stop = self.stop.clone();
-        let lane = self.lane.name();
+        let (lane, mut is_first) = (self.lane.name(), true);
         let mut stop = pin!(stop.cancelled());
         loop {
             let pause = self.backoff.pause(rand::random());
@@ -178,11 +179,12 @@ impl ConsumeTask {
                     return None;
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        lane,
-                        error = with_causes(&error),
-                        "cannot open a session to consume"
-                    );
+                    let error = with_causes(&error);
+                    if mem::take(&mut is_first) {
+                        tracing::warn!(lane, error, "cannot open a session to consume");
+                    } else {
+                        tracing::debug!(lane, error, "cannot open a session to consume yet");
+                    }
                 }
             }
         }

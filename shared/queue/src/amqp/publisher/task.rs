@@ -18,7 +18,7 @@
 //! which the connection was blocked does not count. Closing waits for the last confirms as long as
 //! one may take, and not at all while the connection is blocked.
 
-use std::{pin::pin, sync::Arc, time::Instant};
+use std::{mem, pin::pin, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -116,6 +116,7 @@ impl PublishTask {
 
     /// Opens a new connection, trying until it succeeds; `None` when closing.
     async fn reopen(&mut self, mut error: AmqpError) -> Option<Link> {
+        let mut is_first = true;
         loop {
             self.state.lost.send_replace(Some(error.clone()));
             let pause = sleep(self.backoff.pause(rand::random()));
@@ -134,10 +135,12 @@ impl PublishTask {
                     return Some(link);
                 }
                 Err(failure) => {
-                    tracing::warn!(
-                        error = with_causes(&failure),
-                        "cannot open a publishing connection"
-                    );
+                    let cause = with_causes(&failure);
+                    if mem::take(&mut is_first) {
+                        tracing::warn!(error = cause, "cannot open a publishing connection");
+                    } else {
+                        tracing::debug!(error = cause, "cannot open a publishing connection yet");
+                    }
                     error = failure;
                 }
             }
