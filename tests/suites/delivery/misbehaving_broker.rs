@@ -1,6 +1,6 @@
 //! An MQTT broker that is slow, silent, or closes connections.
 
-use push_tests::{amqp_url, redis_url, rogue_broker::OnPublish};
+use push_tests::{amqp_url, eventually, redis_url, rogue_broker::OnPublish, stack::DEADLINE};
 use serde_json::json;
 
 use crate::{World, everyone, topic};
@@ -11,7 +11,7 @@ async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
     world.broker.behave(|b| {
         b.topics.insert(topic(7), OnPublish::Ignore);
     });
-    let _worker = world.worker(&["--retry-attempts", "3"]).await;
+    let worker = world.worker(&["--retry-attempts", "3"]).await;
     let id = world.stack.push(&everyone(600)).await;
     let ledger = world.stack.closed(&id).await;
     assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(399), &json!(400)), "{ledger}");
@@ -20,6 +20,14 @@ async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
     assert_eq!(received.len(), 400);
     let repeated: Vec<_> = received.iter().filter(|(_, received)| **received > 1).collect();
     assert_eq!(repeated, [(&topic(7), &3)], "only the silent device is tried again");
+    eventually("the tries without an outcome are counted", DEADLINE, async || {
+        // The third try had one: it was the last.
+        match worker.metric(r#"push_worker_retries_total{reason="unanswered"}"#).await {
+            2.0 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

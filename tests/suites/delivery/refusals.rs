@@ -43,6 +43,8 @@ async fn refused(why: Refusal) {
     world.all_received(&id, 1);
     assert_eq!(world.stack.closed(&meanwhile).await["sent"], 2);
     assert_eq!(world.received(&meanwhile).values().collect::<Vec<_>>(), [&1, &1]);
+    let made_again = worker.metric(r#"push_worker_store_retries_total{store="index"}"#).await;
+    assert!(made_again > 0.0, "the requests that the index refused");
     world.no_dead_letters().await;
 }
 

@@ -7,7 +7,7 @@
     reason = "a test ends where something is wrong"
 )]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use push_tests::{
     eventually,
@@ -68,6 +68,7 @@ async fn the_oldest_pushes_are_evicted_when_the_ledger_is_full_and_the_newest_ar
     let service = Stack::start(Servers::shared()).await;
     service.import("{\"client_id\":\"one\",\"transport\":\"discard\"}\n").await;
     let worker = service.worker(&LIMIT).await;
+    let begun = Instant::now();
     let first = service.push(&push()).await;
     assert_eq!(service.closed(&first).await["sent"], 1);
     let url = format!("{}/v1/message/push/{APP}/batch", service.ingest_url(0));
@@ -100,6 +101,13 @@ async fn the_oldest_pushes_are_evicted_when_the_ledger_is_full_and_the_newest_ar
     eventually("the ledger is within its limit", DEADLINE, async || {
         let bytes = worker.metric("push_worker_ledger_bytes").await;
         if bytes > 0.0 && bytes <= limit { Ok(()) } else { Err(bytes.to_string()) }
+    })
+    .await;
+    eventually("the ledger reaches back to the oldest entry that is left", DEADLINE, async || {
+        let reach = worker.metric("push_worker_ledger_reach_seconds").await;
+        let most = begun.elapsed().as_secs_f64() + 1.0;
+        assert!(reach <= most, "{reach} s, but the first push is no older than {most} s");
+        if reach >= 1.0 { Ok(()) } else { Err(reach.to_string()) }
     })
     .await;
     let engines = service.engines();

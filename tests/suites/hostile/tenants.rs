@@ -263,6 +263,7 @@ async fn failed_logins_of_an_address_are_refused_and_its_other_clients_are_serve
             answer.expect(429, 429, refused);
             assert!(answer.header("retry-after").is_some_and(|v| v.parse::<u32>().is_ok()));
         }
+        assert_eq!(service.counter("push_ingest_failed_logins_total"), 4, "refused ones as well");
 
         // All tests come from one address. No request of the neighbour was served before.
         let other = neighbour.push(&service, VALID).send(&service).await;

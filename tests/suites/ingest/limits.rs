@@ -74,6 +74,19 @@ async fn a_head_beyond_the_limit_is_431_in_the_documented_shape() {
     service.stop().await.unwrap();
 }
 
+const TURNED_AWAY: &str = "push_ingest_turned_away_total";
+
+/// Waits until the metric says that so many connections are open.
+async fn are_open(service: &Service, connections: u64) {
+    push_tests::eventually("open connections are counted", DEADLINE, async || {
+        match service.counter("push_ingest_connections") {
+            seen if seen == connections => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+}
+
 /// Connections in the middle of a body.
 async fn in_use(service: &Service, connections: usize) -> Vec<Connection> {
     let mut in_use = Vec::new();
@@ -109,8 +122,11 @@ async fn a_connection_too_many_is_answered_503_while_all_are_in_use() {
         ),
     ] {
         let service = Service::start(&flags).await;
+        assert_eq!(service.counter(TURNED_AWAY), 0);
         let (mut in_use, answer) = refused(&service, 2).await;
         answer.expect(503, 503, why);
+        assert!(service.counter(TURNED_AWAY) > 0);
+        are_open(&service, 2).await;
         assert!(answer.header("retry-after").is_some());
         for connection in &mut in_use {
             connection.send(VALID).await;
@@ -122,6 +138,7 @@ async fn a_connection_too_many_is_answered_503_while_all_are_in_use() {
             if answer.http == 200 { Ok(()) } else { Err(answer.text) }
         })
         .await;
+        are_open(&service, 0).await;
         service.stop().await.unwrap();
     }
 }
@@ -153,6 +170,7 @@ async fn bodies_share_a_bounded_memory() {
         "--max-buffered=64KiB",
     ];
     let service = Service::start(&flags).await;
+    assert_eq!(service.counter("push_ingest_body_memory_limit_bytes"), 64 << 10);
     let large = push_of(60_000);
     let (begin, end) = large.split_at(55_000);
     let mut slow = Vec::new();

@@ -173,6 +173,30 @@ async fn a_damaged_file_of_sessions_is_put_aside_and_the_broker_serves() {
 }
 
 #[tokio::test]
+async fn sessions_that_cannot_be_saved_are_counted_and_saved_when_they_can_be() {
+    const FAILED: &str = "push_broker_saves_failed_total";
+    let broker = Broker::start("1s").await;
+    assert_eq!(broker.program.metric(FAILED).await, 0.0);
+    // A folder is where the broker writes the new file.
+    let in_the_way = broker.folder.path().join("mqtt-sessions.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    broker.visit("away").await;
+    eventually("a save that failed is counted", DEADLINE, async || {
+        match broker.program.metric(FAILED).await {
+            0.0 => Err(broker.program.log()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    std::fs::remove_dir(&in_the_way).unwrap();
+    eventually("the session is saved", DEADLINE, async || {
+        let text = std::fs::read_to_string(broker.file()).unwrap_or_default();
+        if text.contains("away") { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn workers_and_devices_log_in_only_where_they_belong() {
     let broker = Broker::start(SELDOM).await;
     broker.visit("d").await;

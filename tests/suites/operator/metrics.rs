@@ -78,6 +78,8 @@ async fn requests_and_devices_are_counted_as_the_page_says() {
         ("push_ingest_publish_seconds_count", 4.0),
         ("push_ingest_batch_pushes_sum", 4.0),
         ("push_ingest_batch_bytes_count", 4.0),
+        ("push_ingest_batches_total", 4.0),
+        ("push_ingest_failed_batches_total", 0.0),
         ("push_ingest_waiting_pushes", 0.0),
         ("push_ingest_waiting_pushes_limit", 8192.0),
         ("push_ingest_body_memory_bytes", 0.0),
@@ -88,6 +90,9 @@ async fn requests_and_devices_are_counted_as_the_page_says() {
     assert!(ingest.metric(r#"push_ingest_app_reads_total{result="found"}"#).await >= 1.0);
     let waited = ingest.metric("push_ingest_push_wait_seconds_sum").await;
     assert!(waited > 0.0 && waited < 4.0 * DEADLINE.as_secs_f64(), "{waited}");
+    let (busy, threads) = ("tokio_busy_seconds_total", ingest.metric("tokio_workers").await);
+    let busy = ingest.metric(busy).await;
+    assert!(busy > 0.0 && busy < threads * DEADLINE.as_secs_f64(), "{busy}");
 
     let expected = [
         (r#"push_worker_devices_total{outcome="sent",reason=""}"#, 2_006.0),
@@ -209,11 +214,15 @@ async fn a_store_that_does_not_answer_is_down_and_has_no_old_values() {
     until(&worker, up, |up| up == 1.0).await;
     let memory = r#"push_store_memory_bytes{store="index",node=""}"#;
     assert!(worker.metric(memory).await > 100_000.0);
+    let limit = r#"push_store_memory_limit_bytes{store="index",node=""}"#;
+    assert_are(&worker, &[(limit, 0.0)]).await;
+    redis.limit_memory(1 << 30).await.unwrap();
+    until(&worker, limit, |bytes| bytes == f64::from(1 << 30)).await;
     redis.kill();
     until(&worker, up, |up| up == 0.0).await;
     eventually("nothing is told of the index", DEADLINE, async || {
         let text = worker.metrics().await;
-        let old = ["push_store_memory_bytes", "push_broadcast_devices_left"];
+        let old = ["push_store_memory_", "push_broadcast_devices_left"];
         match old.into_iter().find(|name| text.contains(name)) {
             None => Ok(()),
             Some(name) => Err(name.to_owned()),
@@ -223,6 +232,69 @@ async fn a_store_that_does_not_answer_is_down_and_has_no_old_values() {
     assert_are(&worker, &[(r#"push_store_up{store="queue"}"#, 1.0)]).await;
     redis.restart().await.unwrap();
     until(&worker, up, |up| up == 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_closes() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.import_crowd(4_000, 0).await;
+    // Its transport answers long after the broadcast has ended, and its own check comes later still.
+    let hung = ["--strand-min-slots", "1000", "--discard-latency", "10m"];
+    let hung = stack.worker(&[&hung[..], &OFTEN].concat()).await;
+    stack.push(&everyone(10)).await;
+    until(&hung, "push_broadcasts_open", |open| open == 1.0).await;
+    let strict = ["--closing-check", "100ms", "--closing-rest", "100ms"];
+    let worker = stack.worker(&[&strict[..], &OFTEN].concat()).await;
+    let overdue = "push_broadcasts_overdue";
+    until(&worker, "push_broadcasts_open", |open| open == 1.0).await;
+    assert_are(&worker, &[(overdue, 0.0)]).await;
+    until(&worker, overdue, |broadcasts| broadcasts == 1.0).await;
+    // The other worker takes over what it had.
+    drop(hung);
+    until(&worker, overdue, |broadcasts| broadcasts == 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_caches_of_a_worker_hold_what_it_read_of_the_index() {
+    let stack = Stack::start(Servers::shared()).await;
+    stack.import_crowd(10, 0).await;
+    let worker = stack.worker(&OFTEN).await;
+    let targeting = json!({"type": 1, "targeting": {"country": ["SG"]}});
+    let targeted = json!({"type": 2, "time_to_live": 600, "condition": targeting});
+    for push in [named(&["crowd-0", "crowd-1"]), targeted] {
+        let id = stack.push(&push).await;
+        stack.closed(&id).await;
+    }
+    for (cache, entries) in [("slots", 2.0), ("dictionaries", 1.0), ("buckets", 1.0)] {
+        let of = |name| format!(r#"push_index_cache_{name}{{cache="{cache}"}}"#);
+        until(&worker, &of("entries"), |seen| seen == entries).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let (http, mqtt) = (free_port().unwrap(), free_port().unwrap());
+    let (http, mqtt) = (http.address(), mqtt.address());
+    let data_dir = folder.path().to_str().unwrap();
+    let flags = ["standalone", "--listen", &http, "--mqtt-listen", &mqtt, "--data-dir", data_dir];
+    let standalone = Program::start_ready("pushctl", &[&flags[..], &OFTEN].concat()).await;
+    for store in ["queue", "index"] {
+        let of = |name| format!(r#"push_store_{name}{{store="{store}"}}"#);
+        let file = of("file_bytes");
+        eventually(&format!("{file} is the size of the file and its log"), DEADLINE, async || {
+            let size = |end| {
+                let path = folder.path().join(format!("{store}.sqlite3{end}"));
+                fs::metadata(path).map_or(0, |file| file.len())
+            };
+            let (seen, is) = (standalone.metric(&file).await, size("") + size("-wal"));
+            if is > 0 && seen == is as f64 { Ok(()) } else { Err(format!("{seen}, not {is}")) }
+        })
+        .await;
+        // The disk has room for more than a store that is new.
+        let free = standalone.metric(&of("disk_free_bytes")).await;
+        assert!(free > standalone.metric(&file).await, "{free}");
+    }
 }
 
 /// A metric as the page or a program describes it.

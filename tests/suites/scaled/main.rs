@@ -251,6 +251,14 @@ async fn what_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing() {
     .await;
     for lane in Lane::ALL {
         assert_eq!(dead.iter().filter(|letter| letter["lane"] == lane.name()).count(), 3);
+        let name = format!(r#"push_worker_dead_letters_total{{lane="{}"}}"#, lane.name());
+        eventually("dead letters are counted", DEADLINE, async || {
+            match worker.metric(&name).await {
+                3.0 => Ok(()),
+                seen => Err(format!("{name}: {seen}")),
+            }
+        })
+        .await;
     }
     // An envelope of a newer version waits for a worker that can read it.
     let newer = dead.iter().filter(|letter| letter["payload"].as_str().unwrap().contains("99"));
