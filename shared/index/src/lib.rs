@@ -51,7 +51,7 @@ pub use self::{
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
-    resources::{Resources, Store, StoreResources},
+    resources::{CacheUse, Resources, Store, StoreResources},
     separate_ledger::SeparateLedger,
     transfer::Transfer,
     usage::MessageUsage,

@@ -1,15 +1,28 @@
 //! What an index takes of its servers and of this program, for metrics and alerts.
 
+use push_sqlite::ReaderUse;
+
 /// What an index uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resources {
     /// Its stores: each node of a cluster, and the ledger's own store if it has one.
     pub stores: Vec<StoreResources>,
-    /// The entries of this program's caches, by the name of the cache.
-    pub caches: Vec<(&'static str, u64)>,
+    /// This program's caches.
+    pub caches: Vec<CacheUse>,
 }
 
-/// What one store uses, in bytes. What cannot be read is none.
+/// What is in one cache of this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheUse {
+    /// Its name in metrics.
+    pub cache: &'static str,
+    /// Its entries.
+    pub entries: u64,
+    /// How many it may have; those that were used least are dropped for new ones.
+    pub limit: u64,
+}
+
+/// What one store uses; memory, file and disk in bytes. What cannot be read is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreResources {
     /// What is in it.
@@ -24,6 +37,8 @@ pub struct StoreResources {
     pub file: Option<u64>,
     /// What is left on the disk of its file.
     pub disk_free: Option<u64>,
+    /// How many reads this program runs on its file.
+    pub readers: Option<ReaderUse>,
 }
 
 /// What a store of the index holds.
@@ -48,7 +63,14 @@ impl Store {
 impl StoreResources {
     /// Of a node of which nothing was read yet.
     pub(crate) fn of_node(node: String) -> Self {
-        let (store, none) = (Store::Index, None);
-        Self { store, node, memory: none, memory_limit: none, file: none, disk_free: none }
+        Self {
+            store: Store::Index,
+            node,
+            memory: None,
+            memory_limit: None,
+            file: None,
+            disk_free: None,
+            readers: None,
+        }
     }
 }

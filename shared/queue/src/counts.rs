@@ -22,6 +22,16 @@ pub struct QueueCounts {
     pub dead: u64,
 }
 
+/// The connections of a program to a queue's server at a moment: one to publish, and one for each
+/// of its consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Those that are open.
+    pub open: u64,
+    /// How many should be open.
+    pub wanted: u64,
+}
+
 /// What a lane holds at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneCounts {

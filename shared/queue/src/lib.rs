@@ -28,11 +28,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use push_model::time::UnixMillis;
-pub use push_sqlite::DiskUse;
+pub use push_sqlite::{DiskUse, ReaderUse};
 use tokio::sync::watch;
 
 pub use self::{
-    counts::{LaneCounts, QueueCounts},
+    counts::{ConnectionCounts, LaneCounts, QueueCounts},
     delivery::{Consumer, Delivery, Settle},
     error::QueueError,
     lane::Lane,
@@ -113,6 +113,18 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// What the file of an embedded queue takes of its disk; none for a queue on a server.
     fn disk_use(&self) -> Option<DiskUse> {
+        None
+    }
+
+    /// How many reads this program runs on the file of an embedded queue now; none for a queue on a
+    /// server.
+    fn readers(&self) -> Option<ReaderUse> {
+        None
+    }
+
+    /// The connections to the queue's server on which this program publishes and consumes; none for
+    /// an embedded queue. It asks no server.
+    fn connections(&self) -> Option<ConnectionCounts> {
         None
     }
 

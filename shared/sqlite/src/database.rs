@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Schema, StoreError, StoreSettings, connection,
-    readers::Readers,
+    readers::{ReaderUse, Readers},
     writer::{Write, WriteRequest, Writer},
 };
 
@@ -129,6 +129,11 @@ impl Database {
         T: Send + 'static,
     {
         self.0.readers.read(closure).await
+    }
+
+    /// How many reads this process runs on the file now.
+    pub fn readers(&self) -> ReaderUse {
+        self.0.readers.in_use()
     }
 
     /// Finishes the writes in the writer's queue, and closes the file. Later calls fail with

@@ -35,6 +35,7 @@ pub use self::{
     database::Database,
     disk::DiskUse,
     permissions::{Exposure, exposure},
+    readers::ReaderUse,
     schema::Schema,
 };
 

@@ -13,6 +13,15 @@ use tracing::Span;
 
 use super::{StoreError, StoreSettings, connection};
 
+/// How many reads run on a file at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderUse {
+    /// Reads that run.
+    pub in_use: usize,
+    /// How many may run at once; more wait for one of them to end.
+    pub limit: usize,
+}
+
 pub(super) struct Readers {
     path: PathBuf,
     settings: StoreSettings,
@@ -47,6 +56,12 @@ impl Readers {
         };
         // It fails only while the runtime shuts down, or after a panic that was reported.
         tokio::task::spawn_blocking(work).await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// How many reads run now.
+    pub(super) fn in_use(&self) -> ReaderUse {
+        let limit = self.settings.readers.max(1);
+        ReaderUse { in_use: limit.saturating_sub(self.permits.available_permits()), limit }
     }
 
     /// Refuses reads from now on.

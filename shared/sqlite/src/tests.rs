@@ -212,3 +212,15 @@ fn a_path_that_cannot_be_written_is_a_clear_error() {
     let directory = error_of(dir.path(), &NOTES);
     assert!(matches!(directory, StoreError::Open { .. }), "{directory:?}");
 }
+
+#[tokio::test]
+async fn a_reader_is_in_use_for_as_long_as_a_read_runs() {
+    let dir = TempDir::new().unwrap();
+    let database = open(&dir);
+    let limit = StoreSettings::default().readers;
+    assert_eq!(database.readers(), ReaderUse { in_use: 0, limit });
+    let inside = database.clone();
+    let seen = database.read(move |_| Ok(inside.readers())).await.unwrap();
+    assert_eq!(seen, ReaderUse { in_use: 1, limit });
+    assert_eq!(database.readers(), ReaderUse { in_use: 0, limit });
+}

@@ -9,7 +9,7 @@ use std::{
 
 use push_tests::{
     eventually, free_port,
-    servers::Redis,
+    servers::{RabbitMq, Redis},
     service::Program,
     stack::{APP, DEADLINE, Servers, Stack},
 };
@@ -235,6 +235,30 @@ async fn a_store_that_does_not_answer_is_down_and_has_no_old_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_connections_to_rabbitmq_are_counted_also_while_it_is_away() {
+    let mut rabbitmq = RabbitMq::start().await.unwrap();
+    let mut stack = Stack::start(Servers { amqp: rabbitmq.url(), ..Servers::shared() }).await;
+    stack.add_ingest_with(&OFTEN).await;
+    let worker = stack.worker(&OFTEN).await;
+    // One to publish, and two consumers of a worker.
+    let programs = [(&stack.ingests()[1], 1.0), (&worker, 3.0)];
+    let (open, wanted) = ("push_queue_connections", "push_queue_connections_wanted");
+    for (program, connections) in programs {
+        until(program, open, |seen| seen == connections).await;
+        assert_are(program, &[(wanted, connections)]).await;
+    }
+    rabbitmq.kill();
+    for (program, connections) in programs {
+        until(program, open, |seen| seen == 0.0).await;
+        assert_are(program, &[(wanted, connections)]).await;
+    }
+    rabbitmq.restart().await.unwrap();
+    for (program, connections) in programs {
+        until(program, open, |seen| seen == connections).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_closes() {
     let stack = Stack::start(Servers::shared()).await;
     stack.import_crowd(4_000, 0).await;
@@ -255,7 +279,7 @@ async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_cl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_caches_of_a_worker_hold_what_it_read_of_the_index() {
+async fn the_caches_of_a_worker_hold_what_it_read_of_the_index_within_their_limits() {
     let stack = Stack::start(Servers::shared()).await;
     stack.import_crowd(10, 0).await;
     let worker = stack.worker(&OFTEN).await;
@@ -265,14 +289,17 @@ async fn the_caches_of_a_worker_hold_what_it_read_of_the_index() {
         let id = stack.push(&push).await;
         stack.closed(&id).await;
     }
-    for (cache, entries) in [("slots", 2.0), ("dictionaries", 1.0), ("buckets", 1.0)] {
+    let expected =
+        [("slots", 2.0, 524_288.0), ("dictionaries", 1.0, 64.0), ("buckets", 1.0, 1024.0)];
+    for (cache, entries, limit) in expected {
         let of = |name| format!(r#"push_index_cache_{name}{{cache="{cache}"}}"#);
         until(&worker, &of("entries"), |seen| seen == entries).await;
+        assert_are(&worker, &[(&of("limit"), limit)]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say() {
+async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say_and_have_readers() {
     let folder = tempfile::tempdir().unwrap();
     let (http, mqtt) = (free_port().unwrap(), free_port().unwrap());
     let (http, mqtt) = (http.address(), mqtt.address());
@@ -294,6 +321,9 @@ async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say() {
         // The disk has room for more than a store that is new.
         let free = standalone.metric(&of("disk_free_bytes")).await;
         assert!(free > standalone.metric(&file).await, "{free}");
+        let readers = standalone.metric(&of("readers_limit")).await;
+        assert_eq!(readers, 4.0);
+        assert!(standalone.metrics().await.contains(&of("readers_in_use")));
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{RedisIndex, connection::reply};
-use crate::{IndexError, Resources, StoreResources};
+use super::{Context, RedisIndex, connection::reply};
+use crate::{CacheUse, IndexError, Resources, StoreResources};
 
 impl RedisIndex {
     /// One request to each node.
@@ -14,13 +14,21 @@ impl RedisIndex {
         for (node, answer) in self.quick.each_node(&info).await? {
             stores.push(memory(node, &reply::text(answer)?));
         }
-        let entries = |entries: usize| u64::try_from(entries).unwrap_or(u64::MAX);
-        let caches = vec![
-            ("slots", entries(self.context.slots.len())),
-            ("dictionaries", entries(self.dictionary_cache.len())),
-            ("buckets", entries(self.context.buckets.len())),
-        ];
-        Ok(Resources { stores, caches })
+        Ok(Resources { stores, caches: self.caches() })
+    }
+
+    fn caches(&self) -> Vec<CacheUse> {
+        let Context { slots, buckets, .. } = &self.context;
+        let dictionaries = &self.dictionary_cache;
+        let of = |cache, entries: usize, limit| {
+            let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+            CacheUse { cache, entries, limit }
+        };
+        vec![
+            of("slots", slots.len(), slots.limit()),
+            of("dictionaries", dictionaries.len(), dictionaries.capacity()),
+            of("buckets", buckets.len(), buckets.capacity()),
+        ]
     }
 }
 

@@ -126,6 +126,7 @@ impl Index for SqliteIndex {
         let store = StoreResources {
             file: disk.map(|disk| disk.file),
             disk_free: disk.map(|disk| disk.free),
+            readers: Some(self.database.readers()),
             ..StoreResources::of_node(String::new())
         };
         Ok(Resources { stores: vec![store], caches: Vec::new() })

@@ -22,7 +22,10 @@ mod publisher;
 mod settings;
 mod topology;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,7 +43,8 @@ use self::{
     topology::Names,
 };
 use super::{
-    Consumer, DeadLetter, Lane, LaneCounts, Queue, QueueCounts, QueueError, counts::HeadAge,
+    ConnectionCounts, Consumer, DeadLetter, Lane, LaneCounts, Queue, QueueCounts, QueueError,
+    counts::HeadAge,
 };
 
 /// Every queue that [`AmqpQueue::connect`] declares under a namespace, for programs that inspect
@@ -61,6 +65,8 @@ pub struct AmqpQueue {
     control: ControlConnection,
     alarm_probe: AlarmProbe,
     ages: Ages,
+    /// Whether each consumer has a session. Closed when its consumer has ended.
+    sessions: Mutex<Vec<watch::Receiver<bool>>>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -104,7 +110,15 @@ impl AmqpQueue {
         let control = ControlConnection::new(dialer.clone());
         let alarm_probe = AlarmProbe::new(dialer.clone());
         let ages = Ages::new(UnixMillis::now());
-        Ok(Self { dialer, publisher, control, alarm_probe, ages, tasks, closing })
+        let sessions = Mutex::default();
+        Ok(Self { dialer, publisher, control, alarm_probe, ages, sessions, tasks, closing })
+    }
+
+    /// The consumers that have not ended, each with whether it has a session.
+    fn sessions(&self) -> MutexGuard<'_, Vec<watch::Receiver<bool>>> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|session| !session.is_closed());
+        sessions
     }
 
     fn names(&self) -> &Names {
@@ -138,7 +152,18 @@ impl Queue for AmqpQueue {
         let (consumer, task) =
             AmqpConsumer::start(self.dialer.clone(), lane, prefetch, age, &self.closing).await?;
         self.tasks.spawn(task);
+        self.sessions().push(consumer.connected());
         Ok(Box::new(consumer))
+    }
+
+    fn connections(&self) -> Option<ConnectionCounts> {
+        let sessions = self.sessions();
+        let count = |connections: usize| u64::try_from(connections).unwrap_or(u64::MAX);
+        let consume = sessions.iter().filter(|session| *session.borrow()).count();
+        Some(ConnectionCounts {
+            open: u64::from(self.publisher.is_connected()) + count(consume),
+            wanted: 1 + count(sessions.len()),
+        })
     }
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {

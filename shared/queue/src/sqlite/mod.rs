@@ -45,7 +45,9 @@ use self::{
     schema::{Lanes, SCHEMA},
     shared::Shared,
 };
-use super::{Consumer, DeadLetter, DiskUse, Lane, MAX_DELAY, Queue, QueueCounts, QueueError};
+use super::{
+    Consumer, DeadLetter, DiskUse, Lane, MAX_DELAY, Queue, QueueCounts, QueueError, ReaderUse,
+};
 
 /// How many dead letters are moved or deleted in one transaction.
 const DEAD_GROUP: usize = 256;
@@ -178,6 +180,10 @@ impl Queue for SqliteQueue {
 
     fn disk_use(&self) -> Option<DiskUse> {
         self.shared.database.disk_use().ok()
+    }
+
+    fn readers(&self) -> Option<ReaderUse> {
+        Some(self.shared.database.readers())
     }
 
     async fn publish_dead(

@@ -16,8 +16,8 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
     registry::Registry,
 };
-use push_index::{Index, Resources, StoreResources};
-use push_queue::{DiskUse, Lane, Queue, QueueCounts};
+use push_index::{CacheUse, Index, Resources, StoreResources};
+use push_queue::{ConnectionCounts, DiskUse, Lane, Queue, QueueCounts, ReaderUse};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -35,6 +35,8 @@ pub struct StoreMetrics {
 struct Reading {
     queue: Option<QueueCounts>,
     queue_disk: Option<DiskUse>,
+    queue_readers: Option<ReaderUse>,
+    connections: Option<ConnectionCounts>,
     index: Option<Resources>,
 }
 
@@ -78,7 +80,13 @@ impl StoreMetrics {
         if let Err(error) = &index {
             debug!(error = error as &dyn std::error::Error, "the index was not measured");
         }
-        Reading { queue: queue.ok(), queue_disk: self.queue.disk_use(), index: index.ok() }
+        Reading {
+            queue: queue.ok(),
+            queue_disk: self.queue.disk_use(),
+            queue_readers: self.queue.readers(),
+            connections: self.queue.connections(),
+            index: index.ok(),
+        }
     }
 }
 
@@ -96,12 +104,15 @@ impl Collector for StoreCollector {
         if let Some(counts) = &reading.queue {
             out.queue(counts)?;
         }
+        if let Some(connections) = &reading.connections {
+            out.connections(*connections)?;
+        }
         let none = Resources::default();
         let index = reading.index.as_ref().unwrap_or(&none);
         out.memory(index)?;
         out.disk(reading.queue_disk, index)?;
-        let caches = index.caches.iter().map(|(cache, entries)| ([("cache", *cache)], *entries));
-        out.write("push_index_cache_entries", "Entries of a cache of the index", caches)
+        out.readers(reading.queue_readers, index)?;
+        out.caches(&index.caches)
     }
 }
 
@@ -144,6 +155,22 @@ impl Gauges<'_, '_> {
         Ok(())
     }
 
+    fn connections(&mut self, connections: ConnectionCounts) -> fmt::Result {
+        let ConnectionCounts { open, wanted } = connections;
+        for (name, help, value) in [
+            ("push_queue_connections", "Connections to the queue's server that are open", open),
+            (
+                "push_queue_connections_wanted",
+                "Connections to the queue's server that should be open",
+                wanted,
+            ),
+        ] {
+            let encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(encoder)?;
+        }
+        Ok(())
+    }
+
     fn memory(&mut self, index: &Resources) -> fmt::Result {
         let of = |read: fn(&StoreResources) -> Option<u64>| {
             index.stores.iter().filter_map(move |store| {
@@ -158,16 +185,42 @@ impl Gauges<'_, '_> {
     }
 
     fn disk(&mut self, queue: Option<DiskUse>, index: &Resources) -> fmt::Result {
-        let of = |queue: Option<u64>, read: fn(&StoreResources) -> Option<u64>| {
-            let queue = queue.map(|value| ([("store", "queue")], value));
-            let stores = index.stores.iter();
-            let stores = stores
-                .filter_map(move |store| Some(([("store", store.store.name())], read(store)?)));
-            queue.into_iter().chain(stores)
-        };
-        let files = of(queue.map(|disk| disk.file), |store| store.file);
+        let files = of_embedded(queue.map(|disk| disk.file), index, |store| store.file);
         self.write("push_store_file_bytes", "Size of a store's file", files)?;
-        let free = of(queue.map(|disk| disk.free), |store| store.disk_free);
+        let free = of_embedded(queue.map(|disk| disk.free), index, |store| store.disk_free);
         self.write("push_store_disk_free_bytes", "Space left on the disk of a store's file", free)
     }
+
+    fn readers(&mut self, queue: Option<ReaderUse>, index: &Resources) -> fmt::Result {
+        let shown = |readers: usize| u64::try_from(readers).unwrap_or(u64::MAX);
+        let in_use = queue.map(|readers| shown(readers.in_use));
+        let in_use = of_embedded(in_use, index, |store| store.readers.map(|of| shown(of.in_use)));
+        self.write("push_store_readers_in_use", "Reads of a store's file that run", in_use)?;
+        let limit = queue.map(|readers| shown(readers.limit));
+        let limit = of_embedded(limit, index, |store| store.readers.map(|of| shown(of.limit)));
+        self.write("push_store_readers_limit", "Reads of a store's file that may run", limit)
+    }
+
+    fn caches(&mut self, caches: &[CacheUse]) -> fmt::Result {
+        let of = |read: fn(&CacheUse) -> u64| {
+            caches.iter().map(move |cache| ([("cache", cache.cache)], read(cache)))
+        };
+        let entries = of(|cache| cache.entries);
+        self.write("push_index_cache_entries", "Entries of a cache of the index", entries)?;
+        let limit = of(|cache| cache.limit);
+        self.write("push_index_cache_limit", "Entries that a cache of the index may have", limit)
+    }
+}
+
+/// A figure of the embedded queue, if there is one, and that of each store of the index that has it.
+fn of_embedded(
+    queue: Option<u64>,
+    index: &Resources,
+    read: impl Fn(&StoreResources) -> Option<u64>,
+) -> impl Iterator<Item = ([(&'static str, &'static str); 1], u64)> {
+    let queue = queue.map(|value| ([("store", "queue")], value));
+    let stores = index.stores.iter();
+    let stores =
+        stores.filter_map(move |store| Some(([("store", store.store.name())], read(store)?)));
+    queue.into_iter().chain(stores)
 }

@@ -101,6 +101,11 @@ impl Publisher {
         }
     }
 
+    /// Whether there is a connection to publish on.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.requests.is_closed() && self.lost.borrow().is_none()
+    }
+
     /// Publishes, and waits until the message is confirmed or its session has ended.
     pub(super) async fn publish(
         &self,

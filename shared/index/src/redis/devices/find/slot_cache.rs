@@ -43,6 +43,11 @@ impl SlotCache {
         self.slots.len()
     }
 
+    /// How many slots it may have.
+    pub(in crate::redis) fn limit(&self) -> u64 {
+        self.slots.capacity()
+    }
+
     pub(super) fn of(&self, app: &AppKey) -> AppSlots<'_> {
         AppSlots { cache: self, app: self.hasher.hash_one(app) }
     }
