@@ -21,14 +21,6 @@ def run(*command, **more):
     return done.stdout
 
 
-def has_compose():
-    """Whether Docker Compose 2 is installed. It needs no engine to read files."""
-    if shutil.which("docker") is None:
-        return False
-    found = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=SECONDS)
-    return found.returncode == 0
-
-
 def kustomize():
     """The command that builds a kustomization, or None."""
     for command in (["kubectl", "kustomize"], ["kustomize", "build"]):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 import stat
 import subprocess
@@ -11,7 +10,8 @@ import unittest
 import yaml
 
 import compose_rules
-from files import DEPLOY, SECONDS, copy_of_deploy, has_compose, run
+from compose import compose, why_missing
+from files import DEPLOY, SECONDS, copy_of_deploy, run
 
 PASSWORDS = ("rabbitmq-password", "redis-password", "mqtt-worker-password", "grafana-password")
 
@@ -20,11 +20,9 @@ def stack():
     return yaml.safe_load((DEPLOY / "docker-compose.yml").read_text())
 
 
-def config(deploy, *more):
+def config(deploy):
     """What Compose makes of the stack, with all profiles."""
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    command = ["docker", "compose", *more, "--profile", "*", "config", "--format", "json"]
-    return json.loads(run(*command, cwd=deploy, env=environment))
+    return json.loads(compose(deploy, "--profile", "*", "config", "--format", "json"))
 
 
 class Services(unittest.TestCase):
@@ -121,7 +119,10 @@ class Setup(unittest.TestCase):
             self.assertFalse((self.deploy / "secrets" / "tls" / "cert.pem").exists())
 
 
-@unittest.skipUnless(has_compose(), "Docker Compose 2 is not installed: `docker compose config` was not run")
+WHY_MISSING = why_missing()
+
+
+@unittest.skipIf(WHY_MISSING, f"`docker compose config` was not run: {WHY_MISSING}")
 class Compose(unittest.TestCase):
     def setUp(self):
         self.deploy = copy_of_deploy(self)
@@ -158,13 +159,12 @@ class Compose(unittest.TestCase):
 
     def test_profiles_start_only_what_they_name(self):
         run(self.deploy / "setup")
-        command = ["docker", "compose", "config", "--services"]
-        always = set(run(*command, cwd=self.deploy).split())
+        command = ["config", "--services"]
+        always = set(compose(self.deploy, *command).split())
         self.assertEqual(always, {"device-keys", "ingest", "fanout-worker", "rabbitmq", "redis",
                                   "broker"})
-        command[2:2] = ["--profile", "monitoring"]
-        self.assertEqual(set(run(*command, cwd=self.deploy).split()) - always,
-                         {"prometheus", "grafana"})
+        monitored = set(compose(self.deploy, "--profile", "monitoring", *command).split())
+        self.assertEqual(monitored - always, {"prometheus", "grafana"})
 
 
 if __name__ == "__main__":
