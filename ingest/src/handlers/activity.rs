@@ -30,7 +30,7 @@ impl Handlers {
     /// Takes the numbers and logs them without waiting for the index in between: what was taken would
     /// be lost if the service stopped meanwhile.
     fn log_failed_logins(&self) {
-        let log = |of, count| audit::log_failed_logins(of, count, "ingest");
+        let log = |of: FailedLogins<'_>, count| audit::log_failed_logins(of, count, "ingest");
         let (mut of_others, mut reported) = (self.logins.take_failed_at_no_app(), 0);
         for cached in self.logins.apps() {
             match cached.activity.take_failed_logins() {

@@ -374,9 +374,10 @@ async fn an_app_fills_its_share() {
     .await;
     refused.expect(503, 503, "try again: the service is full for this app");
     assert!(refused.header("retry-after").is_some());
+    let of_neighbour = neighbour.push(&service, push_of(30_000));
     for _ in 0..2 {
-        let other = timeout(A_MOMENT, neighbour.push(&service, push_of(30_000)).send(&service));
-        let other = other.await.expect("the neighbour is answered in a moment");
+        let other = timeout(A_MOMENT, of_neighbour.send(&service)).await;
+        let other = other.expect("the neighbour is answered in a moment");
         assert_eq!(other.http, 200, "{}", other.text);
     }
     let mut finished = 0;

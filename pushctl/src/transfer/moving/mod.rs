@@ -67,7 +67,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Whether after this error one of the stores does not serve any app. If they do, it is about one app.
+    /// Whether one of the stores has failed as a whole. If not, this error is about a single app.
     async fn have_failed(&self, error: &anyhow::Error) -> bool {
         if !error.chain().any(<dyn std::error::Error>::is::<IndexError>) {
             return false;
