@@ -37,6 +37,7 @@ pub mod transport;
 use std::{sync::Arc, time::Duration};
 
 use push_queue::{Lane, QueueError};
+use push_service::outage::Outage;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};

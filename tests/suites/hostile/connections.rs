@@ -82,12 +82,12 @@ async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer
 }
 
 /// So many connections at once, each of which is answered again when all of them are open.
-async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<TcpStream> {
-    let mut open = idle(connections, Ipv4Addr::LOCALHOST, address).await;
+async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<Connection> {
+    let open = idle(connections, Ipv4Addr::LOCALHOST, address).await;
+    let mut open: Vec<_> = open.into_iter().map(Connection::over).collect();
     for _ in 0..2 {
         for (n, connection) in open.iter_mut().enumerate() {
-            let answer = ask(connection).await;
-            assert!(answer.starts_with("HTTP/1.1 404"), "connection {n}: {answer:?}");
+            assert_eq!(ask(connection).await, 404, "connection {n}");
         }
     }
     open
