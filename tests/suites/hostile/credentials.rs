@@ -423,7 +423,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
             (SECRET, connect("guess")),
             (SECRET, broker.connect("w-1", "worker", "guess")),
             (SECRET, connect(&expired)),
-            (SECRET, connect(&of_no_app)),
+            (SECRET, broker.connect("gone:phone:1", "gone:phone:1", &of_no_app)),
             (SECRET, broker.access(DEVICE, DEVICE, true, "push/news/phone:2")),
             (SECRET, (path, media_type, "{".to_owned())),
             ("guess", connect(&own)),

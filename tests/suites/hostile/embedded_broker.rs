@@ -145,8 +145,15 @@ async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
             let output = standalone.mosquitto(PUBLISH, version, "news:other", &other).await;
             assert!(output.contains("CONNACK (0)"), "{output}");
             assert!(!is_taken(&output), "QoS {qos}, {version}: {output}");
-            // To its own topic, to which the same connection is subscribed.
             let topic = "push/news/other";
+            if qos == "2" {
+                // The broker grants no QoS 2, without which mosquitto_rr does not publish with it.
+                let own = [&forged[..], &["-t", topic]].concat();
+                let output = standalone.mosquitto(PUBLISH, version, "news:other", &own).await;
+                assert!(output.contains("CONNACK (0)") && !is_taken(&output), "{output}");
+                continue;
+            }
+            // To its own topic, to which the same connection is subscribed.
             let own = [&forged[..], &["-t", topic, "-e", topic, "-W", "3"]].concat();
             let output = standalone.mosquitto(REQUEST, version, "news:other", &own).await;
             let subscribed = output.find("SUBACK").expect(&output);
