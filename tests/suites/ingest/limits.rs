@@ -170,7 +170,6 @@ async fn bodies_share_a_bounded_memory() {
         "--max-buffered=64KiB",
     ];
     let service = Service::start(&flags).await;
-    assert_eq!(service.counter("push_ingest_body_memory_limit_bytes"), 64 << 10);
     let large = push_of(60_000);
     let (begin, end) = large.split_at(55_000);
     let mut slow = Vec::new();
@@ -186,6 +185,7 @@ async fn bodies_share_a_bounded_memory() {
     })
     .await;
     assert_eq!(Request::push(&service, VALID).send(&service).await.http, 200, "a small one fits");
+    assert_eq!(service.counter("push_ingest_body_memory_limit_bytes"), 64 << 10);
     let mut finished = 0;
     for mut one in slow {
         one.send(end).await;
