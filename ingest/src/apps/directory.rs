@@ -8,7 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use push_index::Apps;
+use push_index::{Apps, IndexError};
 use push_model::{causes::with_causes, ids::AppId};
 use push_service::log_failure;
 use tokio::{sync::Mutex, time::Instant};
@@ -71,15 +71,15 @@ impl Directory {
 
 /// The App IDs that exist. None if the index does not answer, which is logged.
 async fn read(index: &dyn Apps, outage: &IndexOutage, timeout: Duration) -> Option<HashSet<AppId>> {
-    let answer = tokio::time::timeout(timeout, index.apps()).await;
-    let error: &(dyn std::error::Error + 'static) = match &answer {
-        Ok(Ok(apps)) => {
-            outage.answered();
-            return Some(apps.iter().map(|app| app.app_id.clone()).collect());
+    match outage.ask(timeout, index.apps()).await {
+        Ok(apps) => return Some(apps.into_iter().map(|app| app.app_id).collect()),
+        Err(IndexError::Corrupt(what)) => {
+            tracing::error!(what, "an app's record is unreadable, so the apps cannot be listed");
         }
-        Ok(Err(error)) => error,
-        Err(elapsed) => elapsed,
-    };
-    log_failure!(outage.failed(), error = with_causes(error), "the index did not list the apps");
+        Err(error) => {
+            let (is_first, error) = (outage.failed(&error), with_causes(&error));
+            log_failure!(is_first, error, "the index did not list the apps");
+        }
+    }
     None
 }

@@ -1,7 +1,5 @@
 //! Requests to the index, within a timeout.
 
-use std::time::Duration;
-
 use push_index::IndexError;
 use push_model::{
     causes::with_causes,
@@ -12,11 +10,6 @@ use tracing::field::{DisplayValue, display};
 
 use super::context::Handlers;
 use crate::rejection::Rejection;
-
-/// The index did not answer for this long.
-#[derive(Debug, thiserror::Error)]
-#[error("no answer within {0:?}")]
-struct Late(Duration);
 
 /// What a request to the index is about, for the log.
 #[derive(Debug, Clone, Copy)]
@@ -61,28 +54,23 @@ impl Handlers {
     ) -> Result<T, Rejection> {
         const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
         const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
-        let timeout: Duration = self.settings.apps.index_timeout;
-        let error = match tokio::time::timeout(timeout, request).await {
-            Ok(Ok(answer)) => {
-                self.index_outage.answered();
-                return Ok(answer);
-            }
-            Ok(Err(error)) => error,
-            Err(_) => IndexError::Unsure(Late(timeout).into()),
-        };
-        self.log_failure(subject, &error);
-        Err(if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE })
+        let answer = self.index_outage.ask(self.settings.apps.index_timeout, request).await;
+        answer.map_err(|error| {
+            self.log_failure(subject, &error);
+            if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE }
+        })
     }
 
     /// An error that may pass is part of an outage, and logged with it. Another one is about what the
     /// request asked for, so each is logged.
     fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
-        let (may_pass, error) = (error.may_pass(), with_causes(error));
+        let is_first = error.may_pass().then(|| self.index_outage.failed(error));
+        let error = with_causes(error);
         let (message_id, client_id) = (subject.message_id(), subject.client_id());
         let app = subject.app;
-        if may_pass {
+        if let Some(is_first) = is_first {
             log_failure!(
-                self.index_outage.failed(),
+                is_first,
                 %app,
                 message_id,
                 client_id,

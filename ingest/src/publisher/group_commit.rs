@@ -139,7 +139,7 @@ async fn publish(
         () = tokio::time::sleep(timeout) => {
             let (app, message_id) = first_of(&batch);
             log_failure!(
-                outage.failed(pushes),
+                outage.failed(pushes, "late"),
                 app,
                 message_id,
                 pushes,
@@ -158,10 +158,11 @@ async fn publish(
         // Not logged here: the queue engine logs the announcement once.
         Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
         Err(error) => {
+            let is_first = outage.failed(pushes, error.kind());
             let error = with_causes(&error);
             let (app, message_id) = first_of(&batch);
             log_failure!(
-                outage.failed(pushes),
+                is_first,
                 app,
                 message_id,
                 pushes,

@@ -74,12 +74,26 @@ impl Engine {
             );
             return Finding::warning(self.name, detail, mend);
         }
-        Finding::error(self.name, detail, self.reach())
+        let mut causes = error.chain();
+        let mend = causes.find_map(|cause| {
+            let of_queue = cause.downcast_ref().map(|error| self.mend_of_queue(error));
+            of_queue.or_else(|| cause.downcast_ref().map(|error| self.mend_of_store(error)))
+        });
+        Finding::error(self.name, detail, mend.unwrap_or_else(|| self.reach()))
     }
 
     /// The queue failed.
     pub(super) fn queue_failed(self, subject: impl Into<String>, error: &QueueError) -> Finding {
-        let mend = match error {
+        Finding::error(subject, with_causes(error), self.mend_of_queue(error))
+    }
+
+    /// A store failed.
+    pub(super) fn store_failed(self, subject: impl Into<String>, error: &IndexError) -> Finding {
+        Finding::error(subject, with_causes(error), self.mend_of_store(error))
+    }
+
+    fn mend_of_queue(self, error: &QueueError) -> String {
+        match error {
             QueueError::Unavailable(_) => self.reach(),
             QueueError::Blocked(_) => {
                 "free memory or disk of the queue's server, see `rabbitmqctl status`".to_owned()
@@ -96,13 +110,11 @@ impl Engine {
                 self.flag
             ),
             QueueError::Closed => "run doctor again".to_owned(),
-        };
-        Finding::error(subject, with_causes(error), mend)
+        }
     }
 
-    /// A store failed.
-    pub(super) fn store_failed(self, subject: impl Into<String>, error: &IndexError) -> Finding {
-        let mend = match error {
+    fn mend_of_store(self, error: &IndexError) -> String {
+        match error {
             IndexError::Refused(_) if self.is_file => "make room on its disk".to_owned(),
             IndexError::Refused(_) => "make it a master again, bring its replicas back, or give \
                                        it memory and disk"
@@ -114,8 +126,7 @@ impl Engine {
             IndexError::Corrupt(_) => "use programs of the version that wrote it, or restore \
                                        apps from backups (`pushctl app restore`)"
                 .to_owned(),
-        };
-        Finding::error(subject, with_causes(error), mend)
+        }
     }
 
     /// What to do if it cannot be used at all.

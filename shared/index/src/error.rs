@@ -27,6 +27,16 @@ pub enum IndexError {
 }
 
 impl IndexError {
+    /// One word for errors of this kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused",
+            Self::Unreachable(_) => "unreachable",
+            Self::Unsure(_) => "unsure",
+            Self::Corrupt(_) => "corrupt",
+        }
+    }
+
     /// Whether another try, later, can help.
     pub fn may_pass(&self) -> bool {
         match self {

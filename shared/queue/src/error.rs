@@ -26,3 +26,17 @@ pub enum QueueError {
     #[error("the queue is closed")]
     Closed,
 }
+
+impl QueueError {
+    /// One word for errors of this kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "unavailable",
+            Self::Blocked(_) => "blocked",
+            Self::Refused(_) => "refused",
+            Self::Unroutable => "unroutable",
+            Self::Topology(_) => "topology",
+            Self::Closed => "closed",
+        }
+    }
+}

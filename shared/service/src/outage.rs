@@ -5,6 +5,9 @@
 //! failure after it would be logged as a new one. So an answer ends an outage only if no request
 //! that failed is still waiting to be made again ([`Outage::wait`]), and, for a program that refuses
 //! what fails in place of waiting, if nothing has failed for [`QUIET`].
+//!
+//! A server that cannot be reached may come back and then refuse for another reason. So an outage is
+//! one event for each kind of failure: the first of each kind is logged as a warning.
 
 use std::{
     sync::{
@@ -47,6 +50,8 @@ struct Current {
     /// When the first request after the last failure was answered.
     answered: Option<Instant>,
     failed: u64,
+    /// What kinds of failures it had; there are few.
+    kinds: Vec<&'static str>,
 }
 
 /// A request that waits until the server answers. It gives up when this is dropped.
@@ -69,17 +74,22 @@ impl Outage {
         Self(Arc::new(Shared { quiet: QUIET, ..Shared::default() }))
     }
 
-    /// Notes that a request failed, on which so many (`count`) depended. True if an outage begins
-    /// with it: only that is to be logged as a warning ([`log_failure`](crate::log_failure)).
-    pub fn failed(&self, count: usize) -> bool {
+    /// Notes that a request failed, on which so many (`count`) depended, in a way of this kind. True
+    /// if it is the first of its kind in an outage: only that is to be logged as a warning
+    /// ([`log_failure`](crate::log_failure)).
+    pub fn failed(&self, count: usize, kind: &'static str) -> bool {
         let (mut state, now) = (self.state(), Instant::now());
-        let is_first = state.current.is_none();
-        let current = state.current.get_or_insert(Current {
+        let current = state.current.get_or_insert_with(|| Current {
             began: now,
             last_failure: now,
             answered: None,
             failed: 0,
+            kinds: Vec::new(),
         });
+        let is_first = !current.kinds.contains(&kind);
+        if is_first {
+            current.kinds.push(kind);
+        }
         (current.last_failure, current.answered) = (now, None);
         current.failed = current.failed.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
         self.0.is_on.store(true, Ordering::Relaxed);
@@ -138,7 +148,7 @@ impl Ended {
     }
 }
 
-/// Logs a failure: as a warning if an outage begins with it (the first argument, what
+/// Logs a failure: as a warning if it is the first of its kind in an outage (the first argument, what
 /// [`Outage::failed`] returned), else at `debug`. The other arguments are those of
 /// `tracing::warn!`.
 ///
@@ -161,6 +171,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const AWAY: &str = "away";
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_begins_with_the_first_failure_and_ends_when_the_last_that_waits_is_answered()
@@ -168,24 +179,24 @@ mod tests {
         let outage = Outage::default();
         assert_eq!(outage.answered(), None, "there is none");
         let (first, second) = (outage.wait(), outage.wait());
-        assert_eq!([outage.failed(1), outage.failed(1)], [true, false]);
+        assert_eq!([outage.failed(1, AWAY), outage.failed(1, AWAY)], [true, false]);
         advance(SECOND).await;
         assert_eq!(outage.answered(), None, "two wait");
         assert_eq!(first.answered(), None, "another waits");
-        assert!(!outage.failed(1));
+        assert!(!outage.failed(1, AWAY));
         advance(SECOND).await;
         assert_eq!(second.answered(), Some(Ended { lasted: 2 * SECOND, failed: 3 }));
         assert_eq!(outage.answered(), None, "it has ended");
-        assert!(outage.failed(1), "the next one begins");
+        assert!(outage.failed(1, AWAY), "the next one begins");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_gives_up_neither_ends_an_outage_nor_keeps_it_on() {
         let outage = Outage::default();
         let waiting = outage.wait();
-        outage.failed(1);
+        outage.failed(1, AWAY);
         drop(waiting);
-        assert!(!outage.failed(1), "nothing was answered since");
+        assert!(!outage.failed(1, AWAY), "nothing was answered since");
         assert!(outage.answered().is_some());
     }
 
@@ -195,7 +206,7 @@ mod tests {
         let outage = Outage::of_refused_requests();
         let mut begun = 0;
         for _ in 0..100 {
-            begun += usize::from(outage.failed(2));
+            begun += usize::from(outage.failed(2, AWAY));
             advance(SECOND).await;
             assert_eq!(outage.answered(), None);
         }
@@ -203,5 +214,16 @@ mod tests {
         advance(QUIET).await;
         // The last failure was followed by an answer one second later.
         assert_eq!(outage.answered(), Some(Ended { lasted: 100 * SECOND, failed: 200 }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_of_another_kind_is_told_once_in_the_outage_that_it_is_part_of() {
+        let outage = Outage::of_refused_requests();
+        let told =
+            ["away", "away", "refused", "away", "refused"].map(|kind| outage.failed(1, kind));
+        assert_eq!(told, [true, false, true, false, false]);
+        advance(QUIET).await;
+        assert_eq!(outage.answered().unwrap().failed, 5);
+        assert!(outage.failed(1, "refused"), "the next outage begins");
     }
 }

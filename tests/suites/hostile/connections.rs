@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
 use push_tests::{
     free_port,
     service::{OpenFiles, Program, request},
@@ -96,7 +97,7 @@ async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<Connecti
 #[tokio::test]
 async fn a_low_soft_limit_of_open_files_is_raised_to_the_hard_one() {
     // More than the soft limit; the hard one is that of the tests.
-    let (low, connections) = (Some(OpenFiles::Soft(256)), 420);
+    let (low, connections) = (Some(OpenFiles::Soft(256)), 300);
     let stack = Stack::start(Servers::shared()).await;
     let port = free_port().unwrap();
     let (engines, listen) = (stack.engines(), port.address());
@@ -109,17 +110,16 @@ async fn a_low_soft_limit_of_open_files_is_raised_to_the_hard_one() {
 
     let standalone = Standalone::start(low).await;
     let backends = are_all_served(connections, standalone.http.address().parse().unwrap()).await;
-    let mut devices = Vec::new();
-    for n in 0..connections {
-        let device = standalone.device(&format!("d{n}")).await;
-        devices.push(device.unwrap_or_else(|| panic!("device {n} is refused")));
-    }
+    let names: Vec<String> = (0..connections).map(|n| format!("d{n}")).collect();
+    // At once: a device that waits for the others to connect does not keep its own connection alive.
+    let devices = join_all(names.iter().map(|name| standalone.device(name))).await;
+    let mut devices: Vec<_> = devices.into_iter().map(|device| device.expect("let in")).collect();
+    assert_eq!(standalone.metric("push_broker_connections").await, connections as u64);
     for n in [0, connections - 1] {
-        let id = standalone.push(&format!("d{n}")).await;
+        let id = standalone.push(&names[n]).await;
         let payload = timeout(A_MOMENT, devices[n].next()).await.expect("in time").unwrap();
         assert!(String::from_utf8_lossy(&payload).contains(&id), "device {n}");
     }
-    assert_eq!(standalone.metric("push_broker_connections").await, connections as u64);
     assert!(!standalone.log().contains("cannot accept"), "{}", standalone.log());
     drop((backends, devices));
 }

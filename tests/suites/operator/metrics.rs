@@ -265,13 +265,13 @@ async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_cl
     // Its transport answers long after the broadcast has ended, and its own check comes later still.
     let hung = ["--strand-min-slots", "1000", "--discard-latency", "10m"];
     let hung = stack.worker(&[&hung[..], &OFTEN].concat()).await;
-    stack.push(&everyone(10)).await;
-    until(&hung, "push_broadcasts_open", |open| open == 1.0).await;
     let strict = ["--closing-check", "100ms", "--closing-rest", "100ms"];
+    // Both take some of it; what this one has ends at once.
     let worker = stack.worker(&[&strict[..], &OFTEN].concat()).await;
     let overdue = "push_broadcasts_overdue";
-    until(&worker, "push_broadcasts_open", |open| open == 1.0).await;
     assert_are(&worker, &[(overdue, 0.0)]).await;
+    stack.push(&everyone(10)).await;
+    until(&hung, "push_broadcasts_open", |open| open == 1.0).await;
     until(&worker, overdue, |broadcasts| broadcasts == 1.0).await;
     // The other worker takes over what it had.
     drop(hung);

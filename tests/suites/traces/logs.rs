@@ -1,5 +1,7 @@
 //! Every line of the log says what it is about, and an outage is two lines.
 
+use std::collections::BTreeSet;
+
 use push_queue::{
     Lane, MAX_DELIVERIES, Queue as _,
     amqp::{AmqpQueue, AmqpSettings},
@@ -78,7 +80,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     };
     let about = |line: Value| [line["span"]["message_id"].clone(), line["span"]["app"].clone()];
 
-    // Delivered too often: it may be what ends its consumers, so it is not read.
+    // Delivered too often: it may be what ends its consumers, so its work is not begun.
     publish(format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable))).await;
     let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
     loop {
@@ -112,8 +114,9 @@ fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
     lines.filter(is_own).collect()
 }
 
-/// Calls until the log says that an outage is over; gives the only warning since the first `before`
-/// lines, and the only line of an end.
+/// Calls until the log says that an outage is over; gives the first warning of it since the first
+/// `before` lines, and the only line of an end. No two warnings are of the same kind: an error begins with what
+/// is of its kind, and its causes follow.
 async fn the_outage<T>(
     ingest: &Program,
     before: usize,
@@ -129,10 +132,15 @@ async fn the_outage<T>(
     let lines = lines_of_ingest(ingest).split_off(before);
     let (warnings, others): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|line| line["level"] != "INFO");
+    let kind = |warning: &Value| {
+        warning["error"].as_str().and_then(|error| Some(error.split_once(": ")?.0.to_owned()))
+    };
+    let kinds: BTreeSet<_> = warnings.iter().map(kind).collect();
+    assert_eq!(kinds.len(), warnings.len(), "one of each kind: {warnings:#?}");
     let ends: Vec<_> = others.into_iter().filter(|line| line["message"] == end).collect();
-    match (warnings.as_slice(), ends.as_slice()) {
-        ([warning], [end]) => (warning.clone(), end.clone()),
-        other => panic!("not one of each: {other:#?}"),
+    match (warnings.first(), ends.as_slice()) {
+        (Some(warning), [end]) => (warning.clone(), end.clone()),
+        other => panic!("not one end, and a warning: {other:#?}"),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// hyper's bound on a head, over ours: a head between the two is answered with a body.
 const HEAD_FACTOR: usize = 4;
 /// How many bytes a client may send ahead of being read, over a connection and over each of its
-/// streams, which share that of their connection.
+/// streams.
 ///
 /// They are in no reservation of memory until their handler reads them, and 10,000 connections that
 /// use all of it have more than a container of 512 MB. Over HTTP/1 the service reads ahead no more
@@ -28,15 +28,15 @@ const HEAD_FACTOR: usize = 4;
 /// to the index `--index-timeout`. So what is held is also bounded by what the network brings in that
 /// time.
 ///
-/// A smaller window would take more than it gives:
-/// - a body comes no faster than a window each round trip, and 64 KiB are too few for a batch of 4 MiB
-///   to come within `--body-timeout` over a round trip of 250 ms;
+/// Smaller windows would take more than they give:
+/// - a body comes no faster than the window of its stream each round trip, and 64 KiB are too few for a
+///   batch of 4 MiB to come within `--body-timeout` over a round trip of 250 ms;
+/// - a connection's window must be larger than a stream's: behind a proxy that sends several apps'
+///   requests over one connection, a body that is not read yet would else stop the others;
 /// - h2 ends a connection when small DATA frames wait that count, with 256 bytes each, as more than
-///   half of its window: 128 KiB are enough for one on each of 256 streams (`--h2-streams`).
-///
-/// A larger one for the connection than for a stream would only let several large bodies of one
-/// connection come faster.
-const WINDOW: u32 = 128 * 1024;
+///   half of its window.
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+const STREAM_WINDOW: u32 = 128 * 1024;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -98,8 +98,8 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
             .keep_alive_interval(http.idle_timeout)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_concurrent_streams(http.h2_streams)
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
             .max_header_list_size(max_head)
             .serve_connection(TokioIo::new(Replay::new(stream, received)), service)
     );

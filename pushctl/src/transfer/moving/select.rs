@@ -1,7 +1,7 @@
 //! Which apps are to be moved.
 
-use anyhow::bail;
-use push_index::Index;
+use anyhow::{Context as _, bail};
+use push_index::{Index, IndexError};
 use push_model::{app::App, ids::AppId};
 
 use super::{Stores, args::MoveSettings};
@@ -36,7 +36,12 @@ pub(super) async fn selected(
 /// If a store does not answer.
 pub(super) async fn still_arriving(stores: &Stores, apps: &[App]) -> anyhow::Result<Vec<AppId>> {
     let mut arriving = Vec::new();
-    for App { app_id, moved_to, .. } in stores.to.apps().await? {
+    let at_target = match stores.to.apps().await {
+        // Nothing of the move depends on it: an app whose own record is unreadable there fails by itself.
+        Err(IndexError::Corrupt(_)) => Vec::new(),
+        answer => answer.with_context(|| format!("cannot list the apps of {}", stores.to_name))?,
+    };
+    for App { app_id, moved_to, .. } in at_target {
         let Some(moved) = moved_to.filter(|moved| moved.store == stores.from_name) else {
             continue;
         };

@@ -1,11 +1,11 @@
-//! Which message an envelope is about, for the log: also of an envelope that cannot be read, or must
-//! not be, because reading all of it may be what ends its consumers.
+//! Which message an envelope is about, for the log: also of an envelope that cannot be read, or whose
+//! work is not begun, because it may be what ends its consumers. So no more is read than the first
+//! head, and a compressed envelope is not unpacked, which may take much memory.
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Head, compressed};
+use super::Head;
 
 #[derive(Deserialize)]
 struct Headed {
@@ -29,10 +29,8 @@ pub fn first_head(jobs: &[u8]) -> Option<Head> {
 }
 
 /// The head of the message of a task, or of the first job of an envelope. None if it cannot be
-/// read.
-pub fn first_head_of_envelope(envelope: &Bytes) -> Option<Head> {
-    let unpacked = compressed::unpack(envelope);
-    let envelope = unpacked.as_ref().unwrap_or(envelope);
+/// read, or is compressed.
+pub fn first_head_of_envelope(envelope: &[u8]) -> Option<Head> {
     let Unread { jobs, job } = serde_json::from_slice(envelope).ok()?;
     let first = job.or_else(|| jobs.first().copied())?;
     serde_json::from_str(first.get()).ok().map(|Headed { payload }| payload)
@@ -44,23 +42,22 @@ mod tests {
 
     #[test]
     fn an_envelope_of_which_no_more_can_be_read_still_says_which_message_it_is_about() {
-        let golden: [&[u8]; 4] = [
+        let golden: [&[u8]; 3] = [
             include_bytes!("../../tests/golden/jobs-v1.json"),
-            include_bytes!("../../tests/golden/jobs-v3.json"),
             include_bytes!("../../tests/golden/task-v2.json"),
             include_bytes!("../../tests/golden/closing-v2.json"),
         ];
         for envelope in golden {
-            let head = first_head_of_envelope(&Bytes::from_static(envelope.trim_ascii()));
+            let head = first_head_of_envelope(envelope);
             assert_eq!(head.unwrap().app_id.to_string(), "demo");
         }
         let payload = r#"{"message_id":"0192f0c1-2345-7abc-8def-0123456789ac","app_id":"news",
             "accepted_at":1,"expires_at":2}"#;
         let without_audience = format!(r#"{{"v":1,"jobs":[{{"payload":{payload}}}]}}"#);
-        let head = first_head_of_envelope(&without_audience.into()).unwrap();
+        let head = first_head_of_envelope(without_audience.as_bytes()).unwrap();
         assert_eq!(head.app_id.to_string(), "news");
         for nothing in ["", "{", r#"{"v":1,"jobs":[]}"#, r#"{"v":1,"jobs":[{"payload":1}]}"#] {
-            assert_eq!(first_head_of_envelope(&Bytes::from(nothing)), None, "{nothing}");
+            assert_eq!(first_head_of_envelope(nothing.as_bytes()), None, "{nothing}");
         }
     }
 }

@@ -23,6 +23,7 @@ mod settings;
 mod topology;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -67,6 +68,8 @@ pub struct AmqpQueue {
     ages: Ages,
     /// Whether each consumer has a session. Closed when its consumer has ended.
     sessions: Mutex<Vec<watch::Receiver<bool>>>,
+    /// The lanes that are consumed, or are to be once a connection can be opened.
+    consumed: Mutex<BTreeSet<&'static str>>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -110,8 +113,18 @@ impl AmqpQueue {
         let control = ControlConnection::new(dialer.clone());
         let alarm_probe = AlarmProbe::new(dialer.clone());
         let ages = Ages::new(UnixMillis::now());
-        let sessions = Mutex::default();
-        Ok(Self { dialer, publisher, control, alarm_probe, ages, sessions, tasks, closing })
+        let (sessions, consumed) = (Mutex::default(), Mutex::default());
+        Ok(Self {
+            dialer,
+            publisher,
+            control,
+            alarm_probe,
+            ages,
+            sessions,
+            consumed,
+            tasks,
+            closing,
+        })
     }
 
     /// The consumers that have not ended, each with whether it has a session.
@@ -119,6 +132,10 @@ impl AmqpQueue {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| !session.is_closed());
         sessions
+    }
+
+    fn consumed(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.consumed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn names(&self) -> &Names {
@@ -148,6 +165,7 @@ impl Queue for AmqpQueue {
         if self.closing.is_cancelled() {
             return Err(QueueError::Closed);
         }
+        self.consumed().insert(lane.name());
         let age = Arc::clone(self.ages.of(lane));
         let (consumer, task) =
             AmqpConsumer::start(self.dialer.clone(), lane, prefetch, age, &self.closing).await?;
@@ -159,10 +177,11 @@ impl Queue for AmqpQueue {
     fn connections(&self) -> Option<ConnectionCounts> {
         let sessions = self.sessions();
         let count = |connections: usize| u64::try_from(connections).unwrap_or(u64::MAX);
-        let consume = sessions.iter().filter(|session| *session.borrow()).count();
+        let open = sessions.iter().filter(|session| *session.borrow()).count();
+        let wanted = sessions.len().max(self.consumed().len());
         Some(ConnectionCounts {
-            open: u64::from(self.publisher.is_connected()) + count(consume),
-            wanted: 1 + count(sessions.len()),
+            open: u64::from(self.publisher.is_connected()) + count(open),
+            wanted: 1 + count(wanted),
         })
     }
 
