@@ -121,7 +121,7 @@ mod tests {
         };
         let found = judge(Some(history), KEPT, now);
         assert_eq!(found.level, Level::Warning);
-        assert!(found.detail.ends_with("(measured 1 hour ago)"), "{found:?}");
+        assert!(found.detail.ends_with("(measured 60 minutes ago)"), "{found:?}");
         assert!(found.mend().unwrap().starts_with("start a worker"), "{found:?}");
     }
 }
