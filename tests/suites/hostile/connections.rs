@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::join_all;
+use futures::{StreamExt as _, stream};
 use push_tests::{
     free_port,
     service::{OpenFiles, Program, request},
@@ -111,8 +111,10 @@ async fn a_low_soft_limit_of_open_files_is_raised_to_the_hard_one() {
     let standalone = Standalone::start(low).await;
     let backends = are_all_served(connections, standalone.http.address().parse().unwrap()).await;
     let names: Vec<String> = (0..connections).map(|n| format!("d{n}")).collect();
-    // At once: a device that waits for the others to connect does not keep its own connection alive.
-    let devices = join_all(names.iter().map(|name| standalone.device(name))).await;
+    // Some at once: a device that waits for all others to connect does not keep its own connection
+    // alive meanwhile.
+    let connecting = stream::iter(&names).map(|name| standalone.device(name)).buffered(16);
+    let devices: Vec<_> = connecting.collect().await;
     let mut devices: Vec<_> = devices.into_iter().map(|device| device.expect("let in")).collect();
     assert_eq!(standalone.metric("push_broker_connections").await, connections as u64);
     for n in [0, connections - 1] {
