@@ -185,6 +185,19 @@ fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
 }
 
 #[test]
+fn two_backups_to_one_name_do_not_take_each_others_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("news.backup");
+    let head = head(&Secret::generate());
+    let mut first = BackupWriter::create(&file, &head).unwrap();
+    first.add(&registration(1, None)).unwrap();
+    let second = BackupWriter::create(&file, &head).err().expect("it is refused");
+    assert!(second.to_string().contains("another backup is being written"), "{second}");
+    assert_eq!(first.finish().unwrap().devices, 1);
+    assert!(file.exists());
+}
+
+#[test]
 fn numbers_that_no_store_compares_exactly_are_refused() {
     const TOO_LARGE: u64 = 1 << 52;
     let folder = tempfile::tempdir().unwrap();

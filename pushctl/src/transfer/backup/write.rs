@@ -3,8 +3,8 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
-    io::{BufWriter, ErrorKind, Write},
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, BufWriter, ErrorKind, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -48,21 +48,18 @@ impl BackupWriter {
     /// Begins a file.
     ///
     /// # Errors
-    /// If it exists, or cannot be written.
+    /// If it exists, another program is writing it, or it cannot be written.
     pub(super) fn create(file: &Path, head: &Head) -> anyhow::Result<Self> {
         check_new(file)?;
         let mut name = OsString::from(file);
         name.push(UNFINISHED);
         let unfinished = PathBuf::from(name);
         let cannot = || format!("cannot write {}", unfinished.display());
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(cannot)?,
-            _ => {}
-        }
-        // A new file, so that its permissions are these from the beginning.
-        let opened = OpenOptions::new().write(true).create_new(true).mode(OWNER).open(&unfinished);
+        let begun = begin(&unfinished).with_context(cannot)?;
+        let begun = begun
+            .with_context(|| format!("another backup is being written to {}", file.display()))?;
         let mut writer = Self {
-            out: BufWriter::new(opened.with_context(cannot)?),
+            out: BufWriter::new(begun),
             unfinished: Some(unfinished),
             file: file.to_owned(),
             sum: Sha256::new(),
@@ -140,6 +137,35 @@ impl BackupWriter {
         self.written.bytes += bytes.len() as u64;
         let written = self.out.write_all(bytes);
         written.with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+/// Makes the unfinished file, in place of one that a program left which has ended: a file that is being
+/// written is locked. None if another program writes it.
+fn begin(unfinished: &Path) -> io::Result<Option<File>> {
+    let is_busy = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
+    // Only a file: a link is not followed, and opening a pipe would wait for its reader.
+    let is_file = fs::symlink_metadata(unfinished).is_ok_and(|found| found.is_file());
+    let left = if is_file { File::open(unfinished).ok() } else { None };
+    if let Some(Err(error)) = left.as_ref().map(File::try_lock)
+        && is_busy(&error)
+    {
+        return Ok(None);
+    }
+    match fs::remove_file(unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A new file, so that its permissions are these from the beginning.
+    let new = OpenOptions::new().write(true).create_new(true).mode(OWNER).open(unfinished);
+    let new = match new {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+        new => new?,
+    };
+    match new.try_lock() {
+        // Another program has taken it for one that was left.
+        Err(error) if is_busy(&error) => Ok(None),
+        locked => locked.map(|()| Some(new)).map_err(Into::into),
     }
 }
 

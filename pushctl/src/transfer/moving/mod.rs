@@ -96,12 +96,10 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     let stores = open(&settings).await?;
     let started = Instant::now();
     let apps = selected(&*stores.from, &settings).await?;
-    if settings.apps.is_empty() {
-        for app in still_arriving(&stores, &apps).await? {
-            let (from, to) = (&stores.from_name, &stores.to_name);
-            out.note(format_args!("{app} is left out: its move from {to} to {from} has not ended"));
-        }
-    }
+    let left_out = match settings.apps.as_slice() {
+        [] => still_arriving(&stores, &apps).await?,
+        _ => Vec::new(),
+    };
     let apps = planned(&stores, apps, &settings).await?;
     let left = leave(&stores, apps).await;
 
@@ -113,10 +111,12 @@ pub async fn run(args: MoveArgs, engines: &EngineArgs, out: Output) -> anyhow::R
     bar.finish_and_clear();
     if failed.is_empty() || !moved.is_empty() {
         let (from, to) = (&stores.from_name, &stores.to_name);
-        let (is_all, took) = (failed.is_empty(), started.elapsed());
+        let (is_all, took) = (failed.is_empty() && left_out.is_empty(), started.elapsed());
         Report { moved: &moved, is_all, from, to, took }.print(out)?;
     }
-    let errors: Vec<_> = [not_moved(failed), not_recorded(&moved)].into_iter().flatten().collect();
+    let left_out = report::left_out(&left_out, &stores.from_name, &stores.to_name);
+    let errors: Vec<_> =
+        [not_moved(failed), left_out, not_recorded(&moved)].into_iter().flatten().collect();
     ensure!(errors.is_empty(), errors.join("\n"));
     Ok(())
 }

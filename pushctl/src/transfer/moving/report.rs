@@ -132,6 +132,18 @@ pub(super) fn not_moved(failed: Failed) -> Option<String> {
     })
 }
 
+/// What to say of the apps that a move of all apps left out, because another one takes them to its source.
+pub(super) fn left_out(apps: &[AppId], from: &str, to: &str) -> Option<String> {
+    let apps: Vec<&str> = apps.iter().map(AppId::as_str).collect();
+    (!apps.is_empty()).then(|| {
+        format!(
+            "these apps are left out, because their move from {to} to {from} has not ended, and may be in \
+             service in neither store until it is run again and ends: {}",
+            apps.join(", ")
+        )
+    })
+}
+
 /// What to say of the apps that have moved without a record of it.
 pub(super) fn not_recorded(moved: &[Moved]) -> Option<String> {
     let why = |moved: &Moved| Some(format!("{}: {}", moved.app, moved.not_recorded.as_ref()?));

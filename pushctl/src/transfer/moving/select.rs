@@ -3,6 +3,7 @@
 use anyhow::{Context as _, bail};
 use push_index::{Index, IndexError};
 use push_model::{app::App, ids::AppId};
+use push_service::engines::IndexUrl;
 
 use super::{Stores, args::MoveSettings};
 
@@ -11,26 +12,38 @@ pub(super) async fn selected(
     from: &dyn Index,
     settings: &MoveSettings,
 ) -> anyhow::Result<Vec<App>> {
-    let mut apps = from.apps().await?;
-    if let Some(missing) =
-        settings.apps.iter().find(|name| !apps.iter().any(|app| app.app_id == **name))
-    {
-        if let Some(arrival) = from.arrival(missing).await? {
-            bail!(
-                "{missing} is still on its way to the store at {} from {}: run the command that takes it \
-                 there again until it succeeds, and move it after that",
-                settings.from.url,
-                arrival.origin
-            );
-        }
-        bail!("there is no app {missing} in the store at {}", settings.from.url);
+    let store = &settings.from.url;
+    if settings.apps.is_empty() {
+        let cannot = || format!("cannot list the apps of {store}: --app moves those that it names");
+        return from.apps().await.with_context(cannot);
     }
-    apps.retain(|app| settings.apps.is_empty() || settings.apps.contains(&app.app_id));
+    let mut apps = Vec::with_capacity(settings.apps.len());
+    // Each by itself: another app whose record is unreadable keeps none of them from being moved.
+    for name in &settings.apps {
+        match from.app(name).await? {
+            Some(app) => apps.push(app),
+            None => bail!(missing(from, name, store).await?),
+        }
+    }
+    apps.sort_unstable_by(|a, b| a.app_id.cmp(&b.app_id));
+    apps.dedup_by(|a, b| a.app_id == b.app_id);
     Ok(apps)
 }
 
+/// Why an app that was named is not in the store.
+async fn missing(from: &dyn Index, name: &AppId, store: &IndexUrl) -> anyhow::Result<String> {
+    Ok(match from.arrival(name).await? {
+        Some(arrival) => format!(
+            "{name} is still on its way to the store at {store} from {}: run the command that takes it there \
+             again until it succeeds, and move it after that",
+            arrival.origin
+        ),
+        None => format!("there is no app {name} in the store at {store}"),
+    })
+}
+
 /// The apps on their way from the target to the source. They are not among those of the source yet, so a move
-/// of all apps leaves them out. `apps` are those of the source, sorted by id.
+/// of all apps leaves them out. `apps` are those of the source.
 ///
 /// # Errors
 /// If a store does not answer.
@@ -45,7 +58,9 @@ pub(super) async fn still_arriving(stores: &Stores, apps: &[App]) -> anyhow::Res
         let Some(moved) = moved_to.filter(|moved| moved.store == stores.from_name) else {
             continue;
         };
-        let is_missing = apps.binary_search_by(|known| known.app_id.cmp(&app_id)).is_err();
+        // A record of before, when it went on from here, is not that of the app that comes back.
+        let is_here = |known: &App| known.app_id == app_id && known.moved_to.is_none();
+        let is_missing = !apps.iter().any(is_here);
         // One that was in service may have been removed since.
         if is_missing && (!moved.may_be_in_service || stores.from.arrival(&app_id).await?.is_some())
         {
@@ -76,11 +91,17 @@ mod tests {
             from_name: "here".to_owned(),
             to_name: "there".to_owned(),
         };
-        let arrives = ["arrived", "copied", "elsewhere", "marked", "removed", "stays"];
+        let arrives = ["arrived", "back", "copied", "elsewhere", "marked", "removed", "stays"];
         for name in arrives {
             let mut app = App::new(name.parse().unwrap(), &Secret::generate(), UnixMillis(1));
             if name == "arrived" {
                 assert!(from.create_app(&app).await.unwrap());
+            }
+            if name == "back" {
+                // It went on to a third store from here, and is on its way back from the target.
+                let mut before = app.clone();
+                before.leave("elsewhere".to_owned(), UnixMillis(1));
+                assert!(from.create_app(&before).await.unwrap());
             }
             if name == "copied" {
                 let arrival = Arrival {
@@ -99,13 +120,13 @@ mod tests {
                 _ => app.leave("here".to_owned(), UnixMillis(2)),
             }
             if let Some(moved) = &mut app.moved_to {
-                moved.may_be_in_service = name != "marked" && name != "elsewhere";
+                moved.may_be_in_service = !["back", "elsewhere", "marked"].contains(&name);
             }
             assert!(to.create_app(&app).await.unwrap());
         }
         let apps = from.apps().await.unwrap();
         let arriving = still_arriving(&stores, &apps).await.unwrap();
         let arriving: Vec<_> = arriving.iter().map(AppId::as_str).collect();
-        assert_eq!(arriving, ["copied", "marked"]);
+        assert_eq!(arriving, ["back", "copied", "marked"]);
     }
 }

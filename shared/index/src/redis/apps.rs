@@ -43,8 +43,9 @@ fn next_revision(app: &App) -> App {
     changed
 }
 
-fn read(json: &str) -> Result<App, IndexError> {
-    serde_json::from_str(json).map_err(|error| IndexError::Corrupt(format!("an app: {error}")))
+fn read(id: &str, json: &str) -> Result<App, IndexError> {
+    let unreadable = |error| IndexError::Corrupt(format!("the record of the app {id}: {error}"));
+    serde_json::from_str(json).map_err(unreadable)
 }
 
 pub(super) fn wrong_generation() -> IndexError {
@@ -135,7 +136,7 @@ impl Apps for RedisIndex {
         get.arg(self.keys.apps()).arg(app.as_str());
         match self.quick.read(&get).await? {
             redis::Value::Nil => Ok(None),
-            json => read(&reply::text(json)?).map(Some),
+            json => read(app.as_str(), &reply::text(json)?).map(Some),
         }
     }
 
@@ -144,7 +145,8 @@ impl Apps for RedisIndex {
         get.arg(self.keys.apps());
         let fields = reply::fields(self.quick.read(&get).await?)?;
         let records = fields.iter().filter(|(field, _)| !field.starts_with(REMOVED));
-        let mut apps: Vec<App> = records.map(|(_, json)| read(json)).collect::<Result<_, _>>()?;
+        let mut apps: Vec<App> =
+            records.map(|(id, json)| read(id, json)).collect::<Result<_, _>>()?;
         apps.sort_unstable_by(|a, b| a.app_id.cmp(&b.app_id));
         Ok(apps)
     }

@@ -18,8 +18,9 @@ pub(super) fn write(app: &App) -> Result<String, StoreError> {
     serde_json::to_string(app).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
 }
 
-fn read(json: &str) -> Result<App, StoreError> {
-    serde_json::from_str(json).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
+fn read(id: &str, json: &str) -> Result<App, StoreError> {
+    let unreadable = |error| StoreError::Unreadable(format!("the record of the app {id}: {error}"));
+    serde_json::from_str(json).map_err(unreadable)
 }
 
 /// Deletes some rows of a removed app. False if no removed app is left.
@@ -90,7 +91,7 @@ impl Apps for SqliteIndex {
                 )?
                 .query_row([&*namespace, name.as_str()], |row| row.get(0))
                 .optional()?;
-            json.as_deref().map(read).transpose()
+            json.as_deref().map(|json| read(name.as_str(), json)).transpose()
         };
         Ok(self.database.read(find).await?)
     }
@@ -99,10 +100,14 @@ impl Apps for SqliteIndex {
         let namespace = self.namespace();
         let list = move |sql: &Connection| {
             let mut statement = sql.prepare_cached(
-                "SELECT record FROM app WHERE namespace = ?1 AND record IS NOT NULL ORDER BY name",
+                "SELECT name, record FROM app WHERE namespace = ?1 AND record IS NOT NULL ORDER BY name",
             )?;
-            let records = statement.query_map([&*namespace], |row| row.get::<_, String>(0))?;
-            records.map(|json| read(&json?)).collect()
+            let mut rows = statement.query([&*namespace])?;
+            let mut apps = Vec::new();
+            while let Some(row) = rows.next()? {
+                apps.push(read(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)?);
+            }
+            Ok(apps)
         };
         Ok(self.database.read(list).await?)
     }
