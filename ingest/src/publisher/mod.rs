@@ -29,7 +29,7 @@ mod group_commit;
 mod pending_publish;
 mod push_group;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use push_model::trace_parent::TraceParent;
 use push_queue::Queue;
@@ -162,6 +162,9 @@ pub(crate) struct PublisherJoinHandle {
     queue: Arc<BatchQueue>,
 }
 
+/// How long a loop that has nothing left to publish may take to end.
+const LAST_MOMENT: Duration = Duration::from_millis(100);
+
 impl PublisherJoinHandle {
     /// Waits until the loop ends by itself, which only a fault of this program makes it
     /// do. Nothing is published then, and every push is refused.
@@ -176,12 +179,13 @@ impl PublisherJoinHandle {
         }
     }
 
-    /// Publishes what waits and ends, by `deadline`. Pushes that come later are refused, and what
+    /// Publishes what waits and ends, by `deadline`, or in [`LAST_MOMENT`] if that has passed. Pushes that come later are refused, and what
     /// is left at the deadline is dropped: it was not answered 200. False if the loop had
     /// failed.
     pub(crate) async fn finish(mut self, deadline: Instant) -> bool {
         self.queue.close();
         let Some(publish_loop) = &mut self.publish_loop else { return false };
+        let deadline = deadline.max(Instant::now() + LAST_MOMENT);
         match tokio::time::timeout_at(deadline, &mut *publish_loop).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {

@@ -1,8 +1,8 @@
 //! What interrupts a connection's work from outside: a time limit has passed, or the service stops.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Timeout};
@@ -76,6 +76,21 @@ impl Interruptions {
         let (activity, http) = (Arc::clone(&self.activity), Arc::clone(&self.http));
         self.next =
             Box::pin(async move { Signal::TimedOut(timeout(&activity, &http, first_check).await) });
+    }
+
+    /// Goes on after the client was told to end the connection: looks after each such time whether a
+    /// request is in work, and interrupts if none is. A client that does not do what it was told must
+    /// not keep the service from stopping.
+    pub(super) fn only_idleness(&mut self, every: Duration) {
+        let activity = Arc::clone(&self.activity);
+        self.next = Box::pin(async move {
+            loop {
+                sleep(every).await;
+                if !activity.is_in_work() {
+                    return Signal::TimedOut(Timeout::Idle);
+                }
+            }
+        });
     }
 }
 

@@ -26,8 +26,9 @@ pub const DEFAULT_FILTER: &str = "info";
 
 /// Precedes the configured filter, so that a filter that names these targets overrides this.
 /// - Libraries that report single connections are quiet: a client could fill the log.
+/// - `lapin` writes errors of its own about a connection that is lost, which the programs log and mend.
 /// - A line within a span of a trace says what it is about, however few lines are asked for.
-const BASE: &str = "h2=error,push_trace=error";
+const BASE: &str = "h2=error,lapin=off,push_trace=error";
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use push_ingest::RunError;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     time::timeout,
 };
@@ -42,6 +42,19 @@ async fn a_stopping_service_finishes_what_it_began_and_takes_nothing_new() {
     let jobs = service.jobs(4).await;
     assert!(jobs.iter().any(|job| job.head.message_id.to_string() == answer.message_id()));
     service.stopped().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_http_2_client_that_answers_nothing_holds_no_stop_up() {
+    // The preface and an empty SETTINGS frame (RFC 9113 sections 3.4 and 6.5).
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let service = Service::start(&[]).await;
+    let mut silent = TcpStream::connect(service.address).await.unwrap();
+    silent.write_all(PREFACE).await.unwrap();
+    // The head of the service's own SETTINGS frame: it takes the connection for HTTP/2.
+    silent.read_exact(&mut [0; 9]).await.unwrap();
+    // It acknowledges neither these nor the PING with which a graceful end begins.
+    service.stop().await.expect("no connection is cut off at the drain deadline");
 }
 
 #[tokio::test]

@@ -119,10 +119,14 @@ impl Activity {
         }
     }
 
-    /// Notes that the connection is HTTP/2.
+    /// Notes that the connection is HTTP/2. The time limit of its first head still runs.
     pub(super) fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
-        self.enter(IDLE, Instant::now());
+    }
+
+    /// Whether a request is in work.
+    pub(super) fn is_in_work(&self) -> bool {
+        self.requests.any()
     }
 
     /// Notes that a request begins. None if the connection is being closed for another one.
@@ -365,10 +369,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_an_idle_http2_connection_receives_does_not_keep_it() {
-        let activity = Activity::new(Instant::now());
+        let activity = Arc::new(Activity::new(Instant::now()));
         activity.multiplex();
+        drop(activity.begin_request().unwrap());
         assert!(after(74, &activity).await.is_ok());
         activity.received();
         assert_eq!(after(1, &activity).await, Err(Timeout::Idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_connection_without_a_first_request_has_the_time_of_a_head() {
+        let activity = Activity::new(Instant::now());
+        activity.received();
+        activity.multiplex();
+        assert!(after(9, &activity).await.is_ok());
+        activity.received();
+        assert_eq!(after(1, &activity).await, Err(Timeout::Head));
     }
 }

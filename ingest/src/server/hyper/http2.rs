@@ -5,7 +5,6 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use http::Response;
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::Instant;
 
 use super::{answer::answer, permits::RequestPermits, replay::Replay};
 use crate::{
@@ -106,19 +105,18 @@ pub(in crate::server) async fn serve_http2(connection: Connection) {
 
     let mut is_ending = false;
     loop {
-        let next_check = match interruptions.run(serving.as_mut()).await {
+        match interruptions.run(serving.as_mut()).await {
             Ok(()) => return,
             Err(Interruption::Failed(error)) => {
                 tracing::debug!(%peer, %error, "an HTTP/2 connection ended early");
                 return;
             }
-            Err(Interruption::Shutdown) => Instant::now(),
-            // The client was told to end the connection, and did not within another idle time.
+            // The client was told to end the connection, and did not in this time.
             Err(Interruption::TimedOut(_)) if is_ending => return,
-            Err(Interruption::TimedOut(_)) => Instant::now() + LINGER,
-        };
+            Err(Interruption::Shutdown | Interruption::TimedOut(_)) => {}
+        }
         is_ending = true;
         serving.as_mut().graceful_shutdown();
-        interruptions.only_timeouts(next_check);
+        interruptions.only_idleness(LINGER);
     }
 }
