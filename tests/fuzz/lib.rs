@@ -4,14 +4,20 @@
 //! repeated, parts of two inputs put together, tokens of the format put in. `corpus/NAME/` holds one
 //! input a file. An input that once broke something is added there, and is tried in every run.
 //!
-//! This is proptest and not a coverage-guided fuzzer, because it runs with the stable toolchain, in
-//! every test run, without another tool, and reduces an input that fails to a small one. The usual run
-//! tries a few thousand inputs of each kind; `PUSH_FUZZ_CASES=1000000 ./tests/run fuzz::` tries as many
-//! as it says.
+//! The usual run has proptest make them, without another tool, and reduces an input that fails to a
+//! small one. It tries a few thousand of each kind; `PUSH_FUZZ_CASES=1000000 ./tests/run fuzz::` tries as
+//! many as it says.
+//!
+//! `./tests/run coverage` has libFuzzer make them (the feature `libfuzzer`), as cargo-fuzz does: it goes on
+//! from inputs that reach parts of the code that no other has reached. The code is instrumented for it,
+//! with the stable toolchain, and every fuzz test of the crates is a target, because all of them call [`fuzz`].
 
 #![allow(clippy::expect_used, reason = "a test ends where its corpus cannot be read")]
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proptest::{
     collection::vec,
@@ -24,6 +30,9 @@ use proptest::{
 const CASES: u32 = 2000;
 /// The variable that says how many are tried instead.
 const CASES_VARIABLE: &str = "PUSH_FUZZ_CASES";
+/// The variable with the arguments of libFuzzer, if it is to make them.
+#[cfg(feature = "libfuzzer")]
+const LIBFUZZER_VARIABLE: &str = "PUSH_LIBFUZZER";
 /// The most mutations of one input.
 const MUTATIONS: usize = 6;
 /// The most bytes that one mutation inserts or repeats.
@@ -51,6 +60,10 @@ pub fn fuzz(
     tokens: &'static [&'static str],
     check: impl Fn(&[u8]) -> TestCaseResult,
 ) {
+    #[cfg(feature = "libfuzzer")]
+    if let Ok(arguments) = std::env::var(LIBFUZZER_VARIABLE) {
+        return guided(&arguments, corpus, tokens, check);
+    }
     let inputs = read(corpus);
     for (name, input) in &inputs {
         if let Err(error) = check(input) {
@@ -66,10 +79,35 @@ pub fn fuzz(
         .unwrap_or_else(|error| panic!("{corpus}: {error}"));
 }
 
+/// Has libFuzzer make the inputs, with these arguments and these tokens, and the corpus to begin with.
+#[cfg(feature = "libfuzzer")]
+fn guided(arguments: &str, corpus: &str, tokens: &[&str], check: impl Fn(&[u8]) -> TestCaseResult) {
+    let escaped =
+        |token: &&str| token.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+    let lines: Vec<String> =
+        tokens.iter().map(|token| format!("\"{}\"\n", escaped(token))).collect();
+    let dictionary = std::env::temp_dir().join(format!("{corpus}-{}.dict", std::process::id()));
+    fs::write(&dictionary, lines.concat()).expect("a file for the tokens");
+    let mut arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+    arguments.push(format!("-dict={}", dictionary.display()));
+    arguments.push(folder(corpus).display().to_string());
+    let check = |input: &[u8]| {
+        if let Err(error) = check(input) {
+            panic!("{corpus}: {error}");
+        }
+    };
+    let ended = push_libfuzzer::run(&arguments, &check);
+    ended.expect("arguments that libFuzzer knows");
+}
+
+/// Where a corpus is.
+fn folder(corpus: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus)
+}
+
 /// The corpus, by the names of its files.
 fn read(corpus: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus);
-    let entries = fs::read_dir(folder).expect("a corpus of this name");
+    let entries = fs::read_dir(folder(corpus)).expect("a corpus of this name");
     let mut inputs: Vec<_> = entries
         .map(|entry| {
             let entry = entry.expect("a file");
