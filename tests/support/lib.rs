@@ -10,6 +10,8 @@
 )]
 
 pub mod client;
+#[cfg(test)]
+mod fuzz;
 pub mod http2;
 mod sent;
 pub mod service;

@@ -7,7 +7,6 @@ mod answers;
 mod batch_requests;
 mod devices;
 mod fields;
-mod fuzz;
 mod http2;
 mod limits;
 mod outages;

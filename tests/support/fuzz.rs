@@ -1,6 +1,9 @@
 //! Bytes made of the corpus `fast-path`, to one service that reads usual requests by itself and to one
 //! where hyper reads all of them: the answers are the same. Some of the requests have the secret of an
 //! app that both know, and are accepted.
+//!
+//! Here and not in a suite, because the package of the suites has programs, which cannot be built with the
+//! instrumentation that libFuzzer needs.
 
 use std::cell::Cell;
 
@@ -9,7 +12,7 @@ use push_model::{app::App, secret::Secret, time::UnixMillis};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::support::{
+use crate::{
     client::{Answer, Connection},
     service::Service,
 };
@@ -20,6 +23,9 @@ macro_rules! secret {
         "6d1f0c8b5a47e392f0b8c1d7a65e4932"
     };
 }
+
+/// What an HTTP/2 connection begins with (RFC 9113 section 3.4).
+const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const TOKENS: [&str; 17] = [
     "\r\n",
@@ -53,6 +59,10 @@ fn any_bytes_are_answered_alike_on_both_paths() {
     });
     let accepted = Cell::new(0);
     push_fuzz::fuzz("fast-path", &TOKENS, |bytes| {
+        // HTTP/2, which hyper serves in both, and which this client does not read.
+        if bytes.starts_with(HTTP_2) {
+            return Ok(());
+        }
         let (by_fast_path, by_hyper) =
             runtime.block_on(async { tokio::join!(answers(&fast, bytes), answers(&slow, bytes)) });
         let ok = by_fast_path.iter().filter(|(http, _)| *http == 200).count();
