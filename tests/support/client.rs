@@ -117,6 +117,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Sends bytes; that the service has ended the connection is not the sender's mistake.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.sent.add(bytes.as_ref());
+        self.send_unread(bytes).await;
+    }
+
+    /// The same of bytes that need be no requests: their answers are not held against the description.
+    pub async fn send_unread(&mut self, bytes: impl AsRef<[u8]>) {
         let write = async {
             self.stream.write_all(bytes.as_ref()).await?;
             self.stream.flush().await

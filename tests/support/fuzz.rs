@@ -86,7 +86,7 @@ async fn start(flags: &[&str]) -> Service {
 /// HTTP status and body of each answer.
 async fn answers(service: &Service, bytes: &[u8]) -> Vec<(u16, Value)> {
     let mut connection = Connection::open(service.address).await;
-    connection.send(bytes).await;
+    connection.send_unread(bytes).await;
     connection.end().await;
     let mut answers = Vec::new();
     while let Ok(Some(Answer { http, mut body, .. })) = connection.try_answer().await {
