@@ -12,6 +12,7 @@ mod config_file;
 mod dashboard;
 mod doctor;
 mod metrics;
+mod metrics_page;
 mod promtool;
 mod readiness;
 mod secret_files;
