@@ -145,7 +145,8 @@ pub struct IngestArgs {
     /// beyond half of it
     #[arg(long, env = "PUSH_PUBLISH_WAITING", value_name = "N", default_value = "8192")]
     pub(super) publish_waiting: String,
-    /// How long a push may wait for the queue's confirm; then it is answered 503
+    /// How long a push may wait until its envelope is sent, and again as long until the queue confirms
+    /// it; then it is answered 503
     #[arg(long, env = "PUSH_PUBLISH_TIMEOUT", value_name = "TIME", default_value = "10s")]
     pub(super) publish_timeout: String,
     /// The secret with which an MQTT broker authenticates when it asks about its clients (under

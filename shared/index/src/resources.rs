@@ -20,6 +20,10 @@ pub struct CacheUse {
     pub entries: u64,
     /// How many it may have; those that were used least are dropped for new ones.
     pub limit: u64,
+    /// How often it had what was wanted, since the program started.
+    pub hits: u64,
+    /// How often that was missing, or out of date.
+    pub misses: u64,
 }
 
 /// What one store uses; memory, file and disk in bytes. What cannot be read is none.

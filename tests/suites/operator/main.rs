@@ -96,6 +96,8 @@ async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outage
     let mut watch = Running::start(&service, &command);
     says(&mut watch, "no worker has begun").await;
 
+    // So slow that it cannot be at its end before it is seen in its middle.
+    service.pushctl(&["app", "set", APP, "--pace", "500"]).await;
     let mut worker = service.worker(&SMALL_STEPS).await;
     service.under_way(&id).await;
     worker.process().kill();
@@ -112,6 +114,7 @@ async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outage
     redis.restart().await.unwrap();
     says(&mut watch, "the index answers again").await;
 
+    service.pushctl(&["app", "set", APP, "--pace", "none"]).await;
     let _other = service.worker(&SMALL_STEPS).await;
     while let Some(line) = next_line(&mut watch.out).await {
         updates.push(serde_json::from_str(&line).unwrap());

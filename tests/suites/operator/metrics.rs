@@ -292,6 +292,15 @@ async fn the_caches_of_a_worker_hold_what_it_read_of_the_index_within_their_limi
         until(&worker, &of("entries"), |seen| seen == entries).await;
         assert_are(&worker, &[(&of("limit"), limit)]).await;
     }
+    // Each device is looked for in the map once; from then on it is in the cache.
+    let slots =
+        |result| format!(r#"push_index_cache_lookups_total{{cache="slots",result="{result}"}}"#);
+    until(&worker, &slots("miss"), |seen| seen == 2.0).await;
+    assert_are(&worker, &[(&slots("hit"), 0.0)]).await;
+    let id = stack.push(&named(&["crowd-0", "crowd-1"])).await;
+    stack.closed(&id).await;
+    until(&worker, &slots("hit"), |seen| seen == 2.0).await;
+    assert_are(&worker, &[(&slots("miss"), 2.0)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use push_model::{
 };
 
 use super::{RedisIndex, connection::reply, layout::SHARDS};
-use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
+use crate::{Apps, IndexError, REMOVED_APP_REFUSES, Transfer};
 
 /// How many chunks, and how many buckets, one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;
@@ -65,11 +65,20 @@ impl RedisIndex {
         }
     }
 
-    /// Disables the app that is to be removed. None if there is none.
+    /// Disables the app that is to be removed, unless its record cannot be read. None if there is none.
     async fn disable_for_removal(&self, app: &AppId) -> Result<Option<AppKey>, IndexError> {
         let mut first = None;
         for _ in 0..CHANGE_TRIES {
-            let Some(mut record) = self.app(app).await? else { return Ok(None) };
+            let record = match self.app(app).await {
+                // Its devices are found all the same, because their keys have the number of apps that
+                // were removed before it.
+                Err(IndexError::Corrupt(_)) => {
+                    let generation = self.removed_apps(app).await?;
+                    return Ok(Some(AppKey { id: app.clone(), generation }));
+                }
+                record => record?,
+            };
+            let Some(mut record) = record else { return Ok(None) };
             let key = AppKey::from(&record);
             if *first.get_or_insert_with(|| key.clone()) != key {
                 // Another removal finished meanwhile, and this is the next app of the name.

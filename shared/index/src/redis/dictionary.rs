@@ -157,8 +157,10 @@ impl RedisIndex {
         let is_current =
             |known: &Arc<Dictionaries>| now < known.expires && known.read_on == connections;
         if let Some(known) = self.dictionary_cache.get(app).filter(is_current) {
+            self.context.hits.dictionaries.add(1, 0);
             return Ok(known);
         }
+        self.context.hits.dictionaries.add(0, 1);
         let read = Dictionaries::new(now, connections);
         self.read_rest(app, &read).await?;
         let read = Arc::new(read);

@@ -19,11 +19,12 @@
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
 //! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
-//!   `resources`: what metrics show of its memory.
+//!   `resources`: what metrics show of its memory. `cache_hits`: how often caches helped.
 
 mod apps;
 mod audit;
 mod broadcasts;
+mod cache_hits;
 mod connection;
 mod devices;
 mod dictionary;
@@ -44,6 +45,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use push_tls::client::ClientTls;
 
 use self::{
+    cache_hits::CacheHits,
     connection::{Link, Server},
     devices::{
         BucketCounts, Lookups, Registrations, SlotCache, bucket_counts, lookups, registrations,
@@ -105,6 +107,7 @@ struct Context {
     link: Arc<Link>,
     buckets: Arc<BucketCounts>,
     slots: Arc<SlotCache>,
+    hits: Arc<CacheHits>,
 }
 
 impl RedisIndex {
@@ -128,6 +131,7 @@ impl RedisIndex {
             link: Arc::clone(&quick),
             buckets: Arc::new(bucket_counts()),
             slots: Arc::new(SlotCache::new()),
+            hits: Arc::default(),
         };
         let index = Self {
             keys: keys.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Context, RedisIndex, connection::reply};
+use super::{Context, RedisIndex, cache_hits::HitCount, connection::reply};
 use crate::{CacheUse, IndexError, Resources, StoreResources};
 
 impl RedisIndex {
@@ -18,16 +18,17 @@ impl RedisIndex {
     }
 
     fn caches(&self) -> Vec<CacheUse> {
-        let Context { slots, buckets, .. } = &self.context;
+        let Context { slots, buckets, hits: counts, .. } = &self.context;
         let dictionaries = &self.dictionary_cache;
-        let of = |cache, entries: usize, limit| {
+        let of = |cache, entries: usize, limit, counts: &HitCount| {
             let entries = u64::try_from(entries).unwrap_or(u64::MAX);
-            CacheUse { cache, entries, limit }
+            let (hits, misses) = counts.read();
+            CacheUse { cache, entries, limit, hits, misses }
         };
         vec![
-            of("slots", slots.len(), slots.limit()),
-            of("dictionaries", dictionaries.len(), dictionaries.capacity()),
-            of("buckets", buckets.len(), buckets.capacity()),
+            of("slots", slots.len(), slots.limit(), &counts.slots),
+            of("dictionaries", dictionaries.len(), dictionaries.capacity(), &counts.dictionaries),
+            of("buckets", buckets.len(), buckets.capacity(), &counts.buckets),
         ]
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
-    metrics::{MetricType, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 use push_index::{CacheUse, Index, Resources, StoreResources};
@@ -97,7 +97,7 @@ impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(reading) = &*last else { return Ok(()) };
-        let mut out = Gauges(&mut encoder);
+        let mut out = Readings(&mut encoder);
         let up = [("queue", reading.queue.is_some()), ("index", reading.index.is_some())];
         let up = up.map(|(store, up)| ([("store", store)], u64::from(up)));
         out.write("push_store_up", "1 if the store answered when it was last asked", up)?;
@@ -116,10 +116,10 @@ impl Collector for StoreCollector {
     }
 }
 
-/// Writes gauges.
-struct Gauges<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+/// Writes what was read.
+struct Readings<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
-impl Gauges<'_, '_> {
+impl Readings<'_, '_> {
     /// Writes a gauge with a value for each set of labels; nothing if there is none.
     fn write<L: EncodeLabelSet>(
         &mut self,
@@ -208,7 +208,19 @@ impl Gauges<'_, '_> {
         let entries = of(|cache| cache.entries);
         self.write("push_index_cache_entries", "Entries of a cache of the index", entries)?;
         let limit = of(|cache| cache.limit);
-        self.write("push_index_cache_limit", "Entries that a cache of the index may have", limit)
+        self.write("push_index_cache_limit", "Entries that a cache of the index may have", limit)?;
+        if caches.is_empty() {
+            return Ok(());
+        }
+        let (name, help) = ("push_index_cache_lookups", "Lookups in a cache of the index");
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for cache in caches {
+            for (result, lookups) in [("hit", cache.hits), ("miss", cache.misses)] {
+                let labels = [("cache", cache.cache), ("result", result)];
+                ConstCounter::new(lookups).encode(encoder.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 }
 

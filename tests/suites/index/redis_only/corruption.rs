@@ -34,6 +34,28 @@ async fn begin() -> (RedisIndex, AppKey, String, MultiplexedConnection) {
 }
 
 #[tokio::test]
+async fn an_app_whose_record_cannot_be_read_can_be_removed_with_its_devices_and_made_again() {
+    let (index, key, namespace, mut redis) = begin().await;
+    index.put_devices(&key, &[device("here", &[])], NOW).await.unwrap();
+    for damage in ["{", "[]"] {
+        let mut damaging = redis::cmd("HSET");
+        damaging.arg(format!("{namespace}:apps")).arg(app().as_str()).arg(damage);
+        damaging.query_async::<u64>(&mut redis).await.unwrap();
+        let Err(IndexError::Corrupt(why)) = index.apps().await else { panic!("it was listed") };
+        assert!(why.contains(app().as_str()), "{why}");
+
+        assert!(index.remove_app(&app()).await.unwrap());
+        assert_eq!(index.apps().await.unwrap(), []);
+        assert!(!index.remove_app(&app()).await.unwrap());
+        assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());
+    }
+    assert_eq!(index.device(&key, &client("here")).await.unwrap(), None);
+    let again = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
+    assert_eq!(again.generation, 2);
+    assert_eq!(index.count_devices(&again).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() {
     let (index, key, namespace, mut redis) = begin().await;
     let devices: Vec<_> =

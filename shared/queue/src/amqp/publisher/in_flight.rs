@@ -16,7 +16,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use lapin::Confirmation;
@@ -34,6 +34,8 @@ pub(super) struct InFlight {
     pending: HashMap<Uuid, (Instant, PendingConfirm)>,
     /// Messages that reached no queue.
     returned: HashSet<Uuid>,
+    /// Since when the connection is blocked.
+    blocked: Option<Instant>,
     /// When the connection was last unblocked.
     unblocked: Option<Instant>,
 }
@@ -47,9 +49,17 @@ impl InFlight {
         id
     }
 
+    /// Notes that the connection is blocked, if it was not yet.
+    pub(super) fn block(&mut self) {
+        self.blocked.get_or_insert_with(Instant::now);
+    }
+
     /// Notes that the connection is not blocked any more: no confirm is late for the time before.
-    pub(super) fn unblock(&mut self) {
-        self.unblocked = Some(Instant::now());
+    /// Returns how long it was.
+    pub(super) fn unblock(&mut self) -> Duration {
+        let now = Instant::now();
+        self.unblocked = Some(now);
+        self.blocked.take().map_or(Duration::ZERO, |since| now - since)
     }
 
     /// Since when the server could have confirmed the oldest publish.
@@ -199,7 +209,13 @@ mod tests {
         let mut in_flight = InFlight::default();
         let (_, _of_a) = insert(&mut in_flight).await;
         let sent = in_flight.unconfirmed_since().unwrap();
-        in_flight.unblock();
+        in_flight.block();
+        let blocked = in_flight.blocked.unwrap();
+        // Announced again, with another reason.
+        in_flight.block();
+        assert_eq!(in_flight.blocked, Some(blocked));
+        assert!(in_flight.unblock() <= blocked.elapsed());
+        assert_eq!(in_flight.blocked, None);
         let unblocked = in_flight.unconfirmed_since().unwrap();
         assert!(unblocked > sent);
         let (_, _of_b) = insert(&mut in_flight).await;

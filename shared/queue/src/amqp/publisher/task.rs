@@ -236,11 +236,12 @@ impl PublishTask {
             Some(Event::Error(error)) => return Err(error.into()),
             Some(Event::ConnectionBlocked(reason)) => {
                 tracing::warn!(reason, "RabbitMQ takes no messages for now");
+                in_flight.block();
                 self.announce(Some(reason.into()));
             }
             Some(Event::ConnectionUnblocked) => {
-                tracing::info!("RabbitMQ takes messages again");
-                in_flight.unblock();
+                let for_ms = u64::try_from(in_flight.unblock().as_millis()).unwrap_or(u64::MAX);
+                tracing::info!(for_ms, "RabbitMQ takes messages again");
                 self.announce(None);
             }
             Some(_) => {}

@@ -125,9 +125,11 @@ impl AppShards<'_> {
                 if let Some((_, hash)) = wanted.first() {
                     count_of(hash.shard).store(count, Ordering::Relaxed);
                 }
+                self.context.hits.buckets.add(0, 1);
                 again.extend_from_slice(wanted);
                 continue;
             }
+            self.context.hits.buckets.add(1, 0);
             for ((number, hash), bucket) in wanted.iter().zip(buckets) {
                 let bucket = reply::bytes(bucket)?.unwrap_or_default();
                 candidates.extend(slots_of(&bucket, hash).map(|slot| Candidate {

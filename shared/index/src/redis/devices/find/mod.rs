@@ -56,18 +56,20 @@ pub(super) async fn find(
         cached.extend(slot.map(|slot| Candidate { number, hash, slot }));
         slot.is_none()
     });
+    let mut misses = wanted.len();
     let is_of = |record: &Record<'_>, candidate: &Candidate| {
         clients.get(candidate.number).is_some_and(|client| record.is_of(client))
     };
     let (cached, mut by_map) =
         future::join(shards.read_cached(cached), shards.read_by_map(wanted)).await;
-    let mut missed = Vec::new();
+    let (mut hits, mut missed) = (0, Vec::new());
     for read in cached {
         match read {
             Ok(read) => {
                 for candidate in &read.candidates {
                     match read.record(candidate) {
                         Some(Ok(record)) if is_of(&record, candidate) => {
+                            hits += 1;
                             found(
                                 candidate.number,
                                 Ok(FoundDevice { slot: candidate.slot, record }),
@@ -84,6 +86,8 @@ pub(super) async fn find(
             Err(failed) => by_map.push(Err(failed)),
         }
     }
+    misses += missed.len();
+    context.hits.slots.add(hits, misses);
     if !missed.is_empty() {
         by_map.extend(shards.read_by_map(missed).await);
     }

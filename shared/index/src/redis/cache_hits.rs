@@ -1,0 +1,38 @@
+//! How often this program's caches had what was wanted of them.
+//!
+//! Counted where the answer is known, not where the cache is asked: an entry that turns out to be
+//! out of date costs as much as one that is missing, or more, so it is a miss.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The counts of all caches of an index.
+#[derive(Debug, Default)]
+pub(super) struct CacheHits {
+    /// Of devices: a hit is a device that was in its cached slot.
+    pub(super) slots: HitCount,
+    /// Of an app's dictionaries: a hit is one that needs no reading from the start.
+    pub(super) dictionaries: HitCount,
+    /// Of the number of buckets of a shard: a hit is one that was right.
+    pub(super) buckets: HitCount,
+}
+
+/// The counts of one cache.
+#[derive(Debug, Default)]
+pub(super) struct HitCount {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl HitCount {
+    /// Adds lookups.
+    pub(super) fn add(&self, hits: usize, misses: usize) {
+        for (count, more) in [(&self.hits, hits), (&self.misses, misses)] {
+            count.fetch_add(u64::try_from(more).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// The hits and the misses since the program started.
+    pub(super) fn read(&self) -> (u64, u64) {
+        (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+}
