@@ -281,8 +281,8 @@ async fn the_caches_of_a_worker_hold_what_it_read_of_the_index_within_their_limi
     let worker = stack.worker(&OFTEN).await;
     let targeting = json!({"type": 1, "targeting": {"country": ["SG"]}});
     let targeted = json!({"type": 2, "time_to_live": 600, "condition": targeting});
-    for push in [named(&["crowd-0", "crowd-1"]), targeted] {
-        let id = stack.push(&push).await;
+    for push in [&named(&["crowd-0", "crowd-1"]), &targeted] {
+        let id = stack.push(push).await;
         stack.closed(&id).await;
     }
     let expected =
@@ -293,14 +293,25 @@ async fn the_caches_of_a_worker_hold_what_it_read_of_the_index_within_their_limi
         assert_are(&worker, &[(&of("limit"), limit)]).await;
     }
     // Each device is looked for in the map once; from then on it is in the cache.
-    let slots =
-        |result| format!(r#"push_index_cache_lookups_total{{cache="slots",result="{result}"}}"#);
-    until(&worker, &slots("miss"), |seen| seen == 2.0).await;
-    assert_are(&worker, &[(&slots("hit"), 0.0)]).await;
-    let id = stack.push(&named(&["crowd-0", "crowd-1"])).await;
+    let of = |cache, result| {
+        format!(r#"push_index_cache_lookups_total{{cache="{cache}",result="{result}"}}"#)
+    };
+    let first = [("slots", "hit", 0.0), ("slots", "miss", 2.0), ("dictionaries", "miss", 1.0)];
+    for (cache, result, lookups) in first {
+        until(&worker, &of(cache, result), |seen| seen == lookups).await;
+    }
+    // One that does not exist is looked for in the map each time, whose size is known by now.
+    let buckets = worker.metric(&of("buckets", "hit")).await;
+    let id = stack.push(&named(&["crowd-0", "crowd-1", "nowhere"])).await;
     stack.closed(&id).await;
-    until(&worker, &slots("hit"), |seen| seen == 2.0).await;
-    assert_are(&worker, &[(&slots("miss"), 2.0)]).await;
+    let then = [("slots", "hit", 2.0), ("slots", "miss", 2.0), ("dictionaries", "miss", 1.0)];
+    for (cache, result, lookups) in then {
+        until(&worker, &of(cache, result), |seen| seen == lookups).await;
+    }
+    until(&worker, &of("buckets", "hit"), |seen| seen == buckets + 1.0).await;
+    let more = worker.metric(&of("dictionaries", "hit")).await;
+    stack.closed(&stack.push(&targeted).await).await;
+    until(&worker, &of("dictionaries", "hit"), |seen| seen > more).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

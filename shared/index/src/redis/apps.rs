@@ -14,10 +14,12 @@ use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
     ids::AppId,
+    secret::Secret,
+    time::UnixMillis,
 };
 
 use super::{RedisIndex, connection::reply, layout::SHARDS};
-use crate::{Apps, IndexError, REMOVED_APP_REFUSES, Transfer};
+use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
 
 /// How many chunks, and how many buckets, one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;
@@ -43,9 +45,9 @@ fn next_revision(app: &App) -> App {
     changed
 }
 
-fn read(id: &str, json: &str) -> Result<App, IndexError> {
+fn read(id: &str, json: &[u8]) -> Result<App, IndexError> {
     let unreadable = |error| IndexError::Corrupt(format!("the record of the app {id}: {error}"));
-    serde_json::from_str(json).map_err(unreadable)
+    serde_json::from_slice(json).map_err(unreadable)
 }
 
 pub(super) fn wrong_generation() -> IndexError {
@@ -65,31 +67,49 @@ impl RedisIndex {
         }
     }
 
-    /// Disables the app that is to be removed, unless its record cannot be read. None if there is none.
+    /// Disables the app that is to be removed. None if there is none.
     async fn disable_for_removal(&self, app: &AppId) -> Result<Option<AppKey>, IndexError> {
         let mut first = None;
+        let mut get = redis::cmd("HMGET");
+        get.arg(self.keys.apps()).arg(app.as_str()).arg(format!("{REMOVED}{app}"));
         for _ in 0..CHANGE_TRIES {
-            let record = match self.app(app).await {
-                // Its devices are found all the same, because their keys have the number of apps that
-                // were removed before it.
-                Err(IndexError::Corrupt(_)) => {
-                    let generation = self.removed_apps(app).await?;
-                    return Ok(Some(AppKey { id: app.clone(), generation }));
+            let mut fields = reply::list(self.quick.read(&get).await?)?.into_iter();
+            let stored = reply::bytes(fields.next().unwrap_or_default())?;
+            let Some(stored) = stored else { return Ok(None) };
+            let record = read(app.as_str(), &stored);
+            let key = match &record {
+                Ok(record) => AppKey::from(record),
+                Err(_) => {
+                    let removed = reply::number(fields.next().unwrap_or_default())?.unwrap_or(0);
+                    AppKey { id: app.clone(), generation: removed }
                 }
-                record => record?,
             };
-            let Some(mut record) = record else { return Ok(None) };
-            let key = AppKey::from(&record);
             if *first.get_or_insert_with(|| key.clone()) != key {
                 // Another removal finished meanwhile, and this is the next app of the name.
                 return Ok(None);
             }
-            record.disabled = true;
-            if self.update_app(&record).await? {
+            let is_disabled = match record {
+                Ok(mut record) => {
+                    record.disabled = true;
+                    self.update_app(&record).await?
+                }
+                Err(_) => self.replace_unreadable(&key, &stored).await?,
+            };
+            if is_disabled {
                 return Ok(Some(key));
             }
         }
         Err(IndexError::Refused("the app is being changed at this moment".into()))
+    }
+
+    /// Puts a disabled app with a secret that nothing knows in place of a record that cannot be read.
+    /// False if that record has changed.
+    async fn replace_unreadable(&self, key: &AppKey, stored: &[u8]) -> Result<bool, IndexError> {
+        let mut app = App::new(key.id.clone(), &Secret::generate(), UnixMillis(0));
+        (app.generation, app.disabled) = (key.generation, true);
+        let mut replace = self.scripts.replace_app.call(&[&self.keys.apps()]);
+        replace.arg(key.id.as_str()).arg(key.generation).arg(stored).arg(write(&app)?);
+        Ok(reply::number(replace.run(&self.quick).await?)? == Some(1))
     }
 
     /// Makes the dictionaries refuse new values.
@@ -143,10 +163,8 @@ impl Apps for RedisIndex {
     async fn app(&self, app: &AppId) -> Result<Option<App>, IndexError> {
         let mut get = redis::cmd("HGET");
         get.arg(self.keys.apps()).arg(app.as_str());
-        match self.quick.read(&get).await? {
-            redis::Value::Nil => Ok(None),
-            json => read(app.as_str(), &reply::text(json)?).map(Some),
-        }
+        let json = reply::bytes(self.quick.read(&get).await?)?;
+        json.map(|json| read(app.as_str(), &json)).transpose()
     }
 
     async fn apps(&self) -> Result<Vec<App>, IndexError> {
@@ -155,7 +173,7 @@ impl Apps for RedisIndex {
         let fields = reply::fields(self.quick.read(&get).await?)?;
         let records = fields.iter().filter(|(field, _)| !field.starts_with(REMOVED));
         let mut apps: Vec<App> =
-            records.map(|(id, json)| read(id, json)).collect::<Result<_, _>>()?;
+            records.map(|(id, json)| read(id, json.as_bytes())).collect::<Result<_, _>>()?;
         apps.sort_unstable_by(|a, b| a.app_id.cmp(&b.app_id));
         Ok(apps)
     }

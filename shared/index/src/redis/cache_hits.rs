@@ -1,18 +1,19 @@
 //! How often this program's caches had what was wanted of them.
 //!
 //! Counted where the answer is known, not where the cache is asked: an entry that turns out to be
-//! out of date costs as much as one that is missing, or more, so it is a miss.
+//! out of date costs more than one that is missing, so it is a miss. What no cache can have, such as a
+//! device that does not exist, and what could not be read, count as neither.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counts of all caches of an index.
 #[derive(Debug, Default)]
 pub(super) struct CacheHits {
-    /// Of devices: a hit is a device that was in its cached slot.
+    /// Of devices that were found: a hit is one that was in its cached slot.
     pub(super) slots: HitCount,
     /// Of an app's dictionaries: a hit is one that needs no reading from the start.
     pub(super) dictionaries: HitCount,
-    /// Of the number of buckets of a shard: a hit is one that was right.
+    /// Of the numbers of buckets of shards: a hit is one that was right.
     pub(super) buckets: HitCount,
 }
 

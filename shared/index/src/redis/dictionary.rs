@@ -160,9 +160,9 @@ impl RedisIndex {
             self.context.hits.dictionaries.add(1, 0);
             return Ok(known);
         }
-        self.context.hits.dictionaries.add(0, 1);
         let read = Dictionaries::new(now, connections);
         self.read_rest(app, &read).await?;
+        self.context.hits.dictionaries.add(0, 1);
         let read = Arc::new(read);
         self.dictionary_cache.insert(app.clone(), Arc::clone(&read));
         Ok(read)

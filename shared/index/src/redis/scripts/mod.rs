@@ -123,6 +123,7 @@ macro_rules! scripts {
 scripts! {
     create_app: new("apps/create_app.lua"),
     update_app: new("apps/update_app.lua"),
+    replace_app: new("apps/replace_app.lua"),
     remove_app: new("apps/remove_app.lua"),
     begin_arrival: new("apps/begin_arrival.lua"),
     save_arrival: new("apps/save_arrival.lua"),

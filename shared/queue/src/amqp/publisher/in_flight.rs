@@ -214,7 +214,8 @@ mod tests {
         // Announced again, with another reason.
         in_flight.block();
         assert_eq!(in_flight.blocked, Some(blocked));
-        assert!(in_flight.unblock() <= blocked.elapsed());
+        let so_far = blocked.elapsed();
+        assert!(in_flight.unblock() >= so_far);
         assert_eq!(in_flight.blocked, None);
         let unblocked = in_flight.unconfirmed_since().unwrap();
         assert!(unblocked > sent);

@@ -78,8 +78,13 @@ impl AppShards<'_> {
         let new = || Ok::<_, IndexError>(Arc::new([const { AtomicU32::new(1) }; SHARDS as usize]));
         let counts = self.context.buckets.get_or_insert_with(self.app, new)?;
         let mut candidates = Vec::with_capacity(wanted.len());
-        for _ in 0..TRIES {
+        for round in 0..TRIES {
+            let shards = count_shards(&wanted);
             wanted = self.read_buckets(&counts, wanted, &mut candidates).await?;
+            if round == 0 {
+                let misses = count_shards(&wanted);
+                self.context.hits.buckets.add(shards - misses, misses);
+            }
             if wanted.is_empty() {
                 return Ok(candidates);
             }
@@ -125,11 +130,9 @@ impl AppShards<'_> {
                 if let Some((_, hash)) = wanted.first() {
                     count_of(hash.shard).store(count, Ordering::Relaxed);
                 }
-                self.context.hits.buckets.add(0, 1);
                 again.extend_from_slice(wanted);
                 continue;
             }
-            self.context.hits.buckets.add(1, 0);
             for ((number, hash), bucket) in wanted.iter().zip(buckets) {
                 let bucket = reply::bytes(bucket)?.unwrap_or_default();
                 candidates.extend(slots_of(&bucket, hash).map(|slot| Candidate {
@@ -141,6 +144,11 @@ impl AppShards<'_> {
         }
         Ok(again)
     }
+}
+
+/// How many shards these clients are in, which are sorted by shard.
+fn count_shards(wanted: &[Wanted]) -> usize {
+    wanted.chunk_by(|(_, a), (_, b)| a.shard == b.shard).count()
 }
 
 /// How many buckets a shard has; none if it has no devices or is being removed.

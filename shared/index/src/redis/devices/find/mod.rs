@@ -56,13 +56,13 @@ pub(super) async fn find(
         cached.extend(slot.map(|slot| Candidate { number, hash, slot }));
         slot.is_none()
     });
-    let mut misses = wanted.len();
     let is_of = |record: &Record<'_>, candidate: &Candidate| {
         clients.get(candidate.number).is_some_and(|client| record.is_of(client))
     };
     let (cached, mut by_map) =
         future::join(shards.read_cached(cached), shards.read_by_map(wanted)).await;
-    let (mut hits, mut missed) = (0, Vec::new());
+    let (mut hits, mut misses) = (0, 0);
+    let mut missed = Vec::new();
     for read in cached {
         match read {
             Ok(read) => {
@@ -86,8 +86,6 @@ pub(super) async fn find(
             Err(failed) => by_map.push(Err(failed)),
         }
     }
-    misses += missed.len();
-    context.hits.slots.add(hits, misses);
     if !missed.is_empty() {
         by_map.extend(shards.read_by_map(missed).await);
     }
@@ -106,6 +104,7 @@ pub(super) async fn find(
             // decides.
             match read.record(candidate) {
                 Some(Ok(record)) if is_of(&record, candidate) => {
+                    misses += 1;
                     slots.insert(candidate.hash, candidate.slot);
                     found(candidate.number, Ok(FoundDevice { slot: candidate.slot, record }))?;
                 }
@@ -114,5 +113,6 @@ pub(super) async fn find(
             }
         }
     }
+    context.hits.slots.add(hits, misses);
     Ok(())
 }
