@@ -23,11 +23,11 @@ use tokio::{
 use crate::{
     engines::broker::Broker,
     engines::inbox::Inbox,
-    engines::store::Store,
+    engines::store::{Store, Write},
     faults::choices::{self, Choices, Schedule},
     faults::fault::{Fault, Faults, Kind},
     life::Life,
-    oracle::custody::Custody,
+    oracle::custody::{Custody, Handler},
     oracle::people::Push,
 };
 
@@ -57,6 +57,10 @@ pub(crate) struct World {
     to_come: AtomicUsize,
     /// The time until which the index refuses writes.
     refusing: Mutex<UnixMillis>,
+    /// The time until which the index answers nobody.
+    silent: Mutex<UnixMillis>,
+    /// Writes that take effect before the next one of another handler.
+    pub(crate) overtaken: Mutex<Vec<(Handler, Write)>>,
     violations: Mutex<Vec<Violation>>,
     /// A fingerprint of the state after each step.
     states: Mutex<Vec<u64>>,
@@ -84,6 +88,8 @@ impl World {
             sessions: AtomicU64::new(0),
             to_come: AtomicUsize::new(0),
             refusing: Mutex::default(),
+            silent: Mutex::default(),
+            overtaken: Mutex::default(),
             violations: Mutex::default(),
             states: Mutex::default(),
             struck: Mutex::default(),
@@ -209,6 +215,16 @@ impl World {
     /// Whether the index refuses writes now.
     pub(crate) fn is_refusing(&self) -> bool {
         self.now() < *lock(&self.refusing)
+    }
+
+    /// Lets the index answer nobody for this long.
+    pub(crate) fn silent_for(&self, time: Duration) {
+        *lock(&self.silent) = self.now().plus(time);
+    }
+
+    /// Whether the index answers nobody now.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.now() < *lock(&self.silent)
     }
 
     /// Records the state after a step.
