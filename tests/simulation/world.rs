@@ -7,7 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -55,6 +55,8 @@ pub(crate) struct World {
     sessions: AtomicU64,
     /// Effects that are scheduled.
     to_come: AtomicUsize,
+    /// No fault takes so long that the last acceptance of a push may end unsent.
+    pub(crate) is_soon_enough: AtomicBool,
     /// The time until which the index refuses writes.
     refusing: Mutex<UnixMillis>,
     /// The time until which the index answers nobody.
@@ -87,6 +89,7 @@ impl World {
             steps: AtomicU32::new(0),
             sessions: AtomicU64::new(0),
             to_come: AtomicUsize::new(0),
+            is_soon_enough: AtomicBool::new(false),
             refusing: Mutex::default(),
             silent: Mutex::default(),
             overtaken: Mutex::default(),

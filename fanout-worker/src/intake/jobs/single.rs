@@ -91,7 +91,7 @@ impl SingleJob<'_> {
                 context.count_repeated(job);
                 Ok(())
             }
-            Ok(Admission::Deferred(time)) => self.republish_later(time, false).await,
+            Ok(Admission::Deferred(time)) => self.republish_later(time, claim.is_some()).await,
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
                 self.republish_later(context.now(), claim.is_some()).await
