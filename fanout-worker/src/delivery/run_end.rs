@@ -91,7 +91,7 @@ pub(crate) struct Continuation {
     /// this one did.
     pub(crate) claim: Option<Claim>,
     /// Deliveries whose claims it continues as well.
-    pub(crate) continues: Vec<PriorDeliveries>,
+    pub(crate) continues: Option<PriorDeliveries>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
 }

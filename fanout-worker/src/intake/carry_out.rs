@@ -6,7 +6,7 @@
 
 use push_model::{
     envelope::{Job, PartitionTask, Task, Work},
-    ledger::Plan,
+    ledger::{Plan, PriorDeliveries},
 };
 use push_queue::Lane;
 use tracing::debug;
@@ -79,8 +79,8 @@ fn continued(
     PartitionTask {
         partition: task.partition,
         parent: continuation.claim.map_or(task.parent, |claim| claim.epoch),
-        nonce: (context.random)(),
-        continues: continuation.continues.clone(),
+        nonce: PriorDeliveries::next_nonce(continuation.continues, (context.random)()),
+        continues: continuation.continues,
         attempt,
         unsaved: continuation.unsaved.clone(),
         written_off: task.written_off,

@@ -133,7 +133,7 @@ async fn close(
                 partition: number,
                 parent: state.claim.map_or(0, |claim| claim.epoch),
                 nonce: (context.random)(),
-                continues: Vec::new(),
+                continues: None,
                 attempt: 0,
                 unsaved: None,
                 written_off: true,

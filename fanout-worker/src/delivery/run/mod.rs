@@ -120,7 +120,7 @@ impl PartitionRun<'_> {
                     end,
                     continuation: Continuation {
                         claim: None,
-                        continues: request.into_continued(),
+                        continues: request.continued(),
                         unsaved,
                     },
                 }
@@ -167,7 +167,7 @@ impl PartitionRun<'_> {
         self.context.metrics.run_took(begun.elapsed());
         let left = work.left(&end);
         let ActiveRun { request, owned, unsaved, .. } = work;
-        let continues = if request.tried { request.into_continued() } else { Vec::new() };
+        let continues = request.continued();
         RunResult {
             end,
             continuation: Continuation { claim: Some(owned.claim), continues, unsaved },

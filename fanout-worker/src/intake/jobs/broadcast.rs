@@ -59,7 +59,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         partition,
         parent: 0,
         nonce,
-        continues: Vec::new(),
+        continues: None,
         attempt: 0,
         unsaved: None,
         written_off: false,

@@ -54,7 +54,7 @@ pub(super) const JOBS_AT_ONCE: usize = 32;
 /// Whether a job may be processed in a group: its envelope is delivered for the first time, and one
 /// batch holds all devices that the job names.
 pub(super) fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
-    let is_new = deliveries == 1 && job.continues.is_empty();
+    let is_new = deliveries == 1 && job.continues.is_none();
     is_new && named(job).is_some_and(|named| named.len() <= context.run.batch)
 }
 

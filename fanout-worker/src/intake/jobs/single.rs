@@ -21,7 +21,7 @@ use crate::{
     delivery::{
         PartitionRun, RunEnd, RunResult,
         admission::{Admission, admit},
-        claim::{ClaimRequest, OwnedPartition, add_continued},
+        claim::{ClaimRequest, OwnedPartition},
         run::SentBatch,
         run_end::Continuation,
     },
@@ -91,7 +91,7 @@ impl SingleJob<'_> {
                 context.count_repeated(job);
                 Ok(())
             }
-            Ok(Admission::Deferred(time)) => self.republish_later(time, false).await,
+            Ok(Admission::Deferred(time)) => self.republish_later(time, claim.is_some()).await,
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
                 self.republish_later(context.now(), claim.is_some()).await
@@ -196,7 +196,7 @@ impl SingleJob<'_> {
     /// The job's partition as a task, and the request to claim it.
     fn claim_request(&self, owner: u64) -> (PartitionTask, ClaimRequest) {
         let Self { job, deliveries, .. } = *self;
-        let task = PartitionTask { continues: job.continues.clone(), ..first_task(0, job.nonce) };
+        let task = PartitionTask { continues: job.continues, ..first_task(0, job.nonce) };
         let request = ClaimRequest::of(&task, deliveries, owner);
         (task, request)
     }
@@ -209,11 +209,12 @@ impl SingleJob<'_> {
         let delay = time.since(context.now()).saturating_add(pause);
         let mut job = job.clone();
         if tried || deliveries > 1 {
-            let earlier = PriorDeliveries { nonce: job.nonce, delivery: deliveries };
-            add_continued(&mut job.continues, earlier);
+            let earlier = PriorDeliveries::followed_by(job.continues, job.nonce, deliveries);
+            job.continues = Some(earlier);
         }
         let publish = async || {
-            let job = Job { nonce: (context.random)(), ..job.clone() };
+            let nonce = PriorDeliveries::next_nonce(job.continues, (context.random)());
+            let job = Job { nonce, ..job.clone() };
             let alone = encode_alone(&job).map_err(|_| QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };

@@ -115,23 +115,48 @@ pub struct Claim {
     pub owner: u64,
 }
 
-/// Earlier deliveries whose claim a queue message continues, whatever the claim's epoch: those
-/// of the message that it was handed on from. Which of them has claimed was not known.
+/// Earlier deliveries whose claim a queue message continues, whatever the claim's epoch. Each of
+/// them handed the partition on without knowing whether it, or one before it, had claimed.
+///
+/// There may be any number of them in a row, because the index may be unavailable for any time. So
+/// their messages are not listed: the nonce of a message that is handed on like this follows that
+/// of the message before it, and a range of nonces names all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PriorDeliveries {
-    /// The queue message.
+    /// The first queue message of the row.
+    #[serde(rename = "f")]
+    pub first: u64,
+    /// The last one, which handed the partition on. The range may pass the largest number.
     #[serde(rename = "n")]
-    pub nonce: u64,
-    /// Its delivery that handed the partition on, and those before. A later one is none of them:
-    /// it is in work beside the message that was handed on.
+    pub last: u64,
+    /// The delivery of the last one that handed the partition on. A later one is not continued: it
+    /// is in work beside the message that was handed on.
     #[serde(rename = "d")]
     pub delivery: u32,
 }
 
+/// The bits of a random number by which a nonce is larger than the one that it follows. Enough of
+/// them that two messages that follow the same one differ; so few that a million messages in a row
+/// take one part in a million of all nonces.
+const STEP_BITS: u32 = 24;
+
 impl PriorDeliveries {
+    /// These, followed by a message up to this delivery.
+    #[must_use]
+    pub fn followed_by(earlier: Option<Self>, nonce: u64, delivery: u32) -> Self {
+        Self { first: earlier.map_or(nonce, |earlier| earlier.first), last: nonce, delivery }
+    }
+
     /// Whether this claim is continued.
     pub fn covers(&self, claim: &Claim) -> bool {
-        claim.nonce == self.nonce && claim.delivery <= self.delivery
+        let is_among = claim.nonce.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first);
+        is_among && (claim.nonce != self.last || claim.delivery <= self.delivery)
+    }
+
+    /// The nonce of a message that continues these: any number if there are none.
+    pub fn next_nonce(prior: Option<Self>, random: u64) -> u64 {
+        let step = (random % (1 << STEP_BITS)) + 1;
+        prior.map_or(random, |prior| prior.last.wrapping_add(step))
     }
 }
 
@@ -221,6 +246,26 @@ pub struct Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_nonces_names_any_number_of_messages_that_were_handed_on() {
+        let claim = |nonce, delivery| Claim { epoch: 1, nonce, delivery, owner: 0 };
+        let first = u64::MAX - 100;
+        let (mut prior, mut nonce) = (None, first);
+        for random in 0..100_000_u64 {
+            prior = Some(PriorDeliveries::followed_by(prior, nonce, 2));
+            let twin = PriorDeliveries::next_nonce(prior, !random);
+            nonce = PriorDeliveries::next_nonce(prior, random);
+            let prior = prior.unwrap();
+            assert!(prior.covers(&claim(first, 2)) && prior.covers(&claim(prior.last, 2)));
+            assert!(!prior.covers(&claim(nonce, 1)) && !prior.covers(&claim(twin, 1)));
+        }
+        let prior = prior.unwrap();
+        assert!(prior.covers(&claim(first, 9)), "its message was handed on since");
+        assert!(!prior.covers(&claim(prior.last, 3)), "the last message was delivered again");
+        assert!(!prior.covers(&claim(first.wrapping_sub(1), 1)), "another message");
+        assert_eq!(PriorDeliveries::next_nonce(None, 7), 7);
+    }
 
     #[test]
     fn a_state_keeps_its_text() {

@@ -58,10 +58,10 @@ pub struct PartitionTask {
     /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
     /// publish.
     pub nonce: u64,
-    /// Deliveries that handed the partition on to this message without knowing which of them had
-    /// claimed it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub continues: Vec<PriorDeliveries>,
+    /// Deliveries that handed the partition on without knowing which of them had claimed it. The
+    /// message's nonce follows theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<PriorDeliveries>,
     /// How often in a row the partition was put off without progress.
     #[serde(default)]
     pub attempt: u32,
@@ -205,7 +205,7 @@ mod tests {
         assert!(task.ranges(2).is_empty());
         let Work::Partition(partition) = &task.work else { panic!("{task:?}") };
         assert_eq!((partition.partition, partition.parent, partition.nonce), (1, 4, 77));
-        assert_eq!(partition.continues, [PriorDeliveries { nonce: 66, delivery: 2 }]);
+        assert_eq!(partition.continues, Some(PriorDeliveries { first: 60, last: 66, delivery: 2 }));
         let unsaved = partition.unsaved.as_ref().unwrap();
         assert_eq!(unsaved.from.claim.unwrap().epoch, 4);
         assert_eq!(task.encode().unwrap(), PARTITION.trim_ascii());

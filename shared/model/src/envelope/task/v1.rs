@@ -56,7 +56,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         // Version 1 did not tell the queue messages of a task apart, so the nonce is the same for
         // all of them.
         nonce: job.dedup_nonce,
-        continues: Vec::new(),
+        continues: None,
         attempt: task.attempt,
         unsaved: None,
         written_off: false,
