@@ -350,7 +350,7 @@ async fn connections_without_a_login_are_bounded_and_end() {
         // A reset is an end, too.
         assert_eq!(closed.expect("an idle connection stays open").unwrap_or(0), 0);
     }
-    assert_eq!(broker.metric("push_broker_connections_not_accepted_total"), 2);
+    assert_eq!(broker.metric("push_broker_connections_displaced_total"), 2);
     eventually("their places are free", DEADLINE, async || {
         match broker.metric("push_broker_connections_unauthenticated") {
             0 => Ok(()),

@@ -103,7 +103,8 @@ impl Handlers {
         if dry_run {
             return Ok(Checked::DryRun(id));
         }
-        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
+        let sequence = self.sequence.next();
+        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now, sequence);
         let place = self.place(cached, kind.into(), now, payload.expires_at)?;
         let (app_generation, counted) = (app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };

@@ -156,6 +156,7 @@ fn a_huge_time_to_live_expires_at_the_latest_time() {
         MessageId::issue_named(&"a".parse().unwrap()),
         "a".parse().unwrap(),
         UnixMillis(1),
+        1_000,
     );
     assert_eq!(payload.expires_at, UnixMillis::MAX);
 }
