@@ -27,7 +27,7 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::json::read_json_body;
+pub(crate) use self::json::{read_json_body, whole};
 use self::{
     condition::Condition,
     data::DataPairs,

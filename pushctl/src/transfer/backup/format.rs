@@ -12,7 +12,7 @@
 
 use push_model::{
     app::App,
-    device::{Device, DeviceDraft},
+    device::{CheckedDevice, Device, DeviceDraft},
     time::UnixMillis,
     transfer::Registration,
 };
@@ -119,6 +119,9 @@ fn read_device(line: &str) -> Option<Registration> {
     let RegisteredAt { registered_at } = serde_json::from_str(line).ok()?;
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
-    let device = draft.check(client_id).ok()?;
+    let CheckedDevice { device, warnings } = draft.check(client_id).ok()?;
+    if !warnings.is_empty() {
+        return None;
+    }
     (registered_at.0 < LAST_TIME).then_some(Registration { device, registered_at })
 }
