@@ -24,18 +24,27 @@ pub(crate) struct Batch {
     /// Devices that cannot be sent to, by reason.
     pub(crate) failed: BTreeMap<FailReason, u64>,
     pub(crate) next: Checkpoint,
+    /// How many devices were handed to the transports. Then they are no longer among the targets.
+    pub(crate) handed_over: u64,
 }
 
 impl Batch {
+    /// A batch without devices.
+    pub(crate) fn none(next: Checkpoint) -> Self {
+        let (targets, failed) = (Vec::new(), BTreeMap::new());
+        Self { targets, failed, next, handed_over: 0 }
+    }
+
     /// The batch of all devices that a push names, as the index found them.
     pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
         let (targets, failed) = split_found(found);
-        Self { targets, failed, next: Checkpoint::End }
+        Self { targets, failed, ..Self::none(Checkpoint::End) }
     }
 
     /// How many devices it covers, those included that cannot be sent to.
     pub(super) fn devices(&self) -> u64 {
-        self.targets.len() as u64 + self.failed.values().sum::<u64>()
+        let sent_to = self.targets.len() as u64 + self.handed_over;
+        sent_to + self.failed.values().sum::<u64>()
     }
 }
 
@@ -86,14 +95,13 @@ impl DeviceSource<'_> {
                     Ok(offset) if to < clients.len() => Checkpoint::At { range: 0, offset },
                     _ => Checkpoint::End,
                 };
-                return Ok(Batch { targets, failed, next });
+                return Ok(Batch { targets, failed, ..Batch::none(next) });
             }
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
         let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
-            let (targets, failed) = (Vec::new(), BTreeMap::new());
-            return Ok(Batch { targets, failed, next: Checkpoint::End });
+            return Ok(Batch::none(Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
@@ -103,7 +111,8 @@ impl DeviceSource<'_> {
         let next = plan::advance(self.ranges, checkpoint, scanned.next);
         let failed =
             (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
-        Ok(Batch { targets: scanned.items, failed: failed.into_iter().collect(), next })
+        let failed = failed.into_iter().collect();
+        Ok(Batch { targets: scanned.items, failed, ..Batch::none(next) })
     }
 
     /// How these devices are reached, and how many of them cannot be, by reason.

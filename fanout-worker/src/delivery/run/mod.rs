@@ -20,11 +20,15 @@
 //! unsettled for long.
 //!
 //! - here: the claim, and the loop from batch to batch
-//! - `sending`: the life of a batch: read, granted by the pace, sent
+//! - `sending`: the life of a batch: read, granted by the pace, sent, waited for
+//! - `open_batches`: what was handed over and is not answered yet
 //! - `commit`: saving its outcomes together with the checkpoint
 
 mod commit;
+mod open_batches;
 mod sending;
+
+use std::sync::Arc;
 
 use push_index::IndexError;
 use push_model::{
@@ -54,7 +58,10 @@ use crate::{
         retrier::{Answer, RetryError},
     },
     spans,
+    transport::{Outgoing, Permission},
 };
+
+pub(crate) use self::open_batches::{Answered, OpenBatches};
 
 /// The first batch of a partition, which was sent and is not saved.
 #[derive(Debug)]
@@ -62,13 +69,17 @@ pub(crate) struct SentBatch {
     pub(crate) owned: OwnedPartition,
     pub(crate) batch: Batch,
     pub(crate) result: BatchResult,
+    /// What was handed over and is not answered.
+    pub(crate) open: OpenBatches,
 }
 
 impl SentBatch {
     /// The step that saves the batch and ends the partition. `None` if devices are left, or one of
     /// the batch has no final outcome.
     pub(crate) fn final_step(&self, dedup_nonce: u64) -> Option<Advance> {
-        let is_all = self.batch.next == Checkpoint::End && self.owned.leftovers.is_empty();
+        let is_all = self.batch.next == Checkpoint::End
+            && self.owned.leftovers.is_empty()
+            && self.open.is_empty();
         (is_all && self.result.is_final()).then(|| Advance {
             dedup_nonce,
             partition: 0,
@@ -139,25 +150,40 @@ impl PartitionRun<'_> {
 
     /// Goes on with a partition that is claimed, and whose first batch was sent.
     pub(crate) async fn run_sent(&self, request: ClaimRequest, sent: SentBatch) -> RunResult {
-        let SentBatch { owned, batch, result } = sent;
-        self.run_from(request, owned, Some((batch, result))).await
+        self.run_from(request, sent.owned, Some((sent.batch, sent.result, sent.open))).await
     }
 
     async fn run_from(
         &self,
         mut request: ClaimRequest,
         owned: OwnedPartition,
-        sent: Option<(Batch, BatchResult)>,
+        sent: Option<(Batch, BatchResult, OpenBatches)>,
     ) -> RunResult {
         let begun = Instant::now();
         let _in_work = self.is_broadcast().then(|| self.context.rate.run());
         request.unsaved = None;
         request.record_claim(&owned.claim);
         let from = owned.state.checkpoint;
-        let mut work = ActiveRun { run: self, request, owned, unsaved: None, from, found: 0 };
+        let lifetime = self.context.lifetime(&self.job.head);
+        let stopping = self.hold.stopping().clone();
+        let clock = self.context.clock.clone();
+        let mut work = ActiveRun {
+            run: self,
+            outgoing: Arc::new(self.context.outgoing(self.job)),
+            permission: Permission::new(lifetime, clock, stopping, owned.checked_at),
+            request,
+            owned,
+            open: OpenBatches::default(),
+            unsaved: None,
+            from,
+            found: 0,
+        };
         work.count_claim();
         let saved = match sent {
-            Some((batch, result)) => work.commit_batch(batch, None, result).await,
+            Some((batch, result, open)) => {
+                work.open = open;
+                work.commit_batch(batch, None, result).await
+            }
             None => Ok(()),
         };
         let end = match saved {
@@ -223,8 +249,14 @@ impl PartitionRun<'_> {
 /// A run that has claimed its partition.
 struct ActiveRun<'a> {
     run: &'a PartitionRun<'a>,
+    outgoing: Arc<Outgoing>,
+    /// What the transports ask before they write more.
+    permission: Arc<Permission>,
     request: ClaimRequest,
+    /// Its leftovers are those beside the tail.
     owned: OwnedPartition,
+    /// What was handed over and is not settled.
+    open: OpenBatches,
     unsaved: Option<Unsaved>,
     /// Where it began to read.
     from: Checkpoint,
@@ -257,9 +289,38 @@ impl ActiveRun<'_> {
         }
     }
 
+    /// Works on the partition until the run ends, and then waits for its tail.
     async fn run_batches(&mut self) -> RunEnd {
+        let end = self.next_batches().await;
+        match end {
+            // The partition is another worker's, or nothing can be saved.
+            RunEnd::Finished
+            | RunEnd::Stale
+            | RunEnd::Superseded
+            | RunEnd::Contended
+            | RunEnd::Deferred(_)
+            | RunEnd::IndexUnavailable
+            | RunEnd::Broken(_) => return end,
+            RunEnd::Yielded
+            | RunEnd::TransportUnavailable
+            | RunEnd::Paced(_)
+            | RunEnd::RetryDue(_)
+            | RunEnd::Interrupted => {}
+        }
+        let deadline = self.run.context.deadline(&self.run.job.head);
+        if let Err(end) = self.finish_tail(deadline, None).await {
+            return end;
+        }
+        let first_due = self.owned.leftovers.iter().map(|leftover| leftover.due_at).min();
+        match end {
+            _ if self.owned.state.is_ended() => RunEnd::Finished,
+            RunEnd::RetryDue(_) => RunEnd::RetryDue(first_due.unwrap_or_default()),
+            end => end,
+        }
+    }
+
+    async fn next_batches(&mut self) -> RunEnd {
         let (context, job) = (self.run.context, self.run.job);
-        let outgoing = context.outgoing(job);
         let pace = match context.pace(&job.app(), self.run.hold).await {
             Ok(pace) => pace,
             Err(error) => return error.into(),
@@ -274,20 +335,27 @@ impl ActiveRun<'_> {
         let deadline = context.deadline(&job.head);
         let ends_at = Instant::now() + context.run.time;
         loop {
+            if let Err(end) = self.settle_tail(deadline).await {
+                return end;
+            }
             let now = context.now();
+            let is_over = self.owned.recalled || now > deadline;
             let step = if self.owned.state.is_ended() {
                 return RunEnd::Finished;
             } else if self.run.hold.is_stopping() {
                 return RunEnd::Interrupted;
             } else if Instant::now() >= ends_at {
                 return RunEnd::Yielded;
-            } else if self.owned.recalled || now > deadline {
+            } else if is_over && !self.open.is_empty() {
+                // What was handed over is counted by its answers, and the rest is written off then.
+                self.finish_tail(deadline, None).await
+            } else if is_over {
                 self.write_off().await
             } else if now < allowance.next_at {
                 return RunEnd::Paced(allowance.next_at);
             } else {
                 let span = spans::batch(job, self.request.partition);
-                let send = self.send_next(&outgoing, &mut allowance, deadline, &span);
+                let send = self.send_next(&mut allowance, deadline, &span);
                 send.instrument(span.clone()).await
             };
             if let Err(end) = step {

@@ -146,7 +146,7 @@ async fn finish_by_retry(index: &dyn Index, message: MessageId) {
     let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
     let due_at = UnixMillis::now();
     let clients = vec!["one".parse().unwrap()];
-    let leftover = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+    let leftover = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at, clients };
     let retried = [(RetryReason::Busy, 1)].into();
     let first = Advance {
         dedup_nonce: 0,

@@ -154,7 +154,7 @@ impl Steps {
                 .collect();
             counts.targeted += clients.len() as u64;
             let due_at = self.now;
-            let left = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+            let left = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at, clients };
             Some(left).filter(|left| !left.clients.is_empty()).into_iter().collect()
         });
         let keep_until = self.random.random_bool(0.1).then(|| self.now.plus_seconds(9000));

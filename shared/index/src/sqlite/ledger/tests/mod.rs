@@ -81,7 +81,7 @@ fn step(entry: &Entry, partition: u32, to: PartitionState) -> Advance {
 /// A step after which one more device is to be tried again.
 fn put_off(entry: &Entry) -> Advance {
     let clients = vec!["c".parse().unwrap()];
-    let left = Leftover { attempt: 1, unanswered: 0, due_at: UnixMillis(7), clients };
+    let left = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at: UnixMillis(7), clients };
     let claim = entry.partition(0).state.claim;
     let to = PartitionState { claim, step: 1, checkpoint: Checkpoint::End };
     let mut step = step(entry, 0, to);
