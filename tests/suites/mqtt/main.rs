@@ -232,10 +232,9 @@ async fn a_delivery_waits_for_the_restart_of_its_broker() {
     // Until the transport notices the end of its sessions, messages are sent and never answered.
     is_ready(&transport, false).await;
     let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
-    let (answer, restarted) = tokio::join!(
-        transport.deliver(&push, &targets, &Sending::unrestricted(now())),
-        broker.restart()
-    );
+    let sending = Sending::unrestricted(now());
+    let (answer, restarted) =
+        tokio::join!(transport.deliver(&push, &targets, &sending), broker.restart());
     restarted.unwrap();
     // The broker lost its sessions, so no device listens. What counts is that it answered.
     assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
