@@ -67,9 +67,10 @@ pub fn stdout() -> impl Write {
 /// Returns true if standard output was closed by its reader, so that there is no more to do and nothing to
 /// report. A connection that breaks has the same kind of error, but not this source.
 pub fn is_closed(error: &anyhow::Error) -> bool {
-    let source =
-        |error: &io::Error| error.get_ref().is_some_and(|source| source.is::<OutputClosed>());
-    error.chain().any(|error| error.downcast_ref::<io::Error>().is_some_and(source))
+    error
+        .chain()
+        .filter_map(|error| error.downcast_ref::<io::Error>()?.get_ref())
+        .any(<dyn std::error::Error + Send + Sync>::is::<OutputClosed>)
 }
 
 #[derive(Debug, thiserror::Error)]
