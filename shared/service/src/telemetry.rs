@@ -7,15 +7,20 @@ use std::{
     process::ExitCode,
 };
 
-use tracing::field::{Field, Visit};
+use tracing::{
+    Level, Metadata,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     field::{MakeVisitor as _, RecordFields, VisitOutput as _},
+    filter::{FilterExt as _, filter_fn},
     fmt::{
         FormatFields,
         format::{DefaultFields, Writer},
     },
-    layer::SubscriberExt as _,
+    layer::{Filter, SubscriberExt as _},
     util::SubscriberInitExt as _,
 };
 
@@ -29,6 +34,20 @@ pub const DEFAULT_FILTER: &str = "info";
 /// - `lapin` writes errors of its own about a connection that is lost, which the programs log and mend.
 /// - A line within a span of a trace says what it is about, however few lines are asked for.
 const BASE: &str = "h2=error,lapin=off,push_trace=error";
+
+/// The crates and targets whose lines are this service's own, by the beginning of their names.
+const OWN: [&str; 5] = ["push_", "pushctl", "ingest", "fanout_worker", audit::TARGET];
+
+/// Returns false for lines that no filter shows: what a library logs below `info` may be whole packets,
+/// with the passwords and secrets in them.
+fn is_harmless(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() <= Level::INFO || OWN.iter().any(|own| metadata.target().starts_with(own))
+}
+
+/// What the log shows: what the filter says, as far as it is harmless.
+fn shown<S>(filter: EnvFilter) -> impl Filter<S> {
+    filter.and(filter_fn(is_harmless).with_max_level_hint(LevelFilter::TRACE))
+}
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,12 +117,12 @@ pub fn init(settings: LogSettings, traces: &Traces) {
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let log: Box<dyn Layer<Registry> + Send + Sync> = match settings.format {
-        LogFormat::Text => log.fmt_fields(OneLine).with_filter(settings.filter).boxed(),
+        LogFormat::Text => log.fmt_fields(OneLine).with_filter(shown(settings.filter)).boxed(),
         LogFormat::Json => log
             .json()
             .flatten_event(true)
             .with_writer(|| HarmlessJson(std::io::stderr()))
-            .with_filter(settings.filter)
+            .with_filter(shown(settings.filter))
             .boxed(),
     };
     // Each has a filter of its own: spans of a trace are made whatever the log shows.
@@ -192,6 +211,28 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_shows_what_a_library_logs_below_info() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let filter = EnvFilter::new("trace,lapin=trace,redis=debug,push_queue=trace");
+        let log = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+        let log = tracing_subscriber::registry().with(log.with_filter(shown(filter)));
+        tracing::subscriber::with_default(log, || {
+            tracing::trace!(target: "lapin::channel", "a frame with a password");
+            tracing::debug!(target: "redis", "a command with a password");
+            tracing::debug!(target: "rustls::client", "a secret of TLS");
+            tracing::info!(target: "lapin", "one line of a library");
+            tracing::trace!(target: "push_queue::amqp", "two lines of ours");
+            tracing::info!(target: "audit", "three lines of audit");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert!(!text.contains("password") && !text.contains("secret"), "{text}");
+        for shown in ["one line", "two lines", "three lines"] {
+            assert!(text.contains(shown), "{text}");
         }
     }
 
