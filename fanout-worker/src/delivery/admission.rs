@@ -118,7 +118,8 @@ pub(crate) async fn admit(
             let app = job.app();
             let extent = || context.index.extent(&app);
             let extent = context.retrier.ask_index(hold, extent).await?.value;
-            plan::cut(&extent, context.plan.partitions, context.plan.min_slots)
+            let extents = [(push_model::device::TransportKind::Mqtt, &*extent)];
+            plan::cut(extents, context.plan.partitions, context.plan.min_slots)
         }
     };
     let fix = || context.index.plan(&head.message_id, &plan);

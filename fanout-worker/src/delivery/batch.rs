@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use push_index::IndexError;
 use push_model::{
-    device::{NoTarget, Target},
+    device::{NoTarget, Target, TransportKind},
     envelope::Job,
     ids::{AudienceKind, ClientId},
-    ledger::{Checkpoint, FailReason},
+    ledger::{Checkpoint, FailReason, PlannedPartition},
     message::Audience,
     slots::SlotRange,
     targeting::Targeting,
@@ -74,11 +74,20 @@ fn split_found(
 pub(super) struct DeviceSource<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
-    /// Empty for named devices.
-    pub(super) ranges: &'a [SlotRange],
+    /// What the plan says of the partition.
+    pub(super) planned: Option<&'a PlannedPartition>,
 }
 
 impl DeviceSource<'_> {
+    fn ranges(&self) -> &[SlotRange] {
+        self.planned.map_or(&[], |planned| &planned.ranges)
+    }
+
+    /// How the devices of a broadcast's partition are reached.
+    fn transport(&self) -> TransportKind {
+        self.planned.and_then(|planned| planned.transport).unwrap_or_default()
+    }
+
     /// The devices from the checkpoint on, at most `most`.
     pub(super) async fn read(
         &self,
@@ -100,7 +109,7 @@ impl DeviceSource<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
+        let Some((range, _)) = plan::rest(self.ranges(), checkpoint) else {
             return Ok(Batch::none(Checkpoint::End));
         };
         let head = &self.job.head;
@@ -108,7 +117,7 @@ impl DeviceSource<'_> {
         let asked_at = Instant::now();
         let scanned = self.context.index.scan(&self.job.app(), range, targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
-        let next = plan::advance(self.ranges, checkpoint, scanned.next);
+        let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
             (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
         let failed = failed.into_iter().collect();
@@ -141,14 +150,14 @@ impl DeviceSource<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
+        let Some((range, _)) = plan::rest(self.ranges(), checkpoint) else {
             return Ok((0, Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let count =
             self.context.index.count_matching(&self.job.app(), range, targeting, by).await?;
-        Ok((count, plan::advance(self.ranges, checkpoint, None)))
+        Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }
 

@@ -134,6 +134,7 @@ async fn close(
                 parent: state.claim.map_or(0, |claim| claim.epoch),
                 nonce: (context.random)(),
                 continues: None,
+                waits_for: None,
                 attempt: 0,
                 unsaved: None,
                 written_off: true,

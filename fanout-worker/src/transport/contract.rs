@@ -106,6 +106,11 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Whether it could send now. Answers immediately, from what it knows.
     async fn ready(&self) -> bool;
 
+    /// The longest time that a delivery takes.
+    fn longest_delivery(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
     /// Its connections to its provider; none if it keeps none open.
     fn connections(&self) -> Option<Connections> {
         None

@@ -1,6 +1,6 @@
 //! Splits a batch by the transport of its devices.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::future;
 use push_model::{
@@ -90,6 +90,15 @@ impl Transports {
             }
         }
         false
+    }
+
+    /// The longest time that a delivery takes.
+    pub(crate) fn longest_delivery(&self) -> Duration {
+        self.by_kind
+            .values()
+            .map(|transport| transport.longest_delivery())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Closes every transport.

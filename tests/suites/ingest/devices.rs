@@ -164,7 +164,11 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
     };
     service.index.begin(&opened).await.unwrap();
     let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];
-    service.index.plan(&id, &Plan { partitions: vec![ranges] }).await.unwrap();
+    service
+        .index
+        .plan(&id, &Plan::of(push_model::device::TransportKind::Mqtt, vec![ranges]))
+        .await
+        .unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
     outcomes.fail(FailReason::Gone);
     let from = PartitionState::default();

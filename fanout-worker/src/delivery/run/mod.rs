@@ -28,18 +28,21 @@ mod commit;
 mod open_batches;
 mod sending;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use push_index::IndexError;
 use push_model::{
+    device::TransportKind,
     envelope::{Head, Job, Unsaved},
     ids::AudienceKind,
-    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan},
+    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan, PlannedPartition},
     pace::TrafficClass,
     slots::SlotRange,
+    time::UnixMillis,
 };
 use push_queue::Lane;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
@@ -56,12 +59,20 @@ use crate::{
         hold::Hold,
         pace::Allowance,
         retrier::{Answer, RetryError},
+        slots::TaskSlot,
     },
     spans,
     transport::{Outgoing, Permission},
 };
 
 pub(crate) use self::open_batches::{Answered, OpenBatches};
+
+/// How long a run of the job lane waits for its tail with its queue message.
+const NAMED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A run whose tail is never empty ends after this time, far below the time after which RabbitMQ takes
+/// its message back.
+const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
 
 /// The first batch of a partition, which was sent and is not saved.
 #[derive(Debug)]
@@ -97,11 +108,13 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
-    /// Empty for named devices.
-    pub(crate) ranges: &'a [SlotRange],
+    /// What the plan says of it.
+    pub(crate) planned: Option<&'a PlannedPartition>,
     /// The lane of its queue message: the task lane waits for a permit before it asks the
     /// index, the job lane does not.
     pub(crate) lane: Lane,
+    /// The slot that it has, in the task lane.
+    pub(crate) slot: Option<&'a TaskSlot>,
     /// What is left counts as unrecorded.
     pub(crate) written_off: bool,
     /// Its devices were counted as targeted before, so they are not counted again.
@@ -120,21 +133,12 @@ impl PartitionRun<'_> {
         match self.claimant().claim(&mut request, known).await {
             Ok(owned) => self.run_owned(request, owned).await,
             Err(end) => {
-                let unsaved = request.unsaved.take();
                 // The partition has ended, and a worker that died may not have noted that.
                 let left = match end {
                     RunEnd::Finished if self.lane == Lane::Tasks => Left::Devices(0),
                     _ => Left::Unknown,
                 };
-                RunResult {
-                    left,
-                    end,
-                    continuation: Continuation {
-                        claim: None,
-                        continues: request.continued(),
-                        unsaved,
-                    },
-                }
+                RunResult { left, ..RunResult::not_begun(end, request, None) }
             }
         }
     }
@@ -177,6 +181,8 @@ impl PartitionRun<'_> {
             unsaved: None,
             from,
             found: 0,
+            waits_for: None,
+            room: None,
         };
         work.count_claim();
         let saved = match sent {
@@ -190,15 +196,31 @@ impl PartitionRun<'_> {
             Ok(()) => work.run_batches().await,
             Err(end) => end,
         };
+        let end = work.detach(end);
         self.context.metrics.run_took(begun.elapsed());
-        let left = work.left(&end);
-        let ActiveRun { request, owned, unsaved, .. } = work;
-        let continues = request.continued();
-        RunResult {
-            end,
-            continuation: Continuation { claim: Some(owned.claim), continues, unsaved },
-            left,
-        }
+        work.into_result(end)
+    }
+
+    /// Waits for what a run left open that was detached from its queue message.
+    pub(crate) async fn finish(&self, detached: DetachedRun) -> RunResult {
+        let DetachedRun { outgoing, permission, request, owned, open, stopping: _, room: _room } =
+            detached;
+        let from = owned.state.checkpoint;
+        let mut work = ActiveRun {
+            run: self,
+            outgoing,
+            permission,
+            request,
+            owned,
+            open,
+            unsaved: None,
+            from,
+            found: 0,
+            waits_for: None,
+            room: None,
+        };
+        let end = work.end_with_tail(RunEnd::RetryDue(UnixMillis::default()), None).await;
+        work.into_result(end)
     }
 
     fn is_broadcast(&self) -> bool {
@@ -210,13 +232,18 @@ impl PartitionRun<'_> {
         (&self.job.head, self.job.audience.kind())
     }
 
+    /// Its slot ranges; none for named devices.
+    fn ranges(&self) -> &[SlotRange] {
+        self.planned.map_or(&[], |planned| &planned.ranges)
+    }
+
     fn claimant(&self) -> Claimant<'_> {
         let Self { context, job, plan, hold, .. } = *self;
         Claimant { context, job, plan, hold }
     }
 
     fn source(&self) -> DeviceSource<'_> {
-        DeviceSource { context: self.context, job: self.job, ranges: self.ranges }
+        DeviceSource { context: self.context, job: self.job, planned: self.planned }
     }
 
     /// Asks the index until it answers, unless the worker stops. In the task lane each try waits
@@ -262,6 +289,29 @@ struct ActiveRun<'a> {
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
+    /// The transport of the first device that is to be tried again.
+    waits_for: Option<TransportKind>,
+    /// Room to wait for the tail without the queue message.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a run left open, to be waited for without its queue message.
+#[derive(Debug)]
+pub(crate) struct DetachedRun {
+    outgoing: Arc<Outgoing>,
+    permission: Arc<Permission>,
+    request: ClaimRequest,
+    owned: OwnedPartition,
+    open: OpenBatches,
+    stopping: CancellationToken,
+    room: OwnedSemaphorePermit,
+}
+
+impl DetachedRun {
+    /// Cancelled when the worker stops.
+    pub(crate) fn stopping(&self) -> &CancellationToken {
+        &self.stopping
+    }
 }
 
 impl ActiveRun<'_> {
@@ -273,6 +323,7 @@ impl ActiveRun<'_> {
             RunEnd::Stale
             | RunEnd::Superseded
             | RunEnd::Contended
+            | RunEnd::Crowded
             | RunEnd::Deferred(_)
             | RunEnd::IndexUnavailable
             | RunEnd::Broken(_) => Left::Unknown,
@@ -283,7 +334,7 @@ impl ActiveRun<'_> {
             _ => {
                 let (from, to, found) = (*from, owned.state.checkpoint, *found);
                 let left =
-                    devices_left(run.ranges, ReadByRun { from, to, found }, &owned.leftovers);
+                    devices_left(run.ranges(), ReadByRun { from, to, found }, &owned.leftovers);
                 left.map_or(Left::Unknown, Left::Devices)
             }
         }
@@ -298,6 +349,7 @@ impl ActiveRun<'_> {
             | RunEnd::Stale
             | RunEnd::Superseded
             | RunEnd::Contended
+            | RunEnd::Crowded
             | RunEnd::Deferred(_)
             | RunEnd::IndexUnavailable
             | RunEnd::Broken(_) => return end,
@@ -307,8 +359,27 @@ impl ActiveRun<'_> {
             | RunEnd::RetryDue(_)
             | RunEnd::Interrupted => {}
         }
+        if self.run.lane == Lane::Jobs && !self.open.is_empty() {
+            // Nothing of the job lane waits for a slow transport, if there is room for what waits.
+            self.room = self.run.context.detached.room();
+        }
+        let patience = self.room.is_some().then_some(NAMED_PATIENCE);
+        let end = self.end_with_tail(end, patience).await;
+        if self.open.is_empty() || self.run.hold.is_stopping() {
+            self.room = None;
+        }
+        end
+    }
+
+    /// Waits for the tail, for so long at most, and returns how the run ends then.
+    async fn end_with_tail(&mut self, end: RunEnd, patience: Option<Duration>) -> RunEnd {
         let deadline = self.run.context.deadline(&self.run.job.head);
-        if let Err(end) = self.finish_tail(deadline, None).await {
+        if !self.open.is_empty()
+            && let Some(slot) = self.run.slot
+        {
+            slot.leave();
+        }
+        if let Err(end) = self.finish_tail(deadline, patience).await {
             return end;
         }
         let first_due = self.owned.leftovers.iter().map(|leftover| leftover.due_at).min();
@@ -317,6 +388,32 @@ impl ActiveRun<'_> {
             RunEnd::RetryDue(_) => RunEnd::RetryDue(first_due.unwrap_or_default()),
             end => end,
         }
+    }
+
+    /// If there is room for what is open, it is waited for without the queue message. The task that is published then tries it again after the longest time that a transport takes.
+    fn detach(&mut self, end: RunEnd) -> RunEnd {
+        let context = self.run.context;
+        let waits = matches!(end, RunEnd::RetryDue(_) | RunEnd::Yielded | RunEnd::Paced(_));
+        if self.room.is_none() || !waits {
+            self.room = None;
+            return end;
+        }
+        RunEnd::RetryDue(context.now().plus(context.transports.longest_delivery()))
+    }
+
+    fn into_result(self, end: RunEnd) -> RunResult {
+        let left = self.left(&end);
+        let Self {
+            run, outgoing, permission, request, owned, open, unsaved, waits_for, room, ..
+        } = self;
+        let claim = Some(owned.claim);
+        let continues = request.continued();
+        let stopping = run.hold.stopping().clone();
+        let detached = room.map(|room| {
+            Box::new(DetachedRun { outgoing, permission, request, owned, open, stopping, room })
+        });
+        let continuation = Continuation { claim, continues, unsaved };
+        RunResult { end, continuation, left, waits_for, detached }
     }
 
     async fn next_batches(&mut self) -> RunEnd {
@@ -328,12 +425,13 @@ impl ActiveRun<'_> {
         // A job without slot ranges is a push to named devices. Everything in the task lane counts
         // as a broadcast, also named devices that are tried again.
         let class = match self.run.lane {
-            Lane::Jobs if self.run.ranges.is_empty() => TrafficClass::Named,
+            Lane::Jobs if self.run.ranges().is_empty() => TrafficClass::Named,
             Lane::Jobs | Lane::Tasks => TrafficClass::Broadcast,
         };
         let mut allowance = Allowance::new(pace, class);
         let deadline = context.deadline(&job.head);
-        let ends_at = Instant::now() + context.run.time;
+        let begun = Instant::now();
+        let mut ends_at = begun + context.run.time;
         loop {
             if let Err(end) = self.settle_tail(deadline).await {
                 return end;
@@ -345,7 +443,15 @@ impl ActiveRun<'_> {
             } else if self.run.hold.is_stopping() {
                 return RunEnd::Interrupted;
             } else if Instant::now() >= ends_at {
-                return RunEnd::Yielded;
+                if self.open.is_empty() || begun.elapsed() > LONGEST_WITH_TAIL {
+                    return RunEnd::Yielded;
+                }
+                // The tail has to be waited for here, so other partitions get their turn meanwhile.
+                if let Some(slot) = self.run.slot {
+                    slot.enter_again().await;
+                }
+                ends_at = Instant::now() + context.run.time;
+                continue;
             } else if is_over && !self.open.is_empty() {
                 // What was handed over is counted by its answers, and the rest is written off then.
                 self.finish_tail(deadline, None).await

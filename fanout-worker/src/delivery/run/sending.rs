@@ -94,11 +94,16 @@ impl ActiveRun<'_> {
     }
 
     /// Classifies devices that were answered, and counts them in the metrics.
-    fn classify(&self, answered: Answered, rules: &RetryRules) -> BatchResult {
+    fn classify(&mut self, answered: Answered, rules: &RetryRules) -> BatchResult {
         let context = self.run.context;
         let Answered { devices, prior } = answered;
         let each = devices.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered(self.run.message(), each, context.now());
+        let again = |(_, outcome): &&(Target, Outcome)| {
+            matches!(outcome, Outcome::Later(..) | Outcome::Undecided | Outcome::NotSent)
+        };
+        let first = devices.iter().find(again).map(|(target, _)| target.transport);
+        self.waits_for = first.or(self.waits_for);
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             devices.iter().map(|(target, outcome)| (target, *outcome)).unzip();
         classify(targets, outcomes, prior, rules)

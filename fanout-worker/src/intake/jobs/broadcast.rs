@@ -60,6 +60,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         parent: 0,
         nonce,
         continues: None,
+        waits_for: None,
         attempt: 0,
         unsaved: None,
         written_off: false,

@@ -52,6 +52,9 @@ use crate::{
 /// and how many are processed by themselves.
 pub(super) const JOBS_AT_ONCE: usize = 32;
 
+/// How long a push is waited for in its group. What is open then is waited for by the job by itself.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The pause before the ledger is read again for a transport that has more to write.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
@@ -269,7 +272,7 @@ impl<'a> JobGroup<'a> {
         (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open })))
     }
 
-    /// Waits until every device of a push is answered. A transport that still has something to write
+    /// Waits until every device of a push is answered, for [`PATIENCE`] at most. A transport that still has something to write
     /// makes it read the ledger again; returns when that last found no recall.
     async fn wait_for(
         self,
@@ -280,10 +283,13 @@ impl<'a> JobGroup<'a> {
     ) -> Option<Instant> {
         let (index, head) = (&self.context.index, &job.head);
         let mut checked = None;
+        let over = tokio::time::sleep(PATIENCE);
+        tokio::pin!(over);
         loop {
             tokio::select! {
                 biased;
                 _ = open.progress() => return checked,
+                () = &mut over => return checked,
                 () = permission.wanted() => {
                     let asked_at = Instant::now();
                     // A read that fails is made again as long as a transport wants it.

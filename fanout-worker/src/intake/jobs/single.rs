@@ -27,7 +27,7 @@ use crate::{
     },
     intake::{
         carry_out::carry_out,
-        closing,
+        closing, detached,
         settling::{Requeue, put_aside},
     },
     spans,
@@ -140,7 +140,6 @@ impl SingleJob<'_> {
         owner: u64,
         asked_at: Instant,
     ) -> Result<(), Requeue> {
-        let Self { context, job, hold, .. } = *self;
         let run = self.run(plan);
         let (task, request) = self.claim_request(owner);
         let view = entry.view(0);
@@ -168,16 +167,33 @@ impl SingleJob<'_> {
             // This delivery knows of no claim; the next delivery takes over one that was made.
             return Err(Requeue::Unfinished);
         }
-        carry_out(context, job, Some(plan), task, ended, hold).await
+        self.carry_out(plan, task, ended).await
+    }
+
+    /// Publishes what remains of the partition, and goes on without the queue message with what is
+    /// waited for.
+    async fn carry_out(
+        &self,
+        plan: &Plan,
+        task: PartitionTask,
+        mut ended: RunResult,
+    ) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let detached = ended.detached.take();
+        carry_out(context, job, Some(plan), task.clone(), ended, hold).await?;
+        if let Some(detached) = detached {
+            // The task that was just published continues if this worker dies.
+            detached::begin(context, job, Some(plan), task, *detached);
+        }
+        Ok(())
     }
 
     /// Saves the outcomes of what was sent, and hands on what is left of it.
     async fn save(&self, sent: SentBatch) -> Result<(), Requeue> {
-        let Self { context, job, hold, .. } = *self;
         let plan = Plan::named();
         let (task, request) = self.claim_request(sent.owned.claim.owner);
         let ended = self.run(&plan).run_sent(request, sent).await;
-        carry_out(context, job, Some(&plan), task, ended, hold).await
+        self.carry_out(&plan, task, ended).await
     }
 
     fn run<'b>(&'b self, plan: &'b Plan) -> PartitionRun<'b> {
@@ -185,8 +201,9 @@ impl SingleJob<'_> {
             context: self.context,
             job: self.job,
             plan: Some(plan),
-            ranges: plan.partitions.first().map_or(&[], Vec::as_slice),
+            planned: plan.partition(0),
             lane: Lane::Jobs,
+            slot: None,
             written_off: false,
             beyond_plan: false,
             hold: self.hold,

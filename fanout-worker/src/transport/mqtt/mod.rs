@@ -48,7 +48,7 @@ mod sub_batch;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use push_model::device::Target;
@@ -99,6 +99,11 @@ impl Transport for MqttTransport {
 
     async fn ready(&self) -> bool {
         *self.pool.up().borrow() != 0
+    }
+
+    fn longest_delivery(&self) -> Duration {
+        // A session checks for what waits too long eight times in an acknowledgement time-out.
+        self.settings.delivery_timeout + self.settings.ack_timeout
     }
 
     fn connections(&self) -> Option<Connections> {

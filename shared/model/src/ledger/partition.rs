@@ -6,35 +6,87 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::Leftover;
-use crate::slots::SlotRange;
+use crate::{device::TransportKind, slots::SlotRange};
 
-/// No plan has more partitions than this. A worker's setting for them (`--strands`) ends here.
+/// No plan has more partitions of one transport than this. A worker's setting for them (`--strands`)
+/// ends here.
 pub const MOST_PARTITIONS: u32 = 4096;
 
 /// How a message is cut, fixed once by the first worker that plans it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
-    /// The slot ranges of each partition; one partition without ranges for named devices.
+    /// The partitions; one without ranges for named devices.
+    pub partitions: Vec<PlannedPartition>,
+}
+
+/// A part of a message's audience that one worker sends to at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlannedPartition {
+    /// How its devices are reached. A broadcast has partitions for each transport, so that one which
+    /// is slow or unavailable holds up no devices but its own. None for named devices.
+    pub transport: Option<TransportKind>,
+    /// The slots in which its devices are; none for named devices.
+    pub ranges: Vec<SlotRange>,
+}
+
+/// The stored form of a plan: the ranges of each partition and, beside them, its transport.
+#[derive(Serialize, Deserialize)]
+struct StoredPlan {
     #[serde(rename = "strands")]
-    pub partitions: Vec<Vec<SlotRange>>,
+    ranges: Vec<Vec<SlotRange>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    transports: Vec<TransportKind>,
+}
+
+impl From<StoredPlan> for Plan {
+    fn from(stored: StoredPlan) -> Self {
+        let transports = stored.transports.into_iter().map(Some).chain(std::iter::repeat(None));
+        let each = stored.ranges.into_iter().zip(transports);
+        let each = each.map(|(ranges, transport)| PlannedPartition { transport, ranges });
+        Self { partitions: each.collect() }
+    }
+}
+
+impl From<Plan> for StoredPlan {
+    fn from(plan: Plan) -> Self {
+        let transports = plan.partitions.iter().map_while(|partition| partition.transport);
+        let transports = transports.collect();
+        let ranges = plan.partitions.into_iter().map(|partition| partition.ranges).collect();
+        Self { ranges, transports }
+    }
 }
 
 impl Plan {
     /// The plan of a push to named devices: one partition, whose devices are in the job.
     pub fn named() -> Self {
-        Self { partitions: vec![Vec::new()] }
+        Self { partitions: vec![PlannedPartition::default()] }
+    }
+
+    /// A plan with these partitions, all of one transport.
+    pub fn of(transport: TransportKind, partitions: Vec<Vec<SlotRange>>) -> Self {
+        let transport = Some(transport);
+        let each = partitions.into_iter().map(|ranges| PlannedPartition { transport, ranges });
+        Self { partitions: each.collect() }
+    }
+
+    /// A partition; none if the plan has none of this number.
+    pub fn partition(&self, number: u32) -> Option<&PlannedPartition> {
+        self.partitions.get(usize::try_from(number).ok()?)
     }
 
     /// Whether a worker could have made this plan.
     pub fn is_sound(&self) -> bool {
-        self.partitions.len() <= MOST_PARTITIONS as usize
-            && self.partitions.iter().flatten().all(|range| range.from <= range.to)
+        let ranges = || self.partitions.iter().flat_map(|partition| &partition.ranges);
+        self.partitions.len() <= MOST_PARTITIONS as usize * TransportKind::ALL.len()
+            && ranges().all(|range| range.from <= range.to)
     }
 
     /// Whether it has several partitions and the ranges of all are known. A task of version 1 has
     /// those of its own partition only.
     pub fn is_shared(&self) -> bool {
-        self.partitions.len() > 1 && self.partitions.iter().all(|ranges| !ranges.is_empty())
+        self.partitions.len() > 1
+            && self.partitions.iter().all(|partition| !partition.ranges.is_empty())
     }
 }
 
@@ -265,6 +317,18 @@ mod tests {
         assert!(!prior.covers(&claim(prior.last, 3)), "the last message was delivered again");
         assert!(!prior.covers(&claim(first.wrapping_sub(1), 1)), "another message");
         assert_eq!(PriorDeliveries::next_nonce(None, 7), 7);
+    }
+
+    #[test]
+    fn a_plan_keeps_the_transport_of_each_partition() {
+        let ranges = vec![SlotRange { shard: 1, from: 0, to: 9 }];
+        let partition = |transport| PlannedPartition { transport, ranges: ranges.clone() };
+        let kinds = [TransportKind::Mqtt, TransportKind::Discard];
+        let mixed = Plan { partitions: kinds.map(|kind| partition(Some(kind))).to_vec() };
+        for plan in [mixed, Plan::named(), Plan { partitions: Vec::new() }] {
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");
+        }
     }
 
     #[test]

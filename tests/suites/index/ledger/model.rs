@@ -77,7 +77,10 @@ impl Steps {
         };
         let range = |shard| SlotRange { shard, from: 0, to: 10 };
         let plan = match random.random_ratio(1, 4) {
-            true => Plan { partitions: vec![vec![range(0)], vec![range(1)]] },
+            true => Plan::of(
+                push_model::device::TransportKind::Mqtt,
+                vec![vec![range(0)], vec![range(1)]],
+            ),
             false => Plan::named(),
         };
         Self { random, message, plan, now: UnixMillis::now() }

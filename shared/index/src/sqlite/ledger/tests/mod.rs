@@ -60,7 +60,10 @@ fn named_push(message_id: MessageId) -> NewEntry {
 
 fn broadcast(message_id: MessageId) -> NewEntry {
     let range = |shard| SlotRange { shard, from: 0, to: 1000 };
-    let plan = Plan { partitions: (0..8).map(|shard| vec![range(shard)]).collect() };
+    let plan = Plan::of(
+        push_model::device::TransportKind::Mqtt,
+        (0..8).map(|shard| vec![range(shard)]).collect(),
+    );
     NewEntry { plan: Some(plan), claim: None, ..named_push(message_id) }
 }
 
