@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use push_index::{Index, Put};
+use push_index::Index;
 use push_model::{
     app::{App, AppKey},
     device::DeviceDraft,
@@ -144,13 +144,17 @@ pub async fn run(
         }
         DeviceCommand::Put(args) => {
             let app = require_app_in_service(index, &args.app_id).await?;
-            let device = args.draft().check(args.client_id.clone())?;
+            let mut device = args.draft().check(args.client_id.clone())?;
             let put =
                 index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
-            match put.into_iter().next().context("the index gave no answer")?? {
-                Put::Created => out.result(format!("{} registered", args.client_id), &device),
-                Put::Updated => out.result(format!("{} replaced", args.client_id), &device),
+            let put = put.into_iter().next().context("the index gave no answer")??;
+            for attribute in put.absent().iter() {
+                device.attributes.unset(attribute);
+                let name = attribute.name();
+                out.note(format!("warning: {name} is stored as absent: too many different values"));
             }
+            let done = if put.is_new() { "registered" } else { "replaced" };
+            out.result(format!("{} {done}", args.client_id), &device)
         }
         DeviceCommand::Show { app_id, client_id } => {
             let app = require_app(index, &app_id).await?;

@@ -122,6 +122,10 @@ async fn check_still_here(app: &AppKey, index: &Arc<dyn Index>) -> anyhow::Resul
 
 fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<()> {
     counts.rejected.print(out);
+    let warnings = warnings(counts);
+    for warning in &warnings {
+        out.note(format!("warning: {warning}"));
+    }
     let imported = counts.devices();
     let rate = imported as f64 / took.as_secs_f64().max(0.001);
     let text = format!(
@@ -138,6 +142,7 @@ fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<
             "updated": counts.updated,
             "bad": counts.rejected.count,
             "bad_lines": counts.rejected.reported,
+            "warnings": warnings,
             "seconds": took.as_secs_f64(),
         }),
     )?;
@@ -145,6 +150,17 @@ fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<
         bail!("{} lines were not imported", counts.rejected.count);
     }
     Ok(())
+}
+
+/// What to say about devices that were imported without some of their attributes.
+fn warnings(counts: &ImportCounts) -> Vec<String> {
+    let warning = |(attribute, devices): (&&str, &u64)| {
+        format!(
+            "{devices} devices are stored without {attribute}: the devices of this app have too many \
+             different values of it"
+        )
+    };
+    counts.absent.iter().map(warning).collect()
 }
 
 #[cfg(test)]

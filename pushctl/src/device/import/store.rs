@@ -1,6 +1,6 @@
 //! The index side of an import: stores the devices of a sort buffer and counts the outcomes.
 
-use std::cell::Cell;
+use std::{cell::Cell, collections::BTreeMap};
 
 use futures::future;
 use indicatif::ProgressBar;
@@ -20,6 +20,8 @@ const REQUEST_DEVICES: usize = 8192;
 pub(super) struct ImportCounts {
     pub(super) created: u64,
     pub(super) updated: u64,
+    /// How many devices were stored without an attribute, because there was no room for its value.
+    pub(super) absent: BTreeMap<&'static str, u64>,
     pub(super) rejected: RejectedLines,
 }
 
@@ -28,9 +30,19 @@ impl ImportCounts {
         self.created + self.updated
     }
 
+    fn add_stored(&mut self, put: Put) {
+        *(if put.is_new() { &mut self.created } else { &mut self.updated }) += 1;
+        for attribute in put.absent().iter() {
+            *self.absent.entry(attribute.name()).or_default() += 1;
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.created += other.created;
         self.updated += other.updated;
+        for (attribute, devices) in other.absent {
+            *self.absent.entry(attribute).or_default() += devices;
+        }
         self.rejected.append(other.rejected);
     }
 }
@@ -71,8 +83,7 @@ impl Importer<'_> {
             let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
             for (result, device) in results.into_iter().zip(packed) {
                 match result {
-                    Ok(Put::Created) => counts.created += 1,
-                    Ok(Put::Updated) => counts.updated += 1,
+                    Ok(put) => counts.add_stored(put),
                     Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),
                     Err(refused) => {
                         counts.rejected.add(buffer.line_of(device), refused.to_string());
