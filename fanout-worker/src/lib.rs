@@ -11,6 +11,7 @@
 //! - `broadcasts`: what is left of all broadcasts
 //! - `supervision`: what happens when a part of the worker ends
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
+//! - `dictionary_sweeps`: frees the values of dictionaries that no device has
 //! - `message_usage`: counts what it closed, for the quotas of apps
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`, `spans`: what operators see
@@ -21,6 +22,7 @@ mod context;
 mod control;
 mod delivery;
 mod dependencies;
+mod dictionary_sweeps;
 mod in_work;
 mod intake;
 mod lane_health;
@@ -80,8 +82,9 @@ pub enum RunError {
     /// worker stops, so that its supervisor starts it anew.
     #[error("a task that consumes the queue failed")]
     Consumer(#[source] JoinError),
-    /// The same of a task that keeps the ledger within its bound, or counts what was closed.
-    #[error("a task that looks after the ledger failed")]
+    /// The same of a task that keeps the ledger within its bound, counts what was closed, or sweeps
+    /// dictionaries.
+    #[error("a task that looks after the index failed")]
     Upkeep(#[source] JoinError),
 }
 
@@ -145,6 +148,7 @@ pub async fn run(
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
+    upkeep.spawn(dictionary_sweeps::keep_sweeping(context.clone(), stopping.clone()));
     if let Some(observation) = dependencies.observation {
         upkeep.spawn(broadcasts::keep_reading(context.clone(), observation, stopping.clone()));
     }

@@ -75,6 +75,8 @@ pub(super) struct Families {
     pub(super) ledger_limit: Gauge,
     pub(super) ledger_reach: Gauge,
     pub(super) ledger_evicted: Gauge,
+    pub(super) dictionaries_nearly_full: Gauge,
+    pub(super) dictionary_values_freed: Counter,
 }
 
 impl Families {
@@ -111,6 +113,8 @@ impl Families {
             ledger_limit: Gauge::default(),
             ledger_reach: Gauge::default(),
             ledger_evicted: Gauge::default(),
+            dictionaries_nearly_full: Gauge::default(),
+            dictionary_values_freed: Counter::default(),
         };
         families.begin_all_series();
         families
@@ -181,5 +185,9 @@ impl Families {
         registry.register_with_unit("ledger_reach", help, Unit::Seconds, self.ledger_reach.clone());
         let help = "Entries that were evicted to keep the ledger within its limit";
         registry.register("ledger_forgotten", help, self.ledger_evicted.clone());
+        let help = "Apps whose dictionaries are nearly full, if this worker looks after them";
+        registry.register("dictionaries_nearly_full", help, self.dictionaries_nearly_full.clone());
+        let help = "Values of dictionaries that were freed because no device had them";
+        registry.register("dictionary_values_freed", help, self.dictionary_values_freed.clone());
     }
 }

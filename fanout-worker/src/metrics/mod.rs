@@ -65,6 +65,16 @@ impl Metrics {
         self.0.ledger_evicted.set(shown(history.evicted));
     }
 
+    /// Shows how many apps have dictionaries that are nearly full.
+    pub(crate) fn dictionaries_nearly_full(&self, apps: u64) {
+        self.0.dictionaries_nearly_full.set(i64::try_from(apps).unwrap_or(i64::MAX));
+    }
+
+    /// Counts values that were freed because no device had them.
+    pub(crate) fn dictionary_values_freed(&self, values: u64) {
+        self.0.dictionary_values_freed.inc_by(values);
+    }
+
     /// Shows what is left of all broadcasts; none if it could not be read.
     pub(crate) fn broadcasts(&self, left: Option<Estimate>) {
         self.0.broadcasts.set(left);

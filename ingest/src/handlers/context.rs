@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use push_index::Index;
 
-use super::{broker_auth::BrokerLogins, sequence::Sequence};
+use super::{broker_auth::BrokerLogins, full_dictionaries::FullDictionaries, sequence::Sequence};
 use crate::{
     apps::Logins,
     body::{AppMemory, BodyMemory},
@@ -26,6 +26,7 @@ pub(crate) struct Handlers {
     pub(super) broker_memory: Arc<AppMemory>,
     /// The failed logins that they asked about.
     pub(super) broker_logins: BrokerLogins,
+    pub(super) dictionaries_full: FullDictionaries,
     pub(super) publisher: Publisher,
     pub(super) sequence: Sequence,
     pub(super) metrics: Arc<Metrics>,
@@ -52,6 +53,7 @@ impl Handlers {
         Self {
             broker_memory: Arc::new(AppMemory::new(&memory)),
             broker_logins: BrokerLogins::default(),
+            dictionaries_full: FullDictionaries::default(),
             logins: Logins::new(index.clone(), outage, apps, memory, Arc::clone(&metrics)),
             sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,

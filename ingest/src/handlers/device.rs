@@ -4,7 +4,8 @@
 //!
 //! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
 //! limit counts these calls, apart from pushes. If it has a quota of devices, a new device beyond it
-//! is refused; what is registered can be changed and removed. Of an app that went to another store
+//! is refused; what is registered can be changed and removed. An attribute whose value has no room in the
+//! app's dictionaries is stored as absent, and the answer warns. Of an app that went to another store
 //! nothing is changed here, because the change would be lost.
 
 use std::{num::NonZeroU32, sync::Arc};
@@ -12,7 +13,7 @@ use std::{num::NonZeroU32, sync::Arc};
 use bytes::Bytes;
 use hyper::body::Body;
 use push_credentials::MqttLogin;
-use push_index::{Put, PutRefused};
+use push_index::{AttributeSet, Put, PutRefused};
 use push_model::{
     app::{AppKey, Scope},
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
@@ -85,12 +86,13 @@ impl Handlers {
         };
         let put = self.index.put_devices(&app, std::slice::from_ref(&device), now);
         let put = self.ask_index(Subject::device(&app.id, &device.client_id), put).await?;
-        if let (Some(place), Some(Ok(Put::Updated) | Err(_))) = (place, put.first()) {
+        let is_new = put.first().is_some_and(|put| put.is_ok_and(Put::is_new));
+        if let (Some(place), false, false) = (place, is_new, put.is_empty()) {
             place.give_back();
         }
         match put.first() {
-            Some(Ok(_)) => self.registered(&app, &device, warnings, quota, now),
-            Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
+            Some(Ok(put)) => self.registered(&app, device, warnings, put.absent(), quota, now),
+            Some(Err(refused @ PutRefused::IndexFull)) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
             // The cached record is of an app that was removed.
@@ -102,15 +104,27 @@ impl Handlers {
         }
     }
 
-    /// The record as it was stored, and for an MQTT device what it logs in with.
+    /// The record as it was stored, for an MQTT device what it logs in with, and what to say about it.
     fn registered(
         &self,
         app: &AppKey,
-        device: &Device,
-        warnings: Vec<String>,
+        mut device: Device,
+        mut warnings: Vec<String>,
+        absent: AttributeSet,
         quota: Option<Quota>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
+        if !absent.is_empty() {
+            self.metrics.absent(absent);
+            self.dictionaries_full.log(&app.id, absent);
+        }
+        for attribute in absent.iter() {
+            device.attributes.unset(attribute);
+            warnings.push(format!(
+                "{} is stored as absent: the devices of this app have too many different values of it",
+                attribute.name()
+            ));
+        }
         let credentials = self.settings.device_credentials.as_ref();
         let credentials = credentials.filter(|_| device.transport == TransportKind::Mqtt);
         let login = credentials.map(|credentials| credentials.issue(app, &device.client_id, now));
@@ -123,7 +137,7 @@ impl Handlers {
             );
             Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
         })?;
-        success(&Registered { device, mqtt, warnings }, quota)
+        success(&Registered { device: &device, mqtt, warnings }, quota)
     }
 
     pub(super) async fn get_device(

@@ -22,6 +22,7 @@ mod body;
 mod broker_auth;
 mod context;
 mod device;
+mod full_dictionaries;
 mod idempotency;
 mod index_request;
 mod ledger;

@@ -15,7 +15,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use push_model::ids::AppId;
+use push_index::AttributeSet;
+use push_model::{attributes::Attribute, ids::AppId};
 use push_service::metrics::{ByApp, Histogram};
 
 use self::{
@@ -43,6 +44,11 @@ struct Call {
 struct AppResult {
     app: String,
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AbsentAttribute {
+    attribute: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -100,6 +106,7 @@ pub struct Metrics {
     connections: Gauge,
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
+    absent_attributes: Family<AbsentAttribute, Counter>,
     pub(crate) failed_logins: Counter,
     pub(crate) broker_refusals: BrokerRefusals,
     pub(crate) levels: Arc<Levels>,
@@ -139,6 +146,7 @@ impl Metrics {
             connections: Gauge::default(),
             turned_away: Counter::default(),
             evicted: Counter::default(),
+            absent_attributes: absent_attributes(),
             failed_logins: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
             levels: Arc::default(),
@@ -171,6 +179,8 @@ impl Metrics {
         registry.register("turned_away", help, self.turned_away.clone());
         let help = "Idle connections closed to make room for others";
         registry.register("evicted", help, self.evicted.clone());
+        let help = "Attributes stored as absent because the app's dictionaries had no room";
+        registry.register("absent_attributes", help, self.absent_attributes.clone());
     }
 
     fn register_publishing(&self, registry: &mut Registry) {
@@ -198,6 +208,14 @@ impl Metrics {
     /// The counters of an app, to be kept with its record.
     pub(crate) fn app_pushes(&self, app: &AppId) -> Arc<AppPushes> {
         self.apps.of(app)
+    }
+
+    /// Counts attributes of a device that were stored as absent.
+    pub(crate) fn absent(&self, attributes: AttributeSet) {
+        for attribute in attributes.iter() {
+            let label = AbsentAttribute { attribute: attribute.name() };
+            self.absent_attributes.get_or_create(&label).inc();
+        }
     }
 
     /// Counts a push that was answered 200.
@@ -238,6 +256,14 @@ impl Metrics {
         let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
         self.push_wait_seconds.observe_many(waited.as_secs_f64(), pushes);
     }
+}
+
+fn absent_attributes() -> Family<AbsentAttribute, Counter> {
+    let family = Family::default();
+    for attribute in Attribute::ALL {
+        Family::get_or_create_owned(&family, &AbsentAttribute { attribute: attribute.name() });
+    }
+    family
 }
 
 fn by_app(limit: usize, family: Family<AppResult, Counter>) -> ByApp<AppPushes> {

@@ -11,9 +11,10 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use push_index::{Index, Put};
+use push_index::Index;
 use push_model::{
     app::{App, AppKey},
+    attributes::Attribute,
     device::{CheckedDevice, DeviceDraft},
     ids::{AppId, ClientId},
     text::Text,
@@ -144,16 +145,20 @@ pub async fn run(
         }
         DeviceCommand::Put(args) => {
             let app = require_app_in_service(index, &args.app_id).await?;
-            let CheckedDevice { device, warnings } = args.draft().check(args.client_id.clone())?;
+            let CheckedDevice { mut device, warnings } =
+                args.draft().check(args.client_id.clone())?;
             for warning in warnings {
                 out.note(format_args!("warning: {warning}"));
             }
             let put =
                 index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
-            match put.into_iter().next().context("the index gave no answer")?? {
-                Put::Created => out.result(format!("{} registered", args.client_id), &device),
-                Put::Updated => out.result(format!("{} replaced", args.client_id), &device),
+            let put = put.into_iter().next().context("the index gave no answer")??;
+            for attribute in put.absent().iter() {
+                device.attributes.unset(attribute);
+                out.note(format_args!("warning: {}", no_room(attribute)));
             }
+            let done = if put.is_new() { "registered" } else { "replaced" };
+            out.result(format!("{} {done}", args.client_id), &device)
         }
         DeviceCommand::Show { app_id, client_id } => {
             let app = require_app(index, &app_id).await?;
@@ -192,4 +197,12 @@ async fn require_app_in_service(index: &Arc<dyn Index>, app_id: &AppId) -> anyho
     let app = find_app(index, app_id).await?;
     check_in_service(&app)?;
     Ok(AppKey::from(&app))
+}
+
+/// The warning for a value that the app's dictionaries have no room for.
+fn no_room(attribute: Attribute) -> String {
+    let name = attribute.name();
+    format!(
+        "{name} is stored as absent: the devices of this app have too many different values of it"
+    )
 }

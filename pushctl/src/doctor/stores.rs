@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use push_index::{Finding, Index, TakesWrites};
+use push_index::{AppKey, DictionaryUse, Finding, Index, TakesWrites};
 use push_model::{ledger::Retention, time::UnixMillis};
 use push_service::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
 
@@ -58,6 +58,7 @@ impl Stores {
         let mut findings = index.findings().await;
         if let Ok(store) = &index.store {
             findings.extend(computable_ids(&**store, index.engine).await);
+            findings.push(dictionaries(&**store, index.engine).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);
@@ -71,6 +72,31 @@ impl Stores {
         }
         findings
     }
+}
+
+/// The apps whose dictionaries are nearly full.
+async fn dictionaries(store: &dyn Index, engine: Engine) -> Finding {
+    const SUBJECT: &str = "dictionaries";
+    let filled = match store.filled_dictionaries().await {
+        Ok(filled) => filled,
+        Err(error) => return engine.store_failed(SUBJECT, &error),
+    };
+    let named = |(app, used): &(AppKey, DictionaryUse)| {
+        let (attribute, filled) = used.fullest();
+        format!("{} of {} ({} %)", attribute.name(), app.id, filled / 10)
+    };
+    let nearly_full: Vec<_> = filled.iter().filter(|(_, used)| used.is_nearly_full()).collect();
+    let names: Vec<_> = nearly_full.iter().take(APPS_NAMED).map(|filled| named(filled)).collect();
+    if nearly_full.is_empty() {
+        return Finding::ok(SUBJECT, "have room for new values of attributes");
+    }
+    let detail = format!("{} apps have nearly full ones: {}", nearly_full.len(), names.join(", "));
+    Finding::warning(
+        SUBJECT,
+        detail,
+        "find out what registers so many different values; workers free those that no device has, and \
+         those without room are stored as absent",
+    )
 }
 
 impl Opened {

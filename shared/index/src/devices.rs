@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    attributes::Attribute,
     device::{Device, NoTarget, Target},
     ids::ClientId,
     slots::SlotRange,
@@ -13,14 +12,11 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::IndexError;
+use crate::{AttributeSet, IndexError};
 
 /// Why a device was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PutRefused {
-    /// An attribute has too many different values for its dictionary.
-    #[error("{} has more than {} different values in this app", .0.name(), MAX_DISTINCT_VALUES)]
-    DictionaryFull(Attribute),
     /// The index has no slot left for the app.
     #[error("the app has more devices than the index can hold")]
     IndexFull,
@@ -33,9 +29,6 @@ pub enum PutRefused {
 /// never freed, so every cache of app records must expire sooner.
 pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
 
-/// The most different values that an attribute can have in one app.
-pub const MAX_DISTINCT_VALUES: usize = 65_535;
-
 /// What a registration did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
@@ -43,6 +36,34 @@ pub enum Put {
     Created,
     /// The device was there, and now is as given.
     Updated,
+    /// The device is stored without some of its attributes, because the app's dictionaries have no room
+    /// for their values.
+    Incomplete {
+        /// Whether the device is new.
+        is_new: bool,
+        /// The attributes that are stored as absent.
+        absent: AttributeSet,
+    },
+}
+
+impl Put {
+    /// The same registration of a device that is stored without these attributes.
+    pub(crate) fn without(self, absent: AttributeSet) -> Self {
+        if absent.is_empty() { self } else { Self::Incomplete { is_new: self.is_new(), absent } }
+    }
+
+    /// Returns true if the device was not registered before.
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::Created | Self::Incomplete { is_new: true, .. })
+    }
+
+    /// The attributes that are stored as absent, because there was no room for their values.
+    pub const fn absent(self) -> AttributeSet {
+        match self {
+            Self::Incomplete { absent, .. } => absent,
+            Self::Created | Self::Updated => AttributeSet::NONE,
+        }
+    }
 }
 
 /// Some devices of a slot range, in the order of their slots.
@@ -74,7 +95,8 @@ pub trait Devices: Send + Sync {
 
     /// Registers or replaces devices, with `now` as the time of registration of the new ones.
     /// The answer has one entry for each device, in order. If a client id stands twice in the
-    /// list, the later one wins.
+    /// list, the later one wins. A value for which the app's dictionaries have no room is stored as
+    /// absent.
     ///
     /// # Errors
     /// If the index did not answer; any part may have been stored, and trying again is safe.

@@ -16,6 +16,7 @@
 //! - `audit`: [`AuditTrail`]
 //! - `broadcasts`: [`OpenBroadcasts`]
 //! - `devices`: [`Devices`]
+//! - `dictionaries`: [`DictionarySweeps`]
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
@@ -27,6 +28,7 @@ mod audit;
 mod broadcasts;
 mod coalescer;
 mod devices;
+mod dictionaries;
 mod error;
 mod finding;
 mod ledger;
@@ -46,7 +48,11 @@ pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
     broadcasts::{MAX_LISTED, OpenBroadcasts},
-    devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
+    devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
+    dictionaries::{
+        AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
+        MAX_DISTINCT_VALUES, SweepStep, Swept,
+    },
     error::{IndexError, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
@@ -73,6 +79,7 @@ pub trait Index:
     Apps
     + AuditTrail
     + Devices
+    + DictionarySweeps
     + Ledger
     + LedgerBounds
     + MessageUsage

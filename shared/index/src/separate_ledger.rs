@@ -26,9 +26,9 @@ use push_model::{
 };
 
 use crate::{
-    AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
-    MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources, Scanned, SecretUses, Store,
-    StoreResources, TakesWrites, Transfer,
+    AppKey, Apps, AuditTrail, Devices, DictionarySweeps, DictionaryUse, Finding, Index, IndexError,
+    Ledger, LedgerBounds, MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources,
+    Scanned, SecretUses, Store, StoreResources, SweepStep, Swept, TakesWrites, Transfer,
 };
 
 /// One index over two stores.
@@ -130,6 +130,21 @@ impl Devices for SeparateLedger {
         limit: usize,
     ) -> Result<Scanned<Device>, IndexError> {
         self.index.list_devices(app, range, limit).await
+    }
+}
+
+#[async_trait]
+impl DictionarySweeps for SeparateLedger {
+    async fn filled_dictionaries(&self) -> Result<Vec<(AppKey, DictionaryUse)>, IndexError> {
+        self.index.filled_dictionaries().await
+    }
+
+    async fn acquire_sweeping(&self) -> Result<bool, IndexError> {
+        self.index.acquire_sweeping().await
+    }
+
+    async fn sweep(&self, app: &AppKey, step: SweepStep) -> Result<Swept, IndexError> {
+        self.index.sweep(app, step).await
     }
 }
 

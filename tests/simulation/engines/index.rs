@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_index::{
-    Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, MessageUsage,
-    Pacing, Put, PutRefused, Scanned, SecretUses,
+    Apps, AuditTrail, Devices, DictionarySweeps, Finding, Index, IndexError, Ledger, LedgerBounds,
+    MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses,
 };
 use push_model::{
     app::{App, AppKey},
@@ -403,6 +403,8 @@ impl AuditTrail for SimIndex {
         Ok(Vec::new())
     }
 }
+
+impl DictionarySweeps for SimIndex {}
 
 #[async_trait]
 impl Index for SimIndex {

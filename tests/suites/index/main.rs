@@ -80,7 +80,12 @@ suite! {
             many_devices_are_registered_and_found_by_their_ids,
             long_ids_and_tokens_of_any_length_are_kept_exactly,
             apps_do_not_see_each_others_devices,
-            a_full_dictionary_refuses_the_device_with_the_new_value_alone;
+            a_full_dictionary_stores_new_values_as_absent_and_keeps_known_ones;
+        dictionaries:
+            values_that_no_device_has_are_freed_and_their_codes_have_other_values,
+            a_device_that_changes_a_value_without_end_keeps_no_other_from_its_values,
+            a_value_that_is_wanted_again_during_a_sweep_is_kept,
+            sweeps_that_are_made_at_the_same_time_free_nothing_that_a_device_has;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }

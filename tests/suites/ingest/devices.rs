@@ -3,8 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use push_credentials::KeyFile;
+use push_index::MAX_DISTINCT_VALUES;
 use push_model::{
-    app::App,
+    app::{App, AppKey},
+    attributes::{Attribute, Attributes},
+    device::{Device, TransportKind},
     ids::MessageId,
     ledger::{
         Advance, Checkpoint, Counts, FailReason, NewEntry, Outcomes, PartitionState, Plan, Retried,
@@ -255,5 +258,38 @@ async fn an_attribute_that_cannot_be_read_is_absent_and_the_answer_warns() {
     let put = call(&service, "PUT", path, "\u{feff}{\"language\":\"zh_TW_#Hant\"}").await;
     assert_eq!(put.body["result"]["language"], "zh-hant-tw");
     assert_eq!(put.body["result"].get("warnings"), None);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_value_without_room_in_the_dictionary_is_stored_as_absent_and_the_answer_warns() {
+    let service = Service::start(&[]).await;
+    let app = AppKey::first(APP.parse().unwrap());
+    let versions: Vec<_> = (0..MAX_DISTINCT_VALUES)
+        .map(|version| {
+            let mut attributes = Attributes::default();
+            attributes.set(Attribute::AppVersion, &version.to_string()).unwrap();
+            let client_id = "changes".parse().unwrap();
+            Device { client_id, attributes, transport: TransportKind::Mqtt, token: None }
+        })
+        .collect();
+    for devices in versions.chunks(8192) {
+        service.index.put_devices(&app, devices, UnixMillis::now()).await.unwrap();
+    }
+    let path = "/v1/device/app/c1";
+    let put = call(&service, "PUT", path, r#"{"app_version":"9.9","country":"CN"}"#).await;
+    let device = json!({"client_id": "c1", "country": "CN", "transport": "mqtt"});
+    let mut answered = put.body["result"].clone();
+    let warnings = answered.as_object_mut().unwrap().remove("warnings").unwrap();
+    assert_eq!((put.http, &answered), (200, &device));
+    let [warning] = &warnings.as_array().unwrap()[..] else { panic!("{warnings}") };
+    assert!(
+        warning.as_str().unwrap().starts_with("app_version is stored as absent: "),
+        "{warning}"
+    );
+    assert_eq!(call(&service, "GET", path, "").await.body["result"], device);
+    let put = call(&service, "PUT", path, r#"{"app_version":"77"}"#).await;
+    assert_eq!(put.body["result"]["app_version"], "77");
+    assert_eq!(put.body["result"].get("warnings"), None, "a known value has room");
     service.stop().await.unwrap();
 }

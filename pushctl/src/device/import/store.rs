@@ -8,7 +8,7 @@ use push_index::{Index, Put, PutRefused};
 use push_model::{app::AppKey, time::UnixMillis};
 
 use super::sort_buffer::{PackedDevice, SortBuffer};
-use crate::input::NotedLines;
+use crate::{device::no_room, input::NotedLines};
 
 /// Parts of a buffer that are stored concurrently.
 const SEGMENTS: usize = 8;
@@ -27,6 +27,13 @@ pub(super) struct ImportCounts {
 impl ImportCounts {
     pub(super) fn devices(&self) -> u64 {
         self.created + self.updated
+    }
+
+    fn add_stored(&mut self, put: Put, line: u64) {
+        *(if put.is_new() { &mut self.created } else { &mut self.updated }) += 1;
+        for attribute in put.absent().iter() {
+            self.warnings.add(line, no_room(attribute));
+        }
     }
 
     fn add(&mut self, other: Self) {
@@ -74,8 +81,7 @@ impl Importer<'_> {
             let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
             for (result, device) in results.into_iter().zip(packed) {
                 match result {
-                    Ok(Put::Created) => counts.created += 1,
-                    Ok(Put::Updated) => counts.updated += 1,
+                    Ok(put) => counts.add_stored(put, buffer.line_of(device)),
                     Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),
                     Err(refused) => {
                         counts.rejected.add(buffer.line_of(device), refused.to_string());

@@ -214,8 +214,15 @@ pub(super) async fn store(
     let stored = index.put_registrations(app, devices).await;
     let stored = stored.context("the target does not take devices")?;
     for (device, stored) in devices.iter().zip(stored) {
-        if let Err(refused) = stored {
-            bail!("the target does not take the device {}: {refused}", device.device.client_id);
+        let client = &device.device.client_id;
+        match stored {
+            Err(refused) => bail!("the target does not take the device {client}: {refused}"),
+            Ok(put) => {
+                if let Some(attribute) = put.absent().iter().next() {
+                    let name = attribute.name();
+                    bail!("the target has no room for the {name} of the device {client}");
+                }
+            }
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::{RedisIndex, connection::reply, layout::SHARDS};
+use super::{RedisIndex, connection::reply, keys::DictionaryKeys, layout::SHARDS};
 use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
 
 /// How many chunks, and how many buckets, one step of a removal may delete from a shard.
@@ -123,13 +123,12 @@ impl RedisIndex {
     /// Lets the dictionaries expire, but not at once: a scan that has read a device may still look
     /// up the values of its codes.
     async fn expire_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
-        for attribute in Attribute::ALL {
-            let list = self.keys.dictionary_list(app, attribute);
-            for key in [list, self.keys.dictionary_set(app, attribute)] {
-                let mut expire = redis::cmd("EXPIRE");
-                expire.arg(key).arg(REMOVED_APP_REFUSES.as_secs());
-                self.quick.command(&expire).await?;
-            }
+        let dictionaries = Attribute::ALL.map(|attribute| self.keys.dictionary(app, attribute));
+        let state = self.keys.dictionary_state(app);
+        for key in dictionaries.iter().flat_map(DictionaryKeys::all).chain([&*state]) {
+            let mut expire = redis::cmd("EXPIRE");
+            expire.arg(key).arg(REMOVED_APP_REFUSES.as_secs());
+            self.quick.command(&expire).await?;
         }
         Ok(())
     }

@@ -6,8 +6,12 @@
 //! | `push:audit` | list: the audit trail, newest first, each event as JSON |
 //! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
 //! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |
-//! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first |
-//! | `push:{app}:s2` | set: the same values, to keep them different |
+//! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first; empty for a free code |
+//! | `push:{app}:s2` | hash: the same values, each with its code |
+//! | `push:{app}:f2` | list: its free codes |
+//! | `push:{app}:r2` | string: a bit for each of its retired codes |
+//! | `push:{app}:l2` | list: its free codes that were given to other values since the epoch began |
+//! | `push:{app}:d` | hash: the state of the app's dictionaries: `bytes`, `epoch`, what was `grown` and `refused` since a sweep, the number of the last `batch` of retired codes, and the times `retired_at`, `reuse_at`, `swept_at` in seconds |
 //! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
 //! | `push:{app}:g` | string: exists for a while after the app was removed |
 //! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while the shard is being removed, and for a while after |
@@ -25,6 +29,7 @@
 //! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
+//! | `push:dictionaries:turn` | string: the program that sweeps dictionaries; expires after a minute |
 //! | `push:broadcasts` | hash: a broadcast that is not finished â its app, its end, and the devices left of each partition |
 //! | `push:writable` | string: written to see whether writes are stored; expires after a minute |
 //! | `push:{3}:writable` | the same, in a cluster: one key on every master, whose number is chosen so that it is there |
@@ -111,12 +116,23 @@ impl Keys {
         format!("{}:{{{app}}}:c", self.namespace)
     }
 
-    pub(super) fn dictionary_list(&self, app: &AppKey, attribute: Attribute) -> String {
-        format!("{}:{{{app}}}:v{}", self.namespace, attribute.index())
+    pub(super) fn dictionary(&self, app: &AppKey, attribute: Attribute) -> DictionaryKeys {
+        let key = |kind| format!("{}:{{{app}}}:{kind}{}", self.namespace, attribute.index());
+        DictionaryKeys {
+            codes: key('s'),
+            values: key('v'),
+            free: key('f'),
+            retired: key('r'),
+            reused: key('l'),
+        }
     }
 
-    pub(super) fn dictionary_set(&self, app: &AppKey, attribute: Attribute) -> String {
-        format!("{}:{{{app}}}:s{}", self.namespace, attribute.index())
+    pub(super) fn dictionary_state(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:d", self.namespace)
+    }
+
+    pub(super) fn sweeping_lease(&self) -> String {
+        format!("{}:dictionaries:turn", self.namespace)
     }
 
     pub(super) fn removed(&self, app: &AppKey) -> String {
@@ -158,6 +174,22 @@ impl Keys {
 
     pub(super) fn measuring_lease(&self) -> String {
         format!("{}:ledger:turn", self.namespace)
+    }
+}
+
+/// The keys of an app's dictionary of one attribute.
+#[derive(Debug, Clone)]
+pub(super) struct DictionaryKeys {
+    pub(super) codes: String,
+    pub(super) values: String,
+    pub(super) free: String,
+    pub(super) retired: String,
+    pub(super) reused: String,
+}
+
+impl DictionaryKeys {
+    pub(super) fn all(&self) -> [&str; 5] {
+        [&self.codes, &self.values, &self.free, &self.retired, &self.reused]
     }
 }
 

@@ -48,7 +48,8 @@ use self::{
     cache_hits::CacheHits,
     connection::{Link, Server},
     devices::{
-        BucketCounts, Lookups, Registrations, SlotCache, bucket_counts, lookups, registrations,
+        BucketCounts, Lookups, Registrations, SlotCache, TableCache, bucket_counts, lookups,
+        registrations, table_cache,
     },
     dictionary::{DictionaryCache, dictionary_cache},
     keys::Keys,
@@ -88,6 +89,8 @@ pub struct RedisIndex {
     /// For scans and imports, so that no small call waits behind their megabytes.
     bulk: Arc<Link>,
     dictionary_cache: DictionaryCache,
+    /// The tables of targetings.
+    table_cache: TableCache,
     context: Context,
     /// A random number that tells this program from others.
     program: u64,
@@ -138,6 +141,7 @@ impl RedisIndex {
             scripts,
             quick,
             dictionary_cache: dictionary_cache(),
+            table_cache: table_cache(),
             program: rand::random::<u64>() >> 1,
             swaps: swaps(context.clone()),
             lookups: lookups(context.clone(), keys.clone()),

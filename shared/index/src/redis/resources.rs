@@ -27,7 +27,12 @@ impl RedisIndex {
         };
         vec![
             of("slots", slots.len(), slots.limit(), &counts.slots),
-            of("dictionaries", dictionaries.len(), dictionaries.capacity(), &counts.dictionaries),
+            of(
+                "dictionaries",
+                dictionaries.len(),
+                dictionaries.capacity() / 1024,
+                &counts.dictionaries,
+            ),
             of("buckets", buckets.len(), buckets.capacity(), &counts.buckets),
         ]
     }

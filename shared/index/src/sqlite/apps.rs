@@ -42,10 +42,13 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
             (SELECT hour FROM app_usage WHERE app = ?1 ORDER BY hour LIMIT ?2)",
         "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
             (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
+        "DELETE FROM free_code WHERE app = ?1 AND (attribute, code) IN
+            (SELECT attribute, code FROM free_code WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
     ] {
         deleted += execute(sql, statement, [app, REMOVE_STEP])?;
     }
     if deleted == 0 {
+        execute(sql, "DELETE FROM dictionary WHERE app = ?1", [app])?;
         execute(sql, "DELETE FROM app WHERE id = ?1", [app])?;
     }
     Ok(true)

@@ -33,6 +33,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
+use self::devices::criteria::{CriteriaCache, criteria_cache};
 use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites};
 
 /// Settings of the index.
@@ -72,6 +73,7 @@ pub struct SqliteIndex {
     /// The number of the namespace's ledger.
     ledger_id: i64,
     most_slots: u32,
+    criteria_cache: Arc<CriteriaCache>,
 }
 
 impl SqliteIndex {
@@ -100,7 +102,8 @@ impl SqliteIndex {
             Some(ledger_id) => ledger_id,
             None => database.write(move |sql| schema::create_ledger(sql, &of)).await?,
         };
-        Ok(Self { database, namespace, ledger_id, most_slots })
+        let criteria_cache = Arc::new(criteria_cache());
+        Ok(Self { database, namespace, ledger_id, most_slots, criteria_cache })
     }
 
     fn namespace(&self) -> Arc<str> {

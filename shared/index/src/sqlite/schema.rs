@@ -9,7 +9,8 @@
 //! The ledger's tables are explained beside the code that uses them ([`super::ledger`]).
 //!
 //! Attribute values are replaced by codes from a dictionary, the table `word`, for each app and
-//! attribute. A code keeps its meaning for as long as the app exists.
+//! attribute. A code keeps its meaning for as long as a device has it; a transaction that reads devices
+//! reads their codes' values from the same snapshot.
 
 use push_model::{app::AppKey, ids::AppId};
 use push_sqlite::{Schema, StoreError};
@@ -294,6 +295,37 @@ pub(super) const SCHEMA: Schema = Schema {
     ",
         // An app that is on its way here from another store, as JSON; its record is NULL meanwhile.
         "ALTER TABLE app ADD COLUMN arrival TEXT;",
+        // Values that no device has are freed by sweeps (`sqlite::devices::sweep`).
+        "
+        -- Whether a sweep has marked the value, and no registration has wanted it since.
+        ALTER TABLE word ADD COLUMN retired INTEGER NOT NULL DEFAULT 0;
+        CREATE TABLE dictionary (
+            app INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            -- The highest code that was ever used.
+            made INTEGER NOT NULL DEFAULT 0,
+            used INTEGER NOT NULL DEFAULT 0,
+            bytes INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (app, attribute)
+        ) STRICT, WITHOUT ROWID;
+        INSERT INTO dictionary (app, attribute, made, used, bytes)
+            SELECT app, attribute, max(code), count(*), sum(length(CAST(value AS BLOB)) + 96)
+            FROM word GROUP BY app, attribute;
+        CREATE TABLE free_code (
+            app INTEGER NOT NULL,
+            attribute INTEGER NOT NULL,
+            code INTEGER NOT NULL,
+            PRIMARY KEY (app, attribute, code)
+        ) STRICT, WITHOUT ROWID;
+        -- Grows with every value that is added or freed.
+        ALTER TABLE app ADD COLUMN dictionary_version INTEGER NOT NULL DEFAULT 0;
+        -- The number of the last sweep, when it was, in Unix seconds, and since then the values that
+        -- were added and the times that there was no room.
+        ALTER TABLE app ADD COLUMN sweep INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE app ADD COLUMN swept_at INTEGER;
+        ALTER TABLE app ADD COLUMN grown INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE app ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
+    ",
     ],
 };
 

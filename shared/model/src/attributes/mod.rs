@@ -212,6 +212,11 @@ impl Attributes {
         Ok(())
     }
 
+    /// Takes a value away.
+    pub fn unset(&mut self, attribute: Attribute) {
+        *self.slot(attribute) = None;
+    }
+
     /// Sets a value that was normalised before: an engine reads it from its store.
     pub fn set_normalised(&mut self, attribute: Attribute, value: Arc<str>) {
         *self.slot(attribute) = Some(value);

@@ -3,12 +3,12 @@
 use std::slice::from_ref;
 
 use futures::future::join_all;
-use push_index::{Index, MAX_DISTINCT_VALUES, Put, PutRefused};
+use push_index::{AttributeSet, Index, MAX_DISTINCT_VALUES, Put};
 use push_model::{
     app::AppKey, attributes::Attribute, device::NoTarget, targeting::Targeting, time::UnixMillis,
 };
 
-use crate::support::{NOW, client, device, key, scan_all};
+use crate::support::{NOW, client, device, key, scan_all, wanted};
 
 pub(crate) async fn a_device_comes_back_as_it_was_registered(index: &dyn Index) {
     let whole = device(
@@ -153,7 +153,7 @@ pub(crate) async fn apps_do_not_see_each_others_devices(index: &dyn Index) {
     assert_eq!(index.count_devices(&key()).await.unwrap(), 1);
 }
 
-pub(crate) async fn a_full_dictionary_refuses_the_device_with_the_new_value_alone(
+pub(crate) async fn a_full_dictionary_stores_new_values_as_absent_and_keeps_known_ones(
     index: &dyn Index,
 ) {
     let numbered = |i: usize| device(&format!("c{i}"), &[("model", &format!("m{i}"))]);
@@ -162,15 +162,29 @@ pub(crate) async fn a_full_dictionary_refuses_the_device_with_the_new_value_alon
         let put = index.put_devices(&key(), part, NOW).await.unwrap();
         assert!(put.iter().all(|put| *put == Ok(Put::Created)));
     }
-    let batch = [device("x", &[("model", "m0")]), device("y", &[("model", "one more")])];
-    let full = Err(PutRefused::DictionaryFull(Attribute::Model));
+    let batch = [
+        device("x", &[("model", "m0")]),
+        device("y", &[("model", "one more"), ("country", "CN")]),
+        device("c1", &[("model", "one more"), ("brand", "b")]),
+    ];
+    let mut absent = AttributeSet::default();
+    absent.insert(Attribute::Model);
     let put = index.put_devices(&key(), &batch, NOW).await.unwrap();
-    assert_eq!(put, [Ok(Put::Created), full]);
+    let without = |is_new| Ok(Put::Incomplete { is_new, absent });
+    assert_eq!(put, [Ok(Put::Created), without(true), without(false)]);
     let key = &key();
     let alone = batch.each_ref().map(|device| index.put_devices(key, from_ref(device), NOW));
     let alone: Vec<_> = join_all(alone).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(alone, [[Ok(Put::Updated)], [full]], "of two that come together");
-    assert_eq!(index.device(key, &client("y")).await.unwrap(), None);
+    assert_eq!(alone, [[Ok(Put::Updated)], [without(false)], [without(false)]], "together");
+    for (id, fields) in [("y", [("country", "CN")]), ("c1", [("brand", "b")])] {
+        assert_eq!(index.device(key, &client(id)).await.unwrap(), Some(device(id, &fields)));
+    }
     let last = numbered(MAX_DISTINCT_VALUES - 1);
+    assert_eq!(index.put_devices(key, from_ref(&last), NOW).await.unwrap(), [Ok(Put::Updated)]);
     assert_eq!(index.device(key, &last.client_id).await.unwrap(), Some(last));
+    let cn = scan_all(index, key, &wanted(Attribute::Country, &["CN"]), NOW, 10).await;
+    assert_eq!(cn, ["y"]);
+    let listed = index.filled_dictionaries().await.unwrap();
+    // Only apps with a record are listed by every engine.
+    assert!(listed.iter().all(|(_, used)| used.fullest() == (Attribute::Model, 1000)));
 }

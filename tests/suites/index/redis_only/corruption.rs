@@ -101,7 +101,7 @@ async fn a_device_whose_value_the_dictionary_lost_keeps_no_other_from_an_export_
     let values = ["v0", "s0"].map(|name| format!("{namespace}:{{{key}}}:{name}"));
     let lost = redis::cmd("RPOP").arg(&values[0]).to_owned();
     assert_eq!(lost.query_async::<String>(&mut redis).await.unwrap(), "SG");
-    let forget = redis::cmd("SREM").arg(&values[1]).arg("SG").to_owned();
+    let forget = redis::cmd("HDEL").arg(&values[1]).arg("SG").to_owned();
     assert_eq!(forget.query_async::<u64>(&mut redis).await.unwrap(), 1);
 
     let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();

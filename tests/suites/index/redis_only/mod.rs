@@ -4,10 +4,12 @@
 //! - `refusals`: servers that refuse writes for a while
 //! - `sent_once`: writes whose connection breaks while their answer is awaited
 //! - `resharding`: hash slots of a cluster that move to another node
+//! - `dictionaries`: programs that remember values which are freed
 //! - `corruption`: keys whose content no program of ours wrote
 //! - `layout`: keys that another version of the program wrote
 
 mod corruption;
+mod dictionaries;
 mod layout;
 mod outages;
 mod refusals;

@@ -11,7 +11,7 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use push_index::{Index, Put};
+use push_index::{Index, Put, SweepStep};
 use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
@@ -34,6 +34,7 @@ enum Action {
     Remove(ClientId),
     Ask(Targeting, UnixMillis, usize),
     Find(Vec<ClientId>),
+    Sweep,
 }
 
 /// The devices that are registered, with their times of registration.
@@ -123,6 +124,7 @@ fn an_action() -> impl Strategy<Value = Action> {
         4 => (a_targeting(), a_time(), 1..20_usize)
             .prop_map(|(targeting, by, limit)| Action::Ask(targeting, by, limit)),
         1 => prop::collection::vec(a_client(), 0..20).prop_map(Action::Find),
+        2 => Just(Action::Sweep),
     ]
 }
 
@@ -194,6 +196,10 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
                 count += index.count_matching(app, range, targeting, *by).await.unwrap();
             }
             assert_eq!(count, expected.len() as u64, "{at}");
+        }
+        // A step of a sweep; in the Redis engine every second one frees values.
+        Action::Sweep => {
+            index.sweep(app, SweepStep::Now).await.unwrap();
         }
         Action::Find(clients) => {
             let targets = index.targets(app, clients).await.unwrap();

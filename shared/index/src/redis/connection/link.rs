@@ -98,6 +98,11 @@ impl Link {
         Ok(self.execute_repeatable(Request::Command(cmd)).await?)
     }
 
+    /// As [`Link::read`], with the failure as it is.
+    pub(in crate::redis) async fn repeatable(&self, cmd: &Cmd) -> Result<Value, Failure> {
+        self.execute_repeatable(Request::Command(cmd)).await
+    }
+
     /// Sends commands that only read, on keys of one hash tag, in this order; in one atomic step if
     /// the pipeline is a transaction.
     pub(in crate::redis) async fn read_all(

@@ -25,6 +25,7 @@ pub(super) use self::{
     find::{BucketCounts, Lookups, SlotCache, bucket_counts, lookups},
     record::Codes,
     registration::{Registrations, registrations},
+    scan::{TableCache, table_cache},
 };
 use self::{
     find::{FoundDevice, find},
@@ -34,6 +35,7 @@ use self::{
 use super::{
     RedisIndex,
     connection::reply,
+    dictionary::Moment,
     layout::{ClientHash, SHARDS},
 };
 use crate::{Devices, IndexError, Put, PutRefused, Scanned};
@@ -45,8 +47,9 @@ impl RedisIndex {
         app: &AppKey,
         target: Target,
         codes: &Codes,
+        read: Moment,
     ) -> Result<Device, IndexError> {
-        let attributes = self.attributes(app, codes).await?;
+        let attributes = self.attributes(app, codes, read).await?;
         let Target { client_id, transport, token } = target;
         Ok(Device { client_id, attributes, transport, token })
     }
@@ -74,6 +77,7 @@ impl Devices for RedisIndex {
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
+        let read = Moment::now();
         let (mut stored, mut unreadable) = (None, None);
         let clients = std::slice::from_ref(client);
         find(&self.context, &self.keys, app, clients, |_, found| {
@@ -86,7 +90,7 @@ impl Devices for RedisIndex {
         })
         .await?;
         match (stored, unreadable) {
-            (Some((target, codes)), _) => self.device_of(app, target, &codes).await.map(Some),
+            (Some((target, codes)), _) => self.device_of(app, target, &codes, read).await.map(Some),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),
         }

@@ -15,9 +15,9 @@ use crate::{
 
 /// How large a shard is. The default is an empty shard.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ShardSize {
+pub(in crate::redis) struct ShardSize {
     /// Slots that were ever taken.
-    pub(super) height: u32,
+    pub(in crate::redis) height: u32,
     /// Devices.
     pub(super) live: u64,
 }
@@ -30,7 +30,10 @@ impl RedisIndex {
     }
 
     /// The size of a shard; one that is being removed is empty for readers.
-    pub(super) async fn shard_size(&self, keys: &ShardKeys) -> Result<ShardSize, IndexError> {
+    pub(in crate::redis) async fn shard_size(
+        &self,
+        keys: &ShardKeys,
+    ) -> Result<ShardSize, IndexError> {
         let mut get = redis::cmd("HMGET");
         get.arg(keys.base()).arg(&["height", "live", "layout", "gone"]);
         let values = reply::list(self.quick.read(&get).await?)?;

@@ -12,16 +12,16 @@
 //! - makes its decisions on what it read before it writes;
 //! - begins to write with a command that is refused without memory (`SET`, `MSET`, `SETRANGE`,
 //!   `HSET`, `SADD`, `LPUSH`), so that a server without memory refuses all of it. Scripts that begin with a
-//!   removal run to their end without memory: `remove_shard`, `evict`, and `begin_expanded` where
-//!   it replaces another entry.
+//!   removal run to their end without memory: `remove_shard`, `evict`, `free`, and `begin_expanded`
+//!   where it replaces another entry.
 //!
 //! Two things can still end a script halfway: a user of Redis who has the permission for some of
 //! its commands only, and a slot of a cluster that is being moved, when some of the keys are
 //! already at another node. The caller gets an error and repairs what is left by doing the same
 //! again; at worst a removal has lost a slot.
 //!
-//! The Lua files: `apps/` has the scripts on the records, arrivals, dictionaries, paces, secrets and usage of apps,
-//! `broadcasts/` those on what is left of broadcasts, `devices/` those on a shard, `ledger/` those on ledger entries.
+//! The Lua files: `apps/` has the scripts on the records, arrivals, paces, secrets and usage of apps,
+//! `dictionaries/` those on their dictionaries, `broadcasts/` those on what is left of broadcasts, `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
 
@@ -32,6 +32,7 @@ use super::{
 };
 use crate::IndexError;
 
+const IN_TIME_LUA: &str = include_str!("devices/in_time.lua");
 const SHARD_LUA: &str = include_str!("devices/shard.lua");
 const PAGES_LUA: &str = include_str!("ledger/pages.lua");
 
@@ -51,6 +52,16 @@ impl Script {
     /// A script on the keys of a shard.
     fn of_shard(text: &str) -> Self {
         Self::new(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+    }
+
+    /// A script on the keys of a shard that writes codes.
+    fn of_shard_in_time(text: &str) -> Self {
+        Self::new(&[IN_TIME_LUA, &constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+    }
+
+    /// Another script that writes codes.
+    fn in_time(text: &str) -> Self {
+        Self::new(&[IN_TIME_LUA, text].concat())
     }
 
     /// A script that may begin a page of the ledger.
@@ -87,6 +98,17 @@ impl Call<'_> {
     pub(super) async fn run(&self, link: &Link) -> Result<Value, IndexError> {
         Ok(match link.command(&self.by_hash).await {
             Err(failure) if failure.is_unknown_script() => link.command(&self.with_text()).await?,
+            answer => answer?,
+        })
+    }
+
+    /// As [`Call::run`], for a script that only reads: it is sent once more if the connection is
+    /// broken.
+    pub(super) async fn read(&self, link: &Link) -> Result<Value, IndexError> {
+        Ok(match link.repeatable(&self.by_hash).await {
+            Err(failure) if failure.is_unknown_script() => {
+                link.repeatable(&self.with_text()).await?
+            }
             answer => answer?,
         })
     }
@@ -128,15 +150,20 @@ scripts! {
     begin_arrival: new("apps/begin_arrival.lua"),
     save_arrival: new("apps/save_arrival.lua"),
     finish_arrival: new("apps/finish_arrival.lua"),
-    intern: new("apps/intern.lua"),
+    intern: new("dictionaries/intern.lua"),
+    look: new("dictionaries/look.lua"),
+    retire: new("dictionaries/retire.lua"),
+    begin_batch: new("dictionaries/begin_batch.lua"),
+    free: new("dictionaries/free.lua"),
+    end_batch: new("dictionaries/end_batch.lua"),
     append_audit: new("apps/append_audit.lua"),
     save_secret_uses: new("apps/save_secret_uses.lua"),
     add_usage: new("apps/add_usage.lua"),
     acquire_pace: new("apps/acquire_pace.lua"),
     list_broadcast: new("broadcasts/list.lua"),
     set_devices_left: new("broadcasts/set_left.lua"),
-    register: of_shard("devices/register.lua"),
-    change: new("devices/change.lua"),
+    register: of_shard_in_time("devices/register.lua"),
+    change: in_time("devices/change.lua"),
     remove: of_shard("devices/remove.lua"),
     remove_shard: of_shard("devices/remove_shard.lua"),
     begin_records: of_page("ledger/begin_records.lua"),

@@ -1,25 +1,73 @@
 //! Targeting by codes.
 //!
-//! For each scan, a criterion becomes the set of codes whose values match it. Values are looked up
-//! in ranges of the dictionary's index that contain all matches, and [`Attribute::matches`] decides
-//! about each of them, so the result cannot differ from [`Targeting::matches`].
+//! A criterion becomes the set of codes whose values match it, once for a targeting and a version of the
+//! dictionaries; all scans of a broadcast share it. Values are looked up in ranges of the dictionary's
+//! index that contain all matches, and [`Attribute::matches`] decides about each of them, so the result
+//! cannot differ from [`Targeting::matches`]. The ranges of a list do not overlap, because no value of it
+//! covers another.
+
+use std::sync::Arc;
 
 use push_model::{attributes::Attribute, targeting::Targeting};
 use push_sqlite::StoreError;
+use quick_cache::{Weighter, sync::Cache};
 use rusqlite::{Connection, Row, params};
 
 /// The first column with a code among those that [`super::scan`] selects.
 pub(super) const FIRST_CODE: usize = 5;
 
+/// About how many targetings have their criteria in the cache.
+const CACHED_TARGETINGS: usize = 64;
+
+/// How much memory they may take.
+const CACHED_BYTES: u64 = 8 * 1024 * 1024;
+
 /// The criteria of a targeting, as codes of one app.
-pub(super) struct Criteria(Vec<(Attribute, CodeSet)>);
+#[derive(Debug)]
+pub(in crate::sqlite) struct Criteria(Vec<(Attribute, CodeSet)>);
+
+/// What criteria were made of: an app, the version of its dictionaries, and the targeting.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::sqlite) struct Compiled(i64, i64, Targeting);
+
+/// Weighs criteria by their bytes.
+#[derive(Debug, Clone)]
+pub(in crate::sqlite) struct ByBytes;
+
+impl Weighter<Compiled, Arc<Criteria>> for ByBytes {
+    fn weight(&self, Compiled(.., targeting): &Compiled, criteria: &Arc<Criteria>) -> u64 {
+        let codes: usize = criteria.0.iter().map(|(_, CodeSet(words))| 8 * words.len()).sum();
+        u64::try_from(codes + targeting.bytes()).unwrap_or(u64::MAX).saturating_add(256)
+    }
+}
+
+/// The criteria that were made.
+pub(in crate::sqlite) type CriteriaCache = Cache<Compiled, Arc<Criteria>, ByBytes>;
+
+pub(in crate::sqlite) fn criteria_cache() -> CriteriaCache {
+    Cache::with_weighter(CACHED_TARGETINGS, CACHED_BYTES, ByBytes)
+}
 
 impl Criteria {
-    pub(super) fn read(
+    /// The criteria from the cache, made now if they are not there.
+    pub(super) fn of(
+        cache: &CriteriaCache,
         sql: &Connection,
         app: i64,
         targeting: &Targeting,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Arc<Self>, StoreError> {
+        let version = "SELECT dictionary_version FROM app WHERE id = ?1";
+        let version = sql.prepare_cached(version)?.query_row([app], |row| row.get(0))?;
+        let key = Compiled(app, version, targeting.clone());
+        if let Some(made) = cache.get(&key) {
+            return Ok(made);
+        }
+        let made = Arc::new(Self::read(sql, app, targeting)?);
+        cache.insert(key, Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn read(sql: &Connection, app: i64, targeting: &Targeting) -> Result<Self, StoreError> {
         let of = |(attribute, wanted): (Attribute, &[Box<str>])| {
             let mut codes = CodeSet::default();
             for value in wanted {
@@ -84,8 +132,8 @@ fn candidates(attribute: Attribute, wanted: &str) -> (String, String) {
 }
 
 /// A set of codes, one bit each.
-#[derive(Default)]
-struct CodeSet(Vec<u64>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct CodeSet(Vec<u64>);
 
 impl CodeSet {
     fn position(code: i64) -> (usize, u64) {
@@ -93,7 +141,7 @@ impl CodeSet {
         (code / 64, 1 << (code % 64))
     }
 
-    fn add(&mut self, code: i64) {
+    pub(super) fn add(&mut self, code: i64) {
         let (word, bit) = Self::position(code);
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
@@ -103,7 +151,7 @@ impl CodeSet {
         }
     }
 
-    fn has(&self, code: i64) -> bool {
+    pub(super) fn has(&self, code: i64) -> bool {
         let (word, bit) = Self::position(code);
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
     }

@@ -4,12 +4,15 @@
 //! - [`register`]: registering and removing devices
 //! - [`scan`]: reading devices by their slots
 //! - [`criteria`]: targeting by codes
-//! - [`dictionary`]: attribute values and their codes
+//! - [`dictionary`]: attribute values and their codes. [`sweep`]: freeing those that no device has
 
 pub(super) mod criteria;
 mod dictionary;
 mod register;
 mod scan;
+mod sweep;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use push_model::{
@@ -186,9 +189,9 @@ impl Devices for SqliteIndex {
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        let targeting = targeting.clone();
+        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            let filter = Filter::read(&cache, sql, app, &targeting, registered_by)?;
             scan::targets(sql, app, range, &filter, limit)
         };
         Ok(self.read_app(app, read).await?)
@@ -201,9 +204,9 @@ impl Devices for SqliteIndex {
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        let targeting = targeting.clone();
+        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            let filter = Filter::read(&cache, sql, app, &targeting, registered_by)?;
             scan::count(sql, app, range, &filter)
         };
         self.read_app(app, read).await

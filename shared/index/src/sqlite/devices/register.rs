@@ -63,19 +63,17 @@ pub(super) fn put(
     let mut created = 0;
     let mut results = Vec::with_capacity(devices.len());
     for Registration { device, registered_at } in devices {
-        let result = match dictionary.codes(&device.attributes)? {
-            Err(full) => Err(PutRefused::DictionaryFull(full)),
-            Ok(codes) if update(sql, app, device, &codes)? => Ok(Put::Updated),
-            Ok(codes) => match slots.take()? {
-                None => Err(PutRefused::IndexFull),
-                Some(slot) => {
-                    insert(sql, app, slot, device, &codes, *registered_at)?;
-                    created += 1;
-                    Ok(Put::Created)
-                }
-            },
+        let (codes, absent) = dictionary.codes(&device.attributes)?;
+        let result = if update(sql, app, device, &codes)? {
+            Ok(Put::Updated)
+        } else if let Some(slot) = slots.take()? {
+            insert(sql, app, slot, device, &codes, *registered_at)?;
+            created += 1;
+            Ok(Put::Created)
+        } else {
+            Err(PutRefused::IndexFull)
         };
-        results.push(result);
+        results.push(result.map(|put: Put| put.without(absent)));
     }
     let count = "UPDATE app SET devices = devices + ?2, slots = ?3 WHERE id = ?1";
     execute(sql, count, params![app, created, slots.made])?;

@@ -1,5 +1,7 @@
 //! Reading devices by their slots.
 
+use std::sync::Arc;
+
 use push_model::{
     device::{Device, Target, TransportKind},
     ids::ClientId,
@@ -13,7 +15,7 @@ use rusqlite::{Connection, Row, params};
 use tracing::warn;
 
 use super::{
-    criteria::{Criteria, FIRST_CODE},
+    criteria::{Criteria, CriteriaCache, FIRST_CODE},
     dictionary::{Codes, Decoder},
 };
 use crate::Scanned;
@@ -84,18 +86,19 @@ pub(super) fn extent(sql: &Connection, app: i64) -> Result<Option<SlotRange>, St
 
 /// Which devices a broadcast is for.
 pub(super) struct Filter {
-    criteria: Criteria,
+    criteria: Arc<Criteria>,
     registered_by: UnixMillis,
 }
 
 impl Filter {
     pub(super) fn read(
+        cache: &CriteriaCache,
         sql: &Connection,
         app: i64,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<Self, StoreError> {
-        Ok(Self { criteria: Criteria::read(sql, app, targeting)?, registered_by })
+        Ok(Self { criteria: Criteria::of(cache, sql, app, targeting)?, registered_by })
     }
 
     fn accepts(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {

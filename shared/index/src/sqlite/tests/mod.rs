@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Apps, Devices, Ledger, Level, MAX_DISTINCT_VALUES, Put, PutRefused};
+use crate::{Apps, Devices, Ledger, Level, Put, PutRefused};
 
 const T0: UnixMillis = UnixMillis(1_000);
 

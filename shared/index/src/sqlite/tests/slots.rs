@@ -61,36 +61,9 @@ async fn a_removed_app_is_gone_at_once_and_begins_anew_when_it_is_created_again(
     assert_eq!(index.extent(&key()).await.unwrap(), []);
     drop(index);
     let sql = Connection::open(file(&dir)).unwrap();
-    for table in ["device", "free_slot", "word"] {
+    for table in ["device", "free_slot", "word", "free_code", "dictionary"] {
         let count = format!("SELECT count(*) FROM {table}");
         let count: i64 = sql.query_row(&count, [], |row| row.get(0)).unwrap();
         assert_eq!(count, 0, "{table}");
     }
-}
-
-#[tokio::test]
-async fn a_full_dictionary_refuses_new_values_and_nothing_else() {
-    let dir = TempDir::new().unwrap();
-    let index = open(&dir).await;
-    let full: Vec<_> = (0..MAX_DISTINCT_VALUES)
-        .map(|i| device(&format!("d{i}"), &[(Attribute::AppVersion, &i.to_string())]))
-        .collect();
-    for devices in full.chunks(10_000) {
-        let results = index.put_devices(&key(), devices, T0).await.unwrap();
-        assert!(results.iter().all(|result| *result == Ok(Put::Created)));
-    }
-    let new_value = device("new", &[(Attribute::AppVersion, "new")]);
-    let new_for_old = device("d1", &[(Attribute::AppVersion, "new")]);
-    let known_value = device("known", &[(Attribute::AppVersion, "7")]);
-    let other_attribute = device("other", &[(Attribute::Model, "new")]);
-    let refused = Err(PutRefused::DictionaryFull(Attribute::AppVersion));
-    assert_eq!(
-        index
-            .put_devices(&key(), &[new_value, new_for_old, known_value, other_attribute], T0)
-            .await
-            .unwrap(),
-        [refused, refused, Ok(Put::Created), Ok(Put::Created)]
-    );
-    let kept = index.device(&key(), &"d1".parse().unwrap()).await.unwrap().unwrap();
-    assert_eq!(kept.attributes.get(Attribute::AppVersion), Some("1"), "it stays as it was");
 }

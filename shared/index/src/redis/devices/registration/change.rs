@@ -16,12 +16,11 @@
 use futures::future;
 use push_model::{app::AppKey, attributes::Attribute, time::UnixMillis};
 
-use super::put::PendingDevice;
+use super::put::{PendingDevice, PutFailure, in_time};
 use crate::{
     IndexError,
     redis::{
         Context,
-        connection::reply,
         devices::{
             find::requests,
             record::{Codes, Record},
@@ -61,6 +60,8 @@ struct ChangeRequest {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     count: usize,
+    /// Until when the codes of all of them may be written.
+    not_after: Option<u64>,
 }
 
 impl ChangeRequest {
@@ -99,21 +100,26 @@ impl ChangeRequest {
             bytes,
         ]);
         self.count += 1;
+        let not_after =
+            self.not_after.map_or(device.not_after, |until| until.min(device.not_after));
+        self.not_after = Some(not_after);
         Ok(())
     }
 
     /// Runs the script: for each device whether it was changed. The others are as they were.
-    async fn run(self, context: &Context) -> Result<Vec<bool>, IndexError> {
+    async fn run(self, context: &Context) -> Result<Vec<bool>, PutFailure> {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let mut call = context.scripts.change.call(&keys);
         for arg in &self.args {
             call.arg(arg);
         }
-        let answers = reply::bytes(call.run(&context.link).await?)?.unwrap_or_default();
+        call.arg(self.not_after.unwrap_or_default());
+        let answers = in_time(call.run(&context.link).await?)?;
         if answers.len() == self.count {
             Ok(answers.into_iter().map(|letter| letter == b'u').collect())
         } else {
-            Err(IndexError::Corrupt("a change's answer has another length".to_owned()))
+            let wrong = "a change's answer has another length".to_owned();
+            Err(IndexError::Corrupt(wrong).into())
         }
     }
 }
@@ -125,7 +131,7 @@ pub(super) async fn change(
     keys: &Keys,
     app: &AppKey,
     changes: &[Change<'_>],
-) -> Vec<Result<bool, IndexError>> {
+) -> Vec<Result<bool, PutFailure>> {
     let requests = requests(changes, |(device, _)| device.hash.shard, context.link.is_cluster());
     let changed = requests
         .into_iter()
@@ -135,11 +141,11 @@ pub(super) async fn change(
             let added = changes.iter().try_for_each(|change| request.add(app, keys, change));
             let changed = match added {
                 Ok(()) => request.run(context).await,
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             match changed {
                 Ok(changed) => changed.into_iter().map(Ok).collect::<Vec<_>>(),
-                Err(error) => changes.iter().map(|_| Err(error.duplicate())).collect(),
+                Err(failure) => changes.iter().map(|_| Err(failure.duplicate())).collect(),
             }
         });
     future::join_all(changed).await.into_iter().flatten().collect()

@@ -19,14 +19,19 @@
 //! - A registration whose caller has gone before it is written is not written: the client may have
 //!   removed the device since, and the write would bring it back.
 //! - Codes are only valid for the connections on which they were read ([`dictionary`]), and these
-//!   may break while a registration waits for its group. If the connections are others after the
-//!   lookup, the registration is given back to the caller, who makes it again with new codes.
+//!   may break while a registration waits for its group. They are also valid for a limited time. If the
+//!   connections are others after the lookup, or it is too late for the codes, the registration is given
+//!   back to the caller, who makes it again with new codes.
 //!
 //! [`dictionary`]: crate::redis::dictionary
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use futures::future::{join, join_all};
@@ -34,7 +39,8 @@ use push_model::{app::AppKey, device::Device, ids::ClientId, time::UnixMillis};
 
 use super::{
     change::{StoredDevice, change},
-    put::{PendingDevice, by_shard, put_in_shard, sort_for_writing},
+    many::LATE,
+    put::{PendingDevice, PutFailure, by_shard, put_in_shard, sort_for_writing},
 };
 use crate::{
     IndexError, Put, PutRefused,
@@ -46,7 +52,9 @@ use crate::{
             find::{FoundDevice, find},
             record::Codes,
         },
-        dictionary::{Connections, connections},
+        dictionary::{
+            CACHED_FOR, Connections, Dictionaries, Interned, Moment, WRITE_WITHIN, connections,
+        },
         keys::Keys,
         layout::ClientHash,
     },
@@ -61,7 +69,8 @@ const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: 256, groups: 1 };
 /// ordered against coalesced registrations.
 pub(in crate::redis::devices) const COALESCED_DEVICES: usize = 16;
 
-/// How often a registration is tried if its connections break each time before it is written.
+/// How often a registration is tried if its connections break each time before it is written, or it is
+/// too late for its codes.
 const TRIES: usize = 3;
 
 /// Devices that one caller registers for an app.
@@ -70,11 +79,24 @@ pub(in crate::redis) struct Registration {
     app: AppKey,
     devices: Vec<(Device, Codes)>,
     now: UnixMillis,
+    codes_from: CodesFrom,
+    /// Cannot be upgraded once the caller has gone.
+    caller: Weak<Caller>,
+}
+
+/// What the codes of a registration depend on.
+#[derive(Debug, Clone)]
+struct CodesFrom {
     /// The connections before the codes were read.
     read_on: Connections,
-    /// Cannot be upgraded once the caller has gone.
-    caller: Weak<()>,
+    dictionaries: Arc<Dictionaries>,
+    /// Until when they may be written.
+    not_after: u64,
 }
+
+/// What a caller is told beside the results: the clock, in seconds, of a server for which the codes
+/// were too old; else 0.
+type Caller = AtomicU64;
 
 /// The results of a [`Registration`]'s devices; none if the registration has to be made again with
 /// new codes.
@@ -119,15 +141,15 @@ struct Writer {
 
 impl Writer {
     async fn register_all(&self, group: &[Registration]) -> Vec<Result<Registered, IndexError>> {
-        let (mut read_on, mut callers) = (Vec::new(), Vec::new());
+        let (mut codes_from, mut callers) = (Vec::new(), Vec::new());
         let mut by_app: BTreeMap<&AppKey, Vec<PendingDevice<'_>>> = BTreeMap::new();
         for registration in group {
             let pending = by_app.entry(&registration.app).or_default();
             for (device, codes) in &registration.devices {
-                let (number, hash) = (read_on.len(), ClientHash::of(&device.client_id));
-                let now = registration.now;
-                pending.push(PendingDevice { number, hash, device, codes: *codes, now });
-                read_on.push(registration.read_on);
+                let (number, hash) = (codes_from.len(), ClientHash::of(&device.client_id));
+                let (now, not_after) = (registration.now, registration.codes_from.not_after);
+                pending.push(PendingDevice { number, hash, device, codes: *codes, now, not_after });
+                codes_from.push(registration.codes_from.clone());
                 callers.push(Weak::clone(&registration.caller));
             }
         }
@@ -142,8 +164,8 @@ impl Writer {
             }
         }
         let registered =
-            lists.into_iter().map(|(app, list)| self.register(app, list, &read_on, &callers));
-        let mut outcomes: Vec<Outcome> = read_on.iter().map(|_| Ok(None)).collect();
+            lists.into_iter().map(|(app, list)| self.register(app, list, &codes_from, &callers));
+        let mut outcomes: Vec<Outcome> = codes_from.iter().map(|_| Ok(None)).collect();
         for (number, outcome) in join_all(registered).await.into_iter().flatten() {
             if let Some(slot) = outcomes.get_mut(number) {
                 *slot = outcome;
@@ -166,11 +188,12 @@ impl Writer {
         &self,
         app: &AppKey,
         devices: Vec<PendingDevice<'_>>,
-        read_on: &[Connections],
-        callers: &[Weak<()>],
+        codes_from: &[CodesFrom],
+        callers: &[Weak<Caller>],
     ) -> Vec<(usize, Outcome)> {
+        let looked_up = Moment::now();
         let stored = self.look_up(app, &devices).await;
-        let may_be_written = self.may_be_written(read_on, callers);
+        let may_be_written = self.may_be_written(codes_from, callers, looked_up);
         let (mut outcomes, mut changes, mut puts) = (Vec::new(), Vec::new(), Vec::new());
         let mut written = None;
         let mut devices = devices.into_iter().zip(stored).peekable();
@@ -194,9 +217,9 @@ impl Writer {
             outcomes.push((number, outcome));
         }
         let changed = change(&self.context, &self.keys, app, &changes);
-        let (changed, put) = join(changed, self.put(app, &puts)).await;
+        let (changed, put) = join(changed, self.put(app, &puts, callers)).await;
         outcomes.extend(put);
-        let may_be_written = self.may_be_written(read_on, callers);
+        let may_be_written = self.may_be_written(codes_from, callers, looked_up);
         let mut left = Vec::new();
         for ((device, _), changed) in changes.into_iter().zip(changed) {
             let outcome = match changed {
@@ -206,41 +229,51 @@ impl Writer {
                     continue;
                 }
                 Ok(false) => Ok(None),
-                Err(error) => Err(error),
+                Err(failure) => failed(&device, &failure, callers),
             };
             outcomes.push((device.number, outcome));
         }
-        outcomes.extend(self.put(app, &left).await);
+        outcomes.extend(self.put(app, &left, callers).await);
         outcomes
     }
 
-    /// Whether a device may be written now: its codes were read on the current connections, and its
-    /// caller still waits.
+    /// Whether a device may be written now, or taken for the one that was looked up at this moment: its
+    /// codes were read on the current connections and not too long ago, and its caller still waits.
     fn may_be_written(
         &self,
-        read_on: &[Connections],
-        callers: &[Weak<()>],
+        codes_from: &[CodesFrom],
+        callers: &[Weak<Caller>],
+        looked_up: Moment,
     ) -> impl Fn(&PendingDevice<'_>) -> bool {
         let connections = connections(&self.context.link, &self.bulk);
         move |device| {
             let caller = callers.get(device.number);
-            read_on.get(device.number) == Some(&connections)
-                && caller.is_some_and(|caller| caller.strong_count() > 0)
+            let codes = codes_from.get(device.number);
+            codes.is_some_and(|codes| {
+                codes.read_on == connections
+                    && codes.dictionaries.decided_in_time(looked_up).is_ok()
+            }) && caller.is_some_and(|caller| caller.strong_count() > 0)
         }
     }
 
     /// Registers sorted devices, each with the script of its shard.
-    async fn put(&self, app: &AppKey, devices: &[PendingDevice<'_>]) -> Vec<(usize, Outcome)> {
+    async fn put(
+        &self,
+        app: &AppKey,
+        devices: &[PendingDevice<'_>],
+        callers: &[Weak<Caller>],
+    ) -> Vec<(usize, Outcome)> {
         let puts = by_shard(devices)
             .map(async |shard| (shard, put_in_shard(&self.context, &self.keys, app, shard).await));
         let mut outcomes = Vec::with_capacity(devices.len());
-        for (shard, answers) in join_all(puts).await {
-            match answers {
-                Ok(answers) => {
-                    let answered = shard.iter().zip(answers);
-                    outcomes.extend(answered.map(|(device, put)| (device.number, Ok(Some(put)))));
-                }
-                Err(error) => outcomes.extend(fail(shard, &error)),
+        for (shard, (answers, failure)) in join_all(puts).await {
+            let (answered, others) = shard.split_at(answers.len().min(shard.len()));
+            let answered = answered.iter().zip(answers);
+            outcomes.extend(answered.map(|(device, put)| (device.number, Ok(Some(put)))));
+            if let Some(failure) = failure {
+                let fail =
+                    |device: &PendingDevice<'_>| (device.number, failed(device, &failure, callers));
+                outcomes.extend(others.iter().map(fail));
             }
         }
         outcomes
@@ -284,12 +317,18 @@ impl Writer {
     }
 }
 
-/// The same error for each of these devices.
-fn fail(
-    devices: &[PendingDevice<'_>],
-    error: &IndexError,
-) -> impl Iterator<Item = (usize, Outcome)> {
-    devices.iter().map(|device| (device.number, Err(error.duplicate())))
+/// The outcome of a device that was not written. If it is too late for its codes, it is to be made again,
+/// and its caller is told the server's clock.
+fn failed(device: &PendingDevice<'_>, failure: &PutFailure, callers: &[Weak<Caller>]) -> Outcome {
+    match failure {
+        PutFailure::Failed(error) => Err(error.duplicate()),
+        PutFailure::Late(now) => {
+            if let Some(caller) = callers.get(device.number).and_then(Weak::upgrade) {
+                caller.fetch_max(*now, Ordering::Relaxed);
+            }
+            Ok(None)
+        }
+    }
 }
 
 impl RedisIndex {
@@ -300,34 +339,45 @@ impl RedisIndex {
         devices: &[Device],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        let caller = Arc::new(());
+        let (caller, mut within) = (Arc::new(Caller::new(0)), CACHED_FOR);
         for _ in 0..TRIES {
             // Connected first, because cached dictionaries are only valid for the connections on
             // which they were read.
             self.quick.connect().await?;
             let read_on = connections(&self.quick, &self.bulk);
-            let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
-            let with_codes = devices.iter().zip(&codes);
-            let with_codes = with_codes
-                .filter_map(|(device, codes)| Some((device.clone(), codes.ok()?)))
-                .collect();
+            let attributes = devices.iter().map(|device| &device.attributes);
+            let Some(interned) = self.intern(app, attributes, within).await? else {
+                return Ok(vec![Err(PutRefused::AppRemoved); devices.len()]);
+            };
+            let Interned { devices: codes, dictionaries, not_after } = interned;
+            // The clocks of two servers of a cluster may differ. The dictionaries were checked after a
+            // server said its own.
+            let clock = caller.load(Ordering::Relaxed);
+            let not_after = not_after.max(clock.saturating_add(WRITE_WITHIN));
             let registration = Registration {
                 app: app.clone(),
-                devices: with_codes,
+                devices: devices
+                    .iter()
+                    .cloned()
+                    .zip(codes.iter().map(|(codes, _)| *codes))
+                    .collect(),
                 now,
-                read_on,
+                codes_from: CodesFrom { read_on, dictionaries, not_after },
                 caller: Arc::downgrade(&caller),
             };
             let registered = self.registrations.call(registration).await;
             let registered = registered.map_err(|error| IndexError::Unsure(Box::new(error)))??;
             if let Some(puts) = registered {
-                let mut puts = puts.into_iter();
-                let of = |codes: Result<Codes, _>| {
-                    codes.map_or_else(|no| Some(Err(no)), |_| puts.next())
-                };
-                return Ok(codes.into_iter().filter_map(of).collect());
+                let with_absent =
+                    |(put, (_, absent)): (Result<Put, _>, _)| put.map(|put| put.without(absent));
+                return Ok(puts.into_iter().zip(codes).map(with_absent).collect());
             }
+            within = Duration::ZERO;
         }
-        Err(IndexError::Unreachable("its connections break one after the other".into()))
+        let why = match caller.load(Ordering::Relaxed) {
+            0 => "its connections break one after the other",
+            _ => LATE,
+        };
+        Err(IndexError::Unreachable(why.into()))
     }
 }

@@ -1,18 +1,25 @@
 //! Registering long lists of devices, as imports do: each shard's devices go to its script.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use push_model::{app::AppKey, device::Device, time::UnixMillis};
 
-use super::put::{PendingDevice, by_shard, put_in_shard, sort_for_writing};
+use super::put::{PendingDevice, PutFailure, by_shard, put_in_shard, sort_for_writing};
 use crate::{
     IndexError, Put, PutRefused,
-    redis::{Context, RedisIndex, layout::ClientHash},
+    redis::{
+        Context, RedisIndex,
+        dictionary::{CACHED_FOR, Interned, WRITE_WITHIN},
+        layout::ClientHash,
+    },
 };
 
 /// Script calls of one registration that are in flight at once.
 const PUT_IN_FLIGHT: usize = 32;
+
+/// How often devices are written again because their codes were read too long ago.
+const TRIES: usize = 3;
 
 impl RedisIndex {
     /// Registers many devices, each with the time of its registration, if it is new; one answer for
@@ -25,31 +32,64 @@ impl RedisIndex {
         // Connected first, because cached dictionaries are only valid for the connections on which
         // they were read.
         self.bulk.connect().await?;
-        let codes = self.intern(app, devices.iter().map(|(device, _)| &device.attributes)).await?;
-        let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
-        let mut pending = Vec::with_capacity(devices.len());
-        for (number, ((device, now), codes)) in devices.into_iter().zip(codes).enumerate() {
-            results.push(codes.map(|_| Put::Created));
-            if let Ok(codes) = codes {
-                let hash = ClientHash::of(&device.client_id);
-                pending.push(PendingDevice { number, hash, device, codes, now });
-            }
-        }
-        sort_for_writing(&mut pending);
         let context = Context { link: Arc::clone(&self.bulk), ..self.context.clone() };
-        let mut puts = Vec::new();
-        for shard in by_shard(&pending) {
-            let put = put_in_shard(&context, &self.keys, app, shard);
-            puts.push(async move { put.await.map(|answers| (shard, answers)) });
-        }
-        let done: Vec<_> = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT).try_collect().await?;
-        for (shard, answers) in done {
-            for (device, answer) in shard.iter().zip(answers) {
-                if let Some(result) = results.get_mut(device.number) {
-                    *result = answer;
+        let mut results: Vec<Option<Result<Put, PutRefused>>> = vec![None; devices.len()];
+        // The clock of a server that refused codes, which may differ from that of the dictionaries.
+        let (mut within, mut clock) = (CACHED_FOR, 0);
+        for _ in 0..TRIES {
+            let left: Vec<usize> =
+                results.iter().enumerate().filter(|(_, r)| r.is_none()).map(|(n, _)| n).collect();
+            let devices = left.iter().filter_map(|number| Some((*number, devices.get(*number)?)));
+            let attributes = devices.clone().map(|(_, (device, _))| &device.attributes);
+            let Some(interned) = self.intern(app, attributes, within).await? else {
+                let removed = |result: Option<_>| result.unwrap_or(Err(PutRefused::AppRemoved));
+                return Ok(results.into_iter().map(removed).collect());
+            };
+            let Interned { devices: codes, not_after, .. } = interned;
+            let not_after = not_after.max(clock + WRITE_WITHIN);
+            let mut pending: Vec<_> = devices
+                .clone()
+                .zip(&codes)
+                .map(|((number, (device, now)), (codes, _))| {
+                    let hash = ClientHash::of(&device.client_id);
+                    PendingDevice { number, hash, device, codes: *codes, now: *now, not_after }
+                })
+                .collect();
+            sort_for_writing(&mut pending);
+            let puts = by_shard(&pending).map(|shard| {
+                let put = put_in_shard(&context, &self.keys, app, shard);
+                async move { (shard, put.await) }
+            });
+            let puts: Vec<_> = puts.collect();
+            let mut done = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT);
+            let mut is_late = false;
+            while let Some((shard, (answers, failure))) = done.next().await {
+                for (device, answer) in shard.iter().zip(answers) {
+                    if let Some(result) = results.get_mut(device.number) {
+                        *result = Some(answer);
+                    }
+                }
+                match failure {
+                    Some(PutFailure::Failed(error)) => return Err(error),
+                    Some(PutFailure::Late(now)) => (is_late, clock) = (true, clock.max(now)),
+                    None => {}
                 }
             }
+            for (number, (_, absent)) in left.iter().zip(codes) {
+                if let Some(Some(Ok(put))) = results.get_mut(*number) {
+                    *put = put.without(absent);
+                }
+            }
+            if !is_late {
+                break;
+            }
+            within = Duration::ZERO;
         }
-        Ok(results)
+        let late = || IndexError::Unreachable(LATE.into());
+        results.into_iter().map(|result| result.ok_or_else(late)).collect()
     }
 }
+
+/// Why devices are not registered whose codes were too old each time.
+pub(super) const LATE: &str =
+    "it takes too long to answer, or the clocks of its servers differ by more than half a minute";

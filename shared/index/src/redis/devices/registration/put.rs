@@ -1,6 +1,7 @@
 //! Writing devices with the script `register.lua`: its arguments and its answers.
 
 use push_model::{app::AppKey, attributes::Attribute, device::Device, time::UnixMillis};
+use redis::Value;
 
 use crate::{
     IndexError, Put, PutRefused,
@@ -28,6 +29,39 @@ pub(super) struct PendingDevice<'a> {
     pub(super) codes: Codes,
     /// When it registers.
     pub(super) now: UnixMillis,
+    /// Until when its codes may be written, in seconds of the server's clock.
+    pub(super) not_after: u64,
+}
+
+/// Why devices were not written.
+#[derive(Debug)]
+pub(super) enum PutFailure {
+    /// The codes were read too long ago; the server's clock, in seconds.
+    Late(u64),
+    Failed(IndexError),
+}
+
+impl PutFailure {
+    pub(super) fn duplicate(&self) -> Self {
+        match self {
+            Self::Late(now) => Self::Late(*now),
+            Self::Failed(error) => Self::Failed(error.duplicate()),
+        }
+    }
+}
+
+impl From<IndexError> for PutFailure {
+    fn from(error: IndexError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Takes the answer of a script that writes codes: a number if it is too late for them.
+pub(super) fn in_time(answer: Value) -> Result<Vec<u8>, PutFailure> {
+    match answer {
+        Value::Int(now) => Err(PutFailure::Late(now.unsigned_abs())),
+        answer => Ok(reply::bytes(answer)?.unwrap_or_default()),
+    }
 }
 
 /// Sorts devices into the order in which they are written. Neighbours in the map share a call, and
@@ -44,21 +78,28 @@ pub(super) fn by_shard<'a, 'b>(
     devices.chunk_by(|a, b| a.hash.shard == b.hash.shard)
 }
 
-/// Registers devices of one shard, in this order; one answer for each. A request is encoded only
-/// when the one before it is answered, so that Redis works on one shard while another is being
-/// encoded.
+/// Registers devices of one shard, in this order: one answer for each, up to the first failure. A request
+/// is encoded only when the one before it is answered, so that Redis works on one shard while another is
+/// being encoded.
 pub(super) async fn put_in_shard(
     context: &Context,
     keys: &Keys,
     app: &AppKey,
     devices: &[PendingDevice<'_>],
-) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+) -> (Vec<Result<Put, PutRefused>>, Option<PutFailure>) {
     let mut answers = Vec::with_capacity(devices.len());
     while let Some((first, _)) = devices[answers.len()..].split_first() {
-        let request = RegisterRequest::of(&devices[answers.len()..])?;
-        answers.extend(request.put(context, &keys.shard(app, first.hash.shard)).await?);
+        let request = RegisterRequest::of(&devices[answers.len()..]);
+        let answered = match &request {
+            Ok(request) => request.put(context, &keys.shard(app, first.hash.shard)).await,
+            Err(error) => Err(error.duplicate().into()),
+        };
+        match answered {
+            Ok(answered) => answers.extend(answered),
+            Err(failure) => return (answers, Some(failure)),
+        }
     }
-    Ok(answers)
+    (answers, None)
 }
 
 /// Devices of one shard, encoded as arguments of the script.
@@ -72,19 +113,22 @@ struct RegisterRequest {
     /// When the last of them registers. A segment's newest registration must not be earlier than
     /// that of any device in the segment; if it is later, counting only reads records needlessly.
     newest: UnixMillis,
+    /// Until when the codes of all of them may be written.
+    not_after: u64,
 }
 
 impl RegisterRequest {
     /// The first devices, as many as one call takes.
     fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
-        let mut request = Self::default();
+        let mut request = Self { not_after: u64::MAX, ..Self::default() };
         let [low, high] = &mut request.planes;
-        for PendingDevice { hash, device, codes, now, .. } in devices {
+        for PendingDevice { hash, device, codes, now, not_after, .. } in devices {
             if request.count == PUT_DEVICES || request.records.len() >= PUT_BYTES {
                 break;
             }
             request.count += 1;
             request.newest = request.newest.max(*now);
+            request.not_after = request.not_after.min(*not_after);
             request.tags.extend_from_slice(&hash.tag);
             Record::of(device, *codes, *now).encode(&mut request.records)?;
             for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
@@ -105,17 +149,19 @@ impl RegisterRequest {
         &self,
         context: &Context,
         keys: &ShardKeys,
-    ) -> Result<impl Iterator<Item = Result<Put, PutRefused>> + use<>, IndexError> {
+    ) -> Result<impl Iterator<Item = Result<Put, PutRefused>> + use<>, PutFailure> {
         let mut call = context.scripts.register.call(&[keys.base()]);
         call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
         for plane in self.planes.iter().flatten() {
             call.arg(plane);
         }
-        let answers = reply::bytes(call.run(&context.link).await?)?.unwrap_or_default();
+        call.arg(self.not_after);
+        let answers = in_time(call.run(&context.link).await?)?;
         if answers.len() == self.count {
             Ok(answers.into_iter().map(read_letter))
         } else {
-            Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
+            let wrong = "a registration's answer has another length".to_owned();
+            Err(IndexError::Corrupt(wrong).into())
         }
     }
 }

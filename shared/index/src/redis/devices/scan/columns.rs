@@ -1,5 +1,6 @@
 //! Reading columns: for each attribute that restricts, the codes of a range of slots.
 
+use push_model::attributes::Attribute;
 use redis::{Pipeline, Value};
 
 use super::criteria::{Column, Criteria};
@@ -45,15 +46,15 @@ pub(super) fn split_at_segments(from: u32, to: u32) -> impl Iterator<Item = (u32
 pub(super) fn add_columns(
     pipe: &mut Pipeline,
     keys: &ShardKeys,
-    criteria: &Criteria,
+    attributes: &[Attribute],
     from: u32,
     to: u32,
 ) {
     let segment = from / SEGMENT_SLOTS;
     let first = from % SEGMENT_SLOTS;
     let last = first + (to - from) - 1;
-    for attribute in criteria.attributes() {
-        for plane in [keys.low(attribute, segment), keys.high(attribute, segment)] {
+    for attribute in attributes {
+        for plane in [keys.low(*attribute, segment), keys.high(*attribute, segment)] {
             pipe.cmd("GETRANGE").arg(plane).arg(first).arg(last);
         }
     }

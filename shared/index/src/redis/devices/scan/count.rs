@@ -7,7 +7,7 @@ use super::{
     MAX_DEVICES,
     chunks::for_each,
     columns::{add_columns, columns_of, split_at_segments},
-    criteria::Criteria,
+    compiled::Current,
     decision::Scope,
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     redis::{
         RedisIndex,
         devices::record::read_time,
+        dictionary::Moment,
         keys::ShardKeys,
         layout::{SEGMENT_SLOTS, TIME_LEN},
     },
@@ -36,7 +37,7 @@ impl RedisIndex {
         let keys = self.keys.shard(app, range.shard);
         let criteria = self.criteria(scope).await?;
         // Columns end with the shard. Without them each slot up to `to` would be read as a record.
-        let restricted = criteria.attributes().next().is_some();
+        let restricted = !criteria.attributes().is_empty();
         let to =
             if restricted { range.to } else { range.to.min(self.shard_size(&keys).await?.height) };
         let counts = split_at_segments(range.from, to).map(|(from, to)| {
@@ -54,22 +55,25 @@ impl RedisIndex {
         &self,
         scope: Scope<'_>,
         keys: &ShardKeys,
-        criteria: &Criteria,
+        criteria: &Current,
         from: u32,
         to: u32,
     ) -> Result<u64, IndexError> {
+        self.renew(scope, criteria).await?;
+        let read = Moment::now();
         let mut pipe = redis::Pipeline::new();
-        add_columns(&mut pipe, keys, criteria, from, to);
+        add_columns(&mut pipe, keys, &criteria.attributes(), from, to);
         let time = (from / SEGMENT_SLOTS) as usize * TIME_LEN;
         // The last command: a registration that it does not see came after the columns were read.
         pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
-        let mut answers = self.read_columns(pipe, criteria).await?;
+        let mut answers = self.read_columns(pipe, &criteria.get().criteria).await?;
         let newest = answers.pop().unwrap_or_default();
         let columns = columns_of(answers);
         let slots: Vec<u32> = if columns.is_empty() {
             (from..to).collect()
         } else {
-            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            let candidates =
+                self.decide(scope, criteria, read, |c| Ok(c.candidates(&columns)?)).await?;
             if read_time(&newest) <= scope.registered_by {
                 return Ok(candidates.len() as u64);
             }
@@ -77,9 +81,11 @@ impl RedisIndex {
         };
         let mut count = 0;
         for slots in slots.chunks(MAX_DEVICES) {
+            self.renew(scope, criteria).await?;
+            let read = Moment::now();
             let chunks = self.read_chunks(keys, slots).await?;
             count += self
-                .decide(scope, criteria, |criteria| {
+                .decide(scope, criteria, read, |criteria| {
                     let mut count = 0;
                     let unreadable = for_each(slots, &chunks, |record| {
                         count += u64::from(criteria.accept(record)?);

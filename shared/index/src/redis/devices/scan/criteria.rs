@@ -1,12 +1,17 @@
-//! Targeting on codes: each criterion becomes a table from code to match or no match, made once
-//! from the dictionary. So a device costs one table access a criterion, however many values the
-//! criterion has.
+//! Targeting on codes: each criterion becomes a table from code to match or no match. So a device costs
+//! one table access a criterion, however many values the criterion has. The tables are made once for a
+//! targeting and the dictionaries, kept in a cache for all scans of the broadcast ([`compiled`]), and
+//! completed when codes come up that the dictionaries did not have.
+//!
+//! [`compiled`]: super::compiled
+
+use std::sync::Arc;
 
 use push_model::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
 
 use crate::redis::{
     devices::record::{Codes, Record},
-    dictionary::Dictionaries,
+    dictionary::Dictionary,
 };
 
 // The values of a table: single bits, because a scan ORs those that it has seen.
@@ -22,17 +27,17 @@ const UNKNOWN_CODE: u8 = 2;
 pub(super) struct OutdatedTables;
 
 /// A targeting and the latest time of registration, prepared for deciding.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Criteria {
-    tables: Vec<Table>,
-    registered_by: UnixMillis,
+    pub(super) tables: Arc<[Table]>,
+    pub(super) registered_by: UnixMillis,
 }
 
-/// One criterion: for each code in the dictionary, whether a device with it matches. Made for every
-/// scan, so no larger than needed; but it covers at least the codes of one byte.
-#[derive(Debug)]
-struct Table {
-    attribute: Attribute,
+/// One criterion: for each code in the dictionary, whether a device with it matches. It covers at least
+/// the codes of one byte.
+#[derive(Debug, Clone)]
+pub(in crate::redis) struct Table {
+    pub(super) attribute: Attribute,
     by_code: Vec<u8>,
     /// The value for codes beyond the end of `by_code`.
     otherwise: u8,
@@ -54,31 +59,42 @@ pub(super) struct Column {
 }
 
 impl Table {
-    fn new(attribute: Attribute, wanted: &[Box<str>], dictionaries: &Dictionaries) -> Self {
-        let by_code = dictionaries.with(attribute, |known| {
-            // Code 0 means that the device lacks the attribute.
-            let mut by_code = vec![NO_MATCH; known.values().len() + 1];
-            let mut add = |code: u16| {
-                if let Some(value) = by_code.get_mut(usize::from(code)) {
-                    *value = MATCH;
-                }
-            };
-            if attribute == Attribute::Language {
-                (1..=u16::MAX)
-                    .zip(known.values())
-                    .filter(|(_, has)| wanted.iter().any(|wanted| attribute.matches(wanted, has)))
-                    .for_each(|(code, _)| add(code));
-            } else {
-                wanted.iter().filter_map(|value| known.code(value)).for_each(add);
-            }
-            by_code
-        });
-        Self::of(attribute, by_code)
+    /// A table that knows no code but 0: that the device lacks the attribute.
+    pub(super) fn new(attribute: Attribute) -> Self {
+        Self::of(attribute, vec![NO_MATCH])
     }
 
     fn of(attribute: Attribute, mut by_code: Vec<u8>) -> Self {
         by_code.resize(by_code.len().max(NARROW), UNKNOWN_CODE);
         Self { attribute, by_code, otherwise: UNKNOWN_CODE }
+    }
+
+    /// Decides about those codes from `from` to before `to` that the table does not know and the
+    /// dictionary does.
+    pub(super) fn complete(
+        &mut self,
+        targeting: &Targeting,
+        known: &Dictionary,
+        from: usize,
+        to: usize,
+    ) {
+        let to = to.min(known.values().len() + 1);
+        if self.by_code.len() < to {
+            self.by_code.resize(to, UNKNOWN_CODE);
+        }
+        let codes = self.by_code.iter_mut().enumerate().take(to).skip(from.max(1));
+        let values = known.values().skip(from.max(1) - 1);
+        for ((_, decided), value) in codes.zip(values).filter(|((_, v), _)| **v == UNKNOWN_CODE) {
+            if let Some(value) = value {
+                let is_wanted = targeting.wants(self.attribute, value);
+                *decided = if is_wanted { MATCH } else { NO_MATCH };
+            }
+        }
+    }
+
+    /// How many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.by_code.len()
     }
 
     fn value_of(&self, code: u16) -> u8 {
@@ -133,24 +149,16 @@ impl Slots {
 }
 
 impl Criteria {
-    pub(super) fn new(
-        targeting: &Targeting,
-        registered_by: UnixMillis,
-        dictionaries: &Dictionaries,
-    ) -> Self {
-        let table = |(attribute, wanted)| Table::new(attribute, wanted, dictionaries);
-        Self { tables: targeting.criteria().map(table).collect(), registered_by }
-    }
-
     /// The same criteria, where a code that the dictionary lacks does not match. The dictionary
     /// lacks a code that devices have only if it lost its last writes and the devices did not (they
     /// can be on other masters of a cluster); the value of the code cannot be found any more.
-    pub(super) fn without_unknown(mut self) -> Self {
-        for table in &mut self.tables {
+    pub(super) fn without_unknown(&self) -> Self {
+        let mut tables = self.tables.to_vec();
+        for table in &mut tables {
             table.otherwise = NO_MATCH;
             table.by_code.iter_mut().filter(|v| **v == UNKNOWN_CODE).for_each(|v| *v = NO_MATCH);
         }
-        self
+        Self { tables: tables.into(), ..self.clone() }
     }
 
     /// The attributes that restrict, whose columns [`Criteria::candidates`] needs.
@@ -192,7 +200,7 @@ impl Criteria {
     }
 
     fn accept_codes(&self, codes: &Codes) -> Result<bool, OutdatedTables> {
-        for table in &self.tables {
+        for table in &*self.tables {
             match table.value_of(codes[table.attribute.index()]) {
                 MATCH => {}
                 NO_MATCH => return Ok(false),
@@ -216,10 +224,8 @@ mod tests {
 
     #[test]
     fn a_code_newer_than_the_tables_is_noticed_and_a_device_without_a_value_does_not_match() {
-        let mut targeting = Targeting::all_devices();
-        targeting.set(Attribute::Country, vec!["CN".into()]);
-        let unread = Dictionaries::new(std::time::Instant::now(), [None; 2]);
-        let criteria = Criteria::new(&targeting, UnixMillis(0), &unread);
+        let tables = [Table::new(Attribute::Country)].into();
+        let criteria = Criteria { tables, registered_by: UnixMillis(0) };
         assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![]));
         assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(OutdatedTables));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(OutdatedTables));
@@ -230,12 +236,33 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_completed_with_what_the_dictionary_has_learnt_and_keeps_what_it_knew() {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(Attribute::Language, vec!["zh".into()]);
+        let mut known = Dictionary::default();
+        known.add_read(0, vec!["en".into(), "".into(), "zh-cn".into()]);
+        let mut table = Table::new(Attribute::Language);
+        table.complete(&targeting, &known, 0, usize::MAX);
+        let values = |table: &Table| (0..6).map(|code| table.value_of(code)).collect::<Vec<_>>();
+        let before = [NO_MATCH, NO_MATCH, UNKNOWN_CODE, MATCH, UNKNOWN_CODE, UNKNOWN_CODE];
+        assert_eq!(values(&table), before);
+        known.add(2, "zh".into());
+        known.add(4, "zha".into());
+        table.complete(&targeting, &known, 0, 3);
+        assert_eq!(values(&table)[2..], [MATCH, MATCH, UNKNOWN_CODE, UNKNOWN_CODE]);
+        table.complete(&targeting, &known, 3, usize::MAX);
+        assert_eq!(values(&table)[2..], [MATCH, MATCH, NO_MATCH, UNKNOWN_CODE]);
+        assert_eq!(table.value_of(999), UNKNOWN_CODE);
+    }
+
+    #[test]
     fn a_slot_matches_if_every_criterion_does_and_one_mismatch_decides() {
         let table = |attribute, by_code: &[u8]| Table::of(attribute, by_code.to_vec());
-        let tables = vec![
+        let tables = [
             table(Attribute::Country, &[NO_MATCH, MATCH, NO_MATCH]),
             table(Attribute::Brand, &[NO_MATCH, NO_MATCH, MATCH]),
-        ];
+        ]
+        .into();
         let criteria = Criteria { tables, registered_by: UnixMillis(0) };
         let candidates = |countries: &[u16], brands: &[u16]| {
             criteria.candidates(&[column(countries), column(brands)])

@@ -3,10 +3,16 @@
 use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
 use tracing::warn;
 
-use super::criteria::{Criteria, OutdatedTables};
+use super::{
+    compiled::Current,
+    criteria::{Criteria, OutdatedTables},
+};
 use crate::{
     IndexError,
-    redis::{RedisIndex, dictionary::unknown_code},
+    redis::{
+        RedisIndex,
+        dictionary::{Moment, unknown_code},
+    },
 };
 
 /// The app whose devices are read, and which of them match.
@@ -36,39 +42,50 @@ impl From<IndexError> for Undecided {
 }
 
 impl RedisIndex {
-    pub(super) async fn criteria(&self, scope: Scope<'_>) -> Result<Criteria, IndexError> {
-        let dictionaries = self.dictionaries(scope.app).await?;
-        Ok(Criteria::new(scope.targeting, scope.registered_by, &dictionaries))
-    }
-
-    /// Makes a decision. If a code came up that the criteria do not know, decides again with new
-    /// criteria, which know it because a code is in the dictionary before any device has it. A code
-    /// that the dictionary has lost matches nothing: a lost value must not keep the message from
+    /// Makes a decision about devices that were read at this moment. If a code came up that the criteria do
+    /// not know, decides again with criteria that know what was added to the dictionaries since, and then
+    /// with those of the dictionaries that are in force now: a code is there before any device has it.
+    /// A code that the dictionary has lost matches nothing: a lost value must not keep the message from
     /// all other devices.
     pub(super) async fn decide<T>(
         &self,
         scope: Scope<'_>,
-        criteria: &Criteria,
+        current: &Current,
+        devices_read: Moment,
         decide: impl Fn(&Criteria) -> Result<T, Undecided>,
     ) -> Result<T, IndexError> {
-        match decide(criteria) {
-            Ok(decision) => return Ok(decision),
-            Err(Undecided::Failed(error)) => return Err(error),
-            Err(Undecided::Outdated) => {}
+        for is_last in [false, true] {
+            match self.decide_with(current, devices_read, &decide, |criteria| criteria) {
+                Err(Undecided::Outdated) => self.complete(scope, current, is_last).await?,
+                Err(Undecided::Failed(error)) => return Err(error),
+                Ok(decision) => return Ok(decision),
+            }
         }
-        let dictionaries = self.dictionaries(scope.app).await?;
-        self.read_rest(scope.app, &dictionaries).await?;
-        let criteria = Criteria::new(scope.targeting, scope.registered_by, &dictionaries);
-        match decide(&criteria) {
-            Ok(decision) => return Ok(decision),
-            Err(Undecided::Failed(error)) => return Err(error),
+        match self.decide_with(current, devices_read, &decide, |criteria| criteria) {
             Err(Undecided::Outdated) => {}
+            Err(Undecided::Failed(error)) => return Err(error),
+            Ok(decision) => return Ok(decision),
         }
         warn!(app = %scope.app.id, "devices have attributes that the app's dictionary lost");
-        match decide(&criteria.without_unknown()) {
+        let known = |criteria: Criteria| criteria.without_unknown();
+        match self.decide_with(current, devices_read, &decide, known) {
             Ok(decision) => Ok(decision),
             Err(Undecided::Failed(error)) => Err(error),
             Err(Undecided::Outdated) => Err(unknown_code()),
         }
+    }
+
+    fn decide_with<T>(
+        &self,
+        current: &Current,
+        devices_read: Moment,
+        decide: impl Fn(&Criteria) -> Result<T, Undecided>,
+        with: impl Fn(Criteria) -> Criteria,
+    ) -> Result<T, Undecided> {
+        let made = current.get();
+        let decision = decide(&with(made.criteria.clone()))?;
+        // After the decision, however long it was held up.
+        made.decided_in_time(devices_read)?;
+        Ok(decision)
     }
 }

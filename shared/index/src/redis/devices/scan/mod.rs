@@ -12,14 +12,18 @@
 //! is only read when nothing was found: a scan that fills needs no other request.
 //!
 //! - [`columns`] and [`criteria`]: from columns to candidates. [`chunks`]: their records.
+//! - [`compiled`]: criteria that all scans of a broadcast share.
 //! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
 //! - [`count`]: counting the devices that match.
 
 mod chunks;
 mod columns;
+mod compiled;
 mod count;
 mod criteria;
 mod decision;
+
+use std::ops::Range;
 
 use push_model::{
     app::AppKey,
@@ -31,16 +35,17 @@ use push_model::{
 };
 use tracing::warn;
 
+pub(in crate::redis) use self::compiled::{TableCache, table_cache};
 use self::{
     chunks::for_each,
     columns::{add_columns, columns_of, split_at_segments},
-    criteria::Criteria,
+    compiled::Current,
     decision::Scope,
 };
 use super::record::Record;
 use crate::{
     IndexError, Scanned,
-    redis::{RedisIndex, keys::ShardKeys, layout::SEGMENT_SLOTS},
+    redis::{RedisIndex, dictionary::Moment, keys::ShardKeys, layout::SEGMENT_SLOTS},
 };
 
 /// The most devices of one scan, whatever the caller asks for.
@@ -101,10 +106,11 @@ impl RedisIndex {
         let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
         let take =
             |record: &Record<'_>| Ok(((record.target()?, record.registered_at), record.codes));
+        let read = Moment::now();
         let Scanned { items, unreadable, next } =
             self.scan_slots(scope, range, limit, take).await?;
         let (found, codes): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-        let attributes = self.attributes_of_many(app, &codes).await?;
+        let attributes = self.attributes_of_many(app, &codes, read).await?;
         let items: Vec<_> = found
             .into_iter()
             .zip(attributes)
@@ -142,14 +148,16 @@ impl RedisIndex {
             };
             let room = limit - scanned.items.len();
             let end = to.min(from.saturating_add(width));
-            let window = self.window(scope, &keys, &criteria, from, end, room).await?;
+            self.renew(scope, &criteria).await?;
+            let read = Moment::now();
+            let window = self.window(scope, &keys, &criteria, read, from..end, room).await?;
             let chunks = self.read_chunks(&keys, &window.slots).await?;
             if !height_read && chunks.iter().all(|(_, chunk)| chunk.is_empty()) {
                 // The app may have been removed: then the height is 0 and the scan ends.
                 to = to.min(self.shard_size(&keys).await?.height);
                 height_read = true;
             }
-            let found = self.decide(scope, &criteria, |criteria| {
+            let found = self.decide(scope, &criteria, read, |criteria| {
                 let mut found = Vec::new();
                 let unreadable = for_each(&window.slots, &chunks, |record| {
                     if criteria.accept(record)? {
@@ -172,29 +180,32 @@ impl RedisIndex {
         Ok(scanned)
     }
 
-    /// The first `room` candidates of the slots from `from` to before `to`.
+    /// The first `room` candidates of a range of slots.
     async fn window(
         &self,
         scope: Scope<'_>,
         keys: &ShardKeys,
-        criteria: &Criteria,
-        from: u32,
-        to: u32,
+        criteria: &Current,
+        read: Moment,
+        Range { start: from, end: to }: Range<u32>,
         room: usize,
     ) -> Result<CandidateWindow, IndexError> {
-        if criteria.attributes().next().is_none() {
+        let attributes = criteria.attributes();
+        if attributes.is_empty() {
             let next = to.min(from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX)));
             return Ok(CandidateWindow { slots: (from..next).collect(), next });
         }
         let mut window = CandidateWindow { slots: Vec::new(), next: to };
         let mut pipe = redis::Pipeline::new();
         for (from, to) in split_at_segments(from, to) {
-            add_columns(&mut pipe, keys, criteria, from, to);
+            add_columns(&mut pipe, keys, &attributes, from, to);
         }
-        let mut columns = columns_of(self.read_columns(pipe, criteria).await?).into_iter();
+        let mut columns =
+            columns_of(self.read_columns(pipe, &criteria.get().criteria).await?).into_iter();
         for (from, _) in split_at_segments(from, to) {
-            let columns: Vec<_> = columns.by_ref().take(criteria.attributes().count()).collect();
-            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
+            let columns: Vec<_> = columns.by_ref().take(attributes.len()).collect();
+            let candidates =
+                self.decide(scope, criteria, read, |c| Ok(c.candidates(&columns)?)).await?;
             for slot in candidates.into_iter().map(|at| from + u32::from(at)) {
                 if window.slots.len() == room {
                     window.next = slot;

@@ -1,0 +1,389 @@
+//! Freeing the values that no device has.
+//!
+//! A cluster keeps an app's dictionaries on another master than most of its devices, so no script can
+//! count the devices that have a code. Instead a sweep looks at the columns of all devices, twice:
+//!
+//! 1. The first look marks the codes that no device has as *retired*: a batch. Registrations no
+//!    longer use them without saying so.
+//! 2. After [`GRACE`], when no registration with a code from before the batch can be written any more,
+//!    the second look frees those that are still retired and that no device has.
+//!
+//! A registration that wants a retired value takes its code out of the batch, at any time. A device that
+//! got a code between the two looks, or of which the first one missed a change, is seen by the second
+//! one. What two programs do that sweep at the same time is told apart by the number of the batch.
+//!
+//! Both looks read columns only. They differ from the records just while a registration is written, and
+//! after one that was cut off halfway, until it is made again.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
+use push_model::{app::AppKey, attributes::Attribute, ids::AppId, time::UnixMillis};
+use redis::Value;
+use tracing::info;
+
+use super::READ_VALUES;
+use crate::{
+    DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse, IndexError,
+    MAX_DISTINCT_VALUES, SweepStep, Swept,
+    redis::{
+        RedisIndex,
+        apps::REMOVED,
+        connection::reply,
+        layout::{SEGMENT_SLOTS, SHARDS},
+    },
+};
+
+/// How long after codes were retired they may be freed, in seconds. It exceeds
+/// [`WRITE_WITHIN`](super::WRITE_WITHIN) by more than the clocks of a cluster's masters may differ.
+const GRACE: u64 = 120;
+
+/// How long after codes were freed one of them may be given to another value, in seconds: longer than a
+/// decision with older dictionaries takes.
+const REUSED_AFTER: u64 = 90;
+
+/// How long the lease for sweeping lasts. A sweep of the largest apps takes some seconds.
+const LEASE: Duration = Duration::from_mins(1);
+
+/// How many codes one script call changes: about a millisecond of Redis.
+const CALL_CODES: usize = 1024;
+
+/// How many apps are looked at at once, and in how many requests their generations are read.
+const APPS_IN_FLIGHT: usize = 8;
+const READ_APPS: usize = 1000;
+
+/// A set of codes.
+#[derive(Debug, Clone)]
+struct CodeSet(Vec<u64>);
+
+impl CodeSet {
+    fn new() -> Self {
+        Self(vec![0; (MAX_DISTINCT_VALUES + 1) / 64])
+    }
+
+    fn insert(&mut self, code: u16) {
+        if let Some(bits) = self.0.get_mut(usize::from(code / 64)) {
+            *bits |= 1 << (code % 64);
+        }
+    }
+
+    fn contains(&self, code: u16) -> bool {
+        self.0.get(usize::from(code / 64)).is_some_and(|bits| bits & 1 << (code % 64) != 0)
+    }
+}
+
+/// What the state of an app's dictionaries says of sweeps.
+struct SweepState {
+    batch: u64,
+    retired_at: Option<u64>,
+    grown: u64,
+    now: u64,
+}
+
+impl RedisIndex {
+    async fn sweep_state(&self, app: &AppKey) -> Result<SweepState, IndexError> {
+        let (check, _) = self.look_at_dictionaries(app).await?;
+        let mut get = redis::cmd("HMGET");
+        get.arg(self.keys.dictionary_state(app)).arg(&["batch", "retired_at", "grown"]);
+        let mut numbers = reply::list(self.quick.read(&get).await?)?.into_iter().map(reply::number);
+        let mut next = || numbers.next().unwrap_or(Ok(None));
+        let (batch, retired_at, grown) = (next()?, next()?, next()?);
+        Ok(SweepState {
+            batch: batch.unwrap_or_default(),
+            retired_at,
+            grown: grown.unwrap_or_default(),
+            now: check.clock,
+        })
+    }
+
+    /// The codes of one attribute that have a value.
+    async fn codes_with_value(
+        &self,
+        app: &AppKey,
+        attribute: Attribute,
+    ) -> Result<Vec<u16>, IndexError> {
+        let list = self.keys.dictionary(app, attribute).values;
+        let mut codes = Vec::new();
+        for from in (0..MAX_DISTINCT_VALUES).step_by(READ_VALUES) {
+            let mut range = redis::cmd("LRANGE");
+            range.arg(&list).arg(from).arg(from + READ_VALUES - 1);
+            let values = reply::list(self.bulk.read(&range).await?)?;
+            let count = values.len();
+            for (index, value) in (from..).zip(values) {
+                if reply::bytes(value)?.is_some_and(|value| !value.is_empty()) {
+                    codes.extend(u16::try_from(index + 1).ok());
+                }
+            }
+            if count < READ_VALUES {
+                break;
+            }
+        }
+        Ok(codes)
+    }
+
+    /// The codes of one attribute that are retired.
+    async fn retired_codes(
+        &self,
+        app: &AppKey,
+        attribute: Attribute,
+    ) -> Result<Vec<u16>, IndexError> {
+        let mut get = redis::cmd("GET");
+        get.arg(self.keys.dictionary(app, attribute).retired);
+        let bits = reply::bytes(self.bulk.read(&get).await?)?.unwrap_or_default();
+        let is_set = |code: &u16| {
+            bits.get(usize::from(code / 8)).is_some_and(|byte| byte & (0x80 >> (code % 8)) != 0)
+        };
+        Ok((1..=u16::MAX).filter(is_set).collect())
+    }
+
+    /// The codes of some attributes that devices have.
+    async fn codes_of_devices(
+        &self,
+        app: &AppKey,
+        attributes: &[Attribute],
+    ) -> Result<Vec<CodeSet>, IndexError> {
+        let mut seen = vec![CodeSet::new(); attributes.len()];
+        for shard in 0..SHARDS {
+            let keys = self.keys.shard(app, shard);
+            let height = self.shard_size(&keys).await?.height;
+            for first in (0..height).step_by(SEGMENT_SLOTS as usize) {
+                let segment = first / SEGMENT_SLOTS;
+                let slots = (height - first).min(SEGMENT_SLOTS) as usize;
+                let mut read = redis::pipe();
+                for attribute in attributes {
+                    read.cmd("GET").arg(keys.low(*attribute, segment));
+                    read.cmd("GET").arg(keys.high(*attribute, segment));
+                }
+                let mut planes = self.bulk.read_all(&read).await?.into_iter();
+                let mut plane = || {
+                    let plane = reply::bytes(planes.next().unwrap_or_default())?;
+                    Ok::<_, IndexError>(plane.unwrap_or_default())
+                };
+                for seen in &mut seen {
+                    let (low, high) = (plane()?, plane()?);
+                    if low.len() < slots {
+                        // A code that is not seen would be freed.
+                        let lost = "a column of codes is shorter than its shard";
+                        return Err(IndexError::Corrupt(lost.to_owned()));
+                    }
+                    for (slot, low) in low.into_iter().enumerate() {
+                        let high = high.get(slot).copied().unwrap_or_default();
+                        seen.insert(u16::from_be_bytes([high, low]));
+                    }
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Retires the codes that no device has.
+    async fn first_look(&self, app: &AppKey, state: &SweepState) -> Result<Swept, IndexError> {
+        let mut in_use = Vec::new();
+        for attribute in Attribute::ALL {
+            let codes = self.codes_with_value(app, attribute).await?;
+            if !codes.is_empty() {
+                in_use.push((attribute, codes));
+            }
+        }
+        let attributes: Vec<_> = in_use.iter().map(|(attribute, _)| *attribute).collect();
+        let seen = self.codes_of_devices(app, &attributes).await?;
+        let (key, removed) = (self.keys.dictionary_state(app), self.keys.removed(app));
+        let mut retired = 0;
+        for ((attribute, codes), seen) in in_use.into_iter().zip(seen) {
+            let unused: Vec<u16> = codes.into_iter().filter(|code| !seen.contains(*code)).collect();
+            let bits = self.keys.dictionary(app, attribute).retired;
+            for codes in unused.chunks(CALL_CODES) {
+                let mut retire = self.scripts.retire.call(&[&key, &removed, &bits]);
+                retire.arg(state.batch).arg(codes);
+                if reply::number(retire.run(&self.bulk).await?)? != Some(1) {
+                    return Ok(Swept::default());
+                }
+                retired += codes.len() as u64;
+            }
+        }
+        let mut begin = self.scripts.begin_batch.call(&[&key, &removed]);
+        begin.arg(state.batch).arg(u8::from(retired > 0)).arg(state.grown);
+        let has_begun = reply::number(begin.run(&self.bulk).await?)? == Some(1);
+        Ok(Swept { retired: if has_begun { retired } else { 0 }, freed: 0 })
+    }
+
+    /// Frees the retired codes that no device has; the others are in use again.
+    async fn second_look(
+        &self,
+        app: &AppKey,
+        state: &SweepState,
+        reused_after: u64,
+    ) -> Result<Swept, IndexError> {
+        let mut retired = Vec::new();
+        for attribute in Attribute::ALL {
+            let codes = self.retired_codes(app, attribute).await?;
+            if !codes.is_empty() {
+                retired.push((attribute, codes));
+            }
+        }
+        let attributes: Vec<_> = retired.iter().map(|(attribute, _)| *attribute).collect();
+        let seen = self.codes_of_devices(app, &attributes).await?;
+        let (key, removed) = (self.keys.dictionary_state(app), self.keys.removed(app));
+        let mut freed = 0;
+        for ((attribute, codes), seen) in retired.into_iter().zip(seen) {
+            let unused: Vec<u16> = codes.into_iter().filter(|code| !seen.contains(*code)).collect();
+            let keys = self.keys.dictionary(app, attribute);
+            let [by_value, values, free, retired, reused] = keys.all();
+            for codes in unused.chunks(CALL_CODES) {
+                let mut call = self
+                    .scripts
+                    .free
+                    .call(&[by_value, values, free, retired, reused, &key, &removed]);
+                call.arg(state.batch).arg(reused_after).arg(DICTIONARY_VALUE_OVERHEAD).arg(codes);
+                let Some(count) = reply::number(call.run(&self.bulk).await?)? else {
+                    return Ok(Swept { retired: 0, freed });
+                };
+                freed += count;
+            }
+        }
+        let bits = Attribute::ALL.map(|attribute| self.keys.dictionary(app, attribute).retired);
+        let keys: Vec<&str> =
+            [&*key, &*removed].into_iter().chain(bits.iter().map(String::as_str)).collect();
+        let mut end = self.scripts.end_batch.call(&keys);
+        end.arg(state.batch).run(&self.bulk).await?;
+        Ok(Swept { retired: 0, freed })
+    }
+
+    /// How full an app's dictionaries are, if they may matter.
+    async fn dictionary_use(&self, app: &AppKey) -> Result<Option<DictionaryUse>, IndexError> {
+        let state = self.keys.dictionary_state(app);
+        let mut get = redis::cmd("HMGET");
+        get.arg(&state).arg(&["bytes", "grown", "refused", "swept_at", "retired_at"]);
+        let mut numbers = reply::list(self.bulk.read(&get).await?)?.into_iter().map(reply::number);
+        let mut next = || numbers.next().unwrap_or(Ok(None));
+        let (bytes, grown, refused) = (next()?, next()?, next()?);
+        let (swept_at, retired_at) = (next()?, next()?);
+        let bytes = bytes.unwrap_or_default();
+        // A value takes at least the overhead, so fewer bytes are too few values as well.
+        if bytes < DICTIONARY_BYTES / 8 && retired_at.is_none() {
+            return Ok(None);
+        }
+        let mut lengths = redis::pipe();
+        for attribute in Attribute::ALL {
+            let keys = self.keys.dictionary(app, attribute);
+            lengths.cmd("LLEN").arg(keys.values).cmd("LLEN").arg(keys.free);
+        }
+        let lengths: Vec<u64> = self
+            .bulk
+            .read_all(&lengths)
+            .await?
+            .into_iter()
+            .map(|length| Ok(reply::number(length)?.unwrap_or_default()))
+            .collect::<Result<_, IndexError>>()?;
+        let mut values = [0; Attribute::COUNT];
+        for (values, lengths) in values.iter_mut().zip(lengths.chunks_exact(2)) {
+            *values = lengths[0].saturating_sub(lengths[1]);
+        }
+        let now = UnixMillis::now().0 / 1000;
+        Ok(Some(DictionaryUse {
+            values,
+            bytes,
+            grown: grown.unwrap_or_default(),
+            refused: refused.unwrap_or_default(),
+            since_sweep: swept_at.map(|at| Duration::from_secs(now.saturating_sub(at))),
+            sweeping: retired_at.is_some(),
+        }))
+    }
+
+    /// The keys of all apps. Records are not read, so one that cannot be read does not matter.
+    async fn app_keys(&self) -> Result<Vec<AppKey>, IndexError> {
+        let mut fields = redis::cmd("HKEYS");
+        fields.arg(self.keys.apps());
+        let fields = reply::list(self.bulk.read(&fields).await?)?;
+        let ids: Vec<AppId> =
+            fields.into_iter().filter_map(|id| reply::text(id).ok()?.parse().ok()).collect();
+        let mut keys = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(READ_APPS) {
+            let mut get = redis::cmd("HMGET");
+            get.arg(self.keys.apps());
+            for id in ids {
+                get.arg(format!("{REMOVED}{id}"));
+            }
+            let removed = reply::list(self.bulk.read(&get).await?)?;
+            for (id, removed) in ids.iter().zip(removed) {
+                let generation = reply::number(removed)?.unwrap_or_default();
+                keys.push(AppKey { id: id.clone(), generation });
+            }
+        }
+        Ok(keys)
+    }
+}
+
+#[async_trait]
+impl DictionarySweeps for RedisIndex {
+    async fn filled_dictionaries(&self) -> Result<Vec<(AppKey, DictionaryUse)>, IndexError> {
+        let used = self.app_keys().await?.into_iter().map(|app| async move {
+            let used = self.dictionary_use(&app).await?;
+            Ok::<_, IndexError>(used.map(|used| (app, used)))
+        });
+        let used: Vec<_> = stream::iter(used).buffered(APPS_IN_FLIGHT).try_collect().await?;
+        Ok(used.into_iter().flatten().filter(|(_, used)| used.matters()).collect())
+    }
+
+    async fn acquire_sweeping(&self) -> Result<bool, IndexError> {
+        let lease = self.keys.sweeping_lease();
+        let mut acquire = redis::cmd("SET");
+        acquire.arg(&lease).arg(self.program).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+        if self.bulk.command(&acquire).await.map_err(IndexError::from)? != Value::Nil {
+            return Ok(true);
+        }
+        let mut holder = redis::cmd("GET");
+        holder.arg(&lease);
+        if reply::number(self.bulk.read(&holder).await?)? != Some(self.program) {
+            return Ok(false);
+        }
+        let mut renew = redis::cmd("PEXPIRE");
+        renew.arg(&lease).arg(LEASE.as_millis() as u64);
+        self.bulk.command(&renew).await.map_err(IndexError::from)?;
+        Ok(true)
+    }
+
+    async fn sweep(&self, app: &AppKey, step: SweepStep) -> Result<Swept, IndexError> {
+        let state = self.sweep_state(app).await?;
+        let (grace, reused_after) = match step {
+            SweepStep::InTime => (GRACE, REUSED_AFTER),
+            SweepStep::Now => (0, 0),
+        };
+        let swept = match state.retired_at {
+            None => self.first_look(app, &state).await?,
+            Some(at) if state.now < at.saturating_add(grace) => return Ok(Swept::default()),
+            Some(_) => self.second_look(app, &state, reused_after).await?,
+        };
+        if swept != Swept::default() {
+            info!(%app, retired = swept.retired, freed = swept.freed, "dictionaries were swept");
+        }
+        if step == SweepStep::Now {
+            self.dictionary_cache.remove(app);
+        }
+        Ok(swept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_codes_has_room_for_every_code() {
+        let mut codes = CodeSet::new();
+        for code in [0, 1, 63, 64, u16::MAX] {
+            assert!(!codes.contains(code));
+            codes.insert(code);
+            assert!(codes.contains(code));
+        }
+        assert!(!codes.contains(2));
+    }
+
+    #[test]
+    fn codes_are_freed_only_when_no_write_and_reused_only_when_no_decision_can_be_under_way() {
+        let clocks = 60;
+        assert!(super::super::WRITE_WITHIN + clocks < GRACE);
+        assert!(super::super::READ_WITHIN.as_secs() + 20 < REUSED_AFTER);
+    }
+}
