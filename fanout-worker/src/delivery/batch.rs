@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use push_index::IndexError;
+use push_index::{IndexError, Scanned};
 use push_model::{
-    device::{NoTarget, Target},
+    device::{NoTarget, Target, TransportKind},
     envelope::Job,
     ids::{AudienceKind, ClientId},
     ledger::{Checkpoint, FailReason},
     message::Audience,
     slots::SlotRange,
     targeting::Targeting,
+    time::UnixMillis,
 };
 use tokio::time::Instant;
 
@@ -60,6 +61,9 @@ fn split_found(
     (targets, failed)
 }
 
+/// How many windows without a matching device one reading passes over.
+const EMPTY_WINDOWS: usize = 64;
+
 /// Reads the devices of a partition.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceSource<'a> {
@@ -98,12 +102,46 @@ impl DeviceSource<'_> {
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let asked_at = Instant::now();
-        let scanned = self.context.index.scan(&self.job.app(), range, targeting, by, most).await?;
+        let scanned = self.scan(range, targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges, checkpoint, scanned.next);
         let failed =
             (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
         Ok(Batch { targets: scanned.items, failed: failed.into_iter().collect(), next })
+    }
+
+    /// The next devices of a range, of all transports. Each transport is read to the end of a window that has
+    /// at most as many slots as devices are wanted.
+    async fn scan(
+        &self,
+        range: SlotRange,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        most: usize,
+    ) -> Result<Scanned<Target>, IndexError> {
+        let (index, app) = (&self.context.index, self.job.app());
+        let width = u32::try_from(most.max(1)).unwrap_or(u32::MAX);
+        let mut found = Scanned { next: Some(range.from), ..Scanned::default() };
+        for _ in 0..EMPTY_WINDOWS {
+            let Some(from) = found.next.filter(|from| *from < range.to) else { break };
+            let to = range.to.min(from.saturating_add(width));
+            for transport in TransportKind::ALL {
+                let mut window = SlotRange { from, to, ..range };
+                loop {
+                    let scanned =
+                        index.scan(&app, window, transport, targeting, registered_by, most).await?;
+                    found.items.extend(scanned.items);
+                    found.unreadable += scanned.unreadable;
+                    let Some(next) = scanned.next else { break };
+                    window.from = next;
+                }
+            }
+            found.next = (to < range.to).then_some(to);
+            if !found.items.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// How these devices are reached, and how many of them cannot be, by reason.
@@ -137,8 +175,11 @@ impl DeviceSource<'_> {
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let count =
-            self.context.index.count_matching(&self.job.app(), range, targeting, by).await?;
+        let (index, app) = (&self.context.index, self.job.app());
+        let mut count = 0;
+        for transport in TransportKind::ALL {
+            count += index.count_matching(&app, range, transport, targeting, by).await?;
+        }
         Ok((count, plan::advance(self.ranges, checkpoint, None)))
     }
 }

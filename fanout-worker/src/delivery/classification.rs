@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use push_model::{
     device::Target,
-    ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
+    registration::GoneDevice,
     time::UnixMillis,
 };
 
@@ -29,6 +29,8 @@ pub(crate) struct PriorAttempts {
 pub(crate) struct RetryRules {
     policy: RetryPolicy,
     limits: RetryLimits,
+    /// When the batch was handed to the transports. A device that registered since is not gone.
+    handed_over_at: UnixMillis,
     now: UnixMillis,
     /// No retry is put off past it, so that what expires is counted soon.
     deadline: UnixMillis,
@@ -36,11 +38,12 @@ pub(crate) struct RetryRules {
 }
 
 impl RetryRules {
-    /// The rules now, for a message with this deadline.
-    pub(crate) fn now(context: &Context, deadline: UnixMillis) -> Self {
+    /// The rules now, for a message with this deadline that was handed to the transports at this time.
+    pub(crate) fn now(context: &Context, deadline: UnixMillis, handed_over_at: UnixMillis) -> Self {
         Self {
             policy: context.retry,
             limits: context.retry_limits,
+            handed_over_at,
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -59,7 +62,7 @@ pub(crate) struct BatchResult {
     pub(super) outcomes: Outcomes,
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
-    pub(super) gone: Vec<ClientId>,
+    pub(super) gone: Vec<GoneDevice>,
     /// No device was handed over, because the transport is unavailable.
     pub(super) transport_unavailable: bool,
 }
@@ -100,7 +103,12 @@ pub(crate) fn classify(
             Outcome::Failed(reason) => result.outcomes.fail(reason),
             Outcome::Gone => {
                 result.outcomes.fail(FailReason::Gone);
-                result.gone.push(client());
+                result.gone.push(GoneDevice {
+                    client_id: client(),
+                    transport: target.transport,
+                    token: target.token.clone(),
+                    since: rules.handed_over_at,
+                });
             }
             Outcome::Later(RetryReason::TransportAway, _) => {
                 retried(RetryReason::TransportAway);
@@ -136,7 +144,7 @@ pub(crate) fn classify(
 
 #[cfg(test)]
 mod tests {
-    use push_model::device::TransportKind;
+    use push_model::{device::TransportKind, registration::RegistrationEpoch};
 
     use super::*;
 
@@ -144,6 +152,7 @@ mod tests {
         RetryRules {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
+            handed_over_at: UnixMillis(900),
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,
@@ -155,6 +164,7 @@ mod tests {
             client_id: format!("d{n}").parse().unwrap(),
             transport: TransportKind::Mqtt,
             token: None,
+            epoch: RegistrationEpoch::default(),
         };
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
         let prior = PriorAttempts { attempt, unanswered: 0 };
@@ -169,7 +179,9 @@ mod tests {
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);
-        assert_eq!(result.gone, ["d1".parse().unwrap()]);
+        let gone: Vec<_> =
+            result.gone.iter().map(|gone| (gone.client_id.as_str(), gone.since.0)).collect();
+        assert_eq!(gone, [("d1", 900)]);
         assert!(!result.transport_unavailable);
         let left = result.leftovers.iter().map(|l| (l.attempt, l.unanswered, l.due_at.0));
         assert_eq!(left.collect::<Vec<_>>(), [(1, 0, 8000), (1, 1, 2000)]);

@@ -212,7 +212,12 @@ mod tests {
             accepted_at: UnixMillis(1_000),
             expires_at: UnixMillis(9_000),
         };
-        let target = |transport| Target { client_id: "c".parse().unwrap(), transport, token: None };
+        let target = |transport| Target {
+            client_id: "c".parse().unwrap(),
+            transport,
+            token: None,
+            epoch: push_model::registration::RegistrationEpoch::default(),
+        };
         let targets =
             [TransportKind::Mqtt, TransportKind::Discard, TransportKind::Mqtt].map(target);
         let outcomes = [Outcome::Sent, Outcome::Sent, Outcome::Undecided];

@@ -56,12 +56,13 @@ impl ActiveRun<'_> {
         if !granted || !self.is_fresh().await? || context.now() > deadline {
             return Ok(());
         }
-        let started = Instant::now();
+        let (started, handed_over_at) = (Instant::now(), context.now());
         let PreparedBatch { batch, prior, others } = prepared;
         let answers = context.transports.deliver(outgoing, &batch.targets, || context.now()).await;
         let (message, answered) = (self.run.message(), (&*batch.targets, &*answers));
         context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
-        let result = classify(&batch.targets, answers, prior, &RetryRules::now(context, deadline));
+        let rules = RetryRules::now(context, deadline, handed_over_at);
+        let result = classify(&batch.targets, answers, prior, &rules);
         if !span.is_disabled() {
             spans::note_outcomes(span, &result.counts(&batch).outcomes);
         }

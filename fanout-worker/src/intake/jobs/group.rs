@@ -225,7 +225,7 @@ impl<'a> JobGroup<'a> {
         if !may_be_sent || checked_at.elapsed() > RECALL_CHECK {
             return (one, JobStage::NotSent { owner: claim.owner });
         }
-        let started = Instant::now();
+        let (started, handed_over_at) = (Instant::now(), context.now());
         let batch = Batch::of_all(found);
         let outgoing = context.outgoing(job);
         let span = one.span.in_scope(|| spans::batch(job, 0));
@@ -233,7 +233,7 @@ impl<'a> JobGroup<'a> {
         let answers = deliver.instrument(span.clone()).await;
         let (message, answered) = ((&job.head, AudienceKind::Named), (&*batch.targets, &*answers));
         context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
-        let rules = RetryRules::now(context, deadline);
+        let rules = RetryRules::now(context, deadline, handed_over_at);
         let result = classify(&batch.targets, answers, PriorAttempts::default(), &rules);
         if !span.is_disabled() {
             spans::note_devices(&span, batch.targets.len());
