@@ -93,10 +93,10 @@ pub(crate) async fn count_all(
     targeting: &Targeting,
     registered_by: UnixMillis,
 ) -> u64 {
-    let mut count = 0;
-    for TransportExtent { transport, ranges } in index.transports(&key()).await.unwrap() {
+    let (mut count, app) = (0, key());
+    for TransportExtent { transport, ranges } in index.transports(&app).await.unwrap() {
         for range in ranges {
-            let counted = index.count_matching(&key(), range, transport, targeting, registered_by);
+            let counted = index.count_matching(&app, range, transport, targeting, registered_by);
             count += counted.await.unwrap();
         }
     }

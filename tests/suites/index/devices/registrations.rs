@@ -101,8 +101,8 @@ async fn a_registration_that_changes_nothing_writes_nothing() {
             let token = "t".repeat(n + 1);
             let fields = [
                 [("country", "CN"), ("brand", "x")],
-                [("transport", "webhook"), ("token", &token)],
-                [("transport", "fcm"), ("token", &token)],
+                [("transport", "discard"), ("token", &token)],
+                [("transport", "mqtt"), ("token", &token)],
             ];
             device(&format!("c{n}"), &fields[n % fields.len()])
         })
@@ -119,6 +119,16 @@ async fn a_registration_that_changes_nothing_writes_nothing() {
     }
     assert_eq!(changes(&mut admin).await, written);
 
+    // A provider's report is compared with the last registration, so that is written, and nothing else.
+    let reported = device("reported", &[("transport", "fcm"), ("token", "t")]);
+    for (now, writes) in [(NOW, None), (later, Some(1))] {
+        let before = changes(&mut admin).await;
+        index.put_devices(&key(), std::slice::from_ref(&reported), now).await.unwrap();
+        let after = changes(&mut admin).await;
+        assert!(writes.is_none_or(|writes| after - before == writes), "{before} {after}");
+    }
+
+    let written = changes(&mut admin).await;
     let mut changed = devices;
     changed[7] = of_country("c7", "SG");
     for put in put_together(&index, &key(), &changed).await {
