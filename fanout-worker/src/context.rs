@@ -2,7 +2,11 @@
 //! the running worker. Clock and randomness are in it too, so that a simulation controls every
 //! decision.
 
-use std::{fmt, num::NonZeroU32, sync::Arc};
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, Weak},
+};
 
 use push_index::Index;
 use push_model::{
@@ -23,7 +27,9 @@ use crate::{
         rate::RateMeter,
         retrier::{Retrier, RetryError},
         retry_policy::RetryPolicy,
+        slots::TaskSlots,
     },
+    intake::Detachments,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     message_usage::ClosedMessages,
     metrics::Metrics,
@@ -41,6 +47,11 @@ pub(crate) struct Context {
     pub(crate) retry_limits: RetryLimits,
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
+    /// How many partitions of each transport are in work at once.
+    pub(crate) slots: TaskSlots,
+    /// Deliveries of named pushes whose queue message is settled.
+    pub(crate) detached: Detachments,
+    pub(crate) me: Weak<Context>,
     pub(crate) retrier: Retrier,
     /// How long a ledger entry is kept: from the acceptance of its message, or from when a worker
     /// begins it if that is later.

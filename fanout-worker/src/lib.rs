@@ -58,9 +58,15 @@ pub use crate::{
 };
 use crate::{
     context::Context,
-    control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
+    control::{
+        pace::PaceCache,
+        priority::IndexPriority,
+        rate::RateMeter,
+        retrier::Retrier,
+        slots::{TASKS_AHEAD, TaskSlots},
+    },
     in_work::InWork,
-    intake::consumer::consume,
+    intake::{Detachments, consumer::consume},
     message_usage::ClosedMessages,
 };
 
@@ -91,7 +97,8 @@ pub async fn run(
     drain_deadline: Duration,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    let context = Arc::new(Context {
+    let task_prefetch = ahead(settings.task_prefetch, dependencies.transports.each().count());
+    let context = Arc::new_cyclic(|me| Context {
         queue: dependencies.queue,
         index: dependencies.index,
         transports: dependencies.transports,
@@ -101,6 +108,9 @@ pub async fn run(
         retry_limits: settings.retry_limits,
         closing: settings.closing,
         priority: IndexPriority::new(settings.bulk),
+        slots: TaskSlots::new(usize::from(settings.task_prefetch)),
+        detached: Detachments::default(),
+        me: me.clone(),
         retrier: Retrier {
             policy: settings.index_pause,
             hold: settings.hold,
@@ -121,9 +131,7 @@ pub async fn run(
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
     let stopping = shutdown.child_token();
     let mut consumers = JoinSet::new();
-    for (lane, prefetch) in
-        [(Lane::Jobs, settings.job_prefetch), (Lane::Tasks, settings.task_prefetch)]
-    {
+    for (lane, prefetch) in [(Lane::Jobs, settings.job_prefetch), (Lane::Tasks, task_prefetch)] {
         consumers.spawn(consume(
             context.clone(),
             lane,
@@ -144,6 +152,7 @@ pub async fn run(
     handlers.close();
     let drained = tokio::time::timeout(drain_deadline, async {
         handlers.wait().await;
+        context.detached.finished().await;
         context.write_closed().await;
     });
     if drained.await.is_err() {
@@ -157,4 +166,10 @@ pub async fn run(
         info!("drained");
     }
     result
+}
+
+/// How many tasks the queue delivers at a time, of which some wait for a slot of their transport.
+fn ahead(slots: u16, transports: usize) -> u16 {
+    let ahead = usize::from(slots) * TASKS_AHEAD * transports.max(1);
+    u16::try_from(ahead).unwrap_or(u16::MAX)
 }

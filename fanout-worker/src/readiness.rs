@@ -1,6 +1,8 @@
 //! Whether a worker can do its work now: it needs queue, index, transports, and an open consumer for
 //! each lane. A worker is not ready while its queue or index stores nothing (a full disk, an alarm, a
 //! replica), because what remains of a task has to be published and what was sent has to be saved.
+//! While one of several transports is away it is degraded, and ready: it serves the devices of the
+//! others.
 
 use std::sync::Arc;
 
@@ -17,10 +19,18 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
     watch_queue(health, &dependencies.queue);
     watch_index(health, Need::Required, &dependencies.index);
     for (kind, transport) in dependencies.transports.each() {
-        let transport = Arc::clone(transport);
+        let (transport, all) = (Arc::clone(transport), dependencies.transports.clone());
         health.watch(&format!("transport {kind}"), Need::Required, move || {
-            let transport = Arc::clone(&transport);
-            async move { state(transport.ready().await, "no connection is up") }
+            let (transport, all) = (Arc::clone(&transport), all.clone());
+            async move {
+                if transport.ready().await {
+                    State::Ok
+                } else if all.another_is_ready(kind).await {
+                    State::Degraded("no connection is up; other transports work".to_owned())
+                } else {
+                    State::Failed("no connection is up".to_owned())
+                }
+            }
         });
     }
     for lane in Lane::ALL {
@@ -34,4 +44,47 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
 
 fn state(works: bool, why_not: &str) -> State {
     if works { State::Ok } else { State::Failed(why_not.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use push_model::device::{Target, TransportKind};
+
+    use crate::transport::{Discard, Outcome, Outgoing, Sending, Transport, Transports};
+
+    #[derive(Debug)]
+    struct Away;
+
+    #[async_trait]
+    impl Transport for Away {
+        async fn deliver(&self, _: &Outgoing, _: &[Target], _: &Sending) -> Vec<Outcome> {
+            Vec::new()
+        }
+
+        async fn ready(&self) -> bool {
+            false
+        }
+
+        async fn close(&self) {}
+    }
+
+    #[tokio::test]
+    async fn the_transport_of_load_tests_makes_no_worker_ready() {
+        let discard = std::sync::Arc::new(Discard::default());
+        let transports = Transports::default()
+            .with(TransportKind::Mqtt, std::sync::Arc::new(Away))
+            .with(TransportKind::Discard, discard);
+        assert!(!transports.another_is_ready("mqtt").await);
+        assert!(!transports.another_is_ready("discard").await);
+    }
+
+    #[tokio::test]
+    async fn a_transport_that_is_away_is_made_up_for_by_another_one() {
+        let works = std::sync::Arc::new(Discard::default());
+        let transports = Transports::default()
+            .with(TransportKind::Mqtt, works)
+            .with(TransportKind::Discard, std::sync::Arc::new(Away));
+        assert!(transports.another_is_ready("discard").await);
+    }
 }

@@ -27,7 +27,7 @@ use crate::{
     key::{self, KeyCommand},
     man::{self, ManArgs},
     message::{self, MessageCommand},
-    output::Output,
+    output::{self, Output},
     push::{self, PushArgs},
     reference,
     standalone::{self, StandaloneArgs},
@@ -111,11 +111,16 @@ enum Command {
     Reference,
 }
 
+/// How a command ends whose output was closed before all was printed: as one that SIGPIPE ended (128 + 13),
+/// which shells and scripts take for the usual end of a program before `head`.
+const OUTPUT_CLOSED: u8 = 141;
+
 /// Runs the command line. An error is printed with its causes in one line.
 pub async fn main(cli: Cli) -> ExitCode {
     let out = Output { json: cli.json };
     match run(cli, out).await {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::from(OUTPUT_CLOSED),
         Err(error) => {
             out.note(format_args!("error: {error:#}"));
             ExitCode::FAILURE

@@ -25,7 +25,7 @@ impl Output {
     /// # Errors
     /// If standard output is closed.
     pub fn result(self, text: impl fmt::Display, json: &impl Serialize) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             writeln!(out, "{}", terminal::json(&serde_json::to_string(json)?))?;
         } else {
@@ -55,6 +55,45 @@ impl Output {
             bar.set_style(style);
         }
         bar
+    }
+}
+
+/// The standard output. A reader that has seen enough, such as `head`, closes it, which [`is_closed`]
+/// tells from other errors.
+pub fn stdout() -> impl Write {
+    Stdout(io::stdout())
+}
+
+/// Returns true if standard output was closed by its reader, so that there is no more to do and nothing to
+/// report. A connection that breaks has the same kind of error, but not this source.
+pub fn is_closed(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|error| error.downcast_ref::<io::Error>()?.get_ref())
+        .any(<dyn std::error::Error + Send + Sync>::is::<OutputClosed>)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("standard output was closed")]
+struct OutputClosed;
+
+struct Stdout(io::Stdout);
+
+/// Marks an error of standard output that says that its reader is gone.
+fn marked(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed),
+        _ => error,
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(marked)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(marked)
     }
 }
 
@@ -104,6 +143,14 @@ mod tests {
         let mut table = Table::new(&["APP", "STATE"]);
         table.row(["a-long-name".to_owned(), "enabled".to_owned()]);
         assert_eq!(table.to_string(), "APP          STATE\na-long-name  enabled\n");
+    }
+
+    #[test]
+    fn a_closed_output_is_told_from_a_connection_that_broke() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(is_closed(&anyhow::Error::from(marked(broken())).context("while printing")));
+        assert!(!is_closed(&anyhow::Error::from(broken())));
+        assert!(!is_closed(&anyhow::Error::from(marked(io::ErrorKind::StorageFull.into()))));
     }
 
     #[test]

@@ -9,10 +9,26 @@ def faults(objects):
     for each in objects:
         if each["kind"] == "RabbitmqCluster":
             found += [f"RabbitmqCluster: {fault}" for fault in faults_of_rabbitmq(each)]
+            # Its operator gives the pods this label.
+            labels = {"app.kubernetes.io/name": each["metadata"]["name"]}
+            if not selects(objects, "NetworkPolicy", "podSelector", labels):
+                found.append("RabbitmqCluster: no NetworkPolicy")
         if each["kind"] in WORKLOADS:
             name = f"{each['kind']} {each['metadata']['name']}"
             found += [f"{name}: {fault}" for fault in faults_of(each, objects)]
+        if each["kind"] == "Namespace" and not any(
+                policy["kind"] == "NetworkPolicy" and policy["spec"]["podSelector"] == {}
+                and policy["spec"]["policyTypes"] == ["Ingress"] and "ingress" not in policy["spec"]
+                for policy in objects):
+            found.append(f"Namespace {each['metadata']['name']}: pods without a policy are open")
     return found
+
+
+def selects(objects, kind, selector, labels):
+    """If an object of this kind selects pods with these labels, and not just all pods."""
+    named = [each["spec"].get(selector, {}).get("matchLabels", {}).items() for each in objects
+             if each["kind"] == kind]
+    return any(items and items <= labels.items() for items in named)
 
 
 def faults_of(workload, objects):
@@ -29,6 +45,10 @@ def faults_of(workload, objects):
         yield from faults_of_container(container, workload["kind"])
     if workload["kind"] == "Deployment":
         yield from faults_of_service(workload, objects)
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    listens = any(container.get("ports") for container in pod["containers"])
+    if listens and not selects(objects, "NetworkPolicy", "podSelector", labels):
+        yield "no NetworkPolicy"
 
 
 def faults_of_rabbitmq(cluster):
@@ -83,14 +103,11 @@ def faults_of_service(workload, objects):
     before = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     if pod.get("terminationGracePeriodSeconds", 30) <= drain + before:
         yield "it is killed before its drain deadline"
-    labels = workload["spec"]["template"]["metadata"]["labels"]
     # `broker` of the development overlay is one pod, and its address is the overlay's alone.
     if workload["metadata"]["name"] == "broker":
         return
     if not pod.get("topologySpreadConstraints"):
         yield "its pods may all be on one node"
-    for kind, selector in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
-        named = [each["spec"].get(selector, {}).get("matchLabels", {}).items() for each in objects
-                 if each["kind"] == kind]
-        if not any(items and items <= labels.items() for items in named):
-            yield f"no {kind}"
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    if not selects(objects, "PodDisruptionBudget", "selector", labels):
+        yield "no PodDisruptionBudget"

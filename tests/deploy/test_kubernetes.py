@@ -126,6 +126,9 @@ class Kubernetes(unittest.TestCase):
                          ["its pods may all be on one node"])
         policies = [each for each in objects if each["kind"] != "NetworkPolicy"]
         self.assertEqual(list(kubernetes_rules.faults_of(ingest, policies)), ["no NetworkPolicy"])
+        namespace = [{"kind": "Namespace", "metadata": {"name": "push"}}]
+        self.assertEqual(kubernetes_rules.faults(namespace),
+                         ["Namespace push: pods without a policy are open"])
         scaled = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
                   "metadata": {"name": "any"},
                   "spec": {"scaleTargetRef": {"name": "any"}, "maxReplicas": 3,

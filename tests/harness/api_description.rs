@@ -25,13 +25,12 @@ const NDJSON: &str = "application/x-ndjson";
 const BROKERS: &str = "/v1/broker/";
 
 /// What the refusal says of a request that JSON Schema cannot refuse: sizes in bytes, keys that come
-/// twice, numbers that are whole but written with a fraction, and what depends on the path or on
-/// settings.
+/// twice, a locale that names no language, and what depends on the path or on settings.
 const BEYOND_SCHEMA: &[&str] = &[
     "bytes",
     "twice",
     "duplicate field",
-    "floating point",
+    "name no language",
     "must be the one in the path",
     "malformed",
     "not readable as HTTP",

@@ -27,7 +27,7 @@ impl Readiness {
         Ok(Self { code, report })
     }
 
-    /// `ready`, `starting`, `not_ready` or `draining`.
+    /// `ready`, `degraded`, `starting`, `not_ready` or `draining`.
     pub fn status(&self) -> &str {
         self.report["status"].as_str().unwrap_or_default()
     }

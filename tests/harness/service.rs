@@ -216,8 +216,16 @@ impl Program {
     ///
     /// # Panics
     /// If it does not end.
-    pub async fn stop(mut self) -> Stopped {
-        self.process.signal_all(Signal::TERM);
+    pub async fn stop(self) -> Stopped {
+        self.stop_by(Signal::TERM).await
+    }
+
+    /// Sends it this signal and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn stop_by(mut self, signal: Signal) -> Stopped {
+        self.process.signal_all(signal);
         let status = eventually(&format!("{} has stopped", self.name), DEADLINE, async || {
             self.process.ended().ok().flatten().ok_or_else(|| self.log())
         })

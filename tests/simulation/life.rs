@@ -48,6 +48,8 @@ struct State {
     world: Arc<World>,
     dead: AtomicBool,
     frozen_until: Mutex<Option<Instant>>,
+    /// Until when it gets no answer from the index.
+    unanswered_until: Mutex<Option<Instant>>,
     /// How far its clock is ahead of the world's, in milliseconds.
     skew: AtomicI64,
     session: Mutex<Session>,
@@ -73,6 +75,7 @@ impl Life {
             world: world.clone(),
             dead: AtomicBool::new(false),
             frozen_until: Mutex::default(),
+            unanswered_until: Mutex::default(),
             skew: AtomicI64::new(0),
             session: Mutex::new(session),
             stop: CancellationToken::new(),
@@ -115,6 +118,17 @@ impl Life {
     /// Whether it holds no queue message.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_dead() || self.0.in_hand.load(Ordering::Relaxed) == 0
+    }
+
+    /// It gets no answer from the index for this long.
+    pub(crate) fn unanswered_for(&self, time: Duration) {
+        *lock(&self.0.unanswered_until) = Some(Instant::now() + time);
+    }
+
+    /// Whether the index answers it now.
+    pub(crate) fn is_answered(&self) -> bool {
+        let until = *lock(&self.0.unanswered_until);
+        until.is_none_or(|until| until <= Instant::now()) && !self.0.world.is_silent()
     }
 
     /// It was delivered a queue message.

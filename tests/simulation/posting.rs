@@ -32,6 +32,7 @@ pub(crate) fn accept(
         notification: None,
         data: Some(BTreeMap::new()),
         accepted_at,
+        sequence: accepted_at.0 * 1000,
         expires_at,
     };
     let now_window = world.settings.run.now_window;

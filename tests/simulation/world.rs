@@ -7,7 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -23,11 +23,11 @@ use tokio::{
 use crate::{
     engines::broker::Broker,
     engines::inbox::Inbox,
-    engines::store::Store,
+    engines::store::{Store, Write},
     faults::choices::{self, Choices, Schedule},
     faults::fault::{Fault, Faults, Kind},
     life::Life,
-    oracle::custody::Custody,
+    oracle::custody::{Custody, Handler},
     oracle::people::Push,
 };
 
@@ -55,8 +55,14 @@ pub(crate) struct World {
     sessions: AtomicU64,
     /// Effects that are scheduled.
     to_come: AtomicUsize,
+    /// No fault takes so long that the last acceptance of a push may end unsent.
+    pub(crate) is_soon_enough: AtomicBool,
     /// The time until which the index refuses writes.
     refusing: Mutex<UnixMillis>,
+    /// The time until which the index answers nobody.
+    silent: Mutex<UnixMillis>,
+    /// Writes that take effect before the next one of another handler.
+    pub(crate) overtaken: Mutex<Vec<(Handler, Write)>>,
     violations: Mutex<Vec<Violation>>,
     /// A fingerprint of the state after each step.
     states: Mutex<Vec<u64>>,
@@ -83,7 +89,10 @@ impl World {
             steps: AtomicU32::new(0),
             sessions: AtomicU64::new(0),
             to_come: AtomicUsize::new(0),
+            is_soon_enough: AtomicBool::new(false),
             refusing: Mutex::default(),
+            silent: Mutex::default(),
+            overtaken: Mutex::default(),
             violations: Mutex::default(),
             states: Mutex::default(),
             struck: Mutex::default(),
@@ -209,6 +218,16 @@ impl World {
     /// Whether the index refuses writes now.
     pub(crate) fn is_refusing(&self) -> bool {
         self.now() < *lock(&self.refusing)
+    }
+
+    /// Lets the index answer nobody for this long.
+    pub(crate) fn silent_for(&self, time: Duration) {
+        *lock(&self.silent) = self.now().plus(time);
+    }
+
+    /// Whether the index answers nobody now.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.now() < *lock(&self.silent)
     }
 
     /// Records the state after a step.

@@ -15,7 +15,7 @@ use push_index::IndexError;
 use push_model::{
     envelope::Job,
     ids::AudienceKind,
-    ledger::{Entry, Plan},
+    ledger::{Entry, Plan, PlannedPartition},
     open_broadcast::OpenBroadcast,
 };
 use tracing::debug;
@@ -39,8 +39,8 @@ pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Pla
     if entry.recalled_at.is_some() {
         return;
     }
-    let left = |(number, ranges): (u32, &Vec<_>)| {
-        let slots = slots_left(ranges, entry.partition(number).state.checkpoint);
+    let left = |(number, planned): (u32, &PlannedPartition)| {
+        let slots = slots_left(&planned.ranges, entry.partition(number).state.checkpoint);
         u32::try_from(slots).unwrap_or(u32::MAX)
     };
     let devices_left = (0..).zip(&plan.partitions).map(left).collect();

@@ -9,6 +9,7 @@
 //! - `pace`: how fast an app is sent to
 //! - `rate`: how fast broadcasts are sent
 //! - `priority`: which lane asks the index first
+//! - `slots`: the task slots of each transport
 
 pub(crate) mod hold;
 pub(crate) mod pace;
@@ -16,6 +17,7 @@ pub(crate) mod priority;
 pub(crate) mod rate;
 pub(crate) mod retrier;
 pub(crate) mod retry_policy;
+pub(crate) mod slots;
 
 use std::sync::Arc;
 

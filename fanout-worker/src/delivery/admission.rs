@@ -4,10 +4,16 @@
 //! Two requests with one `Idempotency-Key` make two copies of a message. The copy that begins the
 //! entry is sent. The other one is dropped, unless the first expires without being sent to any
 //! device and the other expires later: then the other takes the entry over.
+//!
+//! An open entry does not say that a worker has the first copy: the index may have lost how it
+//! ended. So the other copy waits for its expiry, and then claims its partitions. If that succeeds,
+//! nothing of the first copy can be saved or sent any more.
+
+use std::time::Duration;
 
 use push_model::{
     envelope::Job,
-    ledger::{Claim, Entry, NewEntry, Plan},
+    ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
     message::Audience,
     time::UnixMillis,
 };
@@ -18,6 +24,13 @@ use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
 };
+
+/// How long a batch may be with a transport after its message expired. A copy that has expired for
+/// longer has counted what it sent, if a worker has it at all.
+const IN_FLIGHT: Duration = Duration::from_secs(15);
+
+/// How often an entry is read while it changes, before the message is put off.
+const TRIES: u32 = 8;
 
 /// Whether this copy of a message may be sent.
 #[derive(Debug)]
@@ -64,7 +77,9 @@ pub(crate) async fn admit(
 ) -> Result<Admission, RetryError> {
     let head = &job.head;
     let mut new = new_entry(context, job, plan, claim);
+    let mut tries = 0;
     let entry = loop {
+        tries += 1;
         let begin = || context.index.begin(&new);
         let entry = context.retrier.ask_index(hold, begin).await?.value;
         match entry.dedup_nonce {
@@ -72,12 +87,21 @@ pub(crate) async fn admit(
             Some(dedup_nonce)
                 if new.replaces != Some(dedup_nonce)
                     && ends_after(job, &entry)
-                    && ended_unsent(context, &entry) =>
+                    && entry.ended_unsent() =>
             {
                 new.replaces = Some(dedup_nonce);
             }
-            _ if may_end_unsent(&entry, job) => {
-                return Ok(Admission::Deferred(retry_at(entry.expires_at, context.now())));
+            Some(dedup_nonce) if may_end_unsent(&entry, job) => {
+                let (now, at) = (context.now(), take_over_at(context, &entry, job));
+                if now < at {
+                    return Ok(Admission::Deferred(retry_at(entry.expires_at, now).min(at)));
+                }
+                if tries > TRIES {
+                    return Ok(Admission::Deferred(now));
+                }
+                if take_over(context, job, &entry, hold).await? {
+                    new.replaces = Some(dedup_nonce);
+                }
             }
             _ => {
                 info!("another copy of this message is the one that is sent");
@@ -92,9 +116,10 @@ pub(crate) async fn admit(
         Some(plan) => plan,
         None => {
             let app = job.app();
-            let extent = || context.index.extent(&app);
-            let extent = context.retrier.ask_index(hold, extent).await?.value;
-            plan::cut(&extent, context.plan.partitions, context.plan.min_slots)
+            let transports = || context.index.transports(&app);
+            let transports = context.retrier.ask_index(hold, transports).await?.value;
+            let extents = transports.iter().map(|extent| (extent.transport, &*extent.ranges));
+            plan::cut(extents, context.plan.partitions, context.plan.min_slots)
         }
     };
     let fix = || context.index.plan(&head.message_id, &plan);
@@ -103,27 +128,73 @@ pub(crate) async fn admit(
     Ok(Admission::Admitted(Box::new(entry), plan))
 }
 
-/// Whether the copy of this entry ended before any device was sent to: then a later copy of the
-/// message may be sent in its place. An entry that is still open `write_off_after` its end has no
-/// worker any more: the index lost how it ended.
-fn ended_unsent(context: &Context, entry: &Entry) -> bool {
-    let end = entry.expires_at.map(|at| {
-        let now_or_never = entry.accepted_at.plus(context.run.now_window);
-        at.max(now_or_never).plus(context.closing.write_off_after)
-    });
-    let is_written_off = end.is_some_and(|end| context.now() > end);
-    entry.ended_unsent() || (!entry.is_closed() && is_written_off && entry.is_unsent())
-}
-
 /// Whether this copy expires after the copy that holds the entry. Only such a copy may replace it:
 /// otherwise a late delivery of the first copy would replace the second one again.
 fn ends_after(job: &Job, entry: &Entry) -> bool {
     entry.expires_at.is_some_and(|at| at < job.head.expires_at)
 }
 
-/// Whether the copy that holds the entry is still worked on, and may expire before this one does.
+/// Whether the copy that holds the entry may end before any device was sent to, as far as the entry
+/// says. That does not mean that the copy is in work: the index may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
-    !entry.is_closed() && ends_after(job, entry) && entry.is_unsent()
+    let is_unsent = entry.is_unsent() || is_partly_taken(entry, job);
+    !entry.is_closed() && ends_after(job, entry) && is_unsent
+}
+
+/// Whether this copy has begun to take the entry over. It must not stop halfway, because the tasks
+/// of the partitions that it claimed are stale from then on.
+fn is_partly_taken(entry: &Entry, job: &Job) -> bool {
+    let is_ours = |claim: Claim| claim.nonce == job.dedup_nonce;
+    entry.recalled_at.is_none()
+        && entry.partitions.values().any(|p| p.state.claim.is_some_and(is_ours))
+}
+
+/// When a copy takes an open entry over from the copy that holds it: when that one has expired and
+/// what it had sent by then is counted, but early enough to be sent within its own time to live.
+fn take_over_at(context: &Context, entry: &Entry, job: &Job) -> UnixMillis {
+    let end = match entry.expires_at {
+        Some(at) if at > entry.accepted_at => at,
+        _ => entry.accepted_at.plus(context.run.now_window),
+    };
+    let own = context.deadline(&job.head).since(end);
+    end.plus(IN_FLIGHT.min(own / 2))
+}
+
+/// Claims all open partitions of another copy's entry, after which that copy can save nothing, and
+/// its queue messages are stale. False if one of them was changed meanwhile, so that copy is in
+/// work.
+async fn take_over(
+    context: &Context,
+    job: &Job,
+    entry: &Entry,
+    hold: &Hold<'_>,
+) -> Result<bool, RetryError> {
+    let (head, owner) = (&job.head, (context.random)());
+    let partitions = entry.plan.as_ref().map_or(&[][..], |plan| &plan.partitions);
+    for partition in (0..).zip(partitions).map(|(number, _)| number) {
+        let from = entry.partition(partition).state;
+        if from.is_ended() {
+            continue;
+        }
+        let epoch = from.claim.map_or(0, |claim| claim.epoch).saturating_add(1);
+        let claim = Claim { epoch, nonce: job.dedup_nonce, delivery: 1, owner };
+        let step = Advance {
+            dedup_nonce: entry.dedup_nonce.unwrap_or_default(),
+            partition,
+            from,
+            to: PartitionState { claim: Some(claim), ..from },
+            leftovers: None,
+            counts: Counts::default(),
+            keep_until: None,
+        };
+        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
+        let claimed = context.retrier.ask_index(hold, advance).await?.value;
+        if claimed != (AdvanceOutcome::Saved { recalled: false }) {
+            return Ok(false);
+        }
+    }
+    info!("taken over from a copy of this message that expired and was not closed");
+    Ok(true)
 }
 
 /// When to read the entry of a copy again that may end unsent: at its expiry, and from then on at

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use push_index::{IndexError, Scanned};
+use push_index::IndexError;
 use push_model::{
     device::{NoTarget, Target, TransportKind},
     envelope::Job,
     ids::{AudienceKind, ClientId},
-    ledger::{Checkpoint, FailReason},
+    ledger::{Checkpoint, FailReason, PlannedPartition},
     message::Audience,
     slots::SlotRange,
     targeting::Targeting,
-    time::UnixMillis,
 };
 use tokio::time::Instant;
 
@@ -25,18 +24,27 @@ pub(crate) struct Batch {
     /// Devices that cannot be sent to, by reason.
     pub(crate) failed: BTreeMap<FailReason, u64>,
     pub(crate) next: Checkpoint,
+    /// How many devices were handed to the transports. Then they are no longer among the targets.
+    pub(crate) handed_over: u64,
 }
 
 impl Batch {
+    /// A batch without devices.
+    pub(crate) fn none(next: Checkpoint) -> Self {
+        let (targets, failed) = (Vec::new(), BTreeMap::new());
+        Self { targets, failed, next, handed_over: 0 }
+    }
+
     /// The batch of all devices that a push names, as the index found them.
     pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
         let (targets, failed) = split_found(found);
-        Self { targets, failed, next: Checkpoint::End }
+        Self { targets, failed, ..Self::none(Checkpoint::End) }
     }
 
     /// How many devices it covers, those included that cannot be sent to.
     pub(super) fn devices(&self) -> u64 {
-        self.targets.len() as u64 + self.failed.values().sum::<u64>()
+        let sent_to = self.targets.len() as u64 + self.handed_over;
+        sent_to + self.failed.values().sum::<u64>()
     }
 }
 
@@ -61,19 +69,25 @@ fn split_found(
     (targets, failed)
 }
 
-/// How many windows without a matching device one reading passes over.
-const EMPTY_WINDOWS: usize = 64;
-
 /// Reads the devices of a partition.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceSource<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
-    /// Empty for named devices.
-    pub(super) ranges: &'a [SlotRange],
+    /// What the plan says of the partition.
+    pub(super) planned: Option<&'a PlannedPartition>,
 }
 
 impl DeviceSource<'_> {
+    fn ranges(&self) -> &[SlotRange] {
+        self.planned.map_or(&[], |planned| &planned.ranges)
+    }
+
+    /// How the devices of a broadcast's partition are reached.
+    fn transport(&self) -> TransportKind {
+        self.planned.and_then(|planned| planned.transport).unwrap_or_default()
+    }
+
     /// The devices from the checkpoint on, at most `most`.
     pub(super) async fn read(
         &self,
@@ -90,58 +104,25 @@ impl DeviceSource<'_> {
                     Ok(offset) if to < clients.len() => Checkpoint::At { range: 0, offset },
                     _ => Checkpoint::End,
                 };
-                return Ok(Batch { targets, failed, next });
+                return Ok(Batch { targets, failed, ..Batch::none(next) });
             }
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
-            let (targets, failed) = (Vec::new(), BTreeMap::new());
-            return Ok(Batch { targets, failed, next: Checkpoint::End });
+        let Some((range, _)) = plan::rest(self.ranges(), checkpoint) else {
+            return Ok(Batch::none(Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let asked_at = Instant::now();
-        let scanned = self.scan(range, targeting, by, most).await?;
+        let (index, app) = (&self.context.index, self.job.app());
+        let scanned = index.scan(&app, range, self.transport(), targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
-        let next = plan::advance(self.ranges, checkpoint, scanned.next);
+        let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
             (scanned.unreadable > 0).then_some((FailReason::Unreadable, scanned.unreadable));
-        Ok(Batch { targets: scanned.items, failed: failed.into_iter().collect(), next })
-    }
-
-    /// The next devices of a range, of all transports. Each transport is read to the end of a window that has
-    /// at most as many slots as devices are wanted.
-    async fn scan(
-        &self,
-        range: SlotRange,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
-        most: usize,
-    ) -> Result<Scanned<Target>, IndexError> {
-        let (index, app) = (&self.context.index, self.job.app());
-        let width = u32::try_from(most.max(1)).unwrap_or(u32::MAX);
-        let mut found = Scanned { next: Some(range.from), ..Scanned::default() };
-        for _ in 0..EMPTY_WINDOWS {
-            let Some(from) = found.next.filter(|from| *from < range.to) else { break };
-            let to = range.to.min(from.saturating_add(width));
-            for transport in TransportKind::ALL {
-                let mut window = SlotRange { from, to, ..range };
-                loop {
-                    let scanned =
-                        index.scan(&app, window, transport, targeting, registered_by, most).await?;
-                    found.items.extend(scanned.items);
-                    found.unreadable += scanned.unreadable;
-                    let Some(next) = scanned.next else { break };
-                    window.from = next;
-                }
-            }
-            found.next = (to < range.to).then_some(to);
-            if !found.items.is_empty() {
-                break;
-            }
-        }
-        Ok(found)
+        let failed = failed.into_iter().collect();
+        Ok(Batch { targets: scanned.items, failed, ..Batch::none(next) })
     }
 
     /// How these devices are reached, and how many of them cannot be, by reason.
@@ -170,17 +151,14 @@ impl DeviceSource<'_> {
             Audience::All => &everyone,
             Audience::Targeting(targeting) => targeting,
         };
-        let Some((range, _)) = plan::rest(self.ranges, checkpoint) else {
+        let Some((range, _)) = plan::rest(self.ranges(), checkpoint) else {
             return Ok((0, Checkpoint::End));
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let (index, app) = (&self.context.index, self.job.app());
-        let mut count = 0;
-        for transport in TransportKind::ALL {
-            count += index.count_matching(&app, range, transport, targeting, by).await?;
-        }
-        Ok((count, plan::advance(self.ranges, checkpoint, None)))
+        let count = index.count_matching(&app, range, self.transport(), targeting, by).await?;
+        Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }
 

@@ -1,10 +1,11 @@
 //! Classifies a transport's outcomes for a batch: counts, devices to be tried again, and devices
 //! that are gone. Pure: time and jitter are passed in.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use push_model::{
     device::Target,
+    ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
     registration::GoneDevice,
     time::UnixMillis,
@@ -22,6 +23,31 @@ pub(crate) struct PriorAttempts {
     pub(crate) attempt: u32,
     /// Those of them that ended as [`Outcome::Undecided`].
     pub(crate) unanswered: u32,
+    /// How often their transport was busy, which is no try.
+    pub(crate) throttled: u32,
+}
+
+impl PriorAttempts {
+    /// Those of a leftover.
+    pub(super) fn of(leftover: &Leftover) -> Self {
+        let Leftover { attempt, unanswered, throttled, .. } = *leftover;
+        Self { attempt, unanswered, throttled }
+    }
+
+    fn leftover(self, due_at: UnixMillis, clients: Vec<ClientId>) -> Leftover {
+        let Self { attempt, unanswered, throttled } = self;
+        Leftover { attempt, unanswered, throttled, due_at, clients }
+    }
+
+    /// Those after another try without an answer.
+    fn after_no_answer(self) -> Self {
+        let Self { attempt, unanswered, throttled } = self;
+        Self {
+            attempt: attempt.saturating_add(1),
+            unanswered: unanswered.saturating_add(1),
+            throttled,
+        }
+    }
 }
 
 /// When devices of one batch are tried again.
@@ -29,8 +55,6 @@ pub(crate) struct PriorAttempts {
 pub(crate) struct RetryRules {
     policy: RetryPolicy,
     limits: RetryLimits,
-    /// When the batch was handed to the transports. A device that registered since is not gone.
-    handed_over_at: UnixMillis,
     now: UnixMillis,
     /// No retry is put off past it, so that what expires is counted soon.
     deadline: UnixMillis,
@@ -38,12 +62,11 @@ pub(crate) struct RetryRules {
 }
 
 impl RetryRules {
-    /// The rules now, for a message with this deadline that was handed to the transports at this time.
-    pub(crate) fn now(context: &Context, deadline: UnixMillis, handed_over_at: UnixMillis) -> Self {
+    /// The rules now, for a message with this deadline.
+    pub(crate) fn now(context: &Context, deadline: UnixMillis) -> Self {
         Self {
             policy: context.retry,
             limits: context.retry_limits,
-            handed_over_at,
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -56,6 +79,16 @@ impl RetryRules {
     }
 }
 
+/// Devices that were handed over and have no answer yet, as they are tried again if none comes
+/// because the worker dies.
+pub(super) fn unanswered(
+    clients: Vec<ClientId>,
+    prior: PriorAttempts,
+    rules: &RetryRules,
+) -> Leftover {
+    prior.after_no_answer().leftover(rules.due(prior.attempt, Duration::ZERO), clients)
+}
+
 /// What became of the devices of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct BatchResult {
@@ -63,14 +96,23 @@ pub(crate) struct BatchResult {
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
     pub(super) gone: Vec<GoneDevice>,
-    /// No device was handed over, because the transport is unavailable.
-    pub(super) transport_unavailable: bool,
+    /// No device was handed over.
+    pub(crate) not_sent: Option<NotSent>,
+}
+
+/// Why no device of a batch was handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// The delivery was told to stop.
+    Stopped,
+    /// The transport is unavailable.
+    Unavailable,
 }
 
 impl BatchResult {
     /// Whether each device has a final outcome, and no device is to be removed from the index.
     pub(crate) fn is_final(&self) -> bool {
-        self.leftovers.is_empty() && self.gone.is_empty() && !self.transport_unavailable
+        self.leftovers.is_empty() && self.gone.is_empty() && self.not_sent.is_none()
     }
 
     /// The counts of a batch of devices that were not tried before.
@@ -81,20 +123,25 @@ impl BatchResult {
     }
 }
 
-/// Classifies the answers, one for each target, in their order.
-pub(crate) fn classify(
-    targets: &[Target],
-    answers: Vec<Outcome>,
+/// Classifies the answers, one for each of these devices, in their order.
+pub(crate) fn classify<'a>(
+    targets: impl IntoIterator<Item = &'a Target>,
+    answers: impl IntoIterator<Item = Outcome>,
     prior: PriorAttempts,
+    handed_over_at: UnixMillis,
     rules: &RetryRules,
 ) -> BatchResult {
     let mut result = BatchResult::default();
-    let (mut not_handed_over, mut later, mut unanswered) = (Vec::new(), Vec::new(), Vec::new());
-    let mut wanted = Duration::ZERO;
+    let (mut stopped, mut away) = (Vec::new(), Vec::new());
+    let mut no_answer = Vec::new();
+    // By the time that the provider named, so that it delays no other device.
+    let (mut busy, mut failed): (ByDelay, ByDelay) = (ByDelay::new(), ByDelay::new());
+    let mut devices = 0;
     let exhausted = prior.attempt.saturating_add(1) >= rules.limits.attempts;
     // A target without an answer counts as undecided.
     let answers = answers.into_iter().chain(std::iter::repeat(Outcome::Undecided));
-    for (target, answer) in targets.iter().zip(answers) {
+    for (target, answer) in targets.into_iter().zip(answers) {
+        devices += 1;
         let client = || target.client_id.clone();
         let mut retried = |reason| *result.retried.entry(reason).or_default() += 1;
         match answer {
@@ -107,39 +154,63 @@ pub(crate) fn classify(
                     client_id: client(),
                     transport: target.transport,
                     token: target.token.clone(),
-                    since: rules.handed_over_at,
+                    since: handed_over_at,
                 });
             }
+            Outcome::NotSent => stopped.push(client()),
             Outcome::Later(RetryReason::TransportAway, _) => {
                 retried(RetryReason::TransportAway);
-                not_handed_over.push(client());
+                away.push(client());
+            }
+            Outcome::Later(RetryReason::Busy, time) => {
+                retried(RetryReason::Busy);
+                busy.entry(whole_seconds(time)).or_default().push(client());
             }
             Outcome::Later(..) | Outcome::Undecided if exhausted => {
                 result.outcomes.fail(FailReason::RetriesExhausted);
             }
             Outcome::Later(reason, time) => {
                 retried(reason);
-                wanted = wanted.max(time.unwrap_or_default());
-                later.push(client());
+                failed.entry(whole_seconds(time)).or_default().push(client());
             }
             Outcome::Undecided => {
                 retried(RetryReason::Unanswered);
-                unanswered.push(client());
+                no_answer.push(client());
             }
         }
     }
-    result.transport_unavailable = !targets.is_empty() && not_handed_over.len() == targets.len();
-    let PriorAttempts { attempt, unanswered: before } = prior;
-    let after = attempt.saturating_add(1);
-    let mut add = |attempt, unanswered, due_at, clients| {
-        let more = Leftover { attempt, unanswered, due_at, clients };
-        leftovers::add(&mut result.leftovers, more);
+    result.not_sent = match (stopped.len(), away.len()) {
+        (0, 0) => None,
+        (_, 0) if stopped.len() == devices => Some(NotSent::Stopped),
+        _ if stopped.len() + away.len() == devices => Some(NotSent::Unavailable),
+        _ => None,
+    };
+    let PriorAttempts { attempt, throttled, .. } = prior;
+    let mut add = |prior: PriorAttempts, due_at, clients| {
+        leftovers::add(&mut result.leftovers, prior.leftover(due_at, clients));
     };
     // A device that was not handed over was not tried.
-    add(attempt, before, rules.due(0, Duration::ZERO), not_handed_over);
-    add(after, before, rules.due(attempt, wanted), later);
-    add(after, before.saturating_add(1), rules.due(attempt, Duration::ZERO), unanswered);
+    add(prior, rules.now, stopped);
+    add(prior, rules.due(0, Duration::ZERO), away);
+    for (wanted, clients) in busy {
+        let after = PriorAttempts { throttled: throttled.saturating_add(1), ..prior };
+        add(after, rules.due(throttled, wanted), clients);
+    }
+    for (wanted, clients) in failed {
+        let after = PriorAttempts { attempt: attempt.saturating_add(1), ..prior };
+        add(after, rules.due(attempt, wanted), clients);
+    }
+    add(prior.after_no_answer(), rules.due(attempt, Duration::ZERO), no_answer);
     result
+}
+
+/// Devices by the time that their provider asks to wait.
+type ByDelay = BTreeMap<Duration, Vec<ClientId>>;
+
+/// The time that a provider asks to wait, in whole seconds, so that a batch has few different ones.
+fn whole_seconds(time: Option<Duration>) -> Duration {
+    let time = time.unwrap_or_default();
+    Duration::from_secs(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))
 }
 
 #[cfg(test)]
@@ -152,7 +223,6 @@ mod tests {
         RetryRules {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
-            handed_over_at: UnixMillis(900),
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,
@@ -167,8 +237,8 @@ mod tests {
             epoch: RegistrationEpoch::default(),
         };
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
-        let prior = PriorAttempts { attempt, unanswered: 0 };
-        classify(&targets, answers.to_vec(), prior, &rules(deadline))
+        let prior = PriorAttempts { attempt, ..PriorAttempts::default() };
+        classify(&targets, answers.iter().copied(), prior, UnixMillis(900), &rules(deadline))
     }
 
     #[test]
@@ -182,9 +252,9 @@ mod tests {
         let gone: Vec<_> =
             result.gone.iter().map(|gone| (gone.client_id.as_str(), gone.since.0)).collect();
         assert_eq!(gone, [("d1", 900)]);
-        assert!(!result.transport_unavailable);
+        assert_eq!(result.not_sent, None);
         let left = result.leftovers.iter().map(|l| (l.attempt, l.unanswered, l.due_at.0));
-        assert_eq!(left.collect::<Vec<_>>(), [(1, 0, 8000), (1, 1, 2000)]);
+        assert_eq!(left.collect::<Vec<_>>(), [(0, 0, 8000), (1, 1, 2000)]);
     }
 
     #[test]
@@ -200,9 +270,45 @@ mod tests {
     #[test]
     fn a_batch_of_which_no_device_was_handed_over_is_recognised() {
         let unavailable = Outcome::Later(RetryReason::TransportAway, None);
-        assert!(classified(&[unavailable, unavailable], 0, 100_000).transport_unavailable);
-        assert!(!classified(&[unavailable, Outcome::Sent], 0, 100_000).transport_unavailable);
-        assert!(!classified(&[], 0, 100_000).transport_unavailable);
+        let not_sent = |answers: &[Outcome]| classified(answers, 0, 100_000).not_sent;
+        assert_eq!(not_sent(&[unavailable, unavailable]), Some(NotSent::Unavailable));
+        assert_eq!(not_sent(&[unavailable, Outcome::NotSent]), Some(NotSent::Unavailable));
+        assert_eq!(not_sent(&[Outcome::NotSent; 2]), Some(NotSent::Stopped));
+        assert_eq!(not_sent(&[unavailable, Outcome::Sent]), None);
+        assert_eq!(not_sent(&[]), None);
+    }
+
+    #[test]
+    fn a_time_to_wait_delays_the_devices_for_which_it_was_named_and_no_others() {
+        let busy = |seconds| Outcome::Later(RetryReason::Busy, Some(Duration::from_secs(seconds)));
+        let error = Outcome::Later(RetryReason::Error, Some(Duration::from_millis(30_500)));
+        let answers = [busy(3600), busy(0), error, Outcome::Undecided, busy(3600)];
+        let result = classified(&answers, 0, 100_000_000);
+        let due = |client: &str| {
+            let client = client.parse().unwrap();
+            let of = result.leftovers.iter().find(|left| left.clients.contains(&client));
+            of.unwrap().due_at.0 - 1000
+        };
+        assert_eq!(["d0", "d4"].map(due), [3_600_000; 2]);
+        assert_eq!(["d1", "d2", "d3"].map(due), [1000, 31_000, 1000]);
+    }
+
+    #[test]
+    fn a_device_whose_transport_is_busy_uses_up_no_try_and_waits_longer_each_time() {
+        let mut prior = PriorAttempts { attempt: 2, ..PriorAttempts::default() };
+        let target =
+            Target { client_id: "d".parse().unwrap(), transport: TransportKind::Mqtt, token: None };
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let busy = [Outcome::Later(RetryReason::Busy, None)];
+            let result = classify([&target], busy, prior, &rules(100_000_000));
+            assert_eq!(result.outcomes.total(), 0);
+            assert_eq!(result.retried[&RetryReason::Busy], 1);
+            waits.push(result.leftovers[0].due_at.0 - 1000);
+            prior = PriorAttempts::of(&result.leftovers[0]);
+        }
+        assert_eq!(prior.attempt, 2);
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60].map(|seconds| seconds * 1000));
     }
 
     #[test]

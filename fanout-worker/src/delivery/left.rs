@@ -77,6 +77,7 @@ mod tests {
             due_at: UnixMillis(0),
             attempt: 1,
             unanswered: 0,
+            throttled: 0,
             clients: ["a", "b"].map(|id| id.parse().unwrap()).to_vec(),
         };
         let read = ReadByRun { from: Checkpoint::End, to: Checkpoint::End, found: 0 };

@@ -63,14 +63,22 @@ pub(super) fn take(leftovers: &mut Vec<Leftover>, index: usize, devices: usize) 
     taken
 }
 
+/// Takes these devices out of all leftovers.
+pub(super) fn remove(leftovers: &mut Vec<Leftover>, clients: &[ClientId]) {
+    for leftover in &mut *leftovers {
+        leftover.clients.retain(|client| !clients.contains(client));
+    }
+    leftovers.retain(|leftover| !leftover.clients.is_empty());
+}
+
 /// Adds devices to be tried again; they join others of the same time and number of tries.
 pub(super) fn add(leftovers: &mut Vec<Leftover>, more: Leftover) {
     if more.clients.is_empty() {
         return;
     }
     let same = |known: &&mut Leftover| {
-        (known.attempt, known.unanswered, known.due_at)
-            == (more.attempt, more.unanswered, more.due_at)
+        (known.attempt, known.unanswered, known.throttled, known.due_at)
+            == (more.attempt, more.unanswered, more.throttled, more.due_at)
     };
     match leftovers.iter_mut().find(same) {
         Some(known) => known.clients.extend(more.clients),
@@ -84,7 +92,7 @@ mod tests {
 
     fn leftover(unanswered: u32, due_at: u64, devices: usize) -> Leftover {
         let clients = (0..devices).map(|n| format!("d{n}").parse().unwrap()).collect();
-        Leftover { attempt: 1, unanswered, due_at: UnixMillis(due_at), clients }
+        Leftover { attempt: 1, unanswered, throttled: 0, due_at: UnixMillis(due_at), clients }
     }
 
     fn next_at(leftovers: &[Leftover], now: u64, at_end: bool) -> NextAction {

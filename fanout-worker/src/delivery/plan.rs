@@ -1,25 +1,50 @@
 //! How a broadcast is cut into partitions, and what is left of a partition. Pure: no clock, no
 //! index, no queue.
 //!
-//! A broadcast becomes at most `most` partitions of about the same number of slots. Each is worked
-//! on a run at a time and goes back to the end of the task lane in between. So the lane holds at
-//! most `most` tasks of one broadcast however large it is, and broadcasts of any size take turns.
+//! Each transport of a broadcast's devices has partitions of its own, so that a slow or dead one holds
+//! up no devices but its own: at most `most` of about the same number of slots. A partition is worked
+//! on a run at a time and goes back to the end of the task lane in between. So the lane holds at most
+//! `most` tasks of one broadcast and transport however large it is, and broadcasts of any size take
+//! turns.
 
 use push_model::{
-    ledger::{Checkpoint, Plan},
+    device::TransportKind,
+    ledger::{Checkpoint, Plan, PlannedPartition},
     slots::SlotRange,
 };
 
-/// Cuts an app's slots into at most `most` partitions of equal size, each of at least `min_slots`
-/// slots unless it is the only one.
-pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
+/// Cuts the slots of each transport's devices into at most `most` partitions of equal size, each of at
+/// least `min_slots` slots unless it is the only one of its transport. The partitions of different
+/// transports alternate, so that the first tasks of all of them come early in the lane.
+pub fn cut<'a>(
+    extents: impl IntoIterator<Item = (TransportKind, &'a [SlotRange])>,
+    most: usize,
+    min_slots: u64,
+) -> Plan {
+    let of_each = extents.into_iter().map(|(transport, extent)| {
+        let cut = cut_one(extent, most, min_slots).into_iter();
+        cut.map(move |ranges| PlannedPartition { transport: Some(transport), ranges })
+    });
+    let mut of_each: Vec<_> = of_each.collect();
+    let mut partitions = Vec::new();
+    loop {
+        let before = partitions.len();
+        partitions.extend(of_each.iter_mut().filter_map(Iterator::next));
+        if partitions.len() == before {
+            return Plan { partitions };
+        }
+    }
+}
+
+/// Cuts the slots of one transport's devices.
+fn cut_one(extent: &[SlotRange], most: usize, min_slots: u64) -> Vec<Vec<SlotRange>> {
     let total: u64 = extent.iter().map(|s| u64::from(slots(s))).sum();
+    let mut all = Vec::new();
     if total == 0 {
-        return Plan { partitions: Vec::new() };
+        return all;
     }
     let partitions = total.div_ceil(min_slots.max(1)).clamp(1, most.max(1) as u64);
     let per_partition = total.div_ceil(partitions);
-    let mut plan = Plan { partitions: Vec::new() };
     let mut partition = Vec::new();
     let mut room = per_partition;
     for range in extent {
@@ -36,15 +61,15 @@ pub fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
             room -= u64::from(to - from);
             from = to;
             if room == 0 {
-                plan.partitions.push(std::mem::take(&mut partition));
+                all.push(std::mem::take(&mut partition));
                 room = per_partition;
             }
         }
     }
     if !partition.is_empty() {
-        plan.partitions.push(partition);
+        all.push(partition);
     }
-    plan
+    all
 }
 
 fn slots(range: &SlotRange) -> u32 {
@@ -53,7 +78,8 @@ fn slots(range: &SlotRange) -> u32 {
 
 /// The slots that a plan covers.
 pub fn total_slots(plan: &Plan) -> u64 {
-    plan.partitions.iter().flatten().map(|s| u64::from(slots(s))).sum()
+    let ranges = plan.partitions.iter().flat_map(|partition| &partition.ranges);
+    ranges.map(|s| u64::from(slots(s))).sum()
 }
 
 /// What is left of a partition at this checkpoint: the rest of one slot range, then the ranges
@@ -91,6 +117,23 @@ pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) 
 mod tests {
     use super::*;
 
+    /// Cuts the slots of an app with one transport.
+    fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
+        super::cut([(TransportKind::Mqtt, extent)], most, min_slots)
+    }
+
+    #[test]
+    fn each_transport_has_its_own_partitions_which_alternate() {
+        let (many, few) = ([range(0, 0, 100)], [range(0, 3, 9)]);
+        let transports = [(TransportKind::Mqtt, &many[..]), (TransportKind::Fcm, &few[..])];
+        let plan = super::cut(transports, 3, 10);
+        let kinds: Vec<_> = plan.partitions.iter().flat_map(|planned| planned.transport).collect();
+        use TransportKind::{Fcm, Mqtt};
+        assert_eq!(kinds, [Mqtt, Fcm, Mqtt, Mqtt]);
+        assert_eq!(plan.partitions[1].ranges, few);
+        assert_eq!(total_slots(&plan), 106);
+    }
+
     fn range(shard: u32, from: u32, to: u32) -> SlotRange {
         SlotRange { shard, from, to }
     }
@@ -121,7 +164,7 @@ mod tests {
                 assert_eq!(total_slots(&plan), 1158);
                 for most_slots in [1, 7, 4096] {
                     let seen: Vec<_> =
-                        plan.partitions.iter().flat_map(|s| walk(s, most_slots)).collect();
+                        plan.partitions.iter().flat_map(|p| walk(&p.ranges, most_slots)).collect();
                     assert_eq!(seen, all, "{most} {min_slots} {most_slots}");
                 }
             }
@@ -131,8 +174,11 @@ mod tests {
     #[test]
     fn partitions_differ_by_no_more_than_rounding() {
         let plan = cut(&[range(0, 0, 1_000_003)], 16, 1);
-        let sizes: Vec<u64> =
-            plan.partitions.iter().map(|s| s.iter().map(|s| u64::from(slots(s))).sum()).collect();
+        let sizes: Vec<u64> = plan
+            .partitions
+            .iter()
+            .map(|p| p.ranges.iter().map(|s| u64::from(slots(s))).sum())
+            .collect();
         assert_eq!(sizes.len(), 16);
         assert!(sizes.iter().all(|size| (62_488..=62_501).contains(size)), "{sizes:?}");
     }

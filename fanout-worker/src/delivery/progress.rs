@@ -25,7 +25,9 @@ impl Progress {
         let total = total_slots(plan);
         let left: u64 = (0..)
             .zip(&plan.partitions)
-            .map(|(number, ranges)| slots_left(ranges, entry.partition(number).state.checkpoint))
+            .map(|(number, planned)| {
+                slots_left(&planned.ranges, entry.partition(number).state.checkpoint)
+            })
             .sum();
         (total > 0).then(|| Self { done: total.saturating_sub(left), total })
     }
@@ -56,7 +58,7 @@ mod tests {
             expires_at: UnixMillis(1),
             dedup_nonce: 0,
             keep_until: UnixMillis(1),
-            plan: Some(Plan { partitions }),
+            plan: Some(Plan::of(push_model::device::TransportKind::Mqtt, partitions)),
             claim: None,
             replaces: None,
         })

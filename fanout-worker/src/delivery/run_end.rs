@@ -1,11 +1,13 @@
 //! How a run on a partition ended, and where the next message of the partition continues.
 
 use push_model::{
+    device::TransportKind,
     envelope::Unsaved,
     ledger::{Claim, PriorDeliveries},
     time::UnixMillis,
 };
 
+use super::{claim::ClaimRequest, run::DetachedRun};
 use crate::{broadcasts::Left, control::retrier::RetryError};
 
 /// How a run on a partition ended.
@@ -21,6 +23,8 @@ pub(crate) enum RunEnd {
     Contended,
     /// The run's time is over before the partition's end, so that other partitions get a run.
     Yielded,
+    /// Runs that wait for its transport have all of its slots; nothing was done.
+    Crowded,
     /// A transport is unavailable; nothing was sent since the checkpoint.
     TransportUnavailable,
     /// The index was unavailable for as long as a message may be held.
@@ -40,12 +44,13 @@ pub(crate) enum RunEnd {
 
 impl RunEnd {
     /// Every [name](Self::name).
-    pub(crate) const NAMES: [&str; 12] = [
+    pub(crate) const NAMES: [&str; 13] = [
         "finished",
         "stale",
         "superseded",
         "contended",
         "yielded",
+        "crowded",
         "transport_unavailable",
         "index_unavailable",
         "paced",
@@ -63,6 +68,7 @@ impl RunEnd {
             Self::Superseded => "superseded",
             Self::Contended => "contended",
             Self::Yielded => "yielded",
+            Self::Crowded => "crowded",
             Self::TransportUnavailable => "transport_unavailable",
             Self::IndexUnavailable => "index_unavailable",
             Self::Paced(_) => "paced",
@@ -91,7 +97,7 @@ pub(crate) struct Continuation {
     /// this one did.
     pub(crate) claim: Option<Claim>,
     /// Deliveries whose claims it continues as well.
-    pub(crate) continues: Vec<PriorDeliveries>,
+    pub(crate) continues: Option<PriorDeliveries>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
 }
@@ -103,4 +109,22 @@ pub(crate) struct RunResult {
     pub(crate) continuation: Continuation,
     /// What is left of the partition, for the list of open broadcasts.
     pub(crate) left: Left,
+    /// The transport that its devices wait for, if the plan does not say it.
+    pub(crate) waits_for: Option<TransportKind>,
+    /// What was handed over and is still waited for, without the queue message.
+    pub(crate) detached: Option<Box<DetachedRun>>,
+}
+
+impl RunResult {
+    /// The result of a run that claimed nothing.
+    pub(crate) fn not_begun(
+        end: RunEnd,
+        mut request: ClaimRequest,
+        waits_for: Option<TransportKind>,
+    ) -> Self {
+        let unsaved = request.unsaved.take();
+        let continues = request.continued();
+        let continuation = Continuation { claim: None, continues, unsaved };
+        Self { end, continuation, left: Left::Unknown, waits_for, detached: None }
+    }
 }

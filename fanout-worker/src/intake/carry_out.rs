@@ -6,7 +6,7 @@
 
 use push_model::{
     envelope::{Job, PartitionTask, Task, Work},
-    ledger::Plan,
+    ledger::{Plan, PriorDeliveries},
 };
 use push_queue::Lane;
 use tracing::debug;
@@ -32,7 +32,7 @@ pub(super) async fn carry_out(
     run: RunResult,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
-    let RunResult { end, continuation, left } = run;
+    let RunResult { end, continuation, left, waits_for, detached: _ } = run;
     context.metrics.runs_ended(&end, 1);
     // Before the message is settled: if this worker dies, its next delivery does this again.
     broadcasts::note_left(context, job, plan, task.partition, left).await;
@@ -50,13 +50,16 @@ pub(super) async fn carry_out(
         Disposition::PutOff(delay) => (task.attempt.saturating_add(1), Some(delay)),
         Disposition::Reject(reason) => {
             // The dead letter continues the claim, so that a replay repeats nothing that was sent.
-            let rest = continued(context, &task, &continuation, task.attempt);
+            let rest = PartitionTask {
+                waits_for,
+                ..continued(context, &task, &continuation, task.attempt)
+            };
             let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };
             let envelope = task.encode().map_err(|_| Requeue::Unfinished)?;
             return put_aside(context, Lane::Tasks, envelope, &reason, hold).await;
         }
     };
-    let next = || continued(context, &task, &continuation, attempt);
+    let next = || PartitionTask { waits_for, ..continued(context, &task, &continuation, attempt) };
     let publish = async || {
         let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(next()) };
         let envelope = task.encode().map_err(|_| push_queue::QueueError::Closed)?;
@@ -79,8 +82,9 @@ fn continued(
     PartitionTask {
         partition: task.partition,
         parent: continuation.claim.map_or(task.parent, |claim| claim.epoch),
-        nonce: (context.random)(),
-        continues: continuation.continues.clone(),
+        nonce: PriorDeliveries::next_nonce(continuation.continues, (context.random)()),
+        continues: continuation.continues,
+        waits_for: None,
         attempt,
         unsaved: continuation.unsaved.clone(),
         written_off: task.written_off,

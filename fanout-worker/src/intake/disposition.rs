@@ -63,7 +63,9 @@ pub(super) fn decide(
         // A stopping worker hands the rest on as at the end of a run. A requeue would count as a
         // failed delivery.
         RunEnd::Yielded | RunEnd::Interrupted => Disposition::Continue,
-        RunEnd::TransportUnavailable => Disposition::PutOff(delay.min(over.since(now))),
+        RunEnd::TransportUnavailable | RunEnd::Crowded => {
+            Disposition::PutOff(delay.min(over.since(now)))
+        }
         RunEnd::IndexUnavailable | RunEnd::Contended => Disposition::PutOff(delay),
         RunEnd::Paced(until) | RunEnd::RetryDue(until) => {
             Disposition::Wait(until.min(over).since(now))

@@ -5,6 +5,7 @@
 //! - `tasks`: the task lane: partitions of messages, and closing checks
 //! - `closing`: the check that the ledger entry of a broadcast closes
 //! - `disposition`: what happens to a queue message after a run (pure)
+//! - `detached`: what is waited for without its queue message
 //! - `carry_out`: publishes what a disposition asks for
 //! - `settling`: acknowledges, requeues or dead-letters a message
 //! - `renewal`: publishes a message anew under another nonce
@@ -12,8 +13,11 @@
 mod carry_out;
 mod closing;
 pub(crate) mod consumer;
+mod detached;
 mod disposition;
 mod jobs;
 mod renewal;
 mod settling;
 mod tasks;
+
+pub(crate) use self::detached::Detachments;

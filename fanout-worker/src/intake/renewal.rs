@@ -8,7 +8,7 @@ use push_model::{
 };
 use push_queue::{Delivery, Lane};
 
-use crate::{context::Context, delivery::claim::add_continued};
+use crate::context::Context;
 
 /// Gives a job another nonce, under which it continues the claims of its deliveries so far.
 pub(super) fn renew_job(context: &Context, job: &mut Job, delivery: u32) {
@@ -34,7 +34,7 @@ pub(super) fn renewed(context: &Context, lane: Lane, delivery: &Delivery) -> Byt
     renewed.unwrap_or_else(|| payload.clone())
 }
 
-fn renew(context: &Context, nonce: &mut u64, continues: &mut Vec<PriorDeliveries>, delivery: u32) {
-    let nonce = std::mem::replace(nonce, (context.random)());
-    add_continued(continues, PriorDeliveries { nonce, delivery });
+fn renew(context: &Context, nonce: &mut u64, continues: &mut Option<PriorDeliveries>, by: u32) {
+    *continues = Some(PriorDeliveries::followed_by(*continues, *nonce, by));
+    *nonce = PriorDeliveries::next_nonce(*continues, (context.random)());
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    delivery::{PartitionRun, claim::ClaimRequest},
+    delivery::{PartitionRun, RunEnd, RunResult, claim::ClaimRequest},
     spans,
 };
 
@@ -65,17 +65,27 @@ async fn run(
     delivery: &Delivery,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
+    let planned = task.planned(partition.partition);
+    let transport = planned.and_then(|planned| planned.transport).or(partition.waits_for);
+    let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
+    let slot = hold.stopping().run_until_cancelled(context.slots.enter(transport)).await;
+    let Some(Some(slot)) = slot else {
+        let end = if slot.is_none() { RunEnd::Interrupted } else { RunEnd::Crowded };
+        let not_begun = RunResult::not_begun(end, request, partition.waits_for);
+        let plan = task.plan.as_ref();
+        return carry_out(context, &task.job, plan, partition, not_begun, hold).await;
+    };
     let run = PartitionRun {
         context,
         job: &task.job,
         plan: task.plan.as_ref(),
-        ranges: task.ranges(partition.partition),
+        planned,
         lane: Lane::Tasks,
+        slot: Some(&slot),
         written_off: partition.written_off,
         beyond_plan: partition.is_beyond_plan(),
         hold,
     };
-    let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
     let ended = run.run(request, None).await;
     carry_out(context, &task.job, task.plan.as_ref(), partition, ended, hold).await
 }

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 use push_model::{
-    device::{Target, TransportKind},
+    device::TransportKind,
     ids::AudienceKind,
     ledger::{FailReason, Outcomes, Retried, RetryReason},
 };
@@ -129,7 +129,7 @@ impl RetryCounters {
 }
 
 /// What a transport may answer for a device; the order is that of [`position`].
-const ANSWERS: [&str; 6] = ["sent", "gone", "expired", "later", "failed", "undecided"];
+const ANSWERS: [&str; 7] = ["sent", "gone", "expired", "later", "failed", "undecided", "not_sent"];
 
 const fn position(outcome: Outcome) -> usize {
     match outcome {
@@ -139,6 +139,7 @@ const fn position(outcome: Outcome) -> usize {
         Outcome::Later(..) => 3,
         Outcome::Failed(_) => 4,
         Outcome::Undecided => 5,
+        Outcome::NotSent => 6,
     }
 }
 
@@ -157,13 +158,13 @@ impl TransportCounters {
 
     /// Counts the outcomes of a batch, and returns how many devices were sent to. The devices of a
     /// batch mostly have one transport, so one addition counts all that have the same outcome.
-    pub(super) fn add(&self, targets: &[Target], outcomes: &[Outcome]) -> u64 {
+    pub(super) fn add(&self, answered: impl Iterator<Item = (TransportKind, Outcome)>) -> u64 {
         let mut sent = 0;
-        let mut rest = targets.iter().zip(outcomes).peekable();
-        while let Some(kind) = rest.peek().map(|(target, _)| target.transport) {
+        let mut rest = answered.peekable();
+        while let Some(kind) = rest.peek().map(|(kind, _)| *kind) {
             let mut counts = [0; ANSWERS.len()];
-            while let Some((_, outcome)) = rest.next_if(|(target, _)| target.transport == kind) {
-                counts[position(*outcome)] += 1;
+            while let Some((_, outcome)) = rest.next_if(|(of, _)| *of == kind) {
+                counts[position(outcome)] += 1;
             }
             sent += counts[position(Outcome::Sent)];
             let counters = self.of(kind).into_iter().flatten();

@@ -17,7 +17,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use push_model::{
-    device::Target,
+    device::TransportKind,
     envelope::Head,
     ids::{AppId, AudienceKind},
     ledger::{Counts, History},
@@ -79,20 +79,23 @@ impl Metrics {
         }
     }
 
-    /// Counts a batch of devices that the transports have answered for.
-    pub(crate) fn batch_sent(
+    /// Counts devices that the transports have answered for.
+    pub(crate) fn answered(
         &self,
         (head, kind): (&Head, AudienceKind),
-        (targets, outcomes): (&[Target], &[Outcome]),
-        took: Duration,
+        answered: impl Iterator<Item = (TransportKind, Outcome)>,
         now: UnixMillis,
     ) {
-        let sent = self.0.transports.add(targets, outcomes);
+        let sent = self.0.transports.add(answered);
         // A clock that is behind that of ingest makes this 0.
         let latency = now.since(head.accepted_at).as_secs_f64();
         self.0.latency.of(kind).observe_many(latency, sent);
+    }
+
+    /// Counts a batch that was sent, but for a few devices that may still be waited for.
+    pub(crate) fn batch_sent(&self, devices: usize, took: Duration) {
         // A batch has at most 100,000 devices, which a float holds exactly.
-        self.0.batch_devices.observe(targets.len() as f64);
+        self.0.batch_devices.observe(devices as f64);
         self.0.batch_seconds.observe_time(took);
     }
 
@@ -212,18 +215,15 @@ mod tests {
             accepted_at: UnixMillis(1_000),
             expires_at: UnixMillis(9_000),
         };
-        let target = |transport| Target {
-            client_id: "c".parse().unwrap(),
-            transport,
-            token: None,
-            epoch: push_model::registration::RegistrationEpoch::default(),
-        };
-        let targets =
-            [TransportKind::Mqtt, TransportKind::Discard, TransportKind::Mqtt].map(target);
-        let outcomes = [Outcome::Sent, Outcome::Sent, Outcome::Undecided];
+        let answered = [
+            (TransportKind::Mqtt, Outcome::Sent),
+            (TransportKind::Discard, Outcome::Sent),
+            (TransportKind::Mqtt, Outcome::Undecided),
+        ];
         let (took, now) = (Duration::from_millis(10), UnixMillis(3_000));
         let named = (&head, AudienceKind::Named);
-        metrics.batch_sent(named, (&targets, &outcomes), took, now);
+        metrics.answered(named, answered.into_iter(), now);
+        metrics.batch_sent(3, took);
         let lines = [
             r#"push_worker_transport_devices_total{transport="mqtt",outcome="sent"} 1"#,
             r#"push_worker_transport_devices_total{transport="mqtt",outcome="undecided"} 1"#,

@@ -12,6 +12,8 @@ use push_model::{
     time::UnixMillis,
 };
 
+use super::sending::Sending;
+
 /// A message as transports take it: built once for all its devices.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
@@ -71,6 +73,8 @@ pub enum Outcome {
     Failed(FailReason),
     /// The message was handed over for this device and never answered: it may have been sent.
     Undecided,
+    /// The message was not handed over for this device, because the delivery was told to stop.
+    NotSent,
 }
 
 /// The connections of a transport.
@@ -88,17 +92,24 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Sends to every target. Returns exactly one outcome for each target, in the order of the
     /// targets, within a time that the transport documents, whatever the provider does.
     ///
-    /// `now` is the wall clock at the call. A device whose turn comes when the message's
-    /// lifetime is over is [`Outcome::Expired`], also if it was over at the call.
+    /// Before each window of devices that it writes to a connection, it asks
+    /// [`Sending::may_send_more`]. A device whose turn comes when the message's lifetime is over is
+    /// [`Outcome::Expired`], also if it was over at the call. It reports outcomes that are known
+    /// before the others with [`Sending::answer`].
     async fn deliver(
         &self,
         message: &Outgoing,
         targets: &[Target],
-        now: UnixMillis,
+        sending: &Sending,
     ) -> Vec<Outcome>;
 
-    /// Whether it could send now. Answers at once, from what it knows.
+    /// Whether it could send now. Answers immediately, from what it knows.
     async fn ready(&self) -> bool;
+
+    /// The longest time that a delivery takes.
+    fn longest_delivery(&self) -> Duration {
+        Duration::from_secs(60)
+    }
 
     /// Its connections to its provider; none if it keeps none open.
     fn connections(&self) -> Option<Connections> {

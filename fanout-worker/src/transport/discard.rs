@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_model::{device::Target, time::UnixMillis};
+use push_model::device::Target;
 
-use super::contract::{Outcome, Outgoing, Transport};
+use super::{
+    contract::{Outcome, Outgoing, Transport},
+    sending::{PAUSE, Proceed, Sending},
+};
 
 /// The transport of load tests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,15 +21,21 @@ pub struct Discard {
 impl Transport for Discard {
     async fn deliver(
         &self,
-        message: &Outgoing,
+        _message: &Outgoing,
         targets: &[Target],
-        now: UnixMillis,
+        sending: &Sending,
     ) -> Vec<Outcome> {
-        let over = message.lifetime.is_over(now);
-        if !over && !self.latency.is_zero() {
+        let stopped = loop {
+            match sending.may_send_more() {
+                Proceed::Yes => break None,
+                Proceed::Pause => tokio::time::sleep(PAUSE).await,
+                Proceed::Stop(reason) => break Some(reason.outcome()),
+            }
+        };
+        if stopped.is_none() && !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
-        vec![if over { Outcome::Expired } else { Outcome::Sent }; targets.len()]
+        vec![stopped.unwrap_or(Outcome::Sent); targets.len()]
     }
 
     async fn ready(&self) -> bool {

@@ -1,16 +1,18 @@
 //! Splits a batch by the transport of its devices.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::future;
 use push_model::{
     device::{Target, TransportKind},
     ledger::FailReason,
-    time::UnixMillis,
 };
 use tracing::warn;
 
-use super::contract::{Outcome, Outgoing, Transport};
+use super::{
+    contract::{Outcome, Outgoing, Transport},
+    sending::Sending,
+};
 
 /// The transports that a worker was configured with.
 #[derive(Clone, Default)]
@@ -26,36 +28,23 @@ impl Transports {
         self
     }
 
-    /// Sends to every target; one outcome each, in order.
-    pub(crate) async fn deliver(
-        &self,
-        message: &Outgoing,
-        targets: &[Target],
-        now: impl Fn() -> UnixMillis,
-    ) -> Vec<Outcome> {
-        let Some(first) = targets.first() else { return Vec::new() };
+    /// Sends to every target. The outcomes are entered in the answers of `sending` as they come,
+    /// all of them by the end.
+    pub(crate) async fn deliver(&self, message: &Outgoing, targets: &[Target], sending: &Sending) {
+        let Some(first) = targets.first() else { return };
         if targets.iter().all(|t| t.transport == first.transport) {
-            return self.deliver_by(first.transport, message, targets, &now).await;
+            return self.deliver_by(first.transport, message, targets, sending).await;
         }
-        let mut outcomes = vec![Outcome::Undecided; targets.len()];
-        let now = &now;
-        // All at once: a transport that waited for another one's answers would send long after the
-        // message was known not to be recalled.
+        // All at the same time: a dead provider delays the devices of no other.
         let deliver = |kind| async move {
             let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
-            let (indices, group): (Vec<_>, Vec<_>) =
+            let (positions, group): (Vec<_>, Vec<_>) =
                 targets.iter().enumerate().filter(of_kind).map(|(i, t)| (i, t.clone())).unzip();
-            let sent = match group.as_slice() {
-                [] => Vec::new(),
-                group => self.deliver_by(kind, message, group, now).await,
-            };
-            indices.into_iter().zip(sent)
+            if !group.is_empty() {
+                self.deliver_by(kind, message, &group, &sending.of_devices(&positions)).await;
+            }
         };
-        let groups = TransportKind::ALL.into_iter().map(deliver);
-        for (index, outcome) in future::join_all(groups).await.into_iter().flatten() {
-            outcomes[index] = outcome;
-        }
-        outcomes
+        future::join_all(TransportKind::ALL.into_iter().map(deliver)).await;
     }
 
     async fn deliver_by(
@@ -63,12 +52,12 @@ impl Transports {
         kind: TransportKind,
         message: &Outgoing,
         targets: &[Target],
-        now: &impl Fn() -> UnixMillis,
-    ) -> Vec<Outcome> {
-        let Some(transport) = self.by_kind.get(kind.name()) else {
-            return vec![Outcome::Failed(FailReason::NoTransport); targets.len()];
+        sending: &Sending,
+    ) {
+        let outcomes = match self.by_kind.get(kind.name()) {
+            Some(transport) => transport.deliver(message, targets, sending).await,
+            None => vec![Outcome::Failed(FailReason::NoTransport); targets.len()],
         };
-        let mut outcomes = transport.deliver(message, targets, now()).await;
         if outcomes.len() != targets.len() {
             let (got, wanted) = (outcomes.len(), targets.len());
             warn!(
@@ -79,14 +68,37 @@ impl Transports {
                 wanted,
                 "a transport answered for a part only"
             );
-            outcomes.resize(targets.len(), Outcome::Undecided);
         }
-        outcomes
+        let outcomes = outcomes.into_iter().chain(std::iter::repeat(Outcome::Undecided));
+        for (device, outcome) in (0..targets.len()).zip(outcomes) {
+            sending.answer(device, outcome);
+        }
     }
 
     /// Every transport, with its name.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
         self.by_kind.iter().map(|(name, transport)| (*name, transport))
+    }
+
+    /// Whether a transport other than the one of this name could send now. The one of load tests does
+    /// not count, because it reaches nobody.
+    pub(crate) async fn another_is_ready(&self, name: &str) -> bool {
+        for (other, transport) in &self.by_kind {
+            let counts = *other != name && *other != TransportKind::Discard.name();
+            if counts && transport.ready().await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The longest time that a delivery takes.
+    pub(crate) fn longest_delivery(&self) -> Duration {
+        self.by_kind
+            .values()
+            .map(|transport| transport.longest_delivery())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Closes every transport.

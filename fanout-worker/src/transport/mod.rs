@@ -10,6 +10,7 @@
 //!   try may send it twice, so the caller makes it later and in small batches.
 //!
 //! - `contract`: the trait, a message and the outcomes
+//! - `sending`: whether a transport may write more, and outcomes that are known early
 //! - `dispatch`: splits a batch by the transport of its devices
 //! - `metrics`: whether each could send, and its connections
 //! - `mqtt`: publishes to an MQTT 5 broker
@@ -20,9 +21,12 @@ mod discard;
 mod dispatch;
 mod metrics;
 pub mod mqtt;
+mod sending;
 
+pub(crate) use self::sending::{Answers, Permission};
 pub use self::{
     contract::{Connections, Lifetime, Outcome, Outgoing, Transport},
     discard::Discard,
     dispatch::Transports,
+    sending::{Proceed, Sending, StopReason},
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use push_index::Index;
 
-use super::broker_auth::BrokerLogins;
+use super::{broker_auth::BrokerLogins, sequence::Sequence};
 use crate::{
     apps::Logins,
     body::{AppMemory, BodyMemory},
@@ -27,6 +27,7 @@ pub(crate) struct Handlers {
     /// The failed logins that they asked about.
     pub(super) broker_logins: BrokerLogins,
     pub(super) publisher: Publisher,
+    pub(super) sequence: Sequence,
     pub(super) metrics: Arc<Metrics>,
     /// Which requests are traced; none if there are no traces.
     pub(super) sampling: Option<Sampling>,
@@ -57,6 +58,7 @@ impl Handlers {
             index,
             index_outage,
             publisher,
+            sequence: Sequence::default(),
             metrics,
         }
     }

@@ -1,5 +1,7 @@
 //! `PUT`, `GET` and `DELETE /v1/device/{AppID}/{ClientID}`.
 //!
+//! An attribute whose text cannot be read is stored as absent and named in the answer's warnings.
+//!
 //! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
 //! limit counts these calls, apart from pushes. If it has a quota of devices, a new device beyond it
 //! is refused; what is registered can be changed and removed. Of an app that went to another store
@@ -13,7 +15,7 @@ use push_credentials::MqttLogin;
 use push_index::{Put, PutRefused};
 use push_model::{
     app::{AppKey, Scope},
-    device::{Device, DeviceDraft, TransportKind},
+    device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::ClientId,
     time::UnixMillis,
 };
@@ -50,6 +52,9 @@ struct Registered<'a> {
     device: &'a Device,
     #[serde(skip_serializing_if = "Option::is_none")]
     mqtt: Option<MqttLogin>,
+    /// What is not as the sender may expect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 impl Handlers {
@@ -69,7 +74,9 @@ impl Handlers {
             let problem = "client_id must be the one in the path, or absent";
             return Err(Rejection::Illegal(problem.into()));
         }
-        let device = draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
+        let CheckedDevice { device, warnings } =
+            draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
+        let warnings = warnings.iter().map(ToString::to_string).collect();
         let app = AppKey::from(&cached.app);
         // Boxed: most apps have no quota, and it would be part of every connection.
         let place = match self.device_quota(&cached) {
@@ -82,7 +89,7 @@ impl Handlers {
             place.give_back();
         }
         match put.first() {
-            Some(Ok(_)) => self.registered(&app, &device, quota, now),
+            Some(Ok(_)) => self.registered(&app, &device, warnings, quota, now),
             Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
@@ -100,6 +107,7 @@ impl Handlers {
         &self,
         app: &AppKey,
         device: &Device,
+        warnings: Vec<String>,
         quota: Option<Quota>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
@@ -115,7 +123,7 @@ impl Handlers {
             );
             Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
         })?;
-        success(&Registered { device, mqtt }, quota)
+        success(&Registered { device, mqtt, warnings }, quota)
     }
 
     pub(super) async fn get_device(

@@ -14,7 +14,7 @@
 //! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
 //! `broker_auth` (what MQTT brokers ask). The description of the API is a file, `openapi.json`
 //! beside `src`, which needs none. They share `idempotency`, `index_request`, `message_usage`,
-//! `other_call` and `request_span`.
+//! `other_call`, `request_span` and `sequence`.
 
 mod activity;
 mod authentication;
@@ -31,6 +31,7 @@ mod other_call;
 mod push;
 mod push_batch;
 mod request_span;
+mod sequence;
 
 use bytes::Bytes;
 use hyper::body::Body;

@@ -100,7 +100,7 @@ impl Handlers {
         }
         self.learn_usage(cached).await;
         let kind = push.audience_kind().into();
-        let (payload, audience) = push.into_parts(id, app, now);
+        let (payload, audience) = push.into_parts(id, app, now, self.sequence.next());
         let place = self.place(cached, kind, now, payload.expires_at)?;
         let (app_generation, counted) = (cached.app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };

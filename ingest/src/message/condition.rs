@@ -2,7 +2,11 @@
 //! the push would reach more devices than it should.
 
 use push_model::{
-    attributes::Attribute, ids::ClientId, message::Audience, targeting::Targeting, text::Text,
+    attributes::Attribute,
+    ids::ClientId,
+    message::Audience,
+    targeting::{MAX_TARGETING_VALUES, Targeting},
+    text::Text,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -70,6 +74,7 @@ fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
         (Attribute::AppVersion, lists.app_version),
     ];
     let mut targeting = Targeting::all_devices();
+    let mut largest = (0, "targeting");
     for (attribute, list) in lists {
         let mut wanted = Vec::new();
         for (i, text) in list.unwrap_or_default().into_iter().enumerate() {
@@ -80,7 +85,17 @@ fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
         }
         if !wanted.is_empty() {
             targeting.set(attribute, wanted);
+            largest = largest.max((targeting.wanted(attribute).len(), attribute.name()));
         }
+    }
+    // Counted here, because values that are equal once they are normalised count once.
+    let count = targeting.len();
+    if count > MAX_TARGETING_VALUES {
+        let (of_largest, name) = largest;
+        return Err(illegal(format!(
+            "condition.targeting has {count} different values in all its lists, {of_largest} of them in \
+             condition.targeting.{name}; at most {MAX_TARGETING_VALUES} are allowed"
+        )));
     }
     Ok(targeting)
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, marker::PhantomData};
 
+use push_model::text::str_without_mark;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{error::Category, value::RawValue};
 
@@ -11,7 +12,8 @@ use crate::rejection::Rejection;
 /// sent, which may be as long as the body.
 const MAX_PROBLEM: usize = 300;
 
-/// A whole number. One that does not fit is refused, not rounded.
+/// A whole number, in any form that JSON Schema counts as one: `60`, `60.0`, `6e1`. One that does not fit
+/// is refused, not rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WholeNumber(pub(super) u64);
 
@@ -29,10 +31,23 @@ impl<'de> Deserialize<'de> for WholeNumber {
             fn visit_u64<E>(self, number: u64) -> Result<WholeNumber, E> {
                 Ok(WholeNumber(number))
             }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<WholeNumber, E> {
+                let refused = || E::invalid_type(de::Unexpected::Float(number), &self);
+                whole(number).map(WholeNumber).ok_or_else(refused)
+            }
         }
 
         deserializer.deserialize_u64(Visitor)
     }
+}
+
+/// The number that has a fraction or an exponent in JSON, if it is whole all the same and not negative.
+/// Below 2^64 a whole double is exact. What is written with more digits than a double has is the nearest
+/// double first, as in other readers of JSON.
+pub(crate) fn whole(number: f64) -> Option<u64> {
+    const BEYOND: f64 = 18_446_744_073_709_551_616.0;
+    ((0.0..BEYOND).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
 
 /// A JSON object. Without this, a derived struct would also take an array with its fields in order.
@@ -84,11 +99,12 @@ pub(super) fn required(field: &str) -> Rejection {
     illegal(format!("{field} is required"))
 }
 
-/// The body as text.
+/// The body as text, without a byte order mark at its beginning.
 pub(super) fn utf8(body: &[u8]) -> Result<&str, Rejection> {
-    std::str::from_utf8(body).map_err(|error| {
+    let text = std::str::from_utf8(body).map_err(|error| {
         illegal(format!("the body is not UTF-8 (at byte {})", error.valid_up_to()))
-    })
+    })?;
+    Ok(str_without_mark(text))
 }
 
 /// Parses an object of a push; `path` is its JSON path, empty for the whole body.
@@ -117,6 +133,7 @@ pub(super) fn read_value<'a, T: Deserialize<'a>>(
 /// The problem and its JSON path.
 pub(crate) fn read_json_body<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     let json = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?;
+    let json = str_without_mark(json);
     if !json.trim_ascii_start().starts_with('{') {
         return Err("the body must be a JSON object".to_owned());
     }

@@ -27,7 +27,7 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::json::read_json_body;
+pub(crate) use self::json::{read_json_body, whole};
 use self::{
     condition::Condition,
     data::DataPairs,
@@ -173,6 +173,7 @@ impl<'a> Push<'a> {
         message_id: MessageId,
         app_id: AppId,
         accepted_at: UnixMillis,
+        sequence: u64,
     ) -> (Payload<'a>, Audience) {
         let (kind, notification, data) = match self.content {
             Content::Notification(notification) => (1, Some(notification), None),
@@ -185,6 +186,7 @@ impl<'a> Push<'a> {
             notification,
             data,
             accepted_at,
+            sequence,
             expires_at: accepted_at.plus_seconds(self.time_to_live),
         };
         (payload, self.audience)

@@ -7,7 +7,7 @@ use push_model::{message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::json::{WholeNumber, illegal, read_value};
+use super::json::{WholeNumber, illegal, read_value, whole};
 use crate::rejection::Rejection;
 
 const SYSTEM: u8 = 1;
@@ -53,6 +53,13 @@ impl<'de> Deserialize<'de> for OpenType {
                     1 => Ok(OpenType(1)),
                     2 => Ok(OpenType(2)),
                     _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<OpenType, E> {
+                match whole(number) {
+                    Some(number) => self.visit_u64(number),
+                    None => Err(E::invalid_value(de::Unexpected::Float(number), &self)),
                 }
             }
 

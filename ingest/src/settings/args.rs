@@ -92,7 +92,7 @@ pub struct IngestArgs {
     /// How long an app's record is used without asking the index again
     #[arg(long, env = "PUSH_APP_FRESH", value_name = "TIME", default_value = "3s")]
     pub(super) app_fresh: String,
-    /// How long an app's record is used while the index is unavailable
+    /// How long an app's record, and with it a secret that was revoked meanwhile, is used while the index is unavailable
     #[arg(long, env = "PUSH_APP_STALE", value_name = "TIME", default_value = "5min")]
     pub(super) app_stale: String,
     /// How many apps' records are kept

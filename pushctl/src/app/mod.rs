@@ -81,7 +81,7 @@ pub enum AppCommand {
         /// The app
         app_id: AppId,
     },
-    /// Refuse the app's pushes from now on (takes effect within 5 s)
+    /// Refuse the app's pushes from now on (takes effect within 5 s where ingest reaches the index)
     Disable {
         /// The app
         app_id: AppId,

@@ -41,7 +41,7 @@ pub enum SecretCommand {
         /// The app
         app_id: AppId,
     },
-    /// Remove a secret (takes effect within 5 s)
+    /// Remove a secret (takes effect within 5 s where ingest reaches the index)
     Revoke {
         /// The app
         app_id: AppId,

@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use push_model::secret::{BadSecret, Secret};
+use push_model::{
+    secret::{BadSecret, Secret},
+    text::str_without_mark,
+};
 
-/// Reads a secret that an app has, from a file without the line end that editors append.
+/// Reads a secret that an app has, from a file without the line end and the byte order mark that editors
+/// add.
 ///
 /// # Errors
 /// If the file cannot be read or holds no secret.
@@ -24,6 +28,6 @@ pub(super) fn read_or_generate(file: Option<PathBuf>) -> anyhow::Result<Secret> 
 fn read(file: &Path, check: fn(&str) -> Result<Secret, BadSecret>) -> anyhow::Result<Secret> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the secret file {}", file.display()))?;
-    check(text.trim_end_matches(['\r', '\n']))
+    check(str_without_mark(&text).trim_end_matches(['\r', '\n']))
         .with_context(|| format!("the secret in {} cannot be used", file.display()))
 }

@@ -2,9 +2,10 @@
 //!
 //! A permit is taken when a connection is accepted and given back when it is dropped, wherever that
 //! happens. A connection that has not logged in yet counts twice: as a connection, and among those
-//! that have not logged in, which are far fewer, so that idle ones leave room for devices. When
-//! there are too many of those, the newest takes the place of the oldest: a device logs in within
-//! milliseconds, and idle connections from many addresses must not keep it out.
+//! that have not logged in, which are far fewer, so that idle ones leave room for devices. When a bound
+//! is reached, a new connection takes the place of one that has not logged in, which `pending` chooses:
+//! a device logs in within milliseconds, and idle connections must not keep it out, whether they come
+//! from many addresses or from that of the device.
 //!
 //! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets.
 //!
@@ -13,11 +14,12 @@
 //! costs no more than looking at it. They are remembered for as long as they count, which is a minute
 //! at most, and then the address is forgotten.
 
+mod pending;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -26,6 +28,8 @@ use std::{
 use push_service::network::network_of;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use self::pending::{PendingLogins, Stage};
 
 /// Failed logins of an address that are answered: so many at once, and then one for each
 /// [`FAILURE_INTERVAL`].
@@ -37,6 +41,10 @@ const REMEMBERED: usize = 65_536;
 
 /// How often addresses are looked for that need not be remembered any more.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Displaced connections that have not ended yet, at most, beyond the bound of connections. They end as
+/// soon as their tasks run.
+const ENDING: usize = 64;
 
 /// The bounds of one listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,19 +77,17 @@ pub(super) struct Admission {
 
 #[derive(Debug, Default)]
 struct Counts {
-    usage: Usage,
+    connections: usize,
     addresses: HashMap<IpAddr, AddressCounts>,
-    /// Those that have not logged in yet, the oldest first.
-    logging_in: BTreeMap<u64, LoggingIn>,
+    /// Those that have not logged in yet.
+    pending: PendingLogins,
+    /// Displaced ones that have not ended yet. They count as nothing else.
+    ending: usize,
     /// Connections so far.
     admitted: u64,
-}
-
-#[derive(Debug)]
-struct LoggingIn {
-    address: IpAddr,
-    /// Cancelled when it has to go.
-    displaced: CancellationToken,
+    displaced: u64,
+    not_accepted: u64,
+    failed_logins: u64,
 }
 
 /// What is in use, and what has been refused since the start.
@@ -89,6 +95,8 @@ struct LoggingIn {
 pub(super) struct Usage {
     pub(super) connections: usize,
     pub(super) unauthenticated: usize,
+    /// Connections in whose place a new one was accepted.
+    pub(super) displaced: u64,
     pub(super) not_accepted: u64,
     pub(super) failed_logins: u64,
 }
@@ -96,7 +104,6 @@ pub(super) struct Usage {
 #[derive(Debug, Default)]
 struct AddressCounts {
     connections: usize,
-    unauthenticated: usize,
     /// When the failed logins that were answered will have been paid off (GCRA's theoretical arrival
     /// time).
     failures_until: Option<Instant>,
@@ -127,14 +134,15 @@ impl Admission {
     /// A permit for a connection from this address, which has not logged in yet.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
         let (address, mut counts) = (network_of(peer), self.counts());
-        if let Err(full) = counts.admit(address, &self.limits) {
-            counts.usage.not_accepted += 1;
+        if let Err(full) = counts.make_room(address, &self.limits) {
+            counts.not_accepted += 1;
             return Err(full);
         }
         counts.admitted += 1;
+        counts.connections += 1;
+        counts.addresses.entry(address).or_default().connections += 1;
         let (number, displaced) = (counts.admitted, CancellationToken::new());
-        let logging_in = LoggingIn { address, displaced: displaced.clone() };
-        counts.logging_in.insert(number, logging_in);
+        counts.pending.add(number, address, displaced.clone());
         drop(counts);
         Ok(Permit { admission: self.clone(), address, number, displaced })
     }
@@ -150,7 +158,14 @@ impl Admission {
 
     /// What is in use now.
     pub(super) fn usage(&self) -> Usage {
-        self.counts().usage
+        let counts = self.counts();
+        Usage {
+            connections: counts.connections,
+            unauthenticated: counts.pending.len(),
+            displaced: counts.displaced,
+            not_accepted: counts.not_accepted,
+            failed_logins: counts.failed_logins,
+        }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -159,27 +174,46 @@ impl Admission {
 }
 
 impl Counts {
-    fn admit(&mut self, address: IpAddr, limits: &AdmissionLimits) -> Result<(), Full> {
-        if self.usage.connections >= limits.connections {
-            return Err(Full::Total);
-        }
+    /// Makes room for one more connection of this address: if there is none, another connection that
+    /// has not logged in has to go.
+    fn make_room(&mut self, address: IpAddr, limits: &AdmissionLimits) -> Result<(), Full> {
         if self.addresses.len() >= REMEMBERED + limits.connections {
             self.addresses.retain(|_, counts| counts.connections > 0);
         }
-        let of_address = self.addresses.entry(address).or_default();
-        if of_address.connections >= limits.of_address
-            || of_address.unauthenticated >= limits.unauthenticated_of_address
+        let of_address = self.addresses.get(&address).map_or(0, |counts| counts.connections);
+        let displaced = if of_address >= limits.of_address
+            || self.pending.of_address(address) >= limits.unauthenticated_of_address
         {
-            return Err(Full::Address);
-        }
-        of_address.connections += 1;
-        of_address.unauthenticated += 1;
-        self.usage.connections += 1;
-        self.usage.unauthenticated += 1;
-        if self.usage.unauthenticated > limits.unauthenticated {
-            self.displace_oldest();
-        }
+            self.may_displace(Full::Address)?;
+            self.pending.displace_of(address).then_some(address).ok_or(Full::Address)?
+        } else if self.connections >= limits.connections
+            || self.pending.len() >= limits.unauthenticated
+        {
+            self.may_displace(Full::Total)?;
+            self.pending.displace_any().ok_or(Full::Total)?
+        } else {
+            return Ok(());
+        };
+        self.displaced += 1;
+        self.ending += 1;
+        self.give_back(displaced);
         Ok(())
+    }
+
+    /// Those that are displaced have their descriptors until they end.
+    fn may_displace(&self, full: Full) -> Result<(), Full> {
+        if self.ending < ENDING { Ok(()) } else { Err(full) }
+    }
+
+    /// A connection of this address counts no more.
+    fn give_back(&mut self, address: IpAddr) {
+        self.connections -= 1;
+        if let Some(of_address) = self.addresses.get_mut(&address) {
+            of_address.connections -= 1;
+            if !of_address.is_needed(Instant::now()) {
+                self.addresses.remove(&address);
+            }
+        }
     }
 
     /// Forgets addresses without a connection whose failed logins are paid off.
@@ -189,30 +223,23 @@ impl Counts {
             self.addresses.shrink_to_fit();
         }
     }
-
-    fn displace_oldest(&mut self) {
-        let oldest = self.logging_in.first_key_value().map(|(number, _)| *number);
-        if let Some(oldest) = oldest.and_then(|number| self.no_longer_logging_in(number)) {
-            oldest.displaced.cancel();
-            self.usage.not_accepted += 1;
-        }
-    }
-
-    /// `None` if the connection has logged in or was displaced before.
-    fn no_longer_logging_in(&mut self, number: u64) -> Option<LoggingIn> {
-        let ended = self.logging_in.remove(&number)?;
-        self.usage.unauthenticated -= 1;
-        if let Some(of_address) = self.addresses.get_mut(&ended.address) {
-            of_address.unauthenticated -= 1;
-        }
-        Some(ended)
-    }
 }
 
 impl Permit {
+    /// The client has sent something.
+    pub(super) fn client_spoke(&self) {
+        self.admission.counts().pending.advance(self.number, Stage::Speaking);
+    }
+
+    /// All of CONNECT has come and is to be checked. `false` if the connection was displaced before; from
+    /// here on it is not.
+    pub(super) fn begin_check(&self) -> bool {
+        self.admission.counts().pending.advance(self.number, Stage::Checked)
+    }
+
     /// The connection has logged in.
     pub(super) fn logged_in(&self) {
-        self.admission.counts().no_longer_logging_in(self.number);
+        self.admission.counts().pending.remove(self.number);
     }
 
     /// Cancelled when the connection has not logged in and a newer one takes its place.
@@ -223,7 +250,7 @@ impl Permit {
     /// Its login has failed. Whether that is answered.
     pub(super) fn login_failed(&self, now: Instant) -> bool {
         let mut counts = self.admission.counts();
-        counts.usage.failed_logins += 1;
+        counts.failed_logins += 1;
         let of_address = counts.addresses.entry(self.address).or_default();
         let begin = of_address.failures_until.filter(|end| *end > now).unwrap_or(now);
         let is_answered = begin <= now + FAILURE_INTERVAL * FAILURES;
@@ -237,13 +264,11 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut counts = self.admission.counts();
-        counts.no_longer_logging_in(self.number);
-        counts.usage.connections -= 1;
-        if let Some(of_address) = counts.addresses.get_mut(&self.address) {
-            of_address.connections -= 1;
-            if !of_address.is_needed(Instant::now()) {
-                counts.addresses.remove(&self.address);
-            }
+        if self.displaced.is_cancelled() {
+            counts.ending -= 1;
+        } else {
+            counts.pending.remove(self.number);
+            counts.give_back(self.address);
         }
     }
 }

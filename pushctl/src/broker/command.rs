@@ -160,7 +160,7 @@ impl BrokerSettings {
     }
 }
 
-/// Runs until SIGTERM or Ctrl-C; then ends all connections and saves the sessions.
+/// Runs until a signal stops it; then ends all connections and saves the sessions.
 ///
 /// # Errors
 /// If a setting is wrong, there is no key file, an address is taken, the index cannot be used, or the

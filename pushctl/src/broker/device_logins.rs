@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, KeyFile};
 use push_index::Index;
 use push_model::{app::AppKey, time::UnixMillis};
-use tracing::warn;
+use push_service::{log_failure, outage::Outage};
+use tracing::info;
 
 use super::{DeviceAuthenticator, Login, LoginRefusal};
 
@@ -15,12 +16,14 @@ use super::{DeviceAuthenticator, Login, LoginRefusal};
 pub struct DeviceLogins {
     keys: Arc<KeyFile>,
     index: Arc<dyn Index>,
+    /// So that an outage of the index is logged once, however many devices log in meanwhile.
+    outage: Outage,
 }
 
 impl DeviceLogins {
     /// Checks tokens with these keys, and apps in this index.
     pub fn new(keys: Arc<KeyFile>, index: Arc<dyn Index>) -> Self {
-        Self { keys, index }
+        Self { keys, index, outage: Outage::of_refused_requests() }
     }
 }
 
@@ -34,12 +37,19 @@ impl DeviceAuthenticator for DeviceLogins {
         let Login { client_id, user, password } = login;
         let device = self.keys.authenticate(client_id, user, password, now)?;
         // A token outlives its app. Under the same name there may be another app by now.
-        match self.index.app(&device.app).await {
+        let app = self.index.app(&device.app).await;
+        if app.is_ok()
+            && let Some(ended) = self.outage.answered()
+        {
+            info!(for_ms = ended.for_ms(), failed = ended.failed, "apps can be looked up again");
+        }
+        match app {
             Ok(Some(app)) if app.generation == device.generation => Ok(device),
             Ok(_) => Err(LoginRefusal::AppRemoved),
             Err(error) => {
                 let cause: &dyn std::error::Error = &error;
-                warn!(app = %device.app, client_id, cause, "an app cannot be looked up");
+                let is_first = self.outage.failed(1, error.kind());
+                log_failure!(is_first, app = %device.app, client_id, cause, "an app cannot be looked up");
                 Err(LoginRefusal::Unavailable)
             }
         }

@@ -5,13 +5,13 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 use tracing::{debug, warn};
 
 use super::{
     admission::Admission,
-    connection::{self, Opened},
+    connection::{self, HANDSHAKE_TIMEOUT, Opened},
     context::{Context, Door},
 };
 
@@ -83,13 +83,27 @@ async fn secure_and_serve(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "TCP_NODELAY");
     }
+    let displaced = opened.permit.displaced();
+    let login_until = opened.at + HANDSHAKE_TIMEOUT;
+    let mut first = [0];
+    let spoke = tokio::select! {
+        spoke = timeout_at(login_until, stream.peek(&mut first)) => spoke,
+        () = displaced.cancelled() => return,
+        () = context.stop.cancelled() => return,
+    };
+    match spoke {
+        Ok(Ok(1..)) => opened.permit.client_spoke(),
+        _ => return debug!(peer = %opened.peer, "an MQTT client has sent nothing"),
+    }
     let Some(tls) = tls else {
         return connection::serve(stream, opened, context).await;
     };
-    let displaced = opened.permit.displaced();
     let accepted = tokio::select! {
-        accepted = tls.accept(stream) => accepted,
+        accepted = timeout_at(login_until, tls.accept(stream)) => accepted,
         () = displaced.cancelled() => return,
+    };
+    let Ok(accepted) = accepted else {
+        return debug!(peer = %opened.peer, "no TLS handshake in time");
     };
     match accepted {
         Ok(stream) => connection::serve(stream, opened, context).await,

@@ -50,6 +50,11 @@ impl Collector for BrokerCollector {
         }
         let counters = [
             (
+                "push_broker_connections_displaced",
+                "Connections without a login in whose place a newer one was accepted",
+                usage.displaced,
+            ),
+            (
                 "push_broker_connections_not_accepted",
                 "Connections beyond a bound, in total or of their address",
                 usage.not_accepted,

@@ -13,6 +13,7 @@
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
 //! - `login_log`: how many logins failed, for the log
+//! - `clocks`: when messages expire
 //! - `packets`: what a client may say, and what it is answered
 //! - `sessions`: the sessions, their number, and the memory of what waits in them
 //!
@@ -20,6 +21,7 @@
 
 mod admission;
 mod authentication;
+mod clocks;
 pub mod command;
 mod connection;
 mod context;

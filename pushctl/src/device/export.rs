@@ -1,12 +1,12 @@
 //! `pushctl device export`: every device of an app as NDJSON, as `import` reads it.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 
 use push_index::Index;
 use push_model::app::AppKey;
 use push_service::terminal;
 
-use crate::output::Output;
+use crate::output::{Output, stdout};
 
 /// Devices of one request to the index.
 const REQUEST_DEVICES: usize = 4096;
@@ -19,7 +19,7 @@ const REQUEST_DEVICES: usize = 4096;
 pub async fn run(app: &AppKey, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     let total = index.count_devices(app).await?;
     let bar = out.progress(Some(total), "{pos}/{len} devices {wide_bar} {eta} left");
-    let mut lines = BufWriter::new(io::stdout());
+    let mut lines = BufWriter::new(stdout());
     let mut unreadable = 0;
     for mut range in index.extent(app).await? {
         loop {

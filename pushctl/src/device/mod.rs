@@ -14,7 +14,7 @@ use clap::Subcommand;
 use push_index::{Index, Put};
 use push_model::{
     app::{App, AppKey},
-    device::DeviceDraft,
+    device::{CheckedDevice, DeviceDraft},
     ids::{AppId, ClientId},
     text::Text,
     time::UnixMillis,
@@ -144,7 +144,10 @@ pub async fn run(
         }
         DeviceCommand::Put(args) => {
             let app = require_app_in_service(index, &args.app_id).await?;
-            let device = args.draft().check(args.client_id.clone())?;
+            let CheckedDevice { device, warnings } = args.draft().check(args.client_id.clone())?;
+            for warning in warnings {
+                out.note(format_args!("warning: {warning}"));
+            }
             let put =
                 index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
             match put.into_iter().next().context("the index gave no answer")?? {

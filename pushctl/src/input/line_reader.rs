@@ -3,6 +3,8 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use push_model::text::without_mark;
+
 /// The read buffer, in bytes.
 const READ_BUFFER: usize = 1 << 20;
 
@@ -16,7 +18,8 @@ pub(crate) struct LineReader<R> {
 /// A line as it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// The line with its line end; `None` if it is longer than the limit.
+    /// The line with its line end and without the byte order mark that it may begin with; `None` if it is
+    /// longer than the limit.
     pub(crate) text: Option<&'a [u8]>,
     /// Its length in the input, line end included.
     pub(crate) bytes: u64,
@@ -37,7 +40,7 @@ impl<R: Read> LineReader<R> {
             return Ok(None);
         }
         if bytes < self.max_line || self.line.last() == Some(&b'\n') {
-            return Ok(Some(Line { text: Some(&self.line), bytes }));
+            return Ok(Some(Line { text: Some(without_mark(&self.line)), bytes }));
         }
         let rest = self.input.skip_until(b'\n')? as u64;
         Ok(Some(Line { text: None, bytes: bytes + rest }))
@@ -64,6 +67,16 @@ mod tests {
         expect(None, long.len() as u64 + 1);
         expect(Some("last"), 4);
         assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_also_where_files_were_joined() {
+        let input = "\u{feff}one\n\u{feff}two\nth\u{feff}ree\n";
+        let mut lines = LineReader::new(input.as_bytes(), MAX_LINE);
+        for (text, bytes) in [("one\n", 7), ("two\n", 7), ("th\u{feff}ree\n", 9)] {
+            let expected = Line { text: Some(text.as_bytes()), bytes };
+            assert_eq!(lines.next().unwrap(), Some(expected));
+        }
     }
 
     #[test]

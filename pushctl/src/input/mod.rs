@@ -1,10 +1,10 @@
 //! The input of a command: a file, or standard input for `-`.
 //!
 //! - `line_reader`: reads it line by line in bounded memory
-//! - `rejected_lines`: the lines that the command did not accept
+//! - `noted_lines`: the lines that the command did not accept, or accepted with a warning
 
 mod line_reader;
-mod rejected_lines;
+mod noted_lines;
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use anyhow::Context as _;
 
 pub(crate) use self::{
     line_reader::{Line, LineReader},
-    rejected_lines::RejectedLines,
+    noted_lines::NotedLines,
 };
 
 /// Opens the input, and gives its size in bytes if that is known.

@@ -156,7 +156,7 @@ async fn register(index: &dyn Index, app: &AppKey) -> anyhow::Result<Vec<Device>
             app_version: Some(version.into()),
             ..DeviceDraft::default()
         };
-        anyhow::Ok(draft.check(id.parse()?)?)
+        anyhow::Ok(draft.check(id.parse()?)?.device)
     };
     let devices = DEVICES.into_iter().map(device).collect::<anyhow::Result<Vec<_>>>()?;
     for put in index.put_devices(app, &devices, UnixMillis::now()).await? {

@@ -130,7 +130,7 @@ impl StandaloneArgs {
     }
 }
 
-/// Runs until SIGTERM or Ctrl-C, then drains.
+/// Runs until a signal stops it, then drains.
 ///
 /// # Errors
 /// If a setting is wrong, an address is taken, the data directory cannot be written, or the HTTP

@@ -175,6 +175,27 @@ impl fmt::Debug for DeviceDraft<'_> {
     }
 }
 
+/// A device whose fields were checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedDevice {
+    /// Its record.
+    pub device: Device,
+    /// What to tell its sender.
+    pub warnings: Vec<AttributeWarning>,
+}
+
+/// An attribute that a device has in vain: its text cannot be read, so it is stored as absent. A
+/// registration is not refused for it, because the device could then not log in and get pushes that
+/// do not ask for the attribute. The message is for the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {problem}; it is stored as absent", attribute.name())]
+pub struct AttributeWarning {
+    /// The attribute.
+    pub attribute: Attribute,
+    /// Why its text cannot be read.
+    pub problem: BadValue,
+}
+
 /// What is wrong with a device; the message is for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
@@ -189,11 +210,11 @@ pub struct BadDevice {
 pub const MAX_TOKEN_LEN: usize = 4096;
 
 impl DeviceDraft<'_> {
-    /// Checks and normalises everything.
+    /// Checks and normalises everything. An attribute that cannot be read is left out, with a warning.
     ///
     /// # Errors
-    /// The first field that is not valid.
-    pub fn check(self, client_id: ClientId) -> Result<Device, BadDevice> {
+    /// If the transport or the token is not valid.
+    pub fn check(self, client_id: ClientId) -> Result<CheckedDevice, BadDevice> {
         self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
     }
 
@@ -201,13 +222,14 @@ impl DeviceDraft<'_> {
     /// with many devices caches the values that they share.
     ///
     /// # Errors
-    /// The first field that is not valid.
+    /// If the transport or the token is not valid.
     pub fn check_with(
         self,
         client_id: ClientId,
         mut normalise: impl FnMut(Attribute, &str) -> Result<Arc<str>, BadValue>,
-    ) -> Result<Device, BadDevice> {
+    ) -> Result<CheckedDevice, BadDevice> {
         let mut attributes = Attributes::default();
+        let mut warnings = Vec::new();
         let values = [
             (Attribute::Country, &self.country),
             (Attribute::Language, &self.language),
@@ -218,11 +240,10 @@ impl DeviceDraft<'_> {
         ];
         for (attribute, value) in values {
             if let Some(text) = value {
-                let value = normalise(attribute, text).map_err(|problem| BadDevice {
-                    field: attribute.name(),
-                    problem: problem.to_string(),
-                })?;
-                attributes.set_normalised(attribute, value);
+                match normalise(attribute, text) {
+                    Ok(value) => attributes.set_normalised(attribute, value),
+                    Err(problem) => warnings.push(AttributeWarning { attribute, problem }),
+                }
             }
         }
         let transport = match self.transport.as_deref() {
@@ -245,12 +266,9 @@ impl DeviceDraft<'_> {
                 problem: format!("must be 1 to {MAX_TOKEN_LEN} bytes without control characters"),
             });
         }
-        Ok(Device {
-            client_id,
-            attributes,
-            transport,
-            token: self.token.as_deref().map(Into::into),
-        })
+        let token = self.token.as_deref().map(Into::into);
+        let device = Device { client_id, attributes, transport, token };
+        Ok(CheckedDevice { device, warnings })
     }
 }
 
@@ -267,17 +285,18 @@ pub enum NoTarget {
 mod tests {
     use super::*;
 
-    fn check(json: &str) -> Result<Device, BadDevice> {
+    fn check(json: &str) -> Result<CheckedDevice, BadDevice> {
         let draft: DeviceDraft<'_> = serde_json::from_str(json).unwrap();
         draft.check("c1".parse().unwrap())
     }
 
     #[test]
     fn a_device_comes_back_normalised() {
-        let device = check(
+        let CheckedDevice { device, warnings } = check(
             r#"{"country":"cn","language":"zh_CN","brand":"Xiao Mi","os_version":"34","x":1,"model":null}"#,
         )
         .unwrap();
+        assert_eq!(warnings, []);
         assert_eq!(
             serde_json::to_string(&device).unwrap(),
             r#"{"client_id":"c1","country":"CN","language":"zh-cn","brand":"XIAOMI","os_version":"34","transport":"mqtt"}"#
@@ -285,11 +304,29 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_device_names_the_field_and_what_it_must_be() {
-        assert_eq!(
-            check(r#"{"country":"China"}"#).unwrap_err().to_string(),
-            "country must be two letters (ISO 3166-1 alpha-2), like CN"
+    fn an_attribute_that_cannot_be_read_is_absent_and_named_in_a_warning() {
+        let json = format!(
+            r#"{{"country":"China","language":"C.UTF-8","brand":"\ufeff","model":"{}","os_version":"14.0","app_version":"2"}}"#,
+            "x".repeat(129)
         );
+        let CheckedDevice { device, warnings } = check(&json).unwrap();
+        let has = Attribute::ALL.map(|attribute| device.attributes.get(attribute));
+        assert_eq!(has, [None, None, None, None, None, Some("2")]);
+        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings[0],
+            "country must be two letters (ISO 3166-1 alpha-2), like CN; it is stored as absent"
+        );
+        for (warning, start) in
+            warnings.iter().zip(["country", "language", "brand", "model", "os_"])
+        {
+            assert!(warning.starts_with(start), "{warning}");
+        }
+        assert_eq!(warnings.len(), 5);
+    }
+
+    #[test]
+    fn a_bad_device_names_the_field_and_what_it_must_be() {
         assert!(check(r#"{"transport":"pigeon"}"#).unwrap_err().to_string().contains("mqtt, fcm"));
         assert!(check(r#"{"token":""}"#).is_err());
     }
@@ -298,7 +335,7 @@ mod tests {
     fn a_token_is_not_in_the_debug_form() {
         let draft: DeviceDraft<'_> = serde_json::from_str(r#"{"token":"hunter2"}"#).unwrap();
         let draft_text = format!("{draft:?}");
-        let device = draft.check("c1".parse().unwrap()).unwrap();
+        let device = draft.check("c1".parse().unwrap()).unwrap().device;
         let Device { client_id, transport, token, .. } = device.clone();
         let epoch = RegistrationEpoch::default();
         let target = Target { client_id, transport, token, epoch };

@@ -1,9 +1,9 @@
 //! The key with which an app's message ids are derived from idempotency keys.
 //!
 //! Idempotency keys are often guessed: order numbers, dates. An id that followed from app and key
-//! alone could be computed by any app, and by chance (the checksum of an id has 16 bits) one in 65,536
-//! of them passes for an id of another app. That app could recall it before it is pushed. So the ids
-//! follow from a secret of the app, too, which all `ingest` read in its record.
+//! alone could be computed by any app, and the checksum of an id has only 32 bits: an app that searches
+//! for long enough finds a key whose id passes for one of its own, and could recall that message before it
+//! is pushed. So the ids follow from a secret of the app, too, which all `ingest` read in its record.
 
 use std::fmt;
 

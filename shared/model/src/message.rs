@@ -33,6 +33,9 @@ pub struct Payload<'a> {
     pub data: Option<BTreeMap<Text<'a>, Text<'a>>>,
     /// Unix milliseconds.
     pub accepted_at: UnixMillis,
+    /// By which a device sorts messages: Unix microseconds at acceptance, strictly increasing within one
+    /// ingest.
+    pub sequence: u64,
     /// Unix milliseconds; nothing is sent after it.
     pub expires_at: UnixMillis,
 }

@@ -3,15 +3,25 @@
 //!
 //! [`Targeting::matches`] is the definition. The index engines evaluate it faster and are tested
 //! against it.
+//!
+//! The lists come from clients, and so do the values that devices have. So nothing here, and nothing in
+//! an engine, may cost as much as the one times the other: [`Targeting::wants`] is a binary search.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de};
 
 use crate::attributes::{Attribute, Attributes};
 
-/// Normalised criteria; a list that is empty does not restrict.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The most values that all lists of one targeting may have together. A push that targets every model of
+/// the largest brands has some thousands; more makes each worker that helps with the broadcast
+/// search longer in the app's dictionaries.
+pub const MAX_TARGETING_VALUES: usize = 10_000;
+
+/// Normalised criteria; a list that is empty does not restrict. A clone shares the lists.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Targeting {
-    lists: [Vec<Box<str>>; Attribute::COUNT],
+    lists: Arc<[Vec<Box<str>>; Attribute::COUNT]>,
 }
 
 impl Targeting {
@@ -21,11 +31,39 @@ impl Targeting {
     }
 
     /// Sets the wanted values of one attribute. They must be normalised
-    /// ([`Attribute::normalise_wanted`]); repeats are dropped.
+    /// ([`Attribute::normalise_wanted`]). Values that another one covers are dropped: repeats, and a
+    /// language tag of which the list has a prefix.
     pub fn set(&mut self, attribute: Attribute, mut wanted: Vec<Box<str>>) {
         wanted.sort_unstable();
-        wanted.dedup();
-        self.lists[attribute.index()] = wanted;
+        // All that a value covers follows it directly, because `*` and the hyphen sort before every
+        // letter and digit.
+        wanted.dedup_by(|value, kept| attribute.matches(kept, value));
+        Arc::make_mut(&mut self.lists)[attribute.index()] = wanted;
+    }
+
+    /// Whether a device with this value of the attribute is meant; true if the attribute does not
+    /// restrict.
+    pub fn wants(&self, attribute: Attribute, has: &str) -> bool {
+        let wanted = self.wanted(attribute);
+        // No value of the list covers another, so only the last one that is not behind `has` can
+        // cover it.
+        let last = wanted.partition_point(|value| **value <= *has).checked_sub(1);
+        wanted.is_empty() || last.is_some_and(|last| attribute.matches(&wanted[last], has))
+    }
+
+    /// How many values the lists have together.
+    pub fn len(&self) -> usize {
+        self.lists.iter().map(Vec::len).sum()
+    }
+
+    /// Whether every device is meant.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes of memory the lists take, about.
+    pub fn bytes(&self) -> usize {
+        self.lists.iter().flatten().map(|value| value.len() + size_of::<Box<str>>()).sum()
     }
 
     /// The wanted values of one attribute; an empty list does not restrict.
@@ -40,10 +78,8 @@ impl Targeting {
 
     /// Whether a device with these attributes matches.
     pub fn matches(&self, device: &Attributes) -> bool {
-        self.criteria().all(|(attribute, wanted)| {
-            device
-                .get(attribute)
-                .is_some_and(|has| wanted.iter().any(|w| attribute.matches(w, has)))
+        self.criteria().all(|(attribute, _)| {
+            device.get(attribute).is_some_and(|has| self.wants(attribute, has))
         })
     }
 }
@@ -72,6 +108,8 @@ impl<'de> Deserialize<'de> for Targeting {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn device(country: Option<&str>, language: Option<&str>) -> Attributes {
@@ -103,6 +141,38 @@ mod tests {
         targeting.set(Attribute::Country, vec!["CN".into()]);
         assert!(!targeting.matches(&device(None, Some("zh"))));
         assert!(targeting.matches(&device(Some("CN"), None)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_wanted_if_any_of_the_list_covers_it(
+            wanted in prop::collection::vec("[*]|[ab]{1,2}(-[a1]{1,2}){0,3}", 1..12),
+            has in prop::collection::vec("[ab]{1,2}(-[a1]{1,2}){0,3}", 1..12),
+        ) {
+            let wanted: Vec<Box<str>> = wanted.into_iter().map(Into::into).collect();
+            for attribute in Attribute::ALL {
+                let mut targeting = Targeting::all_devices();
+                targeting.set(attribute, wanted.clone());
+                for has in &has {
+                    let any = wanted.iter().any(|wanted| attribute.matches(wanted, has));
+                    prop_assert_eq!(targeting.wants(attribute, has), any, "{:?} {}", targeting, has);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_another_one_of_the_list_covers_is_dropped() {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(
+            Attribute::Language,
+            ["zh-cn", "zha", "zh", "en-us", "zh-hans-cn", "zh"].map(Into::into).to_vec(),
+        );
+        assert_eq!(targeting.wanted(Attribute::Language), ["en-us", "zh", "zha"].map(Into::into));
+        targeting.set(Attribute::Language, ["en", "*", "zh"].map(Into::into).to_vec());
+        assert_eq!(targeting.wanted(Attribute::Language), ["*"].map(Into::into));
+        targeting.set(Attribute::Model, ["a-b", "a", "a"].map(Into::into).to_vec());
+        assert_eq!(targeting.wanted(Attribute::Model), ["a", "a-b"].map(Into::into));
     }
 
     #[test]

@@ -1,10 +1,24 @@
 //! Strings of a JSON document that are borrowed from it: [`Text`] is its value, [`Literal`] its
-//! source text, which is passed on unchanged.
+//! source text, which is passed on unchanged. And the byte order mark with which editors and spreadsheets on
+//! Windows begin a file.
 
 use std::{borrow::Cow, fmt, ops::Deref};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::value::RawValue;
+
+/// The byte order mark in UTF-8.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// The bytes of a text without a byte order mark at their beginning.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(bytes)
+}
+
+/// The text without a byte order mark at its beginning.
+pub fn str_without_mark(text: &str) -> &str {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
+}
 
 /// A string, borrowed from the JSON if it has no escapes. Not a bare `Cow`, because serde borrows
 /// one only if it is the type of a field itself, not inside an `Option` or a `Vec`.
@@ -79,6 +93,22 @@ impl fmt::Debug for Literal<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_byte_order_mark_is_skipped_and_only_at_the_beginning() {
+        for (text, rest) in [
+            ("\u{feff}{}", "{}"),
+            ("{}", "{}"),
+            ("\u{feff}", ""),
+            ("", ""),
+            ("\u{feff}\u{feff}a", "\u{feff}a"),
+            (" \u{feff}", " \u{feff}"),
+        ] {
+            assert_eq!(without_mark(text.as_bytes()), rest.as_bytes());
+            assert_eq!(str_without_mark(text), rest);
+        }
+        assert_eq!(without_mark(b"\xef\xbb"), b"\xef\xbb");
+    }
 
     #[test]
     fn a_text_is_copied_only_if_it_has_escapes() {

@@ -42,6 +42,13 @@ impl UnixMillis {
         Self(self.0.saturating_add(millis).min(Self::MAX.0))
     }
 
+    /// The time that was a duration before this one, 0 at least.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(millis))
+    }
+
     /// How long it is from `earlier` to this time; zero if that lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -12,6 +12,8 @@ use std::{
     path::Path,
 };
 
+use push_model::text::str_without_mark;
+
 use crate::settings::may_hold_secret;
 
 /// The largest file of a secret, in bytes.
@@ -55,7 +57,7 @@ impl SecretSetting<'_> {
         self.text.is_some() || self.file.is_some()
     }
 
-    /// The value, without the line end of its file.
+    /// The value, without the byte order mark and the line end of its file.
     ///
     /// # Errors
     /// If both forms are given, or the file cannot be used; never with what it holds.
@@ -89,7 +91,7 @@ fn read_file(file: &Path) -> Result<SecretText, String> {
         return Err(format!("is larger than {} KiB", MAX_FILE / 1024));
     }
     let Ok(text) = String::from_utf8(content) else { return Err("is not text".to_owned()) };
-    match text.trim_end_matches(['\r', '\n']) {
+    match str_without_mark(&text).trim_end_matches(['\r', '\n']) {
         "" => Err("is empty".to_owned()),
         text => Ok(SecretText(text.to_owned())),
     }
@@ -114,6 +116,8 @@ mod tests {
         for content in ["amqp://u:hunter2@h", "amqp://u:hunter2@h\n", "amqp://u:hunter2@h\r\n"] {
             assert_eq!(of(content), Ok(Some("amqp://u:hunter2@h".to_owned())));
         }
+        let marked = of("\u{feff}amqp://u:hunter2@h\r\n").unwrap();
+        assert_eq!(marked.as_deref(), Some("amqp://u:hunter2@h"));
         assert_eq!(of(" x \n").unwrap().as_deref(), Some(" x "));
     }
 
@@ -122,6 +126,7 @@ mod tests {
         let large = "hunter2".repeat(MAX_FILE / 7 + 1);
         for (content, problem) in [
             (&b"\n"[..], "is empty"),
+            ("\u{feff}\n".as_bytes(), "is empty"),
             (b"hunter2\xff", "is not text"),
             (large.as_bytes(), "is larger than 64 KiB"),
         ] {

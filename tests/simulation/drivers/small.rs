@@ -2,10 +2,14 @@
 //!
 //! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
 //! broadcasts side by side, a message that expires in the middle, one that is accepted twice
-//! (to named devices, and as a broadcast), an audience of no device, and an index that searches
+//! (to named devices, and as a broadcast; each with a long and a short time to live), an audience of
+//! no device, and an index that searches
 //! slowly. Two devices are a batch.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use push_fanout_worker::{PlanLimits, WorkerSettings};
 use push_model::{
@@ -23,6 +27,9 @@ use crate::{
 const ALLOWANCE: Duration = Duration::from_millis(5);
 /// The time to live of messages that do not expire in the middle.
 const LIFE: Duration = Duration::from_mins(2);
+/// A time to live that is longer than any fault takes, and shorter than it takes until the entry of
+/// an earlier acceptance counts as overdue.
+const SOON: Duration = Duration::from_secs(58);
 /// A time to live that ends when half of the devices are served.
 const HALF: Duration = Duration::from_millis(9);
 /// The duration of a slow search: afterwards what a worker knew about recalls is too old to be
@@ -47,7 +54,7 @@ pub(crate) struct Small {
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 8] = [
+pub(crate) const ALL: [Small; 10] = [
     Small { name: "envelope", faults: 1, devices: 4, partitions: 1, search: NONE, post: envelope },
     Small {
         name: "broadcast",
@@ -68,6 +75,22 @@ pub(crate) const ALL: [Small; 8] = [
     Small { name: "expiring", faults: 1, devices: 4, partitions: 1, search: NONE, post: expiring },
     Small { name: "repeated", faults: 1, devices: 2, partitions: 1, search: NONE, post: repeated },
     Small { name: "retried", faults: 1, devices: 3, partitions: 2, search: NONE, post: retried },
+    Small {
+        name: "repeated-soon",
+        faults: 1,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        post: repeated_soon,
+    },
+    Small {
+        name: "retried-soon",
+        faults: 1,
+        devices: 3,
+        partitions: 2,
+        search: NONE,
+        post: retried_soon,
+    },
     Small {
         name: "no-device",
         faults: 1,
@@ -152,19 +175,30 @@ fn expiring(world: &World) {
 
 /// A broadcast that expires before any worker sees it, as does the producer's second try.
 fn retried(world: &World) {
-    let mut push = push(1, Audience::All);
-    let first = accept(world, &mut push, world.now(), Duration::from_millis(1));
-    let second = accept(world, &mut push, world.now(), HALF);
-    lock(&world.pushes).push(push);
-    publish(world, &[first]);
-    publish(world, &[second]);
+    twice(world, Audience::All, HALF);
 }
 
 /// A push that expires before any worker sees it, and the producer's second try.
 fn repeated(world: &World) {
-    let mut push = push(1, named(&["d0", "d1"]));
+    twice(world, named(&["d0", "d1"]), LIFE);
+}
+
+/// The same, where the second try has no time for waiting until the first one is overdue.
+fn repeated_soon(world: &World) {
+    world.is_soon_enough.store(true, Ordering::Relaxed);
+    twice(world, named(&["d0", "d1"]), SOON);
+}
+
+/// The same as a broadcast.
+fn retried_soon(world: &World) {
+    world.is_soon_enough.store(true, Ordering::Relaxed);
+    twice(world, Audience::All, SOON);
+}
+
+fn twice(world: &World, audience: Audience, time_to_live: Duration) {
+    let mut push = push(1, audience);
     let first = accept(world, &mut push, world.now(), Duration::from_millis(1));
-    let second = accept(world, &mut push, world.now(), LIFE);
+    let second = accept(world, &mut push, world.now(), time_to_live);
     lock(&world.pushes).push(push);
     publish(world, &[first]);
     publish(world, &[second]);

@@ -26,8 +26,9 @@ use push_model::{
 
 use crate::{
     engines::store::{Store, Write, Written},
-    faults::fault::{Fault, GHOST_LATE, GHOST_SOON, Kind},
+    faults::fault::{Fault, GHOST_LATE, GHOST_SOON, Kind, SILENT, SILENT_LONG},
     life::Life,
+    oracle::custody::Handler,
     world::{World, lock},
 };
 
@@ -43,7 +44,9 @@ impl SimIndex {
     async fn read<T>(&self, effect: impl FnOnce(&mut Store) -> T) -> Result<T, IndexError> {
         let blow = self.0.begin(Kind::Read).await;
         let answer = match blow.fault {
+            Some(fault @ (Fault::Silent | Fault::SilentLong)) => self.silent(fault),
             Some(Fault::LostBefore) => Err(lost()),
+            _ if !self.0.is_answered() => Err(lost()),
             Some(Fault::Unreachable) => Err(IndexError::Unreachable("no connection".into())),
             _ => Ok(effect(&mut lock(&self.0.world().store))),
         };
@@ -60,11 +63,21 @@ impl SimIndex {
         let refused = || Err(IndexError::Refused("a replica".into()));
         let ghost = |after, write| {
             world.after(after, move |world: &_| {
-                apply(world, &write);
+                apply(world, handler, &write);
             });
             Err(lost())
         };
         let answer = match blow.fault {
+            _ if !self.0.is_answered() => Err(lost()),
+            Some(fault @ (Fault::Silent | Fault::SilentLong)) => self.silent(fault),
+            Some(Fault::Overtaken) => {
+                let silence = world.settings.hold.mul_f64(SILENT);
+                self.0.unanswered_for(silence);
+                lock(&world.overtaken).push((handler, write));
+                // It arrives in any case.
+                world.after(silence + GHOST_LATE, move |world| overtake(world, |_, _| true));
+                Err(lost())
+            }
             _ if world.is_refusing() => refused(),
             Some(Fault::RefuseOnce) => refused(),
             Some(Fault::RefuseLong) => {
@@ -76,17 +89,25 @@ impl SimIndex {
             Some(Fault::GhostSoon) => ghost(GHOST_SOON, write),
             Some(Fault::GhostLate) => ghost(GHOST_LATE, write),
             Some(Fault::LostAfter) => {
-                apply(world, &write);
+                apply(world, handler, &write);
                 Err(lost())
             }
             _ => {
-                let written = apply(world, &write);
+                let written = apply(world, handler, &write);
                 self.learns(&write, &written);
                 Ok(written)
             }
         };
         self.0.end(blow).await;
         answer
+    }
+
+    /// The index falls silent.
+    fn silent<T>(&self, fault: Fault) -> Result<T, IndexError> {
+        let holds = if fault == Fault::SilentLong { SILENT_LONG } else { SILENT };
+        let world = self.0.world();
+        world.silent_for(world.settings.hold.mul_f64(holds));
+        Err(lost())
     }
 
     /// Notes what the handler knows from this answer.
@@ -106,8 +127,25 @@ impl SimIndex {
     }
 }
 
-/// A write takes effect.
-fn apply(world: &World, write: &Write) -> Written {
+/// Lets those overtaken writes take effect that are meant.
+fn overtake(world: &World, is_meant: impl Fn(&Handler, &Write) -> bool) {
+    let all = std::mem::take(&mut *lock(&world.overtaken));
+    for (handler, write) in all {
+        if is_meant(&handler, &write) {
+            take_effect(world, &write);
+        } else {
+            lock(&world.overtaken).push((handler, write));
+        }
+    }
+}
+
+/// A write takes effect, and before it those that it would have overtaken.
+fn apply(world: &World, handler: Handler, write: &Write) -> Written {
+    overtake(world, |other, earlier| *other != handler && earlier.message() == write.message());
+    take_effect(world, write)
+}
+
+fn take_effect(world: &World, write: &Write) -> Written {
     let now = world.now();
     if let Write::Advance(message, _) = write {
         let pushes = lock(&world.pushes);

@@ -41,6 +41,17 @@ pub(crate) enum Write {
     Remove(ClientId),
 }
 
+impl Write {
+    /// The message that it is about.
+    pub(crate) fn message(&self) -> Option<MessageId> {
+        match self {
+            Self::Open(opened) => Some(opened.message_id),
+            Self::Plan(message, _) | Self::Advance(message, _) => Some(*message),
+            Self::Remove(_) => None,
+        }
+    }
+}
+
 /// The answer to a write.
 #[derive(Debug)]
 pub(crate) enum Written {

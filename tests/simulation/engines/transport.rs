@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_fanout_worker::transport::{Outcome, Outgoing, Transport};
+use push_fanout_worker::transport::{Outcome, Outgoing, Sending, Transport};
 use push_model::{
     device::Target,
     ids::{ClientId, MessageId},
@@ -119,9 +119,9 @@ impl Transport for SimTransport {
         &self,
         message: &Outgoing,
         targets: &[Target],
-        now: UnixMillis,
+        sending: &Sending,
     ) -> Vec<Outcome> {
-        self.check(message, targets, now);
+        self.check(message, targets, sending.now());
         let blow = self.0.begin(Kind::Deliver).await;
         let fates = self.fates(message, targets, blow);
         self.take_in(message.message_id, targets, &fates, blow);

@@ -23,6 +23,12 @@ pub(crate) const GHOST_SOON: Duration = Duration::from_millis(51);
 /// See [`GHOST_SOON`].
 pub(crate) const GHOST_LATE: Duration = Duration::from_secs(3);
 
+/// How many times as long as a message is held the index is silent: long enough that a message is
+/// handed on once.
+pub(crate) const SILENT: f64 = 1.5;
+/// See [`SILENT`]. Many more hand-ons in a row than any bounded list of them would name.
+pub(crate) const SILENT_LONG: f64 = 100.0;
+
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// A fault, at one step.
@@ -73,6 +79,13 @@ faults! {
     GhostSoon = "ghost-soon",
     /// The answer is lost, and the step takes effect after [`GHOST_LATE`].
     GhostLate = "ghost-late",
+    /// The process gets no answer from the index for [`SILENT`] holds, and the step takes effect
+    /// just before the next write of another handler about its message.
+    Overtaken = "overtaken",
+    /// No process gets an answer from the index for [`SILENT`] holds, and no step takes effect.
+    Silent = "silent",
+    /// The same for [`SILENT_LONG`] holds.
+    SilentLong = "silent-long",
     /// The index cannot be reached.
     Unreachable = "unreachable",
     /// The index refuses this write.
@@ -183,10 +196,13 @@ impl Fault {
     pub(crate) fn strikes(self, kind: Kind) -> bool {
         use Kind::{Ack, Deliver, Publish, Read, Requeue, Write};
         match self {
-            Self::LostBefore | Self::Unreachable => matches!(kind, Read | Write),
+            Self::LostBefore | Self::Silent | Self::Unreachable => matches!(kind, Read | Write),
+            // Takes too many steps to be placed everywhere: listed schedules name it.
+            Self::SilentLong => false,
             Self::LostAfter
             | Self::GhostSoon
             | Self::GhostLate
+            | Self::Overtaken
             | Self::RefuseOnce
             | Self::RefuseLong => kind == Write,
             Self::PublishLost | Self::PublishStored | Self::PublishArrives | Self::Blocked => {

@@ -1,5 +1,7 @@
 //! Checks the end of a run against the contract.
 
+use std::sync::atomic::Ordering;
+
 use push_model::{
     ledger::{Entry, FailReason, Outcomes},
     report::{OVERDUE_AFTER, Report},
@@ -75,6 +77,8 @@ fn seen(world: &World, push: &Push) -> Message {
         }
         _ => inbox.has_reached(push.id),
     };
+    // A worker that lets an acceptance expire is no excuse where none has to.
+    let was_over = inbox.was_quite_over(&push.id) && !world.is_soon_enough.load(Ordering::Relaxed);
     let mut receipts = lock(&world.custody).receipts(push.id);
     let devices = store.people.iter().map(|person| {
         let client = &person.device.client_id;
@@ -98,7 +102,7 @@ fn seen(world: &World, push: &Push) -> Message {
         unknown: push.unknown(&store.people),
         recalled: store.was_recalled(&push.id),
         expired: inbox.was_over(&push.id),
-        accepted_again: push.copies.len() > 1 && !inbox.was_quite_over(&push.id) && !superseded,
+        accepted_again: push.copies.len() > 1 && !was_over && !superseded,
         lost_writes: lost.something,
         lost_writes_late: end_unrecorded,
         lost_write_offs: lost.write_offs,

@@ -107,6 +107,15 @@ fn every_unit_sets_what_its_program_reads_and_lets_it_finish() {
 }
 
 #[test]
+fn a_program_that_takes_too_much_memory_is_restarted_and_none_leaves_a_core_dump() {
+    for unit in Unit::all() {
+        assert_eq!(unit.value("LimitCORE"), "0", "{}", unit.name);
+        assert!(unit.value("MemoryMax").ends_with('G'), "{}", unit.name);
+        assert_eq!(unit.value("Restart"), "always", "{}", unit.name);
+    }
+}
+
+#[test]
 fn systemd_takes_every_unit_and_finds_it_well_confined() {
     if systemd().is_none_or(|version| version < SYSTEMD) {
         return;

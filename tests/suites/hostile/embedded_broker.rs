@@ -23,7 +23,7 @@ use tokio::{
 use crate::standalone::{APP, LONG, Standalone};
 
 /// How long any wait here may take.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a client may run, in seconds: one that ends by itself, and one that tries for ever.
 const ENDS: &str = "60";
 const TRIES: &str = "3";
@@ -36,7 +36,7 @@ const OPEN_FILES: &str = "process_open_fds";
 /// with two files.
 const OF_READERS: u64 = 2 * 4 * 2;
 /// The first byte of the answer to a login.
-const CONNACK: u8 = 0x20;
+pub(crate) const CONNACK: u8 = 0x20;
 
 impl Standalone {
     /// Runs one of mosquitto's clients with its debug output, which is returned.
@@ -184,7 +184,7 @@ async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
 }
 
 const MQTT_3_1_1: u8 = 4;
-const MQTT_5: u8 = 5;
+pub(crate) const MQTT_5: u8 = 5;
 
 /// A text in a packet.
 fn text(text: &str) -> Vec<u8> {
@@ -192,7 +192,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 /// A CONNECT with user name and password, no clean session, and no keep-alive.
-fn login(version: u8, device: &str, token: &str) -> Vec<u8> {
+pub(crate) fn login(version: u8, device: &str, token: &str) -> Vec<u8> {
     let properties: &[u8] = if version == MQTT_5 { &[0] } else { &[] };
     let (begin, name) = (text("MQTT"), text(&format!("{APP}:{device}")));
     let flags = [version, 0xc0, 0, 0];

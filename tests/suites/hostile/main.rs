@@ -30,6 +30,7 @@ mod audit_log;
 mod broker_logins;
 mod connections;
 mod credentials;
+mod displacement;
 mod embedded_broker;
 mod evictions;
 mod http2;

@@ -36,7 +36,9 @@ pub(crate) fn device(id: &str, fields: &[(&str, &str)]) -> Device {
         fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
     let json = serde_json::to_string(&json).unwrap();
     let draft: DeviceDraft<'_> = serde_json::from_str(&json).unwrap();
-    draft.check(client(id)).unwrap()
+    let checked = draft.check(client(id)).unwrap();
+    assert_eq!(checked.warnings, []);
+    checked.device
 }
 
 /// The client ids of the devices that a broadcast would reach, sorted; read `limit` at a time.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use push_model::time::UnixMillis;
 use push_queue::Lane;
 use push_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::{
+    batch_requests::{Answers, batch_request},
     support::client::{Connection, Request, VALID},
     support::service::{APP, DEADLINE, Service},
 };
@@ -36,6 +38,37 @@ async fn an_accepted_push_is_answered_with_its_id_and_is_at_the_broker_by_then()
         );
         let (accepted, expires) = (&payload["accepted_at"], &payload["expires_at"]);
         assert_eq!(expires.as_u64().unwrap() - accepted.as_u64().unwrap(), 60_000);
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_push_carries_a_higher_sequence_than_what_was_accepted_before_it() {
+    Service::on_both_paths(&[], async |service| {
+        let before = UnixMillis::now().0 * 1000;
+        let mut ids = Vec::new();
+        for round in 0..3 {
+            for _ in 0..20 {
+                let answer = Request::push(&service, VALID).send(&service).await;
+                ids.push(answer.message_id().to_owned());
+            }
+            let lines = vec![VALID; 20 + round];
+            let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
+            ids.extend(answers.ids().into_iter().map(str::to_owned));
+        }
+        let mut jobs: Vec<(u64, String)> = Vec::new();
+        for job in service.jobs(ids.len()).await {
+            let payload: Value = serde_json::from_slice(&job.payload).unwrap();
+            let id = payload["message_id"].as_str().unwrap().to_owned();
+            jobs.push((payload["sequence"].as_u64().unwrap(), id));
+        }
+        jobs.sort();
+        let sorted: Vec<&String> = jobs.iter().map(|(_, id)| id).collect();
+        assert_eq!(sorted, ids.iter().collect::<Vec<_>>(), "the order of acceptance");
+        assert!(jobs.windows(2).all(|pair| pair[0].0 < pair[1].0), "{jobs:?}");
+        let after = (UnixMillis::now().0 + 1) * 1000;
+        assert!(jobs.iter().all(|(sequence, _)| (before..after).contains(sequence)), "{jobs:?}");
         service.stop().await.unwrap();
     })
     .await;

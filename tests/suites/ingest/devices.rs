@@ -118,7 +118,7 @@ async fn a_bad_device_is_400_and_names_the_field() {
         ("", "the body must be a JSON object"),
         ("[]", "the body must be a JSON object"),
         ("{", "the body is not valid JSON"),
-        (r#"{"country":"China"}"#, "country must be two letters"),
+        (r#"{"language":["en"]}"#, "language: "),
         (r#"{"country":5}"#, "country: "),
         (r#"{"country":"CN","country":"CN"}"#, "duplicate field `country`"),
         (r#"{"transport":"pigeon"}"#, "transport must be one of mqtt"),
@@ -164,7 +164,11 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
     };
     service.index.begin(&opened).await.unwrap();
     let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];
-    service.index.plan(&id, &Plan { partitions: vec![ranges] }).await.unwrap();
+    service
+        .index
+        .plan(&id, &Plan::of(push_model::device::TransportKind::Mqtt, vec![ranges]))
+        .await
+        .unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
     outcomes.fail(FailReason::Gone);
     let from = PartitionState::default();
@@ -220,5 +224,36 @@ async fn a_message_that_waits_in_the_queue_is_shown_and_can_be_recalled() {
     for method in ["GET", "DELETE"] {
         call(&service, method, &path, "").await.expect(404, 404, "this app has no such message");
     }
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_attribute_that_cannot_be_read_is_absent_and_the_answer_warns() {
+    let service = Service::start(&[]).await;
+    let path = "/v1/device/app/c";
+    let long = json!({"model": "x".repeat(129), "brand": "\u{3164}\u{feff}", "app_version": "2"});
+    for (body, warnings, stored) in [
+        (r#"{"country":"Singapore","language":"en_US.UTF-8"}"#.to_owned(), &["country "][..], 2),
+        (
+            r#"{"language":"C.UTF-8","os_version":"14.0","brand":"x"}"#.to_owned(),
+            &["language ", "os_version "],
+            1,
+        ),
+        (long.to_string(), &["brand must not be empty; it is stored as absent", "model "], 1),
+    ] {
+        let put = call(&service, "PUT", path, &body).await;
+        assert_eq!(put.http, 200, "{}", put.body);
+        let said = put.body["result"]["warnings"].as_array().unwrap();
+        assert_eq!(said.len(), warnings.len(), "{said:?}");
+        for (said, start) in said.iter().zip(warnings) {
+            assert!(said.as_str().unwrap().starts_with(start), "{said}");
+        }
+        let read = call(&service, "GET", path, "").await;
+        let record = read.body["result"].as_object().unwrap();
+        assert!(!record.contains_key("warnings") && record.len() <= stored + 3, "{record:?}");
+    }
+    let put = call(&service, "PUT", path, "\u{feff}{\"language\":\"zh_TW_#Hant\"}").await;
+    assert_eq!(put.body["result"]["language"], "zh-hant-tw");
+    assert_eq!(put.body["result"].get("warnings"), None);
     service.stop().await.unwrap();
 }

@@ -11,7 +11,7 @@ use std::{process::Stdio, time::Duration};
 
 use bytes::Bytes;
 use push_fanout_worker::transport::{
-    Lifetime, Outcome, Outgoing, Transport as _,
+    Lifetime, Outcome, Outgoing, Sending, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{
@@ -200,13 +200,20 @@ async fn a_frozen_broker_is_unavailable_in_bounded_time_and_served_again_when_it
     };
     let transport = MqttTransport::start(url, settings);
     let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
-    assert_eq!(transport.deliver(&push, &targets, now()).await, [Outcome::Sent]);
+    assert_eq!(
+        transport.deliver(&push, &targets, &Sending::unrestricted(now())).await,
+        [Outcome::Sent]
+    );
     broker.freeze().unwrap();
-    let answer = tokio::time::timeout(DEADLINE, transport.deliver(&push, &targets, now())).await;
+    let answer = tokio::time::timeout(
+        DEADLINE,
+        transport.deliver(&push, &targets, &Sending::unrestricted(now())),
+    )
+    .await;
     assert_eq!(answer.unwrap(), [Outcome::Undecided]);
     broker.thaw().unwrap();
     eventually("the thawed broker is served", DEADLINE, async || {
-        match transport.deliver(&push, &targets, now()).await[..] {
+        match transport.deliver(&push, &targets, &Sending::unrestricted(now())).await[..] {
             [Outcome::Sent] => Ok(()),
             ref other => Err(format!("{other:?}")),
         }
@@ -225,8 +232,9 @@ async fn a_delivery_waits_for_the_restart_of_its_broker() {
     // Until the transport notices the end of its sessions, messages are sent and never answered.
     is_ready(&transport, false).await;
     let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
+    let sending = Sending::unrestricted(now());
     let (answer, restarted) =
-        tokio::join!(transport.deliver(&push, &targets, now()), broker.restart());
+        tokio::join!(transport.deliver(&push, &targets, &sending), broker.restart());
     restarted.unwrap();
     // The broker lost its sessions, so no device listens. What counts is that it answered.
     assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
@@ -264,7 +272,7 @@ async fn send(broker: &AnyBroker, message: &Outgoing, names: &[&str]) -> Vec<Out
     let url = broker.worker_url().clone();
     let transport = MqttTransport::start(url, MqttSettings::default());
     is_ready(&transport, true).await;
-    let outcomes = transport.deliver(message, &targets(names), now()).await;
+    let outcomes = transport.deliver(message, &targets(names), &Sending::unrestricted(now())).await;
     transport.close().await;
     outcomes
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use push_credentials::KeyFile;
 use push_fanout_worker::transport::{
-    Outcome, Transport as _,
+    Outcome, Sending, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{app::AppKey, time::UnixMillis};
@@ -89,7 +89,9 @@ impl Broker {
         let worker =
             MqttTransport::start(url.with_login("worker", PASSWORD), MqttSettings::default());
         is_ready(&worker, true).await;
-        let outcome = worker.deliver(&message(APP, payload, LONG), &targets(&[name]), now()).await;
+        let outcome = worker
+            .deliver(&message(APP, payload, LONG), &targets(&[name]), &Sending::unrestricted(now()))
+            .await;
         assert_eq!(outcome, [Outcome::Sent]);
         worker.close().await;
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use push_fanout_worker::transport::{
-    Lifetime, Outcome, Outgoing, Transport as _,
+    Lifetime, Outcome, Outgoing, Sending, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
 use push_model::{
@@ -144,7 +144,8 @@ async fn it_takes_a_hundred_thousand_messages_in_seconds() {
     let start = Instant::now();
     for first in (0..100_000).step_by(1000) {
         let targets: Vec<Target> = (first..first + 1000).map(target).collect();
-        let outcomes = transport.deliver(&push, &targets, UnixMillis::now()).await;
+        let outcomes =
+            transport.deliver(&push, &targets, &Sending::unrestricted(UnixMillis::now())).await;
         assert_eq!(outcomes, [Outcome::Sent; 1000]);
     }
     println!("100,000 messages in {:?}", start.elapsed());
@@ -188,10 +189,10 @@ fn target(name: impl ToString) -> Target {
 
 async fn send(transport: &MqttTransport, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
     let targets: Vec<Target> = names.iter().map(target).collect();
-    transport.deliver(message, &targets, UnixMillis::now()).await
+    transport.deliver(message, &targets, &Sending::unrestricted(UnixMillis::now())).await
 }
 
 async fn send_to(transport: &MqttTransport, message: &Outgoing, devices: usize) -> Vec<Outcome> {
     let targets: Vec<Target> = (0..devices).map(target).collect();
-    transport.deliver(message, &targets, UnixMillis::now()).await
+    transport.deliver(message, &targets, &Sending::unrestricted(UnixMillis::now())).await
 }

@@ -46,11 +46,37 @@ async fn devices_are_put_shown_and_removed_one_by_one() {
     let nowhere = store.run(&["device", "put", "a", "d"]).await;
     assert!(nowhere.refused().contains("pushctl app create a"), "{}", nowhere.err);
     store.run(&["app", "create", "a"]).await;
-    let put = store.run(&["device", "put", "a", "d", "--country", "China"]).await;
-    assert!(put.refused().contains("country must be two letters"), "{}", put.err);
+    let put = store.run(&["device", "put", "a", "d", "--country", "China", "--json"]).await;
+    assert_eq!(put.json(), json!({"client_id": "d", "transport": "mqtt"}));
+    assert!(put.err.starts_with("warning: country must be two letters"), "{}", put.err);
+    let put = store.run(&["device", "put", "a", "d", "--transport", "pigeon"]).await;
+    assert!(put.refused().contains("transport must be one of"), "{}", put.err);
     assert!(store.run(&["device", "put", "a", "d", "--os-version", "034"]).await.ok);
     let shown = store.run(&["device", "show", "a", "d", "--json"]).await.json();
     assert_eq!(shown, json!({"client_id": "d", "os_version": "34", "transport": "mqtt"}));
     assert!(store.run(&["device", "remove", "a", "d"]).await.ok);
     assert!(store.run(&["device", "show", "a", "d"]).await.refused().contains("no device d"));
+}
+
+#[tokio::test]
+async fn an_import_takes_devices_with_attributes_that_cannot_be_read_and_warns_by_number() {
+    let store = Store::new();
+    store.run(&["app", "create", "a"]).await;
+    let file = store.file(
+        "devices",
+        "\u{feff}{\"client_id\":\"one\",\"country\":\"uk\",\"language\":\"iw_IL\"}\n\
+         {\"client_id\":\"two\",\"country\":\"Singapore\",\"os_version\":\"14.0\"}\n",
+    );
+    let imported = store.run(&["device", "import", "a", &file, "--json"]).await.json();
+    assert_eq!((&imported["created"], &imported["bad"]), (&json!(2), &json!(0)));
+    assert_eq!(imported["warnings"], 2);
+    let lines: Vec<_> = imported["warned_lines"].as_array().unwrap().iter().collect();
+    assert!(lines.iter().all(|warned| warned["line"] == 2), "{lines:?}");
+    let shown = store.run(&["device", "show", "a", "one", "--json"]).await.json();
+    assert_eq!((&shown["country"], &shown["language"]), (&json!("GB"), &json!("he-il")));
+    let shown = store.run(&["device", "show", "a", "two", "--json"]).await.json();
+    assert_eq!(shown, json!({"client_id": "two", "transport": "mqtt"}));
+    let text = store.run(&["device", "import", "a", &file]).await;
+    assert!(text.ok && text.out.contains("0 bad lines, 2 warnings,"), "{} {}", text.out, text.err);
+    assert!(text.err.contains("line 2: country must be two letters"), "{}", text.err);
 }

@@ -12,6 +12,7 @@
 
 mod producers;
 mod rabbitmq;
+mod signals;
 mod workers;
 
 use std::time::Duration;

@@ -156,9 +156,11 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
             let (accepted, expires) =
                 (payload["accepted_at"].as_u64().unwrap(), payload["expires_at"].as_u64().unwrap());
             assert_eq!(expires - accepted, 600_000);
+            let sequence = payload["sequence"].as_u64().unwrap();
+            assert!((accepted..expires).contains(&(sequence / 1000)), "{payload}");
             if let Some((_, _, notification)) = sent.iter().find(|(sent, ..)| *sent == id) {
                 assert_eq!((&payload["type"], &payload["notification"]), (&json!(1), notification));
-                assert_eq!(payload.as_object().unwrap().len(), 6, "{payload}");
+                assert_eq!(payload.as_object().unwrap().len(), 7, "{payload}");
             } else if id == to_named {
                 assert_eq!(payload["type"], 2);
                 assert_eq!(payload["data"], json!({"k": "v", "ключ": "значение"}));

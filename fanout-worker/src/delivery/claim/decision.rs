@@ -7,13 +7,6 @@ use push_model::{
     ledger::{Claim, PartitionState, PriorDeliveries},
 };
 
-/// The most messages whose claims another one continues. One is added each time a message is handed
-/// on without knowing whether it has claimed: the index was unavailable for as long as a message is
-/// held, or the worker stopped. After more than this many in a row, none of which reached the
-/// index, the first claim counts as another message's, and the partition is left as it is until its
-/// entry is closed.
-const MOST_CONTINUED: usize = 64;
-
 /// A delivery's request to own a partition, and what it knows of its own tries.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimRequest {
@@ -28,8 +21,10 @@ pub(crate) struct ClaimRequest {
     pub(crate) delivery: u32,
     /// The number of this delivery, drawn at random.
     pub(crate) owner: u64,
-    /// Deliveries whose claims are continued whatever their epoch.
-    pub(crate) continues: Vec<PriorDeliveries>,
+    /// Deliveries whose claims are continued whatever their epoch. A read that shows none of these
+    /// claims proves nothing: the request that makes it may still arrive. Only a claim of this
+    /// delivery's own proves that it cannot take effect any more.
+    pub(crate) continues: Option<PriorDeliveries>,
     /// This delivery has tried to claim, and does not know whether that succeeded.
     pub(crate) tried: bool,
     /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
@@ -41,42 +36,28 @@ pub(crate) struct ClaimRequest {
 
 impl ClaimRequest {
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
-        let PartitionTask { partition, parent, nonce, ref continues, ref unsaved, .. } = *task;
-        let (continues, unsaved) = (continues.clone(), unsaved.clone());
-        let (tried, claimed) = (false, 0);
+        let PartitionTask { partition, parent, nonce, continues, ref unsaved, .. } = *task;
+        let (unsaved, tried, claimed) = (unsaved.clone(), false, 0);
         Self { partition, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
-    }
-
-    /// Notes that this delivery tries to replace the ledger's claim `current`.
-    pub(super) fn begin_attempt(&mut self, current: Option<Claim>) {
-        self.tried = true;
-        self.continues.retain(|earlier| current.is_some_and(|current| earlier.covers(&current)));
     }
 
     /// Notes that this delivery has claimed.
     pub(crate) fn record_claim(&mut self, claim: &Claim) {
         self.tried = false;
         self.claimed = claim.epoch;
-        self.continues.clear();
+        self.continues = None;
     }
 
     /// The deliveries whose claims the next message of the partition continues.
-    pub(crate) fn into_continued(self) -> Vec<PriorDeliveries> {
-        let Self { nonce, delivery, mut continues, tried, .. } = self;
-        // Before the first delivery of a message, nothing can have claimed with its nonce.
-        if tried || delivery > 1 {
-            add_continued(&mut continues, PriorDeliveries { nonce, delivery });
+    pub(crate) fn continued(&self) -> Option<PriorDeliveries> {
+        let Self { nonce, delivery, continues, tried, claimed, .. } = *self;
+        // Before the first delivery of a message, nothing can have claimed with its nonce. A claim
+        // of this delivery's own ended what earlier ones tried.
+        if tried || (claimed == 0 && delivery > 1) {
+            return Some(PriorDeliveries::followed_by(continues, nonce, delivery));
         }
         continues
     }
-}
-
-/// Adds deliveries whose claims a message continues, and drops the oldest beyond
-/// [`MOST_CONTINUED`].
-pub(crate) fn add_continued(continues: &mut Vec<PriorDeliveries>, earlier: PriorDeliveries) {
-    let older = (continues.len() + 1).saturating_sub(MOST_CONTINUED);
-    continues.drain(..older);
-    continues.push(earlier);
 }
 
 /// What a delivery may do with its partition.
@@ -115,11 +96,12 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
                 Ordering::Equal | Ordering::Less => claim(current.epoch, true),
             }
         }
-        Some(current) if request.continues.iter().any(|earlier| earlier.covers(&current)) => {
+        Some(current) if request.continues.is_some_and(|earlier| earlier.covers(&current)) => {
             claim(current.epoch, false)
         }
-        // A claim that is older than this delivery's own means that the index lost the latter.
-        Some(current) if current.epoch > request.parent && current.epoch >= request.claimed => {
+        // A claim that is no later than this delivery's own means that the index lost the latter:
+        // a message that claims later claims a later epoch.
+        Some(current) if current.epoch > request.parent.max(request.claimed) => {
             ClaimDecision::Stale
         }
         current => claim(current.map_or(0, |current| current.epoch), false),
@@ -131,7 +113,7 @@ mod tests {
     use super::*;
 
     fn request(parent: u64, nonce: u64, owner: u64) -> ClaimRequest {
-        let (delivery, continues, tried, claimed, unsaved) = (2, Vec::new(), false, 0, None);
+        let (delivery, continues, tried, claimed, unsaved) = (2, None, false, 0, None);
         ClaimRequest {
             partition: 0,
             parent,
@@ -187,9 +169,10 @@ mod tests {
         );
         assert_eq!(
             decide(&current(4, 4, 1), &request),
-            ClaimDecision::Stale,
-            "another one claims as well"
+            claims(5, 5, 7, false),
+            "an earlier request took effect after the index lost its own claim"
         );
+        assert_eq!(decide(&current(5, 4, 1), &request), ClaimDecision::Stale, "taken over");
     }
 
     #[test]
@@ -197,15 +180,15 @@ mod tests {
         let mut second = ClaimRequest { delivery: 1, ..request(2, 5, 2) };
         assert_eq!(decide(&current(3, 5, 1), &second), ClaimDecision::Duplicate);
         second.tried = true;
-        assert_eq!(second.into_continued(), [PriorDeliveries { nonce: 5, delivery: 1 }]);
+        let first = PriorDeliveries { first: 5, last: 5, delivery: 1 };
+        assert_eq!(second.continued(), Some(first));
     }
 
     #[test]
     fn a_message_continues_a_claim_of_which_it_was_not_known_whether_it_was_made() {
-        let mut before = request(2, 5, 7);
-        before.begin_attempt(None);
-        let continues = before.into_continued();
-        assert_eq!(continues, [PriorDeliveries { nonce: 5, delivery: 2 }]);
+        let before = ClaimRequest { tried: true, ..request(2, 5, 7) };
+        let continues = before.continued();
+        assert_eq!(continues, Some(PriorDeliveries { first: 5, last: 5, delivery: 2 }));
         let mut after = ClaimRequest { continues, ..request(2, 6, 8) };
         assert_eq!(decide(&current(3, 5, 7), &after), claims(4, 6, 8, false));
         assert_eq!(decide(&current(3, 4, 7), &after), ClaimDecision::Stale, "another message");
@@ -216,9 +199,41 @@ mod tests {
             ClaimDecision::Stale,
             "the message was delivered again"
         );
-        after.begin_attempt(current(3, 5, 7).claim);
-        assert_eq!(after.into_continued().len(), 2);
-        assert!(ClaimRequest { delivery: 1, ..request(2, 5, 7) }.into_continued().is_empty());
+        after.tried = true;
+        assert_eq!(after.continued(), Some(PriorDeliveries { first: 5, last: 6, delivery: 2 }));
+        assert_eq!(ClaimRequest { delivery: 1, ..request(2, 5, 7) }.continued(), None);
+    }
+
+    #[test]
+    fn an_earlier_claim_may_arrive_until_the_message_has_claimed_itself() {
+        let continues = Some(PriorDeliveries { first: 3, last: 5, delivery: 1 });
+        let mut message = ClaimRequest { continues, delivery: 1, ..request(0, 6, 8) };
+        // It finds nothing and tries to claim, and before that arrives, an earlier claim does.
+        let ClaimDecision::Claim { claim, .. } = decide(&PartitionState::default(), &message)
+        else {
+            panic!()
+        };
+        message.tried = true;
+        for late in [current(1, 3, 1), current(1, 5, 2)] {
+            let taken = decide(&late, &message);
+            assert!(matches!(taken, ClaimDecision::Claim { claim, .. } if claim.epoch == 2));
+        }
+        // From its own claim on, earlier ones conflict, and what takes over from it is another's.
+        message.record_claim(&claim);
+        assert_eq!(message.continued(), None);
+        assert_eq!(decide(&current(2, 3, 1), &message), ClaimDecision::Stale);
+    }
+
+    #[test]
+    fn an_index_that_is_unavailable_for_any_number_of_messages_leaves_the_first_claim_continued() {
+        let mut message = ClaimRequest { delivery: 1, tried: true, ..request(0, 5, 1) };
+        for owner in 2..1000 {
+            let continues = message.continued();
+            let nonce = PriorDeliveries::next_nonce(continues, owner * owner);
+            message = ClaimRequest { continues, nonce, ..request(0, nonce, owner) };
+            assert!(matches!(decide(&current(1, 5, 1), &message), ClaimDecision::Claim { .. }));
+            message.tried = true;
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!   and the earlier delivery can save nothing from then on. An earlier delivery never takes a
 //!   claim from a later one, even while its own session seems to be alive.
 //! - A message that was handed on before it was known whether an earlier delivery had claimed
-//!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)).
+//!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)), until
+//!   it has claimed itself: a request whose answer was lost may take effect at any time before that.
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
 //! - Every other message continues an older epoch: it is stale.
@@ -34,8 +35,8 @@ use push_model::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+pub(crate) use self::decision::ClaimRequest;
 use self::decision::{ClaimDecision, decide};
-pub(crate) use self::decision::{ClaimRequest, add_continued};
 use super::{
     admission::{Admission, admit},
     run_end::RunEnd,
@@ -135,7 +136,7 @@ impl Claimant<'_> {
                             counts: Counts::default(),
                             keep_until: Some(self.context.keep_until(self.job)),
                         });
-                    request.begin_attempt(view.partition.state.claim);
+                    request.tried = true;
                     if let Some(owned) = self.advance(step, claim, view, takeover).await? {
                         request.record_claim(&claim);
                         return Ok(owned);

@@ -2,6 +2,7 @@
 
 use push_model::{
     envelope::Unsaved,
+    ids::ClientId,
     ledger::{
         Advance, AdvanceOutcome, Checkpoint, Counts, FailReason, Leftover, Outcomes,
         PartitionState, leftover,
@@ -12,7 +13,12 @@ use tracing::warn;
 use super::{ActiveRun, PartitionRun};
 use crate::{
     control::retrier::RetryError,
-    delivery::{batch::Batch, classification::BatchResult, leftovers, run_end::RunEnd},
+    delivery::{
+        batch::Batch,
+        classification::{BatchResult, NotSent},
+        leftovers,
+        run_end::RunEnd,
+    },
 };
 
 impl ActiveRun<'_> {
@@ -23,16 +29,19 @@ impl ActiveRun<'_> {
         others: Option<Vec<Leftover>>,
         result: BatchResult,
     ) -> Result<(), RunEnd> {
-        if result.transport_unavailable {
-            // No device has an outcome, but the message's status shows why it waits.
-            let counts = Counts { retried: result.retried, ..Counts::default() };
-            self.commit(self.owned.state.checkpoint, counts, None).await?;
-            return Err(RunEnd::TransportUnavailable);
+        match result.not_sent {
+            None => self.commit_results(batch, others, result).await,
+            Some(NotSent::Stopped) => Ok(()),
+            Some(NotSent::Unavailable) => {
+                // No device has an outcome, but the message's status shows why it waits.
+                let counts = Counts { retried: result.retried, ..Counts::default() };
+                self.commit(self.owned.state.checkpoint, counts, None).await?;
+                Err(RunEnd::TransportUnavailable)
+            }
         }
-        self.commit_results(batch, others, result).await
     }
 
-    async fn commit_results(
+    pub(super) async fn commit_results(
         &mut self,
         batch: Batch,
         others: Option<Vec<Leftover>>,
@@ -97,7 +106,8 @@ impl ActiveRun<'_> {
         self.commit(next, Counts { targeted, outcomes, ..Counts::default() }, leftovers).await
     }
 
-    /// Saves what was counted, and the checkpoint behind it.
+    /// Saves what was counted, and the checkpoint behind it. `leftovers` are those beside the tail;
+    /// none leaves them as they are.
     async fn commit(
         &mut self,
         checkpoint: Checkpoint,
@@ -105,7 +115,13 @@ impl ActiveRun<'_> {
         leftovers: Option<Vec<Leftover>>,
     ) -> Result<(), RunEnd> {
         let from = self.owned.state;
-        let none_left = leftovers.as_ref().unwrap_or(&self.owned.leftovers).is_empty();
+        let beside_tail = leftovers.as_ref().unwrap_or(&self.owned.leftovers);
+        let none_left = beside_tail.is_empty() && self.open.is_empty();
+        let stored = (leftovers.is_some() || self.open.is_changed()).then(|| {
+            let mut all = beside_tail.clone();
+            self.open.leftovers().for_each(|more| leftovers::add(&mut all, more.clone()));
+            all
+        });
         let to = if checkpoint == Checkpoint::End && none_left {
             PartitionState::ENDED
         } else {
@@ -113,8 +129,15 @@ impl ActiveRun<'_> {
         };
         let partition = self.request.partition;
         let dedup_nonce = self.run.job.dedup_nonce;
-        let step =
-            Advance { dedup_nonce, partition, from, to, leftovers, counts, keep_until: None };
+        let step = Advance {
+            dedup_nonce,
+            partition,
+            from,
+            to,
+            leftovers: stored,
+            counts,
+            keep_until: None,
+        };
         self.unsaved = Some(Unsaved {
             from,
             checkpoint,
@@ -129,15 +152,17 @@ impl ActiveRun<'_> {
             return self.resolve_conflict(to, step.counts).await;
         };
         self.unsaved = None;
+        self.open.saved();
         self.count_committed(&step.counts);
         self.found += step.counts.targeted;
         self.owned.state = to;
         self.count_if_closed();
-        if let Some(leftovers) = step.leftovers {
+        if let Some(leftovers) = leftovers {
             self.owned.leftovers = leftovers;
         }
         self.owned.recalled = recalled;
         self.owned.checked_at = answer.asked_at;
+        self.note_permission();
         Ok(())
     }
 
@@ -148,7 +173,7 @@ impl ActiveRun<'_> {
         intended: PartitionState,
         counts: Counts,
     ) -> Result<(), RunEnd> {
-        match self.reclaim().await {
+        match self.reclaim(Some(intended)).await {
             Ok(()) if self.owned.state == intended => {
                 self.count_committed(&counts);
                 Ok(())
@@ -162,15 +187,24 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Reads what the ledger says now, and claims the partition again if need be.
-    pub(super) async fn reclaim(&mut self) -> Result<(), RunEnd> {
+    /// Reads what the ledger says now, and claims the partition again if need be. If it is neither in
+    /// the state that this run knows nor in the intended one, the tail is forgotten: the ledger says
+    /// which of its devices are tried again.
+    pub(super) async fn reclaim(&mut self, intended: Option<PartitionState>) -> Result<(), RunEnd> {
         self.request.unsaved = self.unsaved.take();
         let owned = self.run.claimant().claim(&mut self.request, None).await;
         let unsaved = self.request.unsaved.take();
         match owned {
             Ok(owned) => {
                 let is_takeover = owned.takeover;
+                if owned.state != self.owned.state && Some(owned.state) != intended {
+                    self.open.clear();
+                }
                 self.owned = owned;
+                let of_tail: Vec<ClientId> =
+                    self.open.leftovers().flat_map(|tail| &tail.clients).cloned().collect();
+                leftovers::remove(&mut self.owned.leftovers, &of_tail);
+                self.note_permission();
                 self.count_claim();
                 // Two consumers hold the same message. Handing on under a new nonce ends that.
                 if is_takeover { Err(RunEnd::Yielded) } else { Ok(()) }
@@ -181,6 +215,15 @@ impl ActiveRun<'_> {
                 }
                 Err(end)
             }
+        }
+    }
+
+    /// Tells the transports what the ledger said of the message.
+    fn note_permission(&self) {
+        if self.owned.recalled {
+            self.permission.withdraw();
+        } else {
+            self.permission.renew(self.owned.checked_at);
         }
     }
 

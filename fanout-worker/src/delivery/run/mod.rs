@@ -20,22 +20,29 @@
 //! unsettled for long.
 //!
 //! - here: the claim, and the loop from batch to batch
-//! - `sending`: the life of a batch: read, granted by the pace, sent
+//! - `sending`: the life of a batch: read, granted by the pace, sent, waited for
+//! - `open_batches`: what was handed over and is not answered yet
 //! - `commit`: saving its outcomes together with the checkpoint
 
 mod commit;
+mod open_batches;
 mod sending;
+
+use std::{sync::Arc, time::Duration};
 
 use push_index::IndexError;
 use push_model::{
+    device::TransportKind,
     envelope::{Head, Job, Unsaved},
     ids::AudienceKind,
-    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan},
+    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan, PlannedPartition},
     pace::TrafficClass,
     slots::SlotRange,
+    time::UnixMillis,
 };
 use push_queue::Lane;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
@@ -52,9 +59,20 @@ use crate::{
         hold::Hold,
         pace::Allowance,
         retrier::{Answer, RetryError},
+        slots::TaskSlot,
     },
     spans,
+    transport::{Outgoing, Permission},
 };
+
+pub(crate) use self::open_batches::{Answered, OpenBatches};
+
+/// How long a run of the job lane waits for its tail with its queue message.
+const NAMED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A run whose tail is never empty ends after this time, far below the time after which RabbitMQ takes
+/// its message back.
+const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
 
 /// The first batch of a partition, which was sent and is not saved.
 #[derive(Debug)]
@@ -62,13 +80,17 @@ pub(crate) struct SentBatch {
     pub(crate) owned: OwnedPartition,
     pub(crate) batch: Batch,
     pub(crate) result: BatchResult,
+    /// What was handed over and is not answered.
+    pub(crate) open: OpenBatches,
 }
 
 impl SentBatch {
     /// The step that saves the batch and ends the partition. `None` if devices are left, or one of
     /// the batch has no final outcome.
     pub(crate) fn final_step(&self, dedup_nonce: u64) -> Option<Advance> {
-        let is_all = self.batch.next == Checkpoint::End && self.owned.leftovers.is_empty();
+        let is_all = self.batch.next == Checkpoint::End
+            && self.owned.leftovers.is_empty()
+            && self.open.is_empty();
         (is_all && self.result.is_final()).then(|| Advance {
             dedup_nonce,
             partition: 0,
@@ -86,11 +108,13 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
-    /// Empty for named devices.
-    pub(crate) ranges: &'a [SlotRange],
+    /// What the plan says of it.
+    pub(crate) planned: Option<&'a PlannedPartition>,
     /// The lane of its queue message: the task lane waits for a permit before it asks the
     /// index, the job lane does not.
     pub(crate) lane: Lane,
+    /// The slot that it has, in the task lane.
+    pub(crate) slot: Option<&'a TaskSlot>,
     /// What is left counts as unrecorded.
     pub(crate) written_off: bool,
     /// Its devices were counted as targeted before, so they are not counted again.
@@ -109,21 +133,12 @@ impl PartitionRun<'_> {
         match self.claimant().claim(&mut request, known).await {
             Ok(owned) => self.run_owned(request, owned).await,
             Err(end) => {
-                let unsaved = request.unsaved.take();
                 // The partition has ended, and a worker that died may not have noted that.
                 let left = match end {
                     RunEnd::Finished if self.lane == Lane::Tasks => Left::Devices(0),
                     _ => Left::Unknown,
                 };
-                RunResult {
-                    left,
-                    end,
-                    continuation: Continuation {
-                        claim: None,
-                        continues: request.into_continued(),
-                        unsaved,
-                    },
-                }
+                RunResult { left, ..RunResult::not_begun(end, request, None) }
             }
         }
     }
@@ -139,40 +154,73 @@ impl PartitionRun<'_> {
 
     /// Goes on with a partition that is claimed, and whose first batch was sent.
     pub(crate) async fn run_sent(&self, request: ClaimRequest, sent: SentBatch) -> RunResult {
-        let SentBatch { owned, batch, result } = sent;
-        self.run_from(request, owned, Some((batch, result))).await
+        self.run_from(request, sent.owned, Some((sent.batch, sent.result, sent.open))).await
     }
 
     async fn run_from(
         &self,
         mut request: ClaimRequest,
         owned: OwnedPartition,
-        sent: Option<(Batch, BatchResult)>,
+        sent: Option<(Batch, BatchResult, OpenBatches)>,
     ) -> RunResult {
         let begun = Instant::now();
         let _in_work = self.is_broadcast().then(|| self.context.rate.run());
         request.unsaved = None;
         request.record_claim(&owned.claim);
         let from = owned.state.checkpoint;
-        let mut work = ActiveRun { run: self, request, owned, unsaved: None, from, found: 0 };
+        let lifetime = self.context.lifetime(&self.job.head);
+        let stopping = self.hold.stopping().clone();
+        let clock = self.context.clock.clone();
+        let mut work = ActiveRun {
+            run: self,
+            outgoing: Arc::new(self.context.outgoing(self.job)),
+            permission: Permission::new(lifetime, clock, stopping, owned.checked_at),
+            request,
+            owned,
+            open: OpenBatches::default(),
+            unsaved: None,
+            from,
+            found: 0,
+            waits_for: None,
+            room: None,
+        };
         work.count_claim();
         let saved = match sent {
-            Some((batch, result)) => work.commit_batch(batch, None, result).await,
+            Some((batch, result, open)) => {
+                work.open = open;
+                work.commit_batch(batch, None, result).await
+            }
             None => Ok(()),
         };
         let end = match saved {
             Ok(()) => work.run_batches().await,
             Err(end) => end,
         };
+        let end = work.detach(end);
         self.context.metrics.run_took(begun.elapsed());
-        let left = work.left(&end);
-        let ActiveRun { request, owned, unsaved, .. } = work;
-        let continues = if request.tried { request.into_continued() } else { Vec::new() };
-        RunResult {
-            end,
-            continuation: Continuation { claim: Some(owned.claim), continues, unsaved },
-            left,
-        }
+        work.into_result(end)
+    }
+
+    /// Waits for what a run left open that was detached from its queue message.
+    pub(crate) async fn finish(&self, detached: DetachedRun) -> RunResult {
+        let DetachedRun { outgoing, permission, request, owned, open, stopping: _, room: _room } =
+            detached;
+        let from = owned.state.checkpoint;
+        let mut work = ActiveRun {
+            run: self,
+            outgoing,
+            permission,
+            request,
+            owned,
+            open,
+            unsaved: None,
+            from,
+            found: 0,
+            waits_for: None,
+            room: None,
+        };
+        let end = work.end_with_tail(RunEnd::RetryDue(UnixMillis::default()), None).await;
+        work.into_result(end)
     }
 
     fn is_broadcast(&self) -> bool {
@@ -184,13 +232,18 @@ impl PartitionRun<'_> {
         (&self.job.head, self.job.audience.kind())
     }
 
+    /// Its slot ranges; none for named devices.
+    fn ranges(&self) -> &[SlotRange] {
+        self.planned.map_or(&[], |planned| &planned.ranges)
+    }
+
     fn claimant(&self) -> Claimant<'_> {
         let Self { context, job, plan, hold, .. } = *self;
         Claimant { context, job, plan, hold }
     }
 
     fn source(&self) -> DeviceSource<'_> {
-        DeviceSource { context: self.context, job: self.job, ranges: self.ranges }
+        DeviceSource { context: self.context, job: self.job, planned: self.planned }
     }
 
     /// Asks the index until it answers, unless the worker stops. In the task lane each try waits
@@ -223,13 +276,42 @@ impl PartitionRun<'_> {
 /// A run that has claimed its partition.
 struct ActiveRun<'a> {
     run: &'a PartitionRun<'a>,
+    outgoing: Arc<Outgoing>,
+    /// What the transports ask before they write more.
+    permission: Arc<Permission>,
     request: ClaimRequest,
+    /// Its leftovers are those beside the tail.
     owned: OwnedPartition,
+    /// What was handed over and is not settled.
+    open: OpenBatches,
     unsaved: Option<Unsaved>,
     /// Where it began to read.
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
+    /// The transport of the first device that is to be tried again.
+    waits_for: Option<TransportKind>,
+    /// Room to wait for the tail without the queue message.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a run left open, to be waited for without its queue message.
+#[derive(Debug)]
+pub(crate) struct DetachedRun {
+    outgoing: Arc<Outgoing>,
+    permission: Arc<Permission>,
+    request: ClaimRequest,
+    owned: OwnedPartition,
+    open: OpenBatches,
+    stopping: CancellationToken,
+    room: OwnedSemaphorePermit,
+}
+
+impl DetachedRun {
+    /// Cancelled when the worker stops.
+    pub(crate) fn stopping(&self) -> &CancellationToken {
+        &self.stopping
+    }
 }
 
 impl ActiveRun<'_> {
@@ -241,6 +323,7 @@ impl ActiveRun<'_> {
             RunEnd::Stale
             | RunEnd::Superseded
             | RunEnd::Contended
+            | RunEnd::Crowded
             | RunEnd::Deferred(_)
             | RunEnd::IndexUnavailable
             | RunEnd::Broken(_) => Left::Unknown,
@@ -251,15 +334,90 @@ impl ActiveRun<'_> {
             _ => {
                 let (from, to, found) = (*from, owned.state.checkpoint, *found);
                 let left =
-                    devices_left(run.ranges, ReadByRun { from, to, found }, &owned.leftovers);
+                    devices_left(run.ranges(), ReadByRun { from, to, found }, &owned.leftovers);
                 left.map_or(Left::Unknown, Left::Devices)
             }
         }
     }
 
+    /// Works on the partition until the run ends, and then waits for its tail.
     async fn run_batches(&mut self) -> RunEnd {
+        let end = self.next_batches().await;
+        match end {
+            // The partition is another worker's, or nothing can be saved.
+            RunEnd::Finished
+            | RunEnd::Stale
+            | RunEnd::Superseded
+            | RunEnd::Contended
+            | RunEnd::Crowded
+            | RunEnd::Deferred(_)
+            | RunEnd::IndexUnavailable
+            | RunEnd::Broken(_) => return end,
+            RunEnd::Yielded
+            | RunEnd::TransportUnavailable
+            | RunEnd::Paced(_)
+            | RunEnd::RetryDue(_)
+            | RunEnd::Interrupted => {}
+        }
+        if self.run.lane == Lane::Jobs && !self.open.is_empty() {
+            // Nothing of the job lane waits for a slow transport, if there is room for what waits.
+            self.room = self.run.context.detached.room();
+        }
+        let patience = self.room.is_some().then_some(NAMED_PATIENCE);
+        let end = self.end_with_tail(end, patience).await;
+        if self.open.is_empty() || self.run.hold.is_stopping() {
+            self.room = None;
+        }
+        end
+    }
+
+    /// Waits for the tail, for so long at most, and returns how the run ends then.
+    async fn end_with_tail(&mut self, end: RunEnd, patience: Option<Duration>) -> RunEnd {
+        let deadline = self.run.context.deadline(&self.run.job.head);
+        if !self.open.is_empty()
+            && let Some(slot) = self.run.slot
+        {
+            slot.leave();
+        }
+        if let Err(end) = self.finish_tail(deadline, patience).await {
+            return end;
+        }
+        let first_due = self.owned.leftovers.iter().map(|leftover| leftover.due_at).min();
+        match end {
+            _ if self.owned.state.is_ended() => RunEnd::Finished,
+            RunEnd::RetryDue(_) => RunEnd::RetryDue(first_due.unwrap_or_default()),
+            end => end,
+        }
+    }
+
+    /// If there is room for what is open, it is waited for without the queue message. The task that is published then tries it again after the longest time that a transport takes.
+    fn detach(&mut self, end: RunEnd) -> RunEnd {
+        let context = self.run.context;
+        let waits = matches!(end, RunEnd::RetryDue(_) | RunEnd::Yielded | RunEnd::Paced(_));
+        if self.room.is_none() || !waits {
+            self.room = None;
+            return end;
+        }
+        RunEnd::RetryDue(context.now().plus(context.transports.longest_delivery()))
+    }
+
+    fn into_result(self, end: RunEnd) -> RunResult {
+        let left = self.left(&end);
+        let Self {
+            run, outgoing, permission, request, owned, open, unsaved, waits_for, room, ..
+        } = self;
+        let claim = Some(owned.claim);
+        let continues = request.continued();
+        let stopping = run.hold.stopping().clone();
+        let detached = room.map(|room| {
+            Box::new(DetachedRun { outgoing, permission, request, owned, open, stopping, room })
+        });
+        let continuation = Continuation { claim, continues, unsaved };
+        RunResult { end, continuation, left, waits_for, detached }
+    }
+
+    async fn next_batches(&mut self) -> RunEnd {
         let (context, job) = (self.run.context, self.run.job);
-        let outgoing = context.outgoing(job);
         let pace = match context.pace(&job.app(), self.run.hold).await {
             Ok(pace) => pace,
             Err(error) => return error.into(),
@@ -267,27 +425,43 @@ impl ActiveRun<'_> {
         // A job without slot ranges is a push to named devices. Everything in the task lane counts
         // as a broadcast, also named devices that are tried again.
         let class = match self.run.lane {
-            Lane::Jobs if self.run.ranges.is_empty() => TrafficClass::Named,
+            Lane::Jobs if self.run.ranges().is_empty() => TrafficClass::Named,
             Lane::Jobs | Lane::Tasks => TrafficClass::Broadcast,
         };
         let mut allowance = Allowance::new(pace, class);
         let deadline = context.deadline(&job.head);
-        let ends_at = Instant::now() + context.run.time;
+        let begun = Instant::now();
+        let mut ends_at = begun + context.run.time;
         loop {
+            if let Err(end) = self.settle_tail(deadline).await {
+                return end;
+            }
             let now = context.now();
+            let is_over = self.owned.recalled || now > deadline;
             let step = if self.owned.state.is_ended() {
                 return RunEnd::Finished;
             } else if self.run.hold.is_stopping() {
                 return RunEnd::Interrupted;
             } else if Instant::now() >= ends_at {
-                return RunEnd::Yielded;
-            } else if self.owned.recalled || now > deadline {
+                if self.open.is_empty() || begun.elapsed() > LONGEST_WITH_TAIL {
+                    return RunEnd::Yielded;
+                }
+                // The tail has to be waited for here, so other partitions get their turn meanwhile.
+                if let Some(slot) = self.run.slot {
+                    slot.enter_again().await;
+                }
+                ends_at = Instant::now() + context.run.time;
+                continue;
+            } else if is_over && !self.open.is_empty() {
+                // What was handed over is counted by its answers, and the rest is written off then.
+                self.finish_tail(deadline, None).await
+            } else if is_over {
                 self.write_off().await
             } else if now < allowance.next_at {
                 return RunEnd::Paced(allowance.next_at);
             } else {
                 let span = spans::batch(job, self.request.partition);
-                let send = self.send_next(&outgoing, &mut allowance, deadline, &span);
+                let send = self.send_next(&mut allowance, deadline, &span);
                 send.instrument(span.clone()).await
             };
             if let Err(end) = step {

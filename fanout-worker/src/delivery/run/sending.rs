@@ -1,29 +1,43 @@
-//! The life of a batch: read from the index, granted by the app's pace, and sent.
+//! The life of a batch: read from the index, granted by the app's pace, sent, and waited for.
+
+use std::time::Duration;
 
 use push_model::{
+    device::Target,
     ledger::{Checkpoint, Leftover, RECALL_CHECK},
     time::UnixMillis,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::Span;
 
-use super::ActiveRun;
+use super::{
+    ActiveRun,
+    open_batches::{Answered, BatchKey},
+};
 use crate::{
-    control::pace::Allowance,
+    control::{hold::Hold, pace::Allowance},
     delivery::{
         batch::Batch,
         claim::OwnedPartition,
-        classification::{PriorAttempts, RetryRules, classify},
+        classification::{BatchResult, PriorAttempts, RetryRules, classify},
         leftovers::{self, NextAction},
         run_end::RunEnd,
     },
     spans,
-    transport::Outgoing,
+    transport::Outcome,
 };
 
 /// How often the index is asked whether a message is recalled if each answer comes too late, before
 /// the partition is put off.
 const RECALL_CHECKS: u32 = 3;
+
+/// Once few devices of a batch are open, the others wait for them this part of the time that the batch
+/// took so far, so that devices which answer a little later than the others are settled with them.
+const GRACE: u32 = 8;
+const LEAST_GRACE: Duration = Duration::from_millis(10);
+
+/// How long a worker that stops waits for the answers of what was written.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A batch that is ready to be sent, and what the partition becomes with it.
 struct PreparedBatch {
@@ -37,7 +51,6 @@ impl ActiveRun<'_> {
     /// Sends the next batch, if it may be sent. `span` is that of the batch.
     pub(super) async fn send_next(
         &mut self,
-        outgoing: &Outgoing,
         allowance: &mut Allowance,
         deadline: UnixMillis,
         span: &Span,
@@ -56,25 +69,154 @@ impl ActiveRun<'_> {
         if !granted || !self.is_fresh().await? || context.now() > deadline {
             return Ok(());
         }
-        let (started, handed_over_at) = (Instant::now(), context.now());
-        let PreparedBatch { batch, prior, others } = prepared;
-        let answers = context.transports.deliver(outgoing, &batch.targets, || context.now()).await;
-        let (message, answered) = (self.run.message(), (&*batch.targets, &*answers));
-        context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
-        let rules = RetryRules::now(context, deadline, handed_over_at);
-        let result = classify(&batch.targets, answers, prior, &rules);
+        let started = Instant::now();
+        let PreparedBatch { mut batch, prior, others } = prepared;
+        let targets = std::mem::take(&mut batch.targets);
+        let permission = self.permission.clone();
+        let (transports, outgoing, now) = (&context.transports, &self.outgoing, context.now());
+        let key = self.open.begin(transports, outgoing, targets, prior, &permission, now);
+        if !self.wait_for(key).await? {
+            // The ledger has another state of the partition than the one that the batch follows.
+            self.open.clear();
+            return Ok(());
+        }
+        context.metrics.batch_sent(devices, started.elapsed());
+        let rules = RetryRules::now(context, deadline);
+        let answered = self.open.take_answered(key);
+        let mut result = self.classify(answered, &rules);
+        batch.handed_over = devices as u64;
+        if self.open.leave_open(key, &rules) > 0 {
+            result.not_sent = None;
+        }
         if !span.is_disabled() {
             spans::note_outcomes(span, &result.counts(&batch).outcomes);
         }
         self.commit_batch(batch, others, result).await
     }
 
+    /// Classifies devices that were answered, and counts them in the metrics.
+    fn classify(&mut self, answered: Answered, rules: &RetryRules) -> BatchResult {
+        let context = self.run.context;
+        let Answered { devices, prior, handed_over_at } = answered;
+        let each = devices.iter().map(|(target, outcome)| (target.transport, *outcome));
+        context.metrics.answered(self.run.message(), each, context.now());
+        let again = |(_, outcome): &&(Target, Outcome)| {
+            matches!(outcome, Outcome::Later(..) | Outcome::Undecided | Outcome::NotSent)
+        };
+        let first = devices.iter().find(again).map(|(target, _)| target.transport);
+        self.waits_for = first.or(self.waits_for);
+        let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
+            devices.iter().map(|(target, outcome)| (target, *outcome)).unzip();
+        classify(targets, outcomes, prior, handed_over_at, rules)
+    }
+
+    /// Waits until every device of a batch is answered, or all but a few for which the others need
+    /// not wait. False if the partition is in another state than before.
+    async fn wait_for(&mut self, key: BatchKey) -> Result<bool, RunEnd> {
+        let Some(answers) = self.open.answers(key) else { return Ok(true) };
+        let started = Instant::now();
+        let nearly_complete = async move {
+            answers.nearly_complete().await;
+            sleep((started.elapsed() / GRACE).max(LEAST_GRACE)).await;
+        };
+        let stopped = stopped_for(self.run.hold, STOP_PATIENCE);
+        tokio::pin!(nearly_complete, stopped);
+        let mut is_nearly_complete = false;
+        loop {
+            if is_nearly_complete && self.open.has_room_for(key) {
+                return Ok(true);
+            }
+            tokio::select! {
+                biased;
+                ended = self.open.progress() => if ended == key {
+                    return Ok(true);
+                },
+                () = &mut nearly_complete, if !is_nearly_complete => is_nearly_complete = true,
+                () = &mut stopped => return Ok(true),
+                () = self.permission.wanted() => if !self.renew_permission().await? {
+                    return Ok(false);
+                },
+            }
+        }
+    }
+
+    /// Reads the ledger again, because a transport has more to write. False if the partition is in
+    /// another state than before.
+    async fn renew_permission(&mut self) -> Result<bool, RunEnd> {
+        let before = (self.owned.claim, self.owned.state);
+        match self.reclaim(None).await {
+            Ok(()) => Ok(before == (self.owned.claim, self.owned.state)),
+            // What was written is waited for and saved as far as that is possible.
+            Err(RunEnd::IndexUnavailable | RunEnd::Interrupted | RunEnd::Broken(_)) => {
+                self.permission.withdraw();
+                Ok(true)
+            }
+            Err(end) => Err(end),
+        }
+    }
+
+    /// Saves what was answered of the tail.
+    pub(super) async fn settle_tail(&mut self, deadline: UnixMillis) -> Result<(), RunEnd> {
+        let answered = self.open.take_answered_tail();
+        if answered.is_empty() {
+            return Ok(());
+        }
+        let rules = RetryRules::now(self.run.context, deadline);
+        let mut all = BatchResult::default();
+        for answered in answered {
+            let BatchResult { outcomes, retried, leftovers, gone, .. } =
+                self.classify(answered, &rules);
+            all.outcomes.add(&outcomes);
+            for (reason, count) in retried {
+                *all.retried.entry(reason).or_default() += count;
+            }
+            leftovers.into_iter().for_each(|more| leftovers::add(&mut all.leftovers, more));
+            all.gone.extend(gone);
+        }
+        let batch = Batch::none(self.owned.state.checkpoint);
+        self.commit_results(batch, Some(self.owned.leftovers.clone()), all).await
+    }
+
+    /// Waits for the tail, and saves what becomes of it. While the worker stops, it is waited for
+    /// [`STOP_PATIENCE`] only; the rest stays among the leftovers.
+    pub(super) async fn finish_tail(
+        &mut self,
+        deadline: UnixMillis,
+        patience: Option<Duration>,
+    ) -> Result<(), RunEnd> {
+        let over = async {
+            match patience {
+                Some(patience) => sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        let stopped = stopped_for(self.run.hold, STOP_PATIENCE);
+        tokio::pin!(over, stopped);
+        self.settle_tail(deadline).await?;
+        while !self.open.is_empty() {
+            tokio::select! {
+                biased;
+                _ = self.open.progress() => self.settle_tail(deadline).await?,
+                () = &mut stopped => break,
+                () = &mut over => break,
+                () = self.permission.wanted() => if !self.renew_permission().await? {
+                    self.open.clear();
+                },
+            }
+        }
+        Ok(())
+    }
+
     /// The next batch: leftovers that are due, or devices that were not tried yet.
-    async fn next_batch(&self, most: usize) -> Result<PreparedBatch, RunEnd> {
+    async fn next_batch(&mut self, most: usize) -> Result<PreparedBatch, RunEnd> {
         let context = self.run.context;
         let OwnedPartition { state, leftovers, .. } = &self.owned;
         let at_end = state.checkpoint == Checkpoint::End;
         let backlog = context.retry_limits.backlog;
+        if at_end && leftovers.is_empty() {
+            // Nothing is left but the tail.
+            return Err(RunEnd::RetryDue(context.now()));
+        }
         match leftovers::next(leftovers, context.now(), at_end, backlog, most) {
             NextAction::WaitUntil(time) => Err(RunEnd::RetryDue(time)),
             NextAction::Read => {
@@ -85,14 +227,12 @@ impl ActiveRun<'_> {
             }
             NextAction::Retry { index, devices } => {
                 let mut others = leftovers.clone();
-                let prior = others.get(index).map_or_else(PriorAttempts::default, |leftover| {
-                    PriorAttempts { attempt: leftover.attempt, unanswered: leftover.unanswered }
-                });
+                let prior = others.get(index).map(PriorAttempts::of).unwrap_or_default();
                 let clients = leftovers::take(&mut others, index, devices);
                 let source = self.run.source();
                 let (targets, failed) =
                     self.run.ask_unless_stopping(|| source.find(&clients)).await?;
-                let batch = Batch { targets, failed, next: state.checkpoint };
+                let batch = Batch { targets, failed, ..Batch::none(state.checkpoint) };
                 Ok(PreparedBatch { batch, prior, others: Some(others) })
             }
         }
@@ -106,7 +246,7 @@ impl ActiveRun<'_> {
                 return Ok(true);
             }
             let before = (self.owned.claim, self.owned.state);
-            self.reclaim().await?;
+            self.reclaim(None).await?;
             if self.owned.recalled || before != (self.owned.claim, self.owned.state) {
                 return Ok(false);
             }
@@ -114,4 +254,10 @@ impl ActiveRun<'_> {
         // Each answer took longer than `RECALL_CHECK`.
         Err(RunEnd::IndexUnavailable)
     }
+}
+
+/// Waits until the worker has been stopping for so long.
+async fn stopped_for(hold: &Hold<'_>, time: Duration) {
+    hold.stopping().cancelled().await;
+    sleep(time).await;
 }

@@ -13,7 +13,7 @@
 //! has a pace, its message expired or was recalled, a device is to be tried again or removed, the
 //! recall check is too old, the worker stops, or the index does not answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{
     Stream, StreamExt,
@@ -41,20 +41,27 @@ use crate::{
         batch::Batch,
         claim::OwnedPartition,
         classification::{PriorAttempts, RetryRules, classify},
-        run::SentBatch,
+        run::{Answered, OpenBatches, SentBatch},
     },
     intake::{disposition::Disposition, settling::Requeue},
     spans,
+    transport::{Outcome, Permission},
 };
 
 /// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
 /// and how many are processed by themselves.
 pub(super) const JOBS_AT_ONCE: usize = 32;
 
+/// How long a push is waited for in its group. What is open then is waited for by the job by itself.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pause before the ledger is read again for a transport that has more to write.
+const READ_AGAIN: Duration = Duration::from_millis(100);
+
 /// Whether a job may be processed in a group: its envelope is delivered for the first time, and one
 /// batch holds all devices that the job names.
 pub(super) fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
-    let is_new = deliveries == 1 && job.continues.is_empty();
+    let is_new = deliveries == 1 && job.continues.is_none();
     is_new && named(job).is_some_and(|named| named.len() <= context.run.batch)
 }
 
@@ -225,18 +232,33 @@ impl<'a> JobGroup<'a> {
         if !may_be_sent || checked_at.elapsed() > RECALL_CHECK {
             return (one, JobStage::NotSent { owner: claim.owner });
         }
-        let (started, handed_over_at) = (Instant::now(), context.now());
-        let batch = Batch::of_all(found);
-        let outgoing = context.outgoing(job);
+        let started = Instant::now();
+        let mut batch = Batch::of_all(found);
         let span = one.span.in_scope(|| spans::batch(job, 0));
-        let deliver = context.transports.deliver(&outgoing, &batch.targets, || context.now());
-        let answers = deliver.instrument(span.clone()).await;
-        let (message, answered) = ((&job.head, AudienceKind::Named), (&*batch.targets, &*answers));
-        context.metrics.batch_sent(message, answered, started.elapsed(), context.now());
-        let rules = RetryRules::now(context, deadline, handed_over_at);
-        let result = classify(&batch.targets, answers, PriorAttempts::default(), &rules);
+        let targets = std::mem::take(&mut batch.targets);
+        let devices = targets.len();
+        let (lifetime, clock) = (context.lifetime(&job.head), context.clock.clone());
+        let permission = Permission::new(lifetime, clock, hold.stopping().clone(), checked_at);
+        let (mut open, outgoing) = (OpenBatches::default(), Arc::new(context.outgoing(job)));
+        let prior = PriorAttempts::default();
+        let (transports, now) = (&context.transports, context.now());
+        let key = open.begin(transports, &outgoing, targets, prior, &permission, now);
+        let answered = self.wait_for(&mut open, &permission, job, claim);
+        let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
+        context.metrics.batch_sent(devices, started.elapsed());
+        let rules = RetryRules::now(context, deadline);
+        let Answered { devices: answered, handed_over_at, .. } = open.take_answered(key);
+        let each = answered.iter().map(|(target, outcome)| (target.transport, *outcome));
+        context.metrics.answered((&job.head, AudienceKind::Named), each, context.now());
+        let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
+            answered.iter().map(|(target, outcome)| (target, *outcome)).unzip();
+        let mut result = classify(targets, outcomes, prior, handed_over_at, &rules);
+        batch.handed_over = devices as u64;
+        if open.leave_open(key, &rules) > 0 {
+            result.not_sent = None;
+        }
         if !span.is_disabled() {
-            spans::note_devices(&span, batch.targets.len());
+            spans::note_devices(&span, devices);
             spans::note_outcomes(&span, &result.counts(&batch).outcomes);
         }
         let owned = OwnedPartition {
@@ -248,7 +270,46 @@ impl<'a> JobGroup<'a> {
             takeover: false,
             saved: None,
         };
-        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result })))
+        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open })))
+    }
+
+    /// Waits until every device of a push is answered, for [`PATIENCE`] at most. A transport that still has something to write
+    /// makes it read the ledger again; returns when that last found no recall.
+    async fn wait_for(
+        self,
+        open: &mut OpenBatches,
+        permission: &Permission,
+        job: &Job,
+        claim: Claim,
+    ) -> Option<Instant> {
+        let (index, head) = (&self.context.index, &job.head);
+        let mut checked = None;
+        let over = tokio::time::sleep(PATIENCE);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                biased;
+                _ = open.progress() => return checked,
+                () = &mut over => return checked,
+                () = permission.wanted() => {
+                    let asked_at = Instant::now();
+                    // A read that fails is made again as long as a transport wants it.
+                    let Ok(view) = index.partition(&head.app_id, &head.message_id, 0).await else {
+                        tokio::time::sleep(READ_AGAIN).await;
+                        continue;
+                    };
+                    match view {
+                        Some(view)
+                            if !view.recalled && view.partition.state.claim == Some(claim) =>
+                        {
+                            permission.renew(asked_at);
+                            checked = Some(asked_at);
+                        }
+                        _ => permission.withdraw(),
+                    }
+                }
+            }
+        }
     }
 
     /// Saves the outcomes of pushes that were sent.

@@ -21,13 +21,13 @@ use crate::{
     delivery::{
         PartitionRun, RunEnd, RunResult,
         admission::{Admission, admit},
-        claim::{ClaimRequest, OwnedPartition, add_continued},
+        claim::{ClaimRequest, OwnedPartition},
         run::SentBatch,
         run_end::Continuation,
     },
     intake::{
         carry_out::carry_out,
-        closing,
+        closing, detached,
         settling::{Requeue, put_aside},
     },
     spans,
@@ -91,7 +91,7 @@ impl SingleJob<'_> {
                 context.count_repeated(job);
                 Ok(())
             }
-            Ok(Admission::Deferred(time)) => self.republish_later(time, false).await,
+            Ok(Admission::Deferred(time)) => self.republish_later(time, claim.is_some()).await,
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
                 self.republish_later(context.now(), claim.is_some()).await
@@ -140,7 +140,6 @@ impl SingleJob<'_> {
         owner: u64,
         asked_at: Instant,
     ) -> Result<(), Requeue> {
-        let Self { context, job, hold, .. } = *self;
         let run = self.run(plan);
         let (task, request) = self.claim_request(owner);
         let view = entry.view(0);
@@ -168,16 +167,33 @@ impl SingleJob<'_> {
             // This delivery knows of no claim; the next delivery takes over one that was made.
             return Err(Requeue::Unfinished);
         }
-        carry_out(context, job, Some(plan), task, ended, hold).await
+        self.carry_out(plan, task, ended).await
+    }
+
+    /// Publishes what remains of the partition, and goes on without the queue message with what is
+    /// waited for.
+    async fn carry_out(
+        &self,
+        plan: &Plan,
+        task: PartitionTask,
+        mut ended: RunResult,
+    ) -> Result<(), Requeue> {
+        let Self { context, job, hold, .. } = *self;
+        let detached = ended.detached.take();
+        carry_out(context, job, Some(plan), task.clone(), ended, hold).await?;
+        if let Some(detached) = detached {
+            // The task that was just published continues if this worker dies.
+            detached::begin(context, job, Some(plan), task, *detached);
+        }
+        Ok(())
     }
 
     /// Saves the outcomes of what was sent, and hands on what is left of it.
     async fn save(&self, sent: SentBatch) -> Result<(), Requeue> {
-        let Self { context, job, hold, .. } = *self;
         let plan = Plan::named();
         let (task, request) = self.claim_request(sent.owned.claim.owner);
         let ended = self.run(&plan).run_sent(request, sent).await;
-        carry_out(context, job, Some(&plan), task, ended, hold).await
+        self.carry_out(&plan, task, ended).await
     }
 
     fn run<'b>(&'b self, plan: &'b Plan) -> PartitionRun<'b> {
@@ -185,8 +201,9 @@ impl SingleJob<'_> {
             context: self.context,
             job: self.job,
             plan: Some(plan),
-            ranges: plan.partitions.first().map_or(&[], Vec::as_slice),
+            planned: plan.partition(0),
             lane: Lane::Jobs,
+            slot: None,
             written_off: false,
             beyond_plan: false,
             hold: self.hold,
@@ -196,7 +213,7 @@ impl SingleJob<'_> {
     /// The job's partition as a task, and the request to claim it.
     fn claim_request(&self, owner: u64) -> (PartitionTask, ClaimRequest) {
         let Self { job, deliveries, .. } = *self;
-        let task = PartitionTask { continues: job.continues.clone(), ..first_task(0, job.nonce) };
+        let task = PartitionTask { continues: job.continues, ..first_task(0, job.nonce) };
         let request = ClaimRequest::of(&task, deliveries, owner);
         (task, request)
     }
@@ -209,11 +226,12 @@ impl SingleJob<'_> {
         let delay = time.since(context.now()).saturating_add(pause);
         let mut job = job.clone();
         if tried || deliveries > 1 {
-            let earlier = PriorDeliveries { nonce: job.nonce, delivery: deliveries };
-            add_continued(&mut job.continues, earlier);
+            let earlier = PriorDeliveries::followed_by(job.continues, job.nonce, deliveries);
+            job.continues = Some(earlier);
         }
         let publish = async || {
-            let job = Job { nonce: (context.random)(), ..job.clone() };
+            let nonce = PriorDeliveries::next_nonce(job.continues, (context.random)());
+            let job = Job { nonce, ..job.clone() };
             let alone = encode_alone(&job).map_err(|_| QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };

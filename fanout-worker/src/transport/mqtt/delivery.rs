@@ -5,7 +5,7 @@
 //! over another connection at once, while the other sub-batches go on. A device that was handed
 //! over is not sent to again by this delivery, whatever its outcome is.
 
-use push_model::{device::Target, ledger::RetryReason, time::UnixMillis};
+use push_model::{device::Target, ledger::RetryReason};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
@@ -14,31 +14,36 @@ use super::{
     settings::MqttSettings,
     sub_batch::{Answers, SubBatch, topic},
 };
-use crate::transport::contract::{Outcome, Outgoing};
+use crate::transport::{
+    contract::{Outcome, Outgoing},
+    sending::{Proceed, Sending},
+};
 
 pub(super) struct BatchDelivery<'a> {
     pool: &'a Pool,
     settings: &'a MqttSettings,
     message: &'a Outgoing,
+    sending: &'a Sending,
     expiry: Expiry,
     hand_over_until: Instant,
     answer_until: Instant,
 }
 
 impl<'a> BatchDelivery<'a> {
-    /// A delivery that begins now; `now` is the caller's wall clock.
+    /// A delivery that begins now.
     pub(super) fn new(
         pool: &'a Pool,
         settings: &'a MqttSettings,
         message: &'a Outgoing,
-        now: UnixMillis,
+        sending: &'a Sending,
     ) -> Self {
         let start = Instant::now();
         Self {
             pool,
             settings,
             message,
-            expiry: Expiry::new(message.lifetime, now, start),
+            sending,
+            expiry: Expiry::new(message.lifetime, sending.now(), start),
             hand_over_until: start + settings.delivery_timeout / 2,
             answer_until: start + settings.delivery_timeout,
         }
@@ -52,25 +57,28 @@ impl<'a> BatchDelivery<'a> {
         }
         let size = targets.len().div_ceil(connections.len());
         let mut sub_batches = Vec::with_capacity(connections.len());
-        for (sub_batch, connection) in targets.chunks(size).zip(connections) {
-            sub_batches.push(self.carry(sub_batch, connection));
+        for (number, (sub_batch, connection)) in targets.chunks(size).zip(connections).enumerate() {
+            sub_batches.push(self.carry(sub_batch, number * size, connection));
         }
         futures::future::join_all(sub_batches).await.concat()
     }
 
     /// Sends to some of the devices, over this connection first, over others if it breaks.
-    async fn carry(&self, targets: &[Target], mut connection: usize) -> Vec<Outcome> {
+    /// `first` is the position of the first of them in the batch.
+    async fn carry(&self, targets: &[Target], first: usize, mut connection: usize) -> Vec<Outcome> {
         let mut outcomes: Answers = vec![None; targets.len()];
         let mut open: Vec<usize> = (0..targets.len()).collect();
         let mut offline_deadline = self.offline_deadline();
         loop {
-            let answers = self.hand_over(targets, &open, connection).await;
+            let answers = self.hand_over(targets, first, &open, connection).await;
             for (&device, answer) in open.iter().zip(answers) {
                 outcomes[device] = answer;
             }
             let before = open.len();
             open.retain(|&device| outcomes[device].is_none());
-            if open.is_empty() || self.expiry.is_now_or_never() || Instant::now() >= self.last() {
+            let may_go_on = !matches!(self.sending.may_send_more(), Proceed::Stop(_));
+            let is_over = self.expiry.is_now_or_never() || Instant::now() >= self.last();
+            if open.is_empty() || is_over || !may_go_on {
                 break;
             }
             if open.len() < before {
@@ -86,7 +94,13 @@ impl<'a> BatchDelivery<'a> {
     }
 
     /// Sends to the open devices over one connection, and waits for their answers.
-    async fn hand_over(&self, targets: &[Target], open: &[usize], connection: usize) -> Answers {
+    async fn hand_over(
+        &self,
+        targets: &[Target],
+        first: usize,
+        open: &[usize],
+        connection: usize,
+    ) -> Answers {
         let (reply, answer) = oneshot::channel();
         let topics = open.iter().map(|&device| topic(&self.message.app.id, &targets[device]));
         let sub_batch = SubBatch {
@@ -95,6 +109,8 @@ impl<'a> BatchDelivery<'a> {
             app_generation: self.message.app.generation,
             payload: self.message.payload.clone(),
             expiry: self.expiry,
+            sending: self.sending.clone(),
+            positions: open.iter().map(|device| first + device).collect(),
             hand_over_until: self.hand_over_until,
             answer_until: self.answer_until,
             reply,
@@ -123,6 +139,9 @@ impl<'a> BatchDelivery<'a> {
 
     /// The outcome, as of now, of devices that were not handed over.
     fn outcome_of_rest(&self) -> Outcome {
+        if let Proceed::Stop(reason) = self.sending.may_send_more() {
+            return reason.outcome();
+        }
         let now = Instant::now();
         if self.expiry.end().is_some_and(|end| now > end) {
             Outcome::Expired

@@ -10,6 +10,8 @@ use crate::transport::contract::Lifetime;
 pub(super) struct Expiry {
     /// The last instant; `None` if it is later than an [`Instant`] can be.
     end: Option<Instant>,
+    /// The same by the wall clock.
+    end_at: UnixMillis,
     now_or_never: bool,
 }
 
@@ -17,7 +19,11 @@ impl Expiry {
     /// Converts a message's lifetime; `now` is the caller's wall clock at the instant `at`.
     pub(super) fn new(lifetime: Lifetime, now: UnixMillis, at: Instant) -> Self {
         let end = at.checked_add(lifetime.end().since(now));
-        Self { end, now_or_never: matches!(lifetime, Lifetime::NowOrNever { .. }) }
+        Self {
+            end,
+            end_at: lifetime.end(),
+            now_or_never: matches!(lifetime, Lifetime::NowOrNever { .. }),
+        }
     }
 
     /// The last instant at which the message may be handed over; `None` if it is later than an
@@ -31,16 +37,20 @@ impl Expiry {
         self.now_or_never
     }
 
-    /// The MQTT message expiry interval in seconds, or `None` if the lifetime is over.
+    /// The MQTT message expiry interval in seconds, or `None` if the lifetime is over. The wall
+    /// clock `now` counts the time that the machine slept, the instant `at` does not.
     ///
     /// MQTT counts whole seconds. They are rounded down, so that a broker does not deliver a
     /// message too late. Less than one second is sent as one, the shortest time that every broker
     /// obeys: 0 is legal in MQTT 5, but Mosquitto takes it for "never expires". So a broker
     /// delivers less than one second too late; for "now or never", that second is how long it may
     /// keep the message for an offline device.
-    pub(super) fn interval(self, at: Instant) -> Option<u32> {
+    pub(super) fn interval(self, at: Instant, now: UnixMillis) -> Option<u32> {
+        if now > self.end_at {
+            return None;
+        }
         let Some(end) = self.end else { return Some(u32::MAX) };
-        let left = end.checked_duration_since(at)?;
+        let left = end.checked_duration_since(at)?.min(self.end_at.since(now));
         if self.now_or_never {
             return Some(1);
         }
@@ -56,7 +66,8 @@ mod tests {
 
     fn interval(lifetime: Lifetime, now: u64, passed: Duration) -> Option<u32> {
         let at = Instant::now();
-        Expiry::new(lifetime, UnixMillis(now), at).interval(at + passed)
+        let later = UnixMillis(now).plus(passed);
+        Expiry::new(lifetime, UnixMillis(now), at).interval(at + passed, later)
     }
 
     fn until(end: u64) -> Lifetime {
@@ -77,6 +88,14 @@ mod tests {
             assert_eq!(interval(lifetime, 1_000, Duration::from_secs(1)), Some(1));
             assert_eq!(interval(lifetime, 1_000, Duration::from_millis(1_001)), None);
         }
+    }
+
+    #[tokio::test]
+    async fn the_time_for_which_the_machine_slept_counts() {
+        let (at, slept) = (Instant::now(), UnixMillis(9_000));
+        let expiry = Expiry::new(until(10_999), UnixMillis(1_000), at);
+        assert_eq!(expiry.interval(at, slept), Some(1));
+        assert_eq!(expiry.interval(at, UnixMillis(11_000)), None);
     }
 
     #[tokio::test]

@@ -48,15 +48,18 @@ mod sub_batch;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use push_model::{device::Target, time::UnixMillis};
+use push_model::device::Target;
 use push_mqtt::MqttUrl;
 
 pub use self::settings::MqttSettings;
 use self::{delivery::BatchDelivery, pool::Pool};
-use super::contract::{Connections, Outcome, Outgoing, Transport};
+use super::{
+    contract::{Connections, Outcome, Outgoing, Transport},
+    sending::{Proceed, Sending},
+};
 
 /// The MQTT transport. Its connections work in the background from the start.
 pub struct MqttTransport {
@@ -83,16 +86,24 @@ impl Transport for MqttTransport {
         &self,
         message: &Outgoing,
         targets: &[Target],
-        now: UnixMillis,
+        sending: &Sending,
     ) -> Vec<Outcome> {
-        if message.lifetime.is_over(now) {
+        if message.lifetime.is_over(sending.now()) {
             return vec![Outcome::Expired; targets.len()];
         }
-        BatchDelivery::new(&self.pool, &self.settings, message, now).run(targets).await
+        if let Proceed::Stop(reason) = sending.may_send_more() {
+            return vec![reason.outcome(); targets.len()];
+        }
+        BatchDelivery::new(&self.pool, &self.settings, message, sending).run(targets).await
     }
 
     async fn ready(&self) -> bool {
         *self.pool.up().borrow() != 0
+    }
+
+    fn longest_delivery(&self) -> Duration {
+        // A session checks for what waits too long eight times in an acknowledgement time-out.
+        self.settings.delivery_timeout + self.settings.ack_timeout
     }
 
     fn connections(&self) -> Option<Connections> {

@@ -9,7 +9,7 @@ use push_model::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::expiry::Expiry;
-use crate::transport::contract::Outcome;
+use crate::transport::{contract::Outcome, sending::Sending};
 
 /// One answer for each device of a sub-batch, in order; `None` for a device that was certainly not
 /// handed over to the broker.
@@ -25,6 +25,10 @@ pub(super) struct SubBatch {
     pub(super) app_generation: u64,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
+    /// Whether more may be written, and where outcomes go as they come.
+    pub(super) sending: Sending,
+    /// Where the devices are in the batch of that delivery.
+    pub(super) positions: Vec<usize>,
     /// No device is handed over after this instant: the broker is too slow for this delivery.
     pub(super) hand_over_until: Instant,
     /// No acknowledgement is waited for after this instant.
@@ -99,6 +103,9 @@ impl SubBatchProgress {
         if let Some(open @ None) = self.answers.get_mut(device) {
             *open = Some(outcome);
             self.missing -= 1;
+            if let Some(&position) = self.sub_batch.positions.get(device) {
+                self.sub_batch.sending.answer(position, outcome);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::head::Head;
+use crate::{head::Head, message::whole};
 
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
@@ -26,7 +26,10 @@ impl Fields {
         let object: HashMap<String, Value> = serde_json::from_slice(body).ok()?;
         let text = |(name, value)| match value {
             Value::String(text) => Some((name, text)),
-            Value::Number(number) => Some((name, number.to_string())),
+            Value::Number(number) => match number.as_f64().and_then(whole) {
+                Some(whole) => Some((name, whole.to_string())),
+                None => Some((name, number.to_string())),
+            },
             _ => None,
         };
         Some(Self(object.into_iter().filter_map(text).collect()))
@@ -56,6 +59,8 @@ mod tests {
     fn a_question_is_json_or_a_form() {
         let json = read("application/json", r#"{"clientid":"a:d","acc":4,"x":null}"#).unwrap();
         assert_eq!((json.get("clientid"), json.get("acc"), json.get("x")), ("a:d", "4", ""));
+        let json = read("application/json", r#"{"acc":4.0,"access":1e0,"x":1.5}"#).unwrap();
+        assert_eq!((json.get("acc"), json.get("access"), json.get("x")), ("4", "1", "1.5"));
         let form = "application/x-www-form-urlencoded; charset=utf-8";
         let form = read(form, "clientid=a%3Ad&topic=push%2Fa%2Fd&acc=4").unwrap();
         assert_eq!((form.get("clientid"), form.get("topic")), ("a:d", "push/a/d"));

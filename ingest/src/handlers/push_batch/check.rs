@@ -3,6 +3,7 @@
 use push_model::{
     envelope::{JobMarks, write_job},
     ids::MessageId,
+    text::without_mark,
     time::UnixMillis,
     trace_parent::TraceParent,
 };
@@ -103,7 +104,8 @@ impl Handlers {
         if dry_run {
             return Ok(Checked::DryRun(id));
         }
-        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now);
+        let sequence = self.sequence.next();
+        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now, sequence);
         let place = self.place(cached, kind.into(), now, payload.expires_at)?;
         let (app_generation, counted) = (app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
@@ -115,7 +117,13 @@ impl Handlers {
 
 /// The lines that are pushes.
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    body.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty())
+    all_lines(body).filter(|line| !line.trim_ascii().is_empty())
+}
+
+/// The lines without the byte order mark that each may have at its beginning: one that is not the first
+/// has it where files were joined.
+fn all_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    body.split(|b| *b == b'\n').map(without_mark)
 }
 
 /// How many lines are pushes.
@@ -124,7 +132,7 @@ fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// If there is none, or more than `limit`; or if more than [`MAX_BLANK`] lines are none.
 pub(super) fn count_lines(body: &[u8], limit: usize) -> Result<usize, Rejection> {
     let (mut pushes, mut others) = (0, 0);
-    for line in body.split(|b| *b == b'\n') {
+    for line in all_lines(body) {
         let count = if line.trim_ascii().is_empty() { &mut others } else { &mut pushes };
         *count += 1;
         if pushes > limit {
@@ -149,6 +157,9 @@ mod tests {
         let body = b"\n{}\r\n \t\r\n\n[]\n\n";
         assert_eq!(lines(body).collect::<Vec<_>>(), [&b"{}\r"[..], b"[]"]);
         assert_eq!(count_lines(body, 2), Ok(2));
+        let marked = "\u{feff}{}\n\u{feff}\n\u{feff}[]\r\n".as_bytes();
+        assert_eq!(lines(marked).collect::<Vec<_>>(), [&b"{}"[..], b"[]\r"]);
+        assert_eq!(count_lines(marked, 2), Ok(2));
         let blank = |lines| [b"{}", &*b"\n".repeat(lines)].concat();
         assert_eq!(count_lines(&blank(MAX_BLANK), 1), Ok(1));
         let too_many = Rejection::TooManyBlankLines(MAX_BLANK);

@@ -1,6 +1,9 @@
 //! The condition: targeting criteria and client ids.
 
-use push_model::{attributes::Attribute, targeting::Targeting};
+use push_model::{
+    attributes::Attribute,
+    targeting::{MAX_TARGETING_VALUES, Targeting},
+};
 
 use super::*;
 
@@ -12,13 +15,13 @@ fn targeting_is_normalised_and_a_bad_value_is_named_by_its_path() {
         read(&body)
     };
     let push = targeting(json!({
-        "country": ["cn", "CN", "sg"], "language": ["zh_CN", "*"], "brand": [" Xiao Mi"],
+        "country": ["cn", "CN", "sg"], "language": ["zh_CN", "en", "zh"], "brand": [" Xiao Mi"],
         "model": [], "os_version": ["034"], "app_version": null
     }));
     let Audience::Targeting(wanted) = push.unwrap().audience else { panic!("targeting") };
     let list = |a| wanted.wanted(a).iter().map(|value| &**value).collect::<Vec<_>>();
     assert_eq!(list(Attribute::Country), ["CN", "SG"]);
-    assert_eq!(list(Attribute::Language), ["*", "zh-cn"]);
+    assert_eq!(list(Attribute::Language), ["en", "zh"], "zh-CN is a zh");
     assert_eq!(list(Attribute::Brand), ["XIAOMI"]);
     assert_eq!(list(Attribute::OsVersion), ["34"]);
     assert!(wanted.wanted(Attribute::Model).is_empty());
@@ -46,6 +49,25 @@ fn targeting_is_normalised_and_a_bad_value_is_named_by_its_path() {
         let text = problem(targeting(json!({"country": wrong})));
         assert!(text.starts_with("condition.targeting.country"), "{text}");
     }
+}
+
+#[test]
+fn targeting_has_a_bound_on_its_different_values_in_all_lists_together() {
+    let targeting = |models: usize, versions: usize| {
+        let numbered = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+        let mut body = with("condition.type", json!(1));
+        let repeated = [numbered(models), vec![" 0".to_owned(); 5]].concat();
+        body["condition"]["targeting"] =
+            json!({"model": repeated, "app_version": numbered(versions)});
+        read(&body)
+    };
+    assert!(targeting(MAX_TARGETING_VALUES, 0).is_ok(), "repeats count once");
+    assert!(targeting(MAX_TARGETING_VALUES - 7, 7).is_ok());
+    assert_eq!(
+        problem(targeting(MAX_TARGETING_VALUES - 7, 8)),
+        "condition.targeting has 10001 different values in all its lists, 9993 of them in \
+         condition.targeting.model; at most 10000 are allowed"
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn numbers_have_their_values_and_no_others() {
         assert!(read(&with("time_to_live", good.clone())).is_ok(), "{good}");
     }
     let wrong =
-        [json!(-1), json!(1.5), json!(1.0), json!("60"), json!(true), json!([1]), json!({})];
+        [json!(-1), json!(1.5), json!(-1.0), json!("60"), json!(true), json!([1]), json!({})];
     for field in ["time_to_live", "type", "condition.type", "notification.notification_type"] {
         for value in &wrong {
             let problem = problem(read(&with(field, value.clone())));
@@ -32,8 +32,54 @@ fn numbers_have_their_values_and_no_others() {
 }
 
 #[test]
-fn a_number_that_is_too_large_is_illegal_and_not_rounded() {
-    for number in ["18446744073709551616", "1e3", "1e400", "-0.0", "9".repeat(400).as_str()] {
+fn a_whole_number_may_have_a_fraction_and_an_exponent() {
+    for (number, seconds) in [
+        ("60.0", 60),
+        ("6e1", 60),
+        ("0.6E+2", 60),
+        ("6000e-2", 60),
+        ("-0", 0),
+        ("-0.0", 0),
+        ("0e999999999999", 0),
+        ("1e19", 10_000_000_000_000_000_000),
+        ("9007199254740992.0", 1 << 53),
+    ] {
+        let body = format!(
+            r#"{{"type":1.0,"time_to_live":{number},"condition":{{"type":0e0}},
+                "notification":{{"notification_type":3.0,"open_type":20e-1}}}}"#
+        );
+        let push = read_text(&body).unwrap_or_else(|problem| panic!("{number}: {problem:?}"));
+        assert_eq!(push.time_to_live, seconds, "{number}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_before_the_body_is_skipped() {
+    let body = valid().to_string();
+    assert_eq!(read_text(&format!("\u{feff}{body}")), read_text(&body));
+    for wrong in [format!("\u{feff}\u{feff}{body}"), format!(" \u{feff}{body}")] {
+        assert_eq!(problem(read_text(&wrong)), "the body must be a JSON object");
+    }
+}
+
+#[test]
+fn a_number_that_is_too_large_or_not_whole_is_illegal_and_not_rounded() {
+    let nines = "9".repeat(400);
+    let huge = format!("1e{nines}");
+    for number in [
+        "18446744073709551616",
+        "18446744073709551616.0",
+        "1e20",
+        "1e400",
+        "-1e400",
+        "1e-1",
+        "0.5",
+        "59.999999999999",
+        "-1.0",
+        "1e99999999999999999999",
+        &huge,
+        &nines,
+    ] {
         let body = format!(r#"{{"type":1,"time_to_live":{number},"condition":{{"type":0}}}}"#);
         let problem = problem(read_text(&body));
         assert!(problem.contains("time_to_live"), "{number}: {problem}");
@@ -156,6 +202,7 @@ fn a_huge_time_to_live_expires_at_the_latest_time() {
         MessageId::issue_named(&"a".parse().unwrap()),
         "a".parse().unwrap(),
         UnixMillis(1),
+        1_000,
     );
     assert_eq!(payload.expires_at, UnixMillis::MAX);
 }

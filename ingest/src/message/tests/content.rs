@@ -53,10 +53,11 @@ fn a_notification_field_with_effect_is_checked() {
         let text = problem(read(&with("notification.small_icon_color", json!(bad))));
         assert_eq!(text, "notification.small_icon_color must be like #RRGGBB");
     }
-    for good in [json!(1), json!("1"), json!(2), json!("2"), Value::Null] {
+    for good in [json!(1), json!("1"), json!(2), json!("2"), json!(1.0), Value::Null] {
         assert!(read(&with("notification.open_type", good)).is_ok());
     }
-    for bad in [json!(0), json!(3), json!("3"), json!(""), json!(1.0), json!(-1), json!(true)] {
+    let bad = [json!(0), json!(3), json!("3"), json!(""), json!(1.5), json!("1.0"), json!(-1)];
+    for bad in bad.into_iter().chain([json!(true), json!(3.0), json!(1e300)]) {
         let text = problem(read(&with("notification.open_type", bad)));
         assert!(text.starts_with("notification.open_type: "), "{text}");
     }

@@ -5,7 +5,7 @@ use proptest::{prop_assert, prop_assert_eq};
 use super::*;
 
 /// Names and values that mean something in a body.
-const TOKENS: [&str; 16] = [
+const TOKENS: [&str; 19] = [
     "\"type\":",
     "\"time_to_live\":",
     "\"condition\":{\"type\":1,\"client_ids\":[",
@@ -22,6 +22,9 @@ const TOKENS: [&str; 16] = [
     "[[[[",
     "{\"\":",
     "\u{feff}",
+    "1e0",
+    "-0.0",
+    "\"zh_TW_#Hant\"",
 ];
 
 #[test]
@@ -31,7 +34,7 @@ fn a_body_is_read_alike_in_every_way_or_refused() {
         let line = Push::read_line(body, RULES);
         // The column of an error in a line's own key is counted in another way.
         prop_assert_eq!(push.as_ref().ok(), line.as_ref().ok().map(|(push, _)| push));
-        match std::str::from_utf8(body) {
+        match super::json::utf8(body) {
             Ok(text) => prop_assert_eq!(push, Push::read_used_fields(text, RULES)),
             Err(_) => prop_assert!(push.is_err()),
         }

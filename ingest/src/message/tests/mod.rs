@@ -21,7 +21,8 @@ fn read(body: &Value) -> Result<Push<'static>, Rejection> {
 /// used, and as a line of a batch request.
 fn read_text(body: &str) -> Result<Push<'_>, Rejection> {
     let push = Push::read(body.as_bytes(), RULES);
-    assert_eq!(push, Push::read_used_fields(body, RULES), "{body}");
+    let unmarked = body.strip_prefix('\u{feff}').unwrap_or(body);
+    assert_eq!(push, Push::read_used_fields(unmarked, RULES), "{body}");
     let line = Push::read_line(body.as_bytes(), RULES);
     assert_eq!(push, line.map(|(push, _)| push), "{body}");
     push

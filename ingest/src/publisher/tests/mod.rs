@@ -48,6 +48,7 @@ fn job(bytes: usize) -> Vec<u8> {
         notification: None,
         data: Some([("k".into(), "x".repeat(bytes).into())].into()),
         accepted_at: UnixMillis(0),
+        sequence: 0,
         expires_at: UnixMillis(1),
     };
     encode_job(&payload, &Audience::All, JobMarks::default()).unwrap()

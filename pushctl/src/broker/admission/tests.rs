@@ -17,26 +17,94 @@ fn log_in(admission: &Arc<Admission>, peer: &str) -> Permit {
     permit
 }
 
+fn displaced<'a>(permits: impl IntoIterator<Item = &'a Permit>) -> Vec<bool> {
+    permits.into_iter().map(|permit| permit.displaced().is_cancelled()).collect()
+}
+
+fn assert_is_empty(admission: &Admission) {
+    let counts = admission.counts();
+    assert!(counts.addresses.is_empty() && counts.pending.is_empty(), "{counts:?}");
+    assert_eq!((counts.connections, counts.ending), (0, 0));
+}
+
 #[tokio::test]
 async fn idle_connections_of_one_address_leave_room_for_its_devices_and_for_others() {
     let admission = Admission::new(LIMITS);
     let idle = [admit(&admission, "10.0.0.1").unwrap(), admit(&admission, "10.0.0.1").unwrap()];
-    assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address);
-    let others = [admit(&admission, "10.0.0.2").unwrap(), admit(&admission, "10.0.0.3").unwrap()];
-    let late = admit(&admission, "10.0.0.4").unwrap();
-    assert!(idle[0].displaced().is_cancelled(), "the newest takes the place of the oldest");
-    late.logged_in();
-    assert_eq!(admit(&admission, "10.0.0.5").unwrap_err(), Full::Total);
-    assert!(
-        [&idle[1], &others[0], &others[1], &late]
-            .map(Permit::displaced)
-            .iter()
-            .all(|it| !it.is_cancelled())
-    );
-    drop((idle, others, late));
+    let device = admit(&admission, "10.0.0.1").unwrap();
+    assert_eq!(displaced([&idle[0], &idle[1], &device]), [true, false, false], "its oldest goes");
+    device.logged_in();
+    let others = ["10.0.0.2", "10.0.0.3", "10.0.0.4"].map(|peer| admit(&admission, peer).unwrap());
+    assert_eq!(displaced(&others), [false; 3]);
     let usage = admission.usage();
-    assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 3));
-    assert!(admission.counts().addresses.is_empty());
+    assert_eq!((usage.connections, usage.unauthenticated, usage.displaced), (5, 4, 1));
+    // All connections are in use, and the oldest without a login makes room.
+    let late = admit(&admission, "10.0.0.5").unwrap();
+    assert_eq!(displaced([&idle[1], &others[0], &late]), [true, false, false]);
+    drop((idle, others, late, device));
+    let usage = admission.usage();
+    assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 0));
+    assert_is_empty(&admission);
+}
+
+#[tokio::test]
+async fn the_address_with_most_connections_gives_one_up() {
+    let limits = AdmissionLimits { of_address: 10, unauthenticated_of_address: 10, ..LIMITS };
+    let admission = Admission::new(limits);
+    let slow = admit(&admission, "10.0.0.1").unwrap();
+    let mut flood: Vec<Permit> = Vec::new();
+    for n in 0..100 {
+        // However many addresses there are, one that has a single connection keeps it.
+        let permit = admit(&admission, ["10.0.0.2", "10.0.0.3"][n % 2]).unwrap();
+        permit.client_spoke();
+        flood.push(permit);
+        flood.retain(|permit| !permit.displaced().is_cancelled());
+    }
+    assert_eq!(displaced([&slow]), [false], "although it is the oldest and has sent nothing");
+    assert_eq!(admission.usage().unauthenticated, LIMITS.unauthenticated);
+}
+
+#[tokio::test]
+async fn a_client_that_has_sent_nothing_makes_room_first_and_a_login_that_is_checked_never() {
+    let limits = AdmissionLimits { unauthenticated_of_address: 3, ..LIMITS };
+    let admission = Admission::new(limits);
+    let [checked, spoke, silent] = [(); 3].map(|()| admit(&admission, "10.0.0.1").unwrap());
+    assert!(checked.begin_check());
+    spoke.client_spoke();
+    let all = [&checked, &spoke, &silent];
+    let next = [(); 2].map(|()| {
+        let permit = admit(&admission, "10.0.0.1").unwrap();
+        permit.client_spoke();
+        (permit, displaced(all))
+    });
+    assert_eq!(next[0].1, [false, false, true]);
+    assert_eq!(next[1].1, [false, true, true]);
+    assert!(!spoke.begin_check(), "it has to end");
+    for (permit, _) in &next {
+        assert!(permit.begin_check());
+    }
+    assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address, "all are checked");
+    checked.logged_in();
+    // The check of this one has failed.
+    next[0].0.client_spoke();
+    let _newest = admit(&admission, "10.0.0.1").unwrap();
+    assert_eq!(displaced([&checked, &next[0].0, &next[1].0]), [false, true, false]);
+}
+
+#[tokio::test]
+async fn displaced_connections_that_do_not_end_are_bounded() {
+    let limits = AdmissionLimits { unauthenticated: 1, ..LIMITS };
+    let admission = Admission::new(limits);
+    let mut kept = Vec::new();
+    for n in 0..=ENDING {
+        kept.push(admit(&admission, &format!("10.0.1.{n}")).unwrap());
+    }
+    assert_eq!(admit(&admission, "10.0.2.1").unwrap_err(), Full::Total);
+    kept.remove(0);
+    kept.push(admit(&admission, "10.0.2.1").unwrap());
+    assert_eq!(admission.usage().connections, 1);
+    drop(kept);
+    assert_is_empty(&admission);
 }
 
 #[tokio::test]
@@ -50,22 +118,23 @@ async fn connections_of_an_address_and_in_total_are_bounded_and_given_back() {
     assert!(admit(&admission, "10.0.0.1").is_ok());
     drop((one, two));
     let usage = admission.usage();
-    assert_eq!((usage.connections, usage.unauthenticated, usage.not_accepted), (0, 0, 2));
-    assert!(admission.counts().addresses.is_empty());
+    assert_eq!((usage.displaced, usage.not_accepted), (0, 2));
+    assert_is_empty(&admission);
 }
 
 #[tokio::test]
 async fn an_address_is_one_customer_in_ipv6_and_the_same_in_both_families() {
     let admission = Admission::new(LIMITS);
-    let _permits = [
+    let permits = [
         admit(&admission, "2001:db8:0:1::1").unwrap(),
         admit(&admission, "2001:db8:0:1:ffff::2").unwrap(),
         admit(&admission, "::ffff:10.0.0.1").unwrap(),
     ];
-    assert_eq!(admit(&admission, "2001:db8:0:1:2::3").unwrap_err(), Full::Address);
-    assert!(admit(&admission, "2001:db8:0:2::1").is_ok());
+    let _third = admit(&admission, "2001:db8:0:1:2::3").unwrap();
+    assert_eq!(displaced(&permits), [true, false, false], "it is of the same network");
+    let _other = admit(&admission, "2001:db8:0:2::1").unwrap();
     let _second = admit(&admission, "10.0.0.1").unwrap();
-    assert_eq!(admission.counts().addresses.len(), 2);
+    assert_eq!(admission.counts().addresses.len(), 3);
 }
 
 #[tokio::test]

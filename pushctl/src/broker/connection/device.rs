@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{conversation::Role, end::End, handshake::DeviceSession, output::Output};
 use crate::broker::{
+    clocks::Clocks,
     packets::{Packet, Wire},
     sessions::SessionLoss,
 };
@@ -58,7 +59,11 @@ impl Role for DeviceSession {
     }
 
     fn send(&mut self, wire: &mut Wire, output: &mut Output) -> Result<(), End> {
-        let (owner, now) = (&self.owner, Instant::now());
+        let (owner, now) = (&self.owner, Clocks::now());
+        // The deadline of the connection stands still while the machine sleeps.
+        if self.authorised_until <= now.wall {
+            return Err(End::Reason(DisconnectReasonCode::NotAuthorized));
+        }
         while output.has_room() {
             let Some(outgoing) = owner.next(self.window, now) else { break };
             let id = outgoing.message.id;

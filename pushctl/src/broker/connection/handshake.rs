@@ -7,15 +7,14 @@ use std::{num::NonZeroU16, time::Duration};
 
 use push_model::time::UnixMillis;
 use rmqtt_codec::error::DecodeError;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::Instant,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
 use super::link::Link;
 use crate::broker::{
+    admission::Permit,
     authentication::{Login, LoginRefusal},
+    clocks::Clocks,
     context::{Context, Door},
     packets::{Connect, ConnectRefusal, Packet, Welcome, Wire},
     sessions::{SessionOwner, TooMany},
@@ -71,6 +70,8 @@ pub(super) struct DeviceSession {
 pub(super) enum HandshakeError {
     #[error("the connection ended")]
     Io(#[from] std::io::Error),
+    #[error("a newer connection takes its place")]
+    Displaced,
     #[error("this is not MQTT")]
     Decode(#[from] DecodeError),
     #[error("refused: {0:?}")]
@@ -81,6 +82,7 @@ pub(super) enum HandshakeError {
 pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
     link: &mut Link<S>,
     door: Door,
+    permit: &Permit,
     context: &Context,
 ) -> Result<(Wire, Client), HandshakeError> {
     let max_packet = match door {
@@ -99,6 +101,9 @@ pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
             None => link.progress().await?,
         };
     };
+    if !permit.begin_check() {
+        return Err(HandshakeError::Displaced);
+    }
     let accepted = match packet {
         Packet::Connect(connect) => match check(&connect) {
             Ok(()) => log_in(&connect, door, context).await,
@@ -160,7 +165,7 @@ async fn log_in(
     let keep = connect.keep.unwrap_or(context.longest_keep).min(context.longest_keep);
     let owner = context
         .sessions
-        .own(&identity, connect.clean, keep, Instant::now())
+        .own(&identity, connect.clean, keep, Clocks::now())
         .map_err(|TooMany| ConnectRefusal::TooManySessions)?;
     let resumed = owner.resumed();
     let session = DeviceSession {

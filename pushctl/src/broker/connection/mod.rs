@@ -58,7 +58,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     let left = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
     let displaced = permit.displaced();
     let greeted = tokio::select! {
-        greeted = timeout(left, handshake::shake_hands(&mut link, door, &context)) => greeted,
+        greeted = timeout(left, handshake::shake_hands(&mut link, door, &permit, &context)) => greeted,
         () = context.stop.cancelled() => return,
         () = displaced.cancelled() => return debug!(%peer, "a newer MQTT connection takes its place"),
     };
@@ -69,13 +69,15 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             debug!(%peer, cause = &end as &dyn std::error::Error, "MQTT connection ended");
         }
         Ok(Err(error)) => {
+            // Its check is over, and its end may take a while.
+            permit.client_spoke();
             debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
             // Where workers log in no guess can be right, and none is counted.
             let counts = error.is_failed_login() && door == Door::Devices;
             if counts && !permit.login_failed(Instant::now()) {
                 return;
             }
-            if matches!(error, HandshakeError::Io(_) | HandshakeError::Decode(_)) {
+            if !matches!(error, HandshakeError::Refused(_)) {
                 return;
             }
         }
@@ -84,7 +86,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             return;
         }
     }
-    link.close().await;
+    tokio::select! {
+        () = link.close() => {}
+        () = displaced.cancelled() => {}
+    }
 }
 
 /// Serves a client that has logged in, and tells it why its connection ends.

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::{conversation::Role, end::End, output::Output};
 use crate::broker::{
+    clocks::{Clocks, Expiry},
     packets::{Packet, Wire},
     sessions::{NotTaken, Sessions},
 };
@@ -66,14 +67,14 @@ impl Role for Worker<'_> {
 }
 
 fn keep(sessions: &Sessions, publish: &Publish) -> PublishAckReason {
-    let now = Instant::now();
+    let now = Clocks::now();
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
     let lifetime = interval.map(|seconds: NonZeroU32| Duration::from_secs(seconds.get().into()));
-    let expires_at = lifetime.and_then(|lifetime| now.checked_add(lifetime));
+    let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
     let Some(generation) = generation(publish) else {
         return PublishAckReason::ImplementationSpecificError;
     };
-    match sessions.publish(&publish.topic, generation, &publish.payload, expires_at, now) {
+    match sessions.publish(&publish.topic, generation, &publish.payload, expiry, now) {
         Ok(()) => PublishAckReason::Success,
         Err(NotTaken::NoSubscriber) => PublishAckReason::NoMatchingSubscribers,
         Err(NotTaken::NoRoom) => PublishAckReason::QuotaExceeded,
@@ -112,7 +113,7 @@ mod tests {
             kid: "key".into(),
         };
         let own = |device: DeviceIdentity| {
-            let owner = sessions.own(&device, false, Duration::ZERO, Instant::now()).unwrap();
+            let owner = sessions.own(&device, false, Duration::ZERO, Clocks::now()).unwrap();
             owner.subscribe(Some(QoS::AtLeastOnce));
             owner
         };

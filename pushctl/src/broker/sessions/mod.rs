@@ -27,7 +27,6 @@ use std::{
 
 use push_credentials::DeviceIdentity;
 use push_model::{app::AppKey, ids::AppId, time::UnixMillis};
-use tokio::time::Instant;
 
 use self::{
     counts::AppCounts,
@@ -41,7 +40,10 @@ pub(super) use self::{
     owner::SessionOwner,
     session::{Ends, Kept, NotTaken, SavedMessage, SavedSession, SessionLimits, SessionLoss},
 };
-use super::authentication::DeviceAuthenticator;
+use super::{
+    authentication::DeviceAuthenticator,
+    clocks::{Clocks, Expiry},
+};
 
 /// How often sessions and messages whose time is over are looked for. Until then they are not
 /// served, but take memory.
@@ -84,14 +86,14 @@ impl Sessions {
         topic: &str,
         generation: u64,
         payload: &[u8],
-        expires_at: Option<Instant>,
-        now: Instant,
+        expiry: Option<Expiry>,
+        now: Clocks,
     ) -> Result<(), NotTaken> {
         let session = self.read().get(topic).cloned().ok_or(NotTaken::NoSubscriber)?;
         if generation != session.app().generation {
             return Err(NotTaken::NoSubscriber);
         }
-        session.put(payload, expires_at, now)
+        session.put(payload, expiry, now)
     }
 
     /// Takes over the session of a device, or makes one. With `clean` it begins empty. It outlives
@@ -101,7 +103,7 @@ impl Sessions {
         device: &DeviceIdentity,
         clean: bool,
         keep: Duration,
-        now: Instant,
+        now: Clocks,
     ) -> Result<SessionOwner, TooMany> {
         let owner = Owner::default();
         let connection = NewConnection { owner: owner.clone(), keep, kid: device.kid.clone() };
@@ -153,7 +155,7 @@ impl Sessions {
     pub(super) fn restore(
         &self,
         saved: SavedSession,
-        now: Instant,
+        now: Clocks,
     ) -> Result<Option<Kept>, TooMany> {
         let share = self.waiting.share(&saved.app.id);
         let changed = self.changed.clone();
@@ -183,7 +185,7 @@ impl Sessions {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
             let Some(sessions) = sessions.upgrade() else { return };
-            sessions.remove_expired(Instant::now());
+            sessions.remove_expired(Clocks::now());
         }
     }
 
@@ -213,7 +215,7 @@ impl Sessions {
         for session in self.all() {
             let Some(kid) = session.kid() else { continue };
             if *known.entry(kid.clone()).or_insert_with(|| has_ended(&kid)) {
-                session.disconnect(&kid, Instant::now());
+                session.disconnect(&kid, Clocks::now());
             }
         }
     }
@@ -238,7 +240,7 @@ impl Sessions {
         self.changed.set();
     }
 
-    fn remove_expired(&self, now: Instant) {
+    fn remove_expired(&self, now: Clocks) {
         for session in self.all() {
             if session.is_expired(now) {
                 self.remove(&session, now);
@@ -250,7 +252,7 @@ impl Sessions {
     }
 
     /// Removes a session that was found to be expired, unless it was taken over meanwhile.
-    fn remove(&self, session: &Arc<Session>, now: Instant) {
+    fn remove(&self, session: &Arc<Session>, now: Clocks) {
         let mut registry = self.write();
         let current = registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session));
         if current && session.is_expired(now) {

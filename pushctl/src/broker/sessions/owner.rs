@@ -4,13 +4,13 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use bytestring::ByteString;
 use rmqtt_codec::types::QoS;
-use tokio::time::Instant;
 
 use super::{
     Connected,
     memory::Reservation,
     session::{Outgoing, Owner, Session, SessionLoss},
 };
+use crate::broker::clocks::Clocks;
 
 /// A connection's hold on the session of its device. When it is dropped, the session goes offline,
 /// unless another connection has taken it over.
@@ -53,7 +53,7 @@ impl SessionOwner {
     }
 
     /// The next message to send, of which at most `window` may be unacknowledged.
-    pub(in crate::broker) fn next(&self, window: NonZeroU16, now: Instant) -> Option<Outgoing> {
+    pub(in crate::broker) fn next(&self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         self.session.next(&self.connection, window, now)
     }
 
@@ -70,7 +70,7 @@ impl SessionOwner {
 
 impl Drop for SessionOwner {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = Clocks::now();
         self.session.go_offline(&self.connection, now);
         if self.session.is_expired(now) {
             self.connected.sessions.remove(&self.session, now);

@@ -12,13 +12,13 @@ fn device(name: &str) -> DeviceIdentity {
 }
 
 fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> SessionOwner {
-    let owner = sessions.own(&device(name), clean, keep, Instant::now()).unwrap();
+    let owner = sessions.own(&device(name), clean, keep, Clocks::now()).unwrap();
     owner.subscribe(Some(QoS::AtLeastOnce));
     owner
 }
 
 fn publish(sessions: &Sessions, name: &str) -> Result<(), NotTaken> {
-    sessions.publish(&format!("push/a/{name}"), 0, b"x", None, Instant::now())
+    sessions.publish(&format!("push/a/{name}"), 0, b"x", None, Clocks::now())
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_session_ends_with_its_connection_unless_it_is_to_be_kept() {
 async fn a_session_that_is_taken_over_while_it_is_found_to_be_expired_stays() {
     let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
     drop(own(&sessions, "d", false, KEEP));
-    let late = Instant::now() + 2 * KEEP;
+    let late = Clocks::now() + 2 * KEEP;
     let expired: Vec<_> = sessions.all();
     assert!(expired.iter().all(|session| session.is_expired(late)));
     let back = own(&sessions, "d", false, KEEP);
@@ -69,7 +69,7 @@ async fn a_device_that_connects_again_ends_its_connection_before() {
 async fn sessions_are_bounded_and_make_room_when_their_time_is_over() {
     let sessions = Sessions::new(1, 100, 1 << 20, LIMITS);
     drop(own(&sessions, "one", false, KEEP));
-    let now = Instant::now();
+    let now = Clocks::now();
     assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
     sessions.remove_expired(now + KEEP / 2);
     assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
@@ -82,7 +82,7 @@ async fn one_app_never_takes_all_sessions() {
     let sessions = Sessions::new(4, 100, 1 << 20, LIMITS);
     let own = |app: &str, name: &str| {
         let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
-        sessions.own(&device, false, KEEP, Instant::now()).is_ok()
+        sessions.own(&device, false, KEEP, Clocks::now()).is_ok()
     };
     assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
     assert!(own("a", "2"), "a device that has one keeps it");
@@ -91,7 +91,7 @@ async fn one_app_never_takes_all_sessions() {
     assert!(!own("d", "1"), "there is no room at all");
     sessions.remove_app(&device("1").app_key());
     assert!(own("a", "3") && own("d", "1"));
-    sessions.remove_expired(Instant::now() + 2 * KEEP);
+    sessions.remove_expired(Clocks::now() + 2 * KEEP);
     assert_eq!(sessions.read().len(), 0);
     assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
 }
@@ -103,7 +103,7 @@ async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before()
     let here = own(&sessions, "here", false, KEEP);
     publish(&sessions, "away").unwrap();
     let later = DeviceIdentity { generation: 1, ..device("away") };
-    let resumed = sessions.own(&later, false, KEEP, Instant::now()).unwrap();
+    let resumed = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
     assert!(!resumed.resumed() && sessions.usage().1 == 0);
 
     sessions.remove_app(&device("here").app_key());
@@ -115,12 +115,12 @@ async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before()
 async fn what_is_for_one_app_of_a_name_reaches_no_device_of_an_earlier_or_later_one() {
     let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
     let before = own(&sessions, "d", false, KEEP);
-    let publish = |generation| sessions.publish("push/a/d", generation, b"x", None, Instant::now());
+    let publish = |generation| sessions.publish("push/a/d", generation, b"x", None, Clocks::now());
     assert_eq!(publish(1), Err(NotTaken::NoSubscriber), "it is connected and subscribes");
     assert_eq!(publish(0), Ok(()));
 
     let later = DeviceIdentity { generation: 1, ..device("d") };
-    let later = sessions.own(&later, false, KEEP, Instant::now()).unwrap();
+    let later = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
     later.subscribe(Some(QoS::AtLeastOnce));
     assert_eq!((before.loss(), later.loss()), (Some(SessionLoss::AppRemoved), None));
     assert_eq!((publish(1), publish(0)), (Ok(()), Err(NotTaken::NoSubscriber)));
@@ -131,7 +131,7 @@ async fn one_app_never_takes_all_connections() {
     let sessions = Sessions::new(100, 4, 1 << 20, LIMITS);
     let own = |app: &str, name: &str| {
         let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
-        sessions.own(&device, false, KEEP, Instant::now()).ok()
+        sessions.own(&device, false, KEEP, Clocks::now()).ok()
     };
     let first = [own("a", "1"), own("a", "2")];
     assert!(first.iter().all(Option::is_some) && own("a", "3").is_none());
@@ -146,7 +146,7 @@ async fn a_connection_ends_with_the_key_of_its_token_and_its_session_stays() {
     let sessions = Sessions::new(10, 10, 1 << 20, LIMITS);
     let stolen = own(&sessions, "d", false, KEEP);
     let other = DeviceIdentity { kid: "other".into(), ..device("e") };
-    let other = sessions.own(&other, false, KEEP, Instant::now()).unwrap();
+    let other = sessions.own(&other, false, KEEP, Clocks::now()).unwrap();
     sessions.disconnect_keys(|kid| kid == "key");
     assert_eq!((stolen.loss(), other.loss()), (Some(SessionLoss::KeyEnded), None));
     publish(&sessions, "d").unwrap();

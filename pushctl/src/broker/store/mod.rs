@@ -17,10 +17,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use push_model::time::UnixMillis;
-use tokio::time::Instant;
-
-use super::sessions::Sessions;
+use super::{clocks::Clocks, sessions::Sessions};
 
 /// The file, in the data directory.
 const FILE: &str = "mqtt-sessions.ndjson";
@@ -69,19 +66,6 @@ pub(super) struct Restored {
     pub(super) messages: usize,
     /// Sessions and messages beyond the bounds of now.
     pub(super) no_room: usize,
-}
-
-/// One moment on both clocks: the process counts its own time, the file has that of the day.
-#[derive(Debug, Clone, Copy)]
-struct Clocks {
-    instant: Instant,
-    time: UnixMillis,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        Self { instant: Instant::now(), time: UnixMillis::now() }
-    }
 }
 
 /// The file of one broker, which no other uses meanwhile.

@@ -15,11 +15,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{
-    Clocks, Restored, StoreError,
+    Restored, StoreError,
     format::{EndLine, FORMAT, Header, Line, MAX_LINE, MessageLine, SessionLine, VERSION},
 };
-use crate::broker::sessions::{
-    Ends, SavedMessage, SavedSession, SessionLimits, Sessions, TooMany, message_size,
+use crate::broker::{
+    clocks::{Clocks, Expiry},
+    sessions::{Ends, SavedMessage, SavedSession, SessionLimits, Sessions, TooMany, message_size},
 };
 
 /// Puts what the file holds into these sessions, but for what is over by now.
@@ -123,7 +124,7 @@ impl Pending {
 fn finish(session: Option<Pending>, sessions: &Sessions, now: Clocks, restored: &mut Restored) {
     let Some(Pending { session, .. }) = session else { return };
     let messages = session.messages.len();
-    match sessions.restore(session, now.instant) {
+    match sessions.restore(session, now) {
         Ok(Some(kept)) => {
             restored.sessions += 1;
             restored.messages += kept.messages;
@@ -160,14 +161,14 @@ fn read_message(line: &MessageLine, now: Clocks) -> Result<SavedMessage, Problem
     let payload = BASE64.decode(&line.payload);
     Ok(SavedMessage {
         id: line.id,
-        expires_at: line.expires_at.and_then(|end| instant_of(end, now)),
+        expiry: line.expires_at.and_then(|end| Expiry::at(end, now)),
         payload: payload.map_err(|_| Problem::Damaged("it is no base64"))?.into(),
     })
 }
 
 /// `None` if it is later than an [`Instant`] can say. What is over by now is over at this moment.
 fn instant_of(time: UnixMillis, now: Clocks) -> Option<Instant> {
-    now.instant.checked_add(Duration::from_millis(time.0.saturating_sub(now.time.0)))
+    now.monotonic.checked_add(time.since(now.wall))
 }
 
 struct Lines<R> {

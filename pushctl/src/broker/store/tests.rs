@@ -2,11 +2,15 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use push_credentials::DeviceIdentity;
+use push_model::time::UnixMillis;
 use rmqtt_codec::types::QoS;
 use tempfile::TempDir;
 
 use super::*;
-use crate::broker::sessions::{SessionLimits, SessionOwner};
+use crate::broker::{
+    clocks::Expiry,
+    sessions::{SessionLimits, SessionOwner},
+};
 
 const LIMITS: SessionLimits = SessionLimits { messages: 100, bytes: 1 << 20 };
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,7 +29,7 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
         expires_at: UnixMillis::MAX,
         kid: "key".into(),
     };
-    let owner = sessions.own(&device, false, keep, Instant::now()).unwrap();
+    let owner = sessions.own(&device, false, keep, Clocks::now()).unwrap();
     if !owner.resumed() {
         owner.subscribe(Some(QoS::AtLeastOnce));
     }
@@ -33,17 +37,17 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
 }
 
 fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<Duration>) {
-    let now = Instant::now();
+    let now = Clocks::now();
     let topic = format!("push/news/{client}");
-    let expires_at = lifetime.map(|lifetime| now + lifetime);
-    sessions.publish(&topic, GENERATION, payload, expires_at, now).unwrap();
+    let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
+    sessions.publish(&topic, GENERATION, payload, expiry, now).unwrap();
 }
 
 /// What the device gets that connects, and whether it was sent before.
 fn received(sessions: &Arc<Sessions>, client: &str) -> Vec<(Bytes, bool)> {
     let owner = own(sessions, client, HOUR);
     let window = 10.try_into().unwrap();
-    std::iter::from_fn(|| owner.next(window, Instant::now()))
+    std::iter::from_fn(|| owner.next(window, Clocks::now()))
         .map(|outgoing| (outgoing.message.payload, outgoing.message.dup))
         .collect()
 }
@@ -72,7 +76,7 @@ async fn what_waits_is_there_again_with_what_was_sent_first() {
     let before = sessions();
     let device = own(&before, "phone", HOUR);
     publish(&before, "phone", b"sent", Some(HOUR));
-    assert!(device.next(1.try_into().unwrap(), Instant::now()).is_some());
+    assert!(device.next(1.try_into().unwrap(), Clocks::now()).is_some());
     publish(&before, "phone", &[0, 255, 10], None);
     publish(&before, "phone", b"short", Some(Duration::from_millis(1)));
     own(&before, "not-subscribed", HOUR).subscribe(None);
@@ -106,7 +110,7 @@ async fn what_is_over_by_the_next_start_is_dropped() {
     publish(&before, "connected", b"long", Some(HOUR));
     store.save(&before).unwrap();
     let mut now = Clocks::now();
-    now.time.0 += 20_000;
+    now.wall.0 += 20_000;
     let after = sessions();
     let path = folder.path().join(FILE);
     let restored = read::read(&path, File::open(&path).unwrap(), &after, now).unwrap();

@@ -8,16 +8,17 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use push_model::time::UnixMillis;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
 
 use super::{
-    Clocks, MODE,
+    MODE,
     format::{EndLine, FORMAT, Header, Line, MessageLine, SessionLine, VERSION},
 };
-use crate::broker::sessions::{Ends, SavedMessage, SavedSession, Sessions};
+use crate::broker::{
+    clocks::Clocks,
+    sessions::{Ends, SavedMessage, SavedSession, Sessions},
+};
 
 /// Writes the file at this path until all of it is on disk. One session is in memory at a time.
 pub(super) fn write(path: &Path, sessions: &Sessions, now: Clocks) -> io::Result<()> {
@@ -25,7 +26,7 @@ pub(super) fn write(path: &Path, sessions: &Sessions, now: Clocks) -> io::Result
     let mut lines = Lines { to: BufWriter::new(file), hash: Sha256::new() };
     lines.write(&Header { format: FORMAT.to_owned(), version: VERSION })?;
     for session in sessions.all() {
-        let Some(saved) = session.saved(now.instant) else { continue };
+        let Some(saved) = session.saved(now) else { continue };
         lines.write(&Line::Session(session_line(&saved, now)))?;
         for message in &saved.messages {
             lines.write(&Line::Message(message_line(message, now)))?;
@@ -53,7 +54,9 @@ impl<W: Write> Lines<W> {
 
 fn session_line(session: &SavedSession, now: Clocks) -> SessionLine {
     let (ends_at, keep) = match session.ends {
-        Ends::At(end) => (end.map(|end| time_of(end, now)), None),
+        Ends::At(end) => {
+            (end.map(|end| now.wall.plus(end.saturating_duration_since(now.monotonic))), None)
+        }
         Ends::After(keep) => (None, Some(keep.as_secs())),
     };
     SessionLine {
@@ -69,12 +72,7 @@ fn session_line(session: &SavedSession, now: Clocks) -> SessionLine {
 fn message_line(message: &SavedMessage, now: Clocks) -> MessageLine {
     MessageLine {
         id: message.id,
-        expires_at: message.expires_at.map(|end| time_of(end, now)),
+        expires_at: message.expiry.map(|end| now.wall.plus(end.left(now))),
         payload: BASE64.encode(&message.payload),
     }
-}
-
-fn time_of(instant: Instant, now: Clocks) -> UnixMillis {
-    let left = instant.saturating_duration_since(now.instant).as_millis();
-    UnixMillis(now.time.0.saturating_add(u64::try_from(left).unwrap_or(u64::MAX)))
 }

@@ -121,11 +121,16 @@ async fn check_still_here(app: &AppKey, index: &Arc<dyn Index>) -> anyhow::Resul
 }
 
 fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<()> {
-    counts.rejected.print(out);
+    counts.warnings.print("warnings", out);
+    counts.rejected.print("bad lines", out);
     let imported = counts.devices();
     let rate = imported as f64 / took.as_secs_f64().max(0.001);
+    let warnings = match counts.warnings.count {
+        0 => String::new(),
+        count => format!("{count} warnings, "),
+    };
     let text = format!(
-        "{imported} devices imported ({} new, {} replaced), {} bad lines, {:.1} s, {rate:.0} devices/s",
+        "{imported} devices imported ({} new, {} replaced), {} bad lines, {warnings}{:.1} s, {rate:.0} devices/s",
         counts.created,
         counts.updated,
         counts.rejected.count,
@@ -138,6 +143,8 @@ fn report(counts: &ImportCounts, took: Duration, out: Output) -> anyhow::Result<
             "updated": counts.updated,
             "bad": counts.rejected.count,
             "bad_lines": counts.rejected.reported,
+            "warnings": counts.warnings.count,
+            "warned_lines": counts.warnings.reported,
             "seconds": took.as_secs_f64(),
         }),
     )?;

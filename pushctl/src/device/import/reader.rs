@@ -33,7 +33,7 @@ pub(super) fn read(
 
 #[cfg(test)]
 mod tests {
-    use push_model::device::Device;
+    use push_model::{attributes::Attribute, device::Device};
 
     use super::{
         super::{MAX_MEMORY, sort_buffer::MAX_LINE},
@@ -97,7 +97,7 @@ mod tests {
                 let mut draft: push_model::device::DeviceDraft<'_> =
                     serde_json::from_str(line).unwrap();
                 let client = draft.client_id.take().unwrap().parse().unwrap();
-                draft.check(client).unwrap()
+                draft.check(client).unwrap().device
             })
             .collect();
         let buffers = read_all(lines.join("\n"));
@@ -110,20 +110,26 @@ mod tests {
         let long = format!("{{\"client_id\":\"{}\"}}", "x".repeat(20_000));
         let buffers = read_all(format!(
             "{{\"client_id\":\"a\"}}\n\nnonsense\n{long}\n{{\"country\":\"CN\"}}\n\
-             {{\"client_id\":\"b\",\"country\":\"China\"}}\n{{\"client_id\":\"c\"}}"
+             {{\"client_id\":\"b\",\"transport\":\"pigeon\"}}\n{{\"client_id\":\"c\"}}\n\
+             {{\"client_id\":\"d\",\"country\":\"China\",\"language\":\"C\",\"model\":\"m\"}}"
         ));
         let buffer = &buffers[0];
         let segment = buffer.segments(1).next().unwrap();
         let devices = buffer.unpack(segment).unwrap();
         let ids: Vec<_> = devices.iter().map(|device| device.client_id.as_str()).collect();
-        assert_eq!(ids, ["a", "c"]);
+        assert_eq!(ids, ["a", "c", "d"]);
         let lines: Vec<_> = segment.iter().map(|device| buffer.line_of(device)).collect();
-        assert_eq!(lines, [1, 7]);
+        assert_eq!(lines, [1, 7, 8]);
         let rejected: Vec<_> =
             buffer.rejected.reported.iter().map(|rejected| rejected.line).collect();
         assert_eq!(rejected, [3, 4, 5, 6]);
         assert_eq!(buffer.rejected.reported[2].reason, "client_id is missing");
-        assert!(buffer.rejected.reported[3].reason.starts_with("country must be two letters"));
+        assert!(buffer.rejected.reported[3].reason.starts_with("transport must be one of"));
+        let warned: Vec<_> = buffer.warnings.reported.iter().map(|warned| warned.line).collect();
+        assert_eq!((warned, buffer.warnings.count), (vec![8, 8], 2));
+        assert!(buffer.warnings.reported[1].reason.starts_with("language must be"));
+        let has = |attribute| devices[2].attributes.get(attribute);
+        assert_eq!((has(Attribute::Country), has(Attribute::Model)), (None, Some("M")));
     }
 
     #[test]

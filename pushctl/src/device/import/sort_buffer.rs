@@ -11,12 +11,12 @@ use std::{fmt::Display, io};
 
 use push_model::{
     attributes::{Attribute, Attributes},
-    device::{Device, DeviceDraft, TransportKind},
+    device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::{BadId, ClientId},
 };
 
 use super::interned_values::InternedValues;
-use crate::input::{Line, LineReader, RejectedLines};
+use crate::input::{Line, LineReader, NotedLines};
 
 /// The longest line, in bytes: twice what a device with the longest token needs.
 pub(super) const MAX_LINE: u64 = 16 * 1024;
@@ -50,7 +50,7 @@ impl PackedDevice {
     }
 }
 
-/// Packed devices and the rejected lines between them. It is reused and keeps its allocations.
+/// Packed devices, and what is wrong with lines. It is reused and keeps its allocations.
 #[derive(Debug)]
 pub(super) struct SortBuffer {
     /// The memory for devices and texts, in bytes; the last line may exceed it.
@@ -63,7 +63,9 @@ pub(super) struct SortBuffer {
     lines: u32,
     /// How many bytes of the input it covers.
     pub(super) input_bytes: u64,
-    pub(super) rejected: RejectedLines,
+    pub(super) rejected: NotedLines,
+    /// Attributes that cannot be read, of lines that are devices all the same.
+    pub(super) warnings: NotedLines,
 }
 
 impl SortBuffer {
@@ -77,7 +79,8 @@ impl SortBuffer {
             lines_before: 0,
             lines: 0,
             input_bytes: 0,
-            rejected: RejectedLines::default(),
+            rejected: NotedLines::default(),
+            warnings: NotedLines::default(),
         }
     }
 
@@ -114,7 +117,8 @@ impl SortBuffer {
         self.devices.clear();
         self.texts.clear();
         self.values.clear();
-        (self.lines, self.input_bytes, self.rejected) = (0, 0, RejectedLines::default());
+        (self.lines, self.input_bytes) = (0, 0);
+        (self.rejected, self.warnings) = (NotedLines::default(), NotedLines::default());
     }
 
     fn has_room(&self) -> bool {
@@ -155,7 +159,11 @@ impl SortBuffer {
             values[attribute.index()] = number;
             Ok(value)
         };
-        let device = draft.check_with(client_id, normalise).map_err(|bad| bad.to_string())?;
+        let CheckedDevice { device, warnings } =
+            draft.check_with(client_id, normalise).map_err(|bad| bad.to_string())?;
+        for warning in warnings {
+            self.warnings.add(self.lines_before + u64::from(self.lines), warning.to_string());
+        }
         let (id, token) = (device.client_id.as_str(), device.token.as_deref().unwrap_or_default());
         // Cannot fail: the lengths of lines and buffers are far below the bounds of these types.
         let too_long = |_| "too long".to_owned();

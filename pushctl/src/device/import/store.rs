@@ -8,7 +8,7 @@ use push_index::{Index, Put, PutRefused};
 use push_model::{app::AppKey, time::UnixMillis};
 
 use super::sort_buffer::{PackedDevice, SortBuffer};
-use crate::input::RejectedLines;
+use crate::input::NotedLines;
 
 /// Parts of a buffer that are stored concurrently.
 const SEGMENTS: usize = 8;
@@ -20,7 +20,8 @@ const REQUEST_DEVICES: usize = 8192;
 pub(super) struct ImportCounts {
     pub(super) created: u64,
     pub(super) updated: u64,
-    pub(super) rejected: RejectedLines,
+    pub(super) rejected: NotedLines,
+    pub(super) warnings: NotedLines,
 }
 
 impl ImportCounts {
@@ -32,6 +33,7 @@ impl ImportCounts {
         self.created += other.created;
         self.updated += other.updated;
         self.rejected.append(other.rejected);
+        self.warnings.append(other.warnings);
     }
 }
 
@@ -54,6 +56,7 @@ impl Importer<'_> {
             self.counts.add(counts);
         }
         self.counts.rejected.append(buffer.rejected.clone());
+        self.counts.warnings.append(buffer.warnings.clone());
         self.input_bytes += buffer.input_bytes;
         self.bar.set_position(self.input_bytes);
         Ok(())

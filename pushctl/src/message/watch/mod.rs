@@ -258,7 +258,10 @@ mod tests {
             expires_at: UnixMillis(1000),
             dedup_nonce: 0,
             keep_until: UnixMillis(2000),
-            plan: Some(Plan { partitions: vec![vec![SlotRange { shard: 0, from: 0, to: 1000 }]] }),
+            plan: Some(Plan::of(
+                push_model::device::TransportKind::Mqtt,
+                vec![vec![SlotRange { shard: 0, from: 0, to: 1000 }]],
+            )),
             claim: None,
             replaces: None,
         })

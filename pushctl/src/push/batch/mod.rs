@@ -137,7 +137,7 @@ fn report(
     out: Output,
 ) -> anyhow::Result<()> {
     let Sender { accepted, rejected, .. } = sender;
-    rejected.print(out);
+    rejected.print("bad lines", out);
     let seconds = took.as_secs_f64();
     let rate = *accepted as f64 / seconds.max(0.001);
     out.result(

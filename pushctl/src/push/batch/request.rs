@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-use crate::input::{LineReader, RejectedLines};
+use crate::input::{LineReader, NotedLines};
 
 /// The most that one request may hold.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct BatchRequest {
     /// The line number of each push in the input, and where the push ends in the body.
     lines: Vec<(u64, usize)>,
     /// Input lines that are too long for any request.
-    pub(super) rejected: RejectedLines,
+    pub(super) rejected: NotedLines,
     /// How many bytes of the input it covers.
     pub(super) input_bytes: u64,
 }

@@ -12,7 +12,7 @@
 
 use push_model::{
     app::App,
-    device::{Device, DeviceDraft},
+    device::{CheckedDevice, Device, DeviceDraft},
     registration::Stamp,
     time::UnixMillis,
     transfer::Registration,
@@ -129,7 +129,7 @@ fn read_device(line: &str) -> Option<Registration> {
     let stamp = Stamp { registered_at, serial, renewed_at: renewed_at.unwrap_or(registered_at) };
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
-    let device = draft.check(client_id).ok()?;
+    let CheckedDevice { device, warnings } = draft.check(client_id).ok()?;
     let is_storable = registered_at.max(stamp.renewed_at).0 < LAST_TIME;
-    is_storable.then_some(Registration { device, stamp })
+    (is_storable && warnings.is_empty()).then_some(Registration { device, stamp })
 }

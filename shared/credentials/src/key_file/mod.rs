@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use push_model::time::UnixMillis;
+use push_model::{text::without_mark, time::UnixMillis};
 use tracing::{info, warn};
 
 use crate::{
@@ -274,7 +274,7 @@ fn read(path: &Path) -> Result<(KeySet, Version), KeyFileError> {
     let mut text = Vec::new();
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(failed)?;
     let fits = u64::try_from(text.len()).is_ok_and(|len| len <= MAX_SIZE);
-    let keys = fits.then(|| format::read(&text)).flatten();
+    let keys = fits.then(|| format::read(without_mark(&text))).flatten();
     let keys = keys.ok_or_else(|| KeyFileError::Format(path.to_owned()))?;
     Ok((keys, version))
 }

@@ -40,7 +40,7 @@ pub struct Job {
     /// worker published the job again.
     pub nonce: u64,
     /// As [`PartitionTask::continues`](super::PartitionTask::continues).
-    pub continues: Vec<PriorDeliveries>,
+    pub continues: Option<PriorDeliveries>,
 }
 
 impl Job {
@@ -77,8 +77,8 @@ pub(super) struct JobOut<'a> {
     trace: Option<TraceParent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nonce: Option<u64>,
-    #[serde(skip_serializing_if = "<[PriorDeliveries]>::is_empty")]
-    continues: &'a [PriorDeliveries],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continues: Option<PriorDeliveries>,
 }
 
 fn is_first(generation: &u64) -> bool {
@@ -99,7 +99,7 @@ impl<'a> JobOut<'a> {
             counted: job.counted,
             trace: job.trace,
             nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
-            continues: &job.continues,
+            continues: job.continues,
         })
     }
 }
@@ -123,7 +123,7 @@ pub(super) struct JobIn<'a> {
     trace: Option<TraceParent>,
     nonce: Option<u64>,
     #[serde(default)]
-    continues: Vec<PriorDeliveries>,
+    continues: Option<PriorDeliveries>,
 }
 
 impl JobIn<'_> {

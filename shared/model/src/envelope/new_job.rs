@@ -70,7 +70,8 @@ pub fn write_job(
 }
 
 fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_json::Error> {
-    let Payload { message_id, app_id, kind, notification, data, accepted_at, expires_at } = payload;
+    let Payload { message_id, app_id, kind, notification, data, accepted_at, sequence, expires_at } =
+        payload;
     text(out, r#"{"message_id":""#);
     text(out, message_id.as_uuid().as_hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]));
     text(out, r#"","app_id":""#);
@@ -82,6 +83,7 @@ fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_j
     }
     optional(out, r#","data":"#, data)?;
     field(out, r#","accepted_at":"#, accepted_at)?;
+    field(out, r#","sequence":"#, sequence)?;
     field(out, r#","expires_at":"#, expires_at)?;
     text(out, "}");
     Ok(())
@@ -190,6 +192,7 @@ mod tests {
                         notification: notification.clone(),
                         data: data.clone(),
                         accepted_at: UnixMillis(1_700_000_000_000),
+                        sequence: 1_700_000_000_000_001,
                         expires_at: UnixMillis(u64::MAX),
                     };
                     for (app_generation, counted, trace) in

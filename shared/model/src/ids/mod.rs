@@ -126,9 +126,9 @@ text_id!(SecretName);
 
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
 ///
-/// The last 16 bits are a checksum over the app and the other bits, so that ingest recognises an id
-/// of the app before any worker has written an entry for it. It is no signature: it needs no
-/// secret. A recall of a made-up id begins an entry, and the ledger's limit bounds how many of them
+/// The last 32 bits are a checksum over the app and the other bits, so that ingest recognises an id
+/// of the app before any worker has written an entry for it, and a small record need not name its app:
+/// one in 4 billion ids of other apps passes. It is no signature: it needs no secret. A recall of a made-up id begins an entry, and the ledger's limit bounds how many of them
 /// there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -158,7 +158,7 @@ impl MessageId {
     /// An id that looks like any other and that [`MessageId::origin`] recognises as no message's:
     /// for the answer to a dry run.
     pub fn void(app: &AppId) -> Self {
-        Self::with_checksum(app, Uuid::now_v7(), u16::MAX)
+        Self::with_checksum(app, Uuid::now_v7(), u32::MAX)
     }
 
     /// The id of every push of this app with this idempotency key. Only who has the app's key for
@@ -206,12 +206,12 @@ impl MessageId {
         Some(UnixMillis(millis))
     }
 
-    /// The id with its checksum in the last two bytes. `mask` is 0 except for [`MessageId::void`].
-    fn with_checksum(app: &AppId, id: Uuid, mask: u16) -> Self {
+    /// The id with its checksum in the last four bytes. `mask` is 0 except for [`MessageId::void`].
+    fn with_checksum(app: &AppId, id: Uuid, mask: u32) -> Self {
         let mut bytes = id.into_bytes();
-        let digest = digest(b"push-message-seal\0", app, &bytes[..14]);
-        let checksum = u16::from_be_bytes([digest[0], digest[1]]) ^ mask;
-        bytes[14..].copy_from_slice(&checksum.to_be_bytes());
+        let digest = digest(b"push-message-seal\0", app, &bytes[..12]);
+        let checksum = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]) ^ mask;
+        bytes[12..].copy_from_slice(&checksum.to_be_bytes());
         Self(Uuid::from_bytes(bytes))
     }
 
@@ -324,11 +324,22 @@ mod tests {
         }
         assert_eq!(MessageId::from_idempotency_key(&a, 0, b"k").origin(&a), Origin::Derived);
         assert_eq!(MessageId::void(&a).origin(&a), Origin::Foreign);
-        // The checksum has 16 bits: one in 65,536 foreign ids passes.
-        let foreign = ids.iter().filter(|id| id.origin(&b) == Origin::Foreign).count();
-        assert!(foreign >= 98, "{foreign}");
+        assert!(ids.iter().all(|id| id.origin(&b) == Origin::Foreign));
         let random = (0..100).map(|_| MessageId::from_uuid(Uuid::now_v7()));
-        assert!(random.filter(|id| id.origin(&a) == Origin::Foreign).count() >= 98);
+        assert_eq!(random.filter(|id| id.origin(&a) == Origin::Foreign).count(), 100);
+    }
+
+    #[test]
+    fn no_app_has_a_name_by_which_it_passes_for_the_owner_of_another_apps_message() {
+        let id = MessageId::issue_named(&"owner".parse().unwrap());
+        // With a checksum of 16 bits, three of them would pass.
+        let names = (0..200_000).map(|n| format!("attacker-{n}").parse::<AppId>().unwrap());
+        assert_eq!(names.filter(|name| id.origin(name) != Origin::Foreign).count(), 0);
+        for bit in 96..128 {
+            let changed =
+                MessageId::from_uuid(Uuid::from_u128(id.as_uuid().as_u128() ^ 1 << (127 - bit)));
+            assert_eq!(changed.origin(&"owner".parse().unwrap()), Origin::Foreign, "bit {bit}");
+        }
     }
 
     #[test]

@@ -16,8 +16,7 @@
 //! | 7, 9, 10 | the page |
 //! | 8 | variant, five random bits, and whether it is a broadcast |
 //! | 11 | the id's number on its page, so that no two ids of one issuer are equal |
-//! | 12, 13 | random |
-//! | 14, 15 | checksum |
+//! | 12–15 | checksum |
 
 use std::sync::{Mutex, PoisonError};
 
@@ -86,10 +85,10 @@ pub(super) fn next_id(now: UnixMillis, kind: AudienceKind) -> Uuid {
     };
     let (page, number) = filling.lock().unwrap_or_else(PoisonError::into_inner).next(now);
     let [_, _, t0, t1, t2, t3, t4, t5] = now.0.to_be_bytes();
-    let [r0, r1, r2, r3]: [u8; 4] = rand::rng().random();
+    let [r0, r1]: [u8; 2] = rand::rng().random();
     let [p0, p1, p2] = page;
     let (r0, r1) = (VERSION | r0 & 0x0f, VARIANT | r1 & 0x3e | bit);
-    Uuid::from_bytes([t0, t1, t2, t3, t4, t5, r0, p0, r1, p1, p2, number, r2, r3, 0, 0])
+    Uuid::from_bytes([t0, t1, t2, t3, t4, t5, r0, p0, r1, p1, p2, number, 0, 0, 0, 0])
 }
 
 /// The number of a span of time in which ids share pages.

@@ -229,7 +229,7 @@ fn first_partitions(new: &NewEntry) -> BTreeMap<u32, Partition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Counts;
+    use crate::{device::TransportKind, ledger::Counts};
 
     fn entry() -> Entry {
         Entry::begin(&NewEntry {
@@ -262,7 +262,7 @@ mod tests {
     fn a_message_is_done_when_every_partition_is_and_no_device_is_pending() {
         let mut entry = entry();
         assert_eq!(entry.state(), State::Accepted);
-        entry.plan = Some(Plan { partitions: vec![vec![], vec![]] });
+        entry.plan = Some(Plan::of(TransportKind::Mqtt, vec![vec![], vec![]]));
         entry.targeted = 2;
         entry.outcomes.sent = 1;
         end(&mut entry, 0);

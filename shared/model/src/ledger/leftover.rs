@@ -10,13 +10,17 @@ use crate::{ids::ClientId, time::UnixMillis};
 /// queue message that is lost or repeated neither loses nor doubles a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
-    /// How often they were tried.
+    /// How often they were tried, not counting the times when their transport was busy.
     #[serde(rename = "a")]
     pub attempt: u32,
     /// How many of these tries ended without an answer. A single device can be what breaks the
     /// connection, so devices without an answer are tried again in small groups, then one by one.
     #[serde(rename = "u", default, skip_serializing_if = "is_zero")]
     pub unanswered: u32,
+    /// How often they were put off because their transport was busy. That uses up no try; the
+    /// delays grow with it.
+    #[serde(rename = "t", default, skip_serializing_if = "is_zero")]
+    pub throttled: u32,
     /// Not before this time.
     #[serde(rename = "d")]
     pub due_at: UnixMillis,

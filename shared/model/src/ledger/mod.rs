@@ -1,7 +1,7 @@
 //! The ledger's vocabulary: how far each message is.
 //!
-//! A message's audience is cut into *partitions*: ranges of the device list for a broadcast, the
-//! client ids for named devices. Each has an owner, a checkpoint up to which it is read, and
+//! A message's audience is cut into *partitions*: for a broadcast, the devices of one transport in a
+//! part of the device list; for named devices, the client ids. Each has an owner, a checkpoint up to which it is read, and
 //! *leftovers*, devices that were read and are to be tried again. One step alone changes a
 //! partition, [`Advance`]. It is a compare-and-set on the state that was read, so of two workers
 //! with the same partition one goes on, and the other gets a conflict before it sends anything
@@ -43,7 +43,7 @@ pub use self::{
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
     partition::{
         BadState, Checkpoint, Claim, MOST_PARTITIONS, Partition, PartitionState, Plan,
-        PriorDeliveries,
+        PlannedPartition, PriorDeliveries,
     },
     recall::{EarlyRecall, RECALL_CHECK, Recall, RecallOutcome},
     retention::{EvictionRound, History, Horizon, Retention, may_be_evicted},

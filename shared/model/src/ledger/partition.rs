@@ -6,35 +6,87 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::Leftover;
-use crate::slots::SlotRange;
+use crate::{device::TransportKind, slots::SlotRange};
 
-/// No plan has more partitions than this. A worker's setting for them (`--strands`) ends here.
+/// No plan has more partitions of one transport than this. A worker's setting for them (`--strands`)
+/// ends here.
 pub const MOST_PARTITIONS: u32 = 4096;
 
 /// How a message is cut, fixed once by the first worker that plans it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
-    /// The slot ranges of each partition; one partition without ranges for named devices.
+    /// The partitions; one without ranges for named devices.
+    pub partitions: Vec<PlannedPartition>,
+}
+
+/// A part of a message's audience that one worker sends to at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlannedPartition {
+    /// How its devices are reached. A broadcast has partitions for each transport, so that one which
+    /// is slow or unavailable holds up no devices but its own. None for named devices.
+    pub transport: Option<TransportKind>,
+    /// The slots in which its devices are; none for named devices.
+    pub ranges: Vec<SlotRange>,
+}
+
+/// The stored form of a plan: the ranges of each partition and, beside them, its transport.
+#[derive(Serialize, Deserialize)]
+struct StoredPlan {
     #[serde(rename = "strands")]
-    pub partitions: Vec<Vec<SlotRange>>,
+    ranges: Vec<Vec<SlotRange>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    transports: Vec<TransportKind>,
+}
+
+impl From<StoredPlan> for Plan {
+    fn from(stored: StoredPlan) -> Self {
+        let transports = stored.transports.into_iter().map(Some).chain(std::iter::repeat(None));
+        let each = stored.ranges.into_iter().zip(transports);
+        let each = each.map(|(ranges, transport)| PlannedPartition { transport, ranges });
+        Self { partitions: each.collect() }
+    }
+}
+
+impl From<Plan> for StoredPlan {
+    fn from(plan: Plan) -> Self {
+        let transports = plan.partitions.iter().map_while(|partition| partition.transport);
+        let transports = transports.collect();
+        let ranges = plan.partitions.into_iter().map(|partition| partition.ranges).collect();
+        Self { ranges, transports }
+    }
 }
 
 impl Plan {
     /// The plan of a push to named devices: one partition, whose devices are in the job.
     pub fn named() -> Self {
-        Self { partitions: vec![Vec::new()] }
+        Self { partitions: vec![PlannedPartition::default()] }
+    }
+
+    /// A plan with these partitions, all of one transport.
+    pub fn of(transport: TransportKind, partitions: Vec<Vec<SlotRange>>) -> Self {
+        let transport = Some(transport);
+        let each = partitions.into_iter().map(|ranges| PlannedPartition { transport, ranges });
+        Self { partitions: each.collect() }
+    }
+
+    /// A partition; none if the plan has none of this number.
+    pub fn partition(&self, number: u32) -> Option<&PlannedPartition> {
+        self.partitions.get(usize::try_from(number).ok()?)
     }
 
     /// Whether a worker could have made this plan.
     pub fn is_sound(&self) -> bool {
-        self.partitions.len() <= MOST_PARTITIONS as usize
-            && self.partitions.iter().flatten().all(|range| range.from <= range.to)
+        let ranges = || self.partitions.iter().flat_map(|partition| &partition.ranges);
+        self.partitions.len() <= MOST_PARTITIONS as usize * TransportKind::ALL.len()
+            && ranges().all(|range| range.from <= range.to)
     }
 
     /// Whether it has several partitions and the ranges of all are known. A task of version 1 has
     /// those of its own partition only.
     pub fn is_shared(&self) -> bool {
-        self.partitions.len() > 1 && self.partitions.iter().all(|ranges| !ranges.is_empty())
+        self.partitions.len() > 1
+            && self.partitions.iter().all(|partition| !partition.ranges.is_empty())
     }
 }
 
@@ -115,23 +167,48 @@ pub struct Claim {
     pub owner: u64,
 }
 
-/// Earlier deliveries whose claim a queue message continues, whatever the claim's epoch: those
-/// of the message that it was handed on from. Which of them has claimed was not known.
+/// Earlier deliveries whose claim a queue message continues, whatever the claim's epoch. Each of
+/// them handed the partition on without knowing whether it, or one before it, had claimed.
+///
+/// There may be any number of them in a row, because the index may be unavailable for any time. So
+/// their messages are not listed: the nonce of a message that is handed on like this follows that
+/// of the message before it, and a range of nonces names all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PriorDeliveries {
-    /// The queue message.
+    /// The first queue message of the row.
+    #[serde(rename = "f")]
+    pub first: u64,
+    /// The last one, which handed the partition on. The range may pass the largest number.
     #[serde(rename = "n")]
-    pub nonce: u64,
-    /// Its delivery that handed the partition on, and those before. A later one is none of them:
-    /// it is in work beside the message that was handed on.
+    pub last: u64,
+    /// The delivery of the last one that handed the partition on. A later one is not continued: it
+    /// is in work beside the message that was handed on.
     #[serde(rename = "d")]
     pub delivery: u32,
 }
 
+/// The bits of a random number by which a nonce is larger than the one that it follows. Enough of
+/// them that two messages that follow the same one differ; so few that a million messages in a row
+/// take one part in a million of all nonces.
+const STEP_BITS: u32 = 24;
+
 impl PriorDeliveries {
+    /// These, followed by a message up to this delivery.
+    #[must_use]
+    pub fn followed_by(earlier: Option<Self>, nonce: u64, delivery: u32) -> Self {
+        Self { first: earlier.map_or(nonce, |earlier| earlier.first), last: nonce, delivery }
+    }
+
     /// Whether this claim is continued.
     pub fn covers(&self, claim: &Claim) -> bool {
-        claim.nonce == self.nonce && claim.delivery <= self.delivery
+        let is_among = claim.nonce.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first);
+        is_among && (claim.nonce != self.last || claim.delivery <= self.delivery)
+    }
+
+    /// The nonce of a message that continues these: any number if there are none.
+    pub fn next_nonce(prior: Option<Self>, random: u64) -> u64 {
+        let step = (random % (1 << STEP_BITS)) + 1;
+        prior.map_or(random, |prior| prior.last.wrapping_add(step))
     }
 }
 
@@ -221,6 +298,38 @@ pub struct Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_nonces_names_any_number_of_messages_that_were_handed_on() {
+        let claim = |nonce, delivery| Claim { epoch: 1, nonce, delivery, owner: 0 };
+        let first = u64::MAX - 100;
+        let (mut prior, mut nonce) = (None, first);
+        for random in 0..100_000_u64 {
+            prior = Some(PriorDeliveries::followed_by(prior, nonce, 2));
+            let twin = PriorDeliveries::next_nonce(prior, !random);
+            nonce = PriorDeliveries::next_nonce(prior, random);
+            let prior = prior.unwrap();
+            assert!(prior.covers(&claim(first, 2)) && prior.covers(&claim(prior.last, 2)));
+            assert!(!prior.covers(&claim(nonce, 1)) && !prior.covers(&claim(twin, 1)));
+        }
+        let prior = prior.unwrap();
+        assert!(prior.covers(&claim(first, 9)), "its message was handed on since");
+        assert!(!prior.covers(&claim(prior.last, 3)), "the last message was delivered again");
+        assert!(!prior.covers(&claim(first.wrapping_sub(1), 1)), "another message");
+        assert_eq!(PriorDeliveries::next_nonce(None, 7), 7);
+    }
+
+    #[test]
+    fn a_plan_keeps_the_transport_of_each_partition() {
+        let ranges = vec![SlotRange { shard: 1, from: 0, to: 9 }];
+        let partition = |transport| PlannedPartition { transport, ranges: ranges.clone() };
+        let kinds = [TransportKind::Mqtt, TransportKind::Discard];
+        let mixed = Plan { partitions: kinds.map(|kind| partition(Some(kind))).to_vec() };
+        for plan in [mixed, Plan::named(), Plan { partitions: Vec::new() }] {
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");
+        }
+    }
 
     #[test]
     fn a_state_keeps_its_text() {

@@ -29,6 +29,7 @@ use std::{
 };
 
 use clap::{Arg, Command};
+use push_model::text::str_without_mark;
 
 use self::entries::Entry;
 use crate::settings::may_hold_secret;
@@ -117,8 +118,12 @@ impl Given<'_> {
     /// The file that is named.
     fn path(&self) -> Option<PathBuf> {
         let flag = self.flag(FLAG);
-        flag.or_else(|| (self.variable)(VARIABLE).filter(|path| !path.is_empty()))
-            .map(PathBuf::from)
+        flag.or_else(|| self.variable(VARIABLE)).map(PathBuf::from)
+    }
+
+    /// The value of a variable. An empty one counts as unset.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        (self.variable)(name).filter(|value| !value.is_empty())
     }
 
     /// The value of a flag, empty if it is behind the end of the arguments.
@@ -147,7 +152,7 @@ impl Given<'_> {
             None => format!("{name}{OF_FILE}"),
         };
         settings.get(&other).is_some_and(|setting| {
-            self.flag(&other).is_some() || (self.variable)(&setting.variable).is_some()
+            self.flag(&other).is_some() || self.variable(&setting.variable).is_some()
         })
     }
 }
@@ -221,7 +226,7 @@ fn read(path: &Path) -> io::Result<String> {
     if read as u64 > MAX_FILE {
         return Err(io::Error::other(format!("it is larger than {} KiB", MAX_FILE / 1024)));
     }
-    Ok(text)
+    Ok(str_without_mark(&text).to_owned())
 }
 
 #[cfg(unix)]

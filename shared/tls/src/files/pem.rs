@@ -20,6 +20,9 @@ use super::FileError;
 /// How large a file may be, in bytes: the authorities of a whole machine take some 200,000.
 const LIMIT: u64 = 1024 * 1024;
 
+/// What editors on Windows begin a text with. The first line would not be found to begin a certificate.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// What PKCS #8 calls a key that needs a passphrase.
 const ENCRYPTED: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
@@ -37,6 +40,9 @@ impl PemFile {
         file.take(LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > LIMIT {
             return Err(FileError::TooLarge { path: path.to_owned(), limit: LIMIT });
+        }
+        if bytes.starts_with(BYTE_ORDER_MARK) {
+            bytes.drain(..BYTE_ORDER_MARK.len());
         }
         Ok(Self { path: path.to_owned(), bytes })
     }

@@ -63,7 +63,7 @@ pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(ind
 
 pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(index: &dyn Index) {
     let message = MessageId::issue(&app(), AudienceKind::Broadcast);
-    let plan = Plan { partitions: vec![Vec::new(), Vec::new()] };
+    let plan = Plan::of(push_model::device::TransportKind::Mqtt, vec![Vec::new(), Vec::new()]);
     index.begin(&NewEntry { plan: None, claim: None, ..new_entry(message) }).await.unwrap();
     assert_eq!(index.plan(&message, &plan).await.unwrap(), Some(plan));
     for partition in 0..2 {
@@ -146,7 +146,7 @@ async fn finish_by_retry(index: &dyn Index, message: MessageId) {
     let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
     let due_at = UnixMillis::now();
     let clients = vec!["one".parse().unwrap()];
-    let leftover = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+    let leftover = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at, clients };
     let retried = [(RetryReason::Busy, 1)].into();
     let first = Advance {
         dedup_nonce: 0,

@@ -77,7 +77,10 @@ impl Steps {
         };
         let range = |shard| SlotRange { shard, from: 0, to: 10 };
         let plan = match random.random_ratio(1, 4) {
-            true => Plan { partitions: vec![vec![range(0)], vec![range(1)]] },
+            true => Plan::of(
+                push_model::device::TransportKind::Mqtt,
+                vec![vec![range(0)], vec![range(1)]],
+            ),
             false => Plan::named(),
         };
         Self { random, message, plan, now: UnixMillis::now() }
@@ -154,7 +157,7 @@ impl Steps {
                 .collect();
             counts.targeted += clients.len() as u64;
             let due_at = self.now;
-            let left = Leftover { attempt: 1, unanswered: 0, due_at, clients };
+            let left = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at, clients };
             Some(left).filter(|left| !left.clients.is_empty()).into_iter().collect()
         });
         let keep_until = self.random.random_bool(0.1).then(|| self.now.plus_seconds(9000));

@@ -69,5 +69,6 @@ pub(super) fn recall(at: UnixMillis) -> Recall {
 
 pub(super) fn partitions(count: u32) -> Plan {
     let range = |shard| SlotRange { shard, from: 0, to: 10 };
-    Plan { partitions: (0..count).map(|shard| vec![range(shard), range(shard + 1)]).collect() }
+    let partitions = (0..count).map(|shard| vec![range(shard), range(shard + 1)]);
+    Plan::of(push_model::device::TransportKind::Mqtt, partitions.collect())
 }

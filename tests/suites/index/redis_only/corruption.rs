@@ -160,7 +160,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
         expires_at: UnixMillis::MAX,
         dedup_nonce: 0,
         keep_until: UnixMillis::MAX,
-        plan: Some(Plan { partitions: vec![vec![], vec![]] }),
+        plan: Some(Plan::of(push_model::device::TransportKind::Mqtt, vec![vec![], vec![]])),
         claim: None,
         replaces: None,
     };

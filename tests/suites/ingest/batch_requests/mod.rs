@@ -68,7 +68,7 @@ impl Answers {
         self.lines.iter().map(Answer::status).collect()
     }
 
-    fn ids(&self) -> Vec<&str> {
+    pub(crate) fn ids(&self) -> Vec<&str> {
         let good = self.lines.iter().filter(|line| line.status() == 200);
         good.map(Answer::message_id).collect()
     }

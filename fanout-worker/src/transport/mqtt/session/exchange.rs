@@ -23,6 +23,7 @@ use super::{
 use crate::transport::{
     contract::Outcome,
     mqtt::sub_batch::{SubBatch, SubBatchProgress},
+    sending::Proceed,
 };
 
 /// The most sub-batches that a session works on at a time; more wait in its channel.
@@ -44,6 +45,8 @@ pub(super) struct Exchange {
     sub_batches: Slab<SubBatchProgress>,
     /// The keys of the sub-batches with devices left to encode; the first is next.
     rotation: VecDeque<usize>,
+    /// All of these wait until they may write more.
+    paused: bool,
 }
 
 impl Exchange {
@@ -59,6 +62,7 @@ impl Exchange {
             ack_timeout,
             sub_batches: Slab::new(),
             rotation: VecDeque::new(),
+            paused: false,
         }
     }
 
@@ -82,17 +86,29 @@ impl Exchange {
         }
     }
 
-    /// Encodes as much as window and buffer take, a quantum of each sub-batch in turn.
-    pub(super) fn encode(&mut self, now: Instant) {
-        while !self.output.is_full() && self.window.next_id().is_some() {
-            let Some(key) = self.rotation.pop_front() else { break };
-            self.encode_quantum(key, now);
-        }
+    /// Whether something waits until it may be written ([`Proceed::Pause`]): encode again soon.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
     }
 
-    fn encode_quantum(&mut self, key: usize, now: Instant) {
-        let Some(progress) = self.sub_batches.get_mut(key) else { return };
-        if let Some(seconds) = may_go_on(progress, now) {
+    /// Encodes as much as window and buffer take, a quantum of each sub-batch in turn.
+    pub(super) fn encode(&mut self, now: Instant) {
+        let mut paused = 0;
+        while !self.output.is_full()
+            && self.window.next_id().is_some()
+            && paused < self.rotation.len()
+        {
+            let Some(key) = self.rotation.pop_front() else { break };
+            paused = if self.encode_quantum(key, now) { 0 } else { paused + 1 };
+        }
+        self.paused = paused > 0;
+    }
+
+    /// Returns false if the sub-batch has to pause.
+    fn encode_quantum(&mut self, key: usize, now: Instant) -> bool {
+        let Some(progress) = self.sub_batches.get_mut(key) else { return true };
+        let next = next_step(progress, now);
+        if let NextStep::Encode { expiry: seconds } = next {
             let properties = packet::properties(seconds, progress.sub_batch.app_generation);
             for _ in 0..QUANTUM {
                 let Some(id) = self.window.next_id() else { break };
@@ -113,6 +129,7 @@ impl Exchange {
             self.rotation.push_back(key);
         }
         self.answer_if_complete(key);
+        next != NextStep::Pause
     }
 
     pub(super) fn acknowledge(&mut self, ack: &PublishAck, now: Instant) {
@@ -145,7 +162,9 @@ impl Exchange {
         // `encode` does not get to sub-batches that wait for the window.
         let sub_batches = &mut self.sub_batches;
         self.rotation.retain(|&key| {
-            sub_batches.get_mut(key).is_some_and(|progress| may_go_on(progress, now).is_some())
+            sub_batches
+                .get_mut(key)
+                .is_some_and(|progress| next_step(progress, now) != NextStep::Done)
         });
         let keys: Vec<usize> = self.sub_batches.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -183,17 +202,31 @@ impl Exchange {
     }
 }
 
-/// The message expiry interval for the next devices of a sub-batch. `None` if no more of it is to
-/// be encoded; then this call has given every device that was not encoded its outcome.
-fn may_go_on(progress: &mut SubBatchProgress, now: Instant) -> Option<u32> {
+/// What is next for the devices of a sub-batch that were not encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextStep {
+    /// They may be encoded, with this message expiry interval.
+    Encode { expiry: u32 },
+    /// They wait until they may be written.
+    Pause,
+    /// No more of them is encoded: each has an outcome.
+    Done,
+}
+
+/// Decides what is next for a sub-batch. If nothing is, this call gives every device that was not
+/// encoded its outcome.
+fn next_step(progress: &mut SubBatchProgress, now: Instant) -> NextStep {
     let sub_batch = &progress.sub_batch;
-    let rest = match sub_batch.expiry.interval(now) {
-        None => Outcome::Expired,
-        Some(_) if now >= sub_batch.hand_over_until => Outcome::Later(RetryReason::Busy, None),
+    let proceed = sub_batch.sending.may_send_more();
+    let rest = match (sub_batch.expiry.interval(now, sub_batch.sending.now()), proceed) {
+        (None, _) => Outcome::Expired,
+        (Some(_), Proceed::Stop(reason)) => reason.outcome(),
+        (Some(_), _) if now >= sub_batch.hand_over_until => Outcome::Later(RetryReason::Busy, None),
         // Nothing reads these outcomes.
-        Some(_) if progress.is_abandoned() => Outcome::Later(RetryReason::Error, None),
-        Some(seconds) => return Some(seconds),
+        (Some(_), _) if progress.is_abandoned() => Outcome::Later(RetryReason::Error, None),
+        (Some(_), Proceed::Pause) => return NextStep::Pause,
+        (Some(expiry), Proceed::Yes) => return NextStep::Encode { expiry },
     };
     progress.decide_rest(rest);
-    None
+    NextStep::Done
 }

@@ -39,6 +39,7 @@ use tracing::debug;
 pub(super) use self::end::SessionEnd;
 use self::{exchange::Exchange, output::Output};
 use super::sub_batch::SubBatch;
+use crate::transport::sending::PAUSE;
 
 /// How much is read at once.
 const READ_SIZE: usize = 16 * 1024;
@@ -129,6 +130,7 @@ impl Session {
                     None => Err(SessionEnd::Stopped),
                 },
                 _ = checks.tick() => self.check(Instant::now()),
+                () = tokio::time::sleep(PAUSE), if self.exchange.is_paused() => Ok(()),
                 () = &mut stopped => Err(SessionEnd::Stopped),
             };
             match done {

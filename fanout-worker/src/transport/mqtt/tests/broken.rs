@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, count, message, now_or_never, quick,
+    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, count, free, message, now_or_never, quick,
     scripted::{Action, BrokerConfig, ScriptedBroker, Seen},
     targets,
 };
@@ -27,7 +27,7 @@ async fn what_was_in_flight_when_a_connection_broke_is_undecided_and_not_sent_ag
         })
         .await;
     let transport = connected(&broker, quick()).await;
-    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), NOW).await;
+    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), &free(NOW)).await;
     let received = received(&broker.seen(), 100);
     assert_eq!(outcomes[..50], [Outcome::Sent; 50], "acknowledged before the break");
     assert_eq!(outcomes[50..60], [Outcome::Undecided; 10], "read, not acknowledged");
@@ -46,7 +46,7 @@ async fn a_device_that_makes_the_broker_hang_up_holds_up_no_other() {
     })
     .await;
     let transport = connected(&broker, MqttSettings { connections: 2, ..quick() }).await;
-    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..300), NOW).await;
+    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..300), &free(NOW)).await;
     let undecided = count(&outcomes, Outcome::Undecided);
     assert_eq!(outcomes[150], Outcome::Undecided);
     assert!(undecided <= 10, "{undecided} undecided, 10 were in flight beside it");
@@ -61,7 +61,8 @@ async fn a_broker_that_acknowledges_nothing_leaves_undecided_only_what_it_was_ha
     let settings = MqttSettings { connections: 2, ..quick() };
     let transport = connected(&broker, settings).await;
     let (push, all) = (message("a", DEADLINE * 10), targets(0..25));
-    let delivered = transport.deliver(&push, &all, NOW);
+    let unrestricted = free(NOW);
+    let delivered = transport.deliver(&push, &all, &unrestricted);
     let outcomes = tokio::time::timeout(DEADLINE, delivered).await.unwrap();
     assert_eq!(outcomes, [Outcome::Undecided; 25]);
     assert_eq!(received(&broker.seen(), 25), [1; 25]);
@@ -73,7 +74,7 @@ async fn a_message_with_time_to_live_0_is_tried_once() {
     let broker = ScriptedBroker::start(config, |_, _| Action::HangUp).await;
     let settings = MqttSettings { connections: 1, ..quick() };
     let transport = connected(&broker, settings).await;
-    let outcomes = transport.deliver(&now_or_never("a"), &targets(0..100), NOW).await;
+    let outcomes = transport.deliver(&now_or_never("a"), &targets(0..100), &free(NOW)).await;
     assert_eq!(count(&outcomes, Outcome::Undecided), 10, "what was in flight");
     assert_eq!(count(&outcomes, UNAVAILABLE), 90, "what could only go over another connection");
 }
@@ -108,9 +109,11 @@ async fn closing_leaves_undecided_what_was_handed_over_and_gives_back_the_rest()
         tokio::time::timeout(DEADLINE, seen).await.unwrap();
         transport.close().await;
     };
-    let (outcomes, ()) = tokio::join!(transport.deliver(&push, &all, NOW), close);
+    let unrestricted = free(NOW);
+    let delivery = transport.deliver(&push, &all, &unrestricted);
+    let (outcomes, ()) = tokio::join!(delivery, close);
     assert_eq!(outcomes[..10], [Outcome::Undecided; 10]);
     assert_eq!(outcomes[10..], [UNAVAILABLE; 90]);
     assert!(!transport.ready().await);
-    assert_eq!(transport.deliver(&push, &all, NOW).await, [UNAVAILABLE; 100]);
+    assert_eq!(transport.deliver(&push, &all, &free(NOW)).await, [UNAVAILABLE; 100]);
 }

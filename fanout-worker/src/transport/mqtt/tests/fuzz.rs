@@ -65,6 +65,8 @@ async fn outcomes(bytes: &[u8]) -> (usize, usize) {
         app_generation: 0,
         payload: b"{}".to_vec().into(),
         expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
+        sending: crate::transport::Sending::unrestricted(NOW),
+        positions: Vec::new(),
         hand_over_until: now + DEADLINE,
         answer_until: now + DEADLINE * 2,
         reply,

@@ -5,6 +5,7 @@
 mod broken;
 mod fuzz;
 mod outcomes;
+mod permission;
 mod scripted;
 mod session;
 mod sharing;
@@ -23,7 +24,7 @@ use rmqtt_codec::v5::PublishAckReason;
 
 use self::scripted::{Action, ScriptedBroker};
 use super::{MqttSettings, MqttTransport};
-use crate::transport::{Lifetime, Outcome, Outgoing};
+use crate::transport::{Lifetime, Outcome, Outgoing, Sending};
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 
@@ -52,6 +53,11 @@ fn message(app: &str, lifetime: Duration) -> Outgoing {
         payload: b"{}".to_vec().into(),
         lifetime: Lifetime::Until(NOW.plus(lifetime)),
     }
+}
+
+/// A delivery that is never told to stop.
+fn free(now: UnixMillis) -> Sending {
+    Sending::unrestricted(now)
 }
 
 /// A message with time to live 0.

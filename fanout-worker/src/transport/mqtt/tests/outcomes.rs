@@ -6,7 +6,7 @@ use push_model::ledger::{FailReason, RetryReason};
 use rmqtt_codec::v5::PublishAckReason;
 
 use super::{
-    DEADLINE, NOW, SUCCESS, connected, message, now_or_never, quick,
+    DEADLINE, NOW, SUCCESS, connected, free, message, now_or_never, quick,
     scripted::{Action, BrokerConfig, ScriptedBroker},
     targets,
 };
@@ -34,7 +34,7 @@ async fn each_reason_of_the_broker_has_its_outcome_and_devices_keep_their_order(
     .await;
     let transport = connected(&broker, quick()).await;
     let all = targets(0..reasons.len());
-    let outcomes = transport.deliver(&message("a", DEADLINE), &all, NOW).await;
+    let outcomes = transport.deliver(&message("a", DEADLINE), &all, &free(NOW)).await;
     assert_eq!(outcomes, reasons.map(|(_, outcome)| outcome));
 }
 
@@ -47,7 +47,7 @@ async fn the_outcomes_of_all_connections_are_in_the_order_of_the_devices() {
     })
     .await;
     let transport = connected(&broker, MqttSettings { connections: 3, ..quick() }).await;
-    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..1000), NOW).await;
+    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..1000), &free(NOW)).await;
     assert_eq!(outcomes.len(), 1000);
     for (device, outcome) in outcomes.into_iter().enumerate() {
         let absent = Outcome::Failed(FailReason::NoSubscriber);
@@ -63,7 +63,7 @@ async fn the_outcomes_of_all_connections_are_in_the_order_of_the_devices() {
 async fn no_devices_have_no_outcomes() {
     let broker = ScriptedBroker::start(BrokerConfig::default(), |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
-    assert_eq!(transport.deliver(&message("a", DEADLINE), &[], NOW).await, []);
+    assert_eq!(transport.deliver(&message("a", DEADLINE), &[], &free(NOW)).await, []);
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn no_more_messages_are_in_flight_than_the_broker_allows() {
     })
     .await;
     let transport = connected(&broker, quick()).await;
-    transport.deliver(&message("a", DEADLINE), &targets(0..100), NOW).await;
+    transport.deliver(&message("a", DEADLINE), &targets(0..100), &free(NOW)).await;
     assert_eq!(broker.seen().most_unanswered, 10);
 }
 
@@ -82,10 +82,10 @@ async fn no_more_messages_are_in_flight_than_the_broker_allows() {
 async fn the_broker_is_told_how_long_the_message_lives() {
     let broker = ScriptedBroker::start(BrokerConfig::default(), |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
-    transport.deliver(&message("a", DEADLINE), &targets(["x"]), NOW).await;
+    transport.deliver(&message("a", DEADLINE), &targets(["x"]), &free(NOW)).await;
     // Whole seconds, rounded down, less what it took to get here.
     assert!(matches!(broker.seen().expiry, Some(1..60)), "{:?}", broker.seen().expiry);
-    transport.deliver(&now_or_never("a"), &targets(["x"]), NOW).await;
+    transport.deliver(&now_or_never("a"), &targets(["x"]), &free(NOW)).await;
     assert_eq!(broker.seen().expiry, Some(1));
 }
 
@@ -95,9 +95,9 @@ async fn a_message_that_is_too_large_for_the_broker_is_refused_without_losing_th
     let broker = ScriptedBroker::start(config, |_, _| SUCCESS).await;
     let transport = connected(&broker, quick()).await;
     let large = Outgoing { payload: vec![b'x'; 200].into(), ..message("a", DEADLINE) };
-    let refused = transport.deliver(&large, &targets(0..3), NOW).await;
+    let refused = transport.deliver(&large, &targets(0..3), &free(NOW)).await;
     assert_eq!(refused, [Outcome::Failed(FailReason::Refused); 3]);
-    let sent = transport.deliver(&message("a", DEADLINE), &targets(0..3), NOW).await;
+    let sent = transport.deliver(&message("a", DEADLINE), &targets(0..3), &free(NOW)).await;
     assert_eq!(sent, [Outcome::Sent; 3]);
 }
 
@@ -111,7 +111,7 @@ async fn what_expires_before_its_turn_is_not_sent() {
     })
     .await;
     let transport = connected(&broker, MqttSettings { ack_timeout: DEADLINE, ..quick() }).await;
-    let outcomes = transport.deliver(&message("a", lifetime), &targets(0..20), NOW).await;
+    let outcomes = transport.deliver(&message("a", lifetime), &targets(0..20), &free(NOW)).await;
     assert_eq!(outcomes[0], Outcome::Sent);
     assert_eq!(outcomes[1..], [Outcome::Expired; 19]);
     assert_eq!(broker.seen().topics.len(), 1);

@@ -17,7 +17,7 @@ use tokio_util::{codec::Framed, sync::CancellationToken};
 
 use super::{DEADLINE, NOW};
 use crate::transport::{
-    Lifetime, Outcome,
+    Lifetime, Outcome, Sending,
     mqtt::{
         expiry::Expiry,
         session::{self, SessionEnd, SessionLimits},
@@ -29,10 +29,10 @@ use crate::transport::{
 const T: Duration = Duration::from_secs(8);
 
 /// How often a session checks for what waits too long.
-const CHECK: Duration = Duration::from_secs(1);
+pub(super) const CHECK: Duration = Duration::from_secs(1);
 
 /// A session, and the broker's end of its connection.
-struct Wire {
+pub(super) struct Wire {
     broker: Framed<DuplexStream, Codec>,
     sub_batches: mpsc::Sender<SubBatch>,
     stop: CancellationToken,
@@ -40,7 +40,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(window: u16) -> Self {
+    pub(super) fn new(window: u16) -> Self {
         Self::with_buffer(window, 64 * 1024)
     }
 
@@ -76,14 +76,25 @@ impl Wire {
         devices: Range<usize>,
         delivery_timeout: Duration,
     ) -> oneshot::Receiver<Answers> {
+        self.send_if(devices, delivery_timeout, Sending::unrestricted(NOW)).await
+    }
+
+    pub(super) async fn send_if(
+        &self,
+        devices: Range<usize>,
+        delivery_timeout: Duration,
+        sending: Sending,
+    ) -> oneshot::Receiver<Answers> {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
         let sub_batch = SubBatch {
             message_id: MessageId::issue_named(&"app".parse().unwrap()),
-            topics: devices.map(|device| device.to_string().into()).collect(),
+            topics: devices.clone().map(|device| device.to_string().into()).collect(),
             app_generation: 0,
             payload: b"{}".to_vec().into(),
             expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
+            positions: devices.clone().collect(),
+            sending,
             hand_over_until: now + delivery_timeout / 2,
             answer_until: now + delivery_timeout,
             reply,
@@ -94,7 +105,7 @@ impl Wire {
 
     /// The next device that the broker is sent to, and the packet identifier. Pings are answered
     /// meanwhile.
-    async fn receive(&mut self) -> (usize, NonZeroU16) {
+    pub(super) async fn receive(&mut self) -> (usize, NonZeroU16) {
         loop {
             match self.broker.next().await.unwrap().unwrap().0 {
                 Packet::Publish(publish) => {
@@ -106,7 +117,7 @@ impl Wire {
         }
     }
 
-    async fn acknowledge(&mut self, packet_id: NonZeroU16) {
+    pub(super) async fn acknowledge(&mut self, packet_id: NonZeroU16) {
         let ack = PublishAck { packet_id, ..PublishAck::default() };
         self.broker.send(Packet::PublishAck(ack)).await.unwrap();
     }

@@ -6,7 +6,7 @@ use push_mqtt::MqttUrl;
 use tokio::{net::TcpListener, time::Instant};
 
 use super::{
-    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, message, now_or_never, quick,
+    DEADLINE, NOW, SUCCESS, UNAVAILABLE, connected, free, message, now_or_never, quick,
     scripted::{BrokerConfig, ScriptedBroker},
     targets,
 };
@@ -27,7 +27,7 @@ async fn a_broker_that_is_not_there_is_waited_for_and_then_nothing_was_handed_ov
     let transport = MqttTransport::start(no_broker(), MqttSettings { offline_timeout, ..quick() });
     assert!(!transport.ready().await);
     let start = Instant::now();
-    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), NOW).await;
+    let outcomes = transport.deliver(&message("a", DEADLINE), &targets(0..100), &free(NOW)).await;
     assert_eq!(outcomes, [UNAVAILABLE; 100]);
     assert!(start.elapsed() >= offline_timeout);
 }
@@ -37,7 +37,8 @@ async fn a_message_with_time_to_live_0_does_not_wait_for_a_connection() {
     let offline_timeout = DEADLINE * 2;
     let transport = MqttTransport::start(no_broker(), MqttSettings { offline_timeout, ..quick() });
     let (push, all) = (now_or_never("a"), targets(0..100));
-    let delivery = transport.deliver(&push, &all, NOW);
+    let unrestricted = free(NOW);
+    let delivery = transport.deliver(&push, &all, &unrestricted);
     assert_eq!(tokio::time::timeout(DEADLINE, delivery).await.unwrap(), [UNAVAILABLE; 100]);
 }
 
@@ -48,7 +49,7 @@ async fn a_message_whose_lifetime_was_over_is_expired_and_not_sent() {
     for lifetime in [Lifetime::Until(NOW), Lifetime::NowOrNever { until: NOW }] {
         let push = Outgoing { lifetime, ..message("a", DEADLINE) };
         let later = NOW.plus(Duration::from_millis(1));
-        let outcomes = transport.deliver(&push, &targets(0..3), later).await;
+        let outcomes = transport.deliver(&push, &targets(0..3), &free(later)).await;
         assert_eq!(outcomes, [Outcome::Expired; 3]);
     }
     assert!(broker.seen().topics.is_empty());
@@ -59,7 +60,7 @@ async fn a_message_that_expires_while_the_broker_is_unavailable_is_expired() {
     let settings = MqttSettings { offline_timeout: DEADLINE, ..quick() };
     let transport = MqttTransport::start(no_broker(), settings);
     let push = message("a", Duration::from_millis(200));
-    assert_eq!(transport.deliver(&push, &targets(["x"]), NOW).await, [Outcome::Expired]);
+    assert_eq!(transport.deliver(&push, &targets(["x"]), &free(NOW)).await, [Outcome::Expired]);
 }
 
 #[tokio::test]
@@ -75,7 +76,9 @@ async fn a_delivery_goes_on_when_the_broker_comes_back() {
         drop(failing);
         ScriptedBroker::start_at(&url, BrokerConfig::default(), |_, _| SUCCESS).await
     };
-    let (outcomes, broker) = tokio::join!(transport.deliver(&push, &all, NOW), broker);
+    let unrestricted = free(NOW);
+    let delivery = transport.deliver(&push, &all, &unrestricted);
+    let (outcomes, broker) = tokio::join!(delivery, broker);
     assert_eq!(outcomes, [Outcome::Sent; 100]);
     assert_eq!(broker.seen().topics.len(), 100);
 }

@@ -1,16 +1,18 @@
 //! The messages of one session: those that wait, and those that are in flight, which the device has
 //! not acknowledged yet.
 
-use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
+use std::{collections::VecDeque, num::NonZeroU16};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use super::{
     super::memory::{self, Reservation},
     NotTaken, Outgoing,
 };
-use crate::broker::packets;
+use crate::broker::{
+    clocks::{Clocks, Expiry},
+    packets,
+};
 
 /// Places that an empty queue may keep for the messages to come.
 const SPARE_PLACES: usize = 16;
@@ -40,7 +42,7 @@ pub(super) struct Messages {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) payload: Bytes,
-    pub(super) expires_at: Option<Instant>,
+    pub(super) expiry: Option<Expiry>,
     pub(super) memory: Reservation,
 }
 
@@ -49,9 +51,9 @@ impl Messages {
     pub(super) fn put(
         &mut self,
         payload: &[u8],
-        expires_at: Option<Instant>,
+        expiry: Option<Expiry>,
         limits: SessionLimits,
-        now: Instant,
+        now: Clocks,
         reserve: impl FnOnce(usize) -> Option<Reservation>,
     ) -> Result<(), NotTaken> {
         let size = memory::size(payload.len());
@@ -73,7 +75,7 @@ impl Messages {
         self.bytes += memory.bytes();
         // A copy: the payload is a part of a larger buffer, which it would keep in memory.
         let payload = Bytes::copy_from_slice(payload);
-        self.waiting.push_back(Message { payload, expires_at, memory });
+        self.waiting.push_back(Message { payload, expiry, memory });
         Ok(())
     }
 
@@ -103,7 +105,7 @@ impl Messages {
 
     /// The next of those in flight that this connection has not sent yet: at most `window` of them
     /// may be unacknowledged.
-    pub(super) fn next_again(&mut self, window: NonZeroU16, now: Instant) -> Option<Outgoing> {
+    pub(super) fn next_again(&mut self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         if self.sent >= usize::from(window.get()) {
             return None;
         }
@@ -118,7 +120,7 @@ impl Messages {
     }
 
     /// The next one that is to be acknowledged, of which at most `window` may be in flight.
-    pub(super) fn next(&mut self, window: NonZeroU16, now: Instant) -> Option<Outgoing> {
+    pub(super) fn next(&mut self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         if let Some(again) = self.next_again(window, now) {
             return Some(again);
         }
@@ -134,7 +136,7 @@ impl Messages {
     }
 
     /// The next one that is sent without an acknowledgement, and its memory.
-    pub(super) fn next_unacknowledged(&mut self, now: Instant) -> Option<Outgoing> {
+    pub(super) fn next_unacknowledged(&mut self, now: Clocks) -> Option<Outgoing> {
         let message = self.pop_unexpired(now)?;
         self.bytes -= message.memory.bytes();
         let packet = message.packet(None, false, now);
@@ -156,7 +158,7 @@ impl Messages {
         self.sent = 0;
     }
 
-    pub(super) fn drop_expired(&mut self, now: Instant) {
+    pub(super) fn drop_expired(&mut self, now: Clocks) {
         let sent = self.sent;
         self.waiting.retain(|message| !message.is_expired(now));
         // What was sent over this connection may be acknowledged at any moment and stays.
@@ -179,7 +181,7 @@ impl Messages {
         }
     }
 
-    fn pop_unexpired(&mut self, now: Instant) -> Option<Message> {
+    fn pop_unexpired(&mut self, now: Clocks) -> Option<Message> {
         loop {
             let message = self.pop_waiting()?;
             if !message.is_expired(now) {
@@ -222,13 +224,12 @@ impl Messages {
 }
 
 impl Message {
-    pub(super) fn is_expired(&self, now: Instant) -> bool {
-        self.expires_at.is_some_and(|end| end <= now)
+    pub(super) fn is_expired(&self, now: Clocks) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.is_over(now))
     }
 
-    fn packet(&self, id: Option<NonZeroU16>, dup: bool, now: Instant) -> packets::Message {
-        let expires_in: Option<Duration> =
-            self.expires_at.map(|end| end.saturating_duration_since(now));
+    fn packet(&self, id: Option<NonZeroU16>, dup: bool, now: Clocks) -> packets::Message {
+        let expires_in = self.expiry.map(|expiry| expiry.left(now));
         packets::Message { id, payload: self.payload.clone(), expires_in, dup }
     }
 }

@@ -34,7 +34,10 @@ pub(in crate::broker) use self::{
     saved::{Ends, Kept, SavedMessage, SavedSession},
 };
 use super::memory::{AppShare, Reservation};
-use crate::broker::packets;
+use crate::broker::{
+    clocks::{Clocks, Expiry},
+    packets,
+};
 
 /// Why a session does not take a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,13 +170,13 @@ impl Session {
     pub(super) fn put(
         &self,
         payload: &[u8],
-        expires_at: Option<Instant>,
-        now: Instant,
+        expiry: Option<Expiry>,
+        now: Clocks,
     ) -> Result<(), NotTaken> {
         let mut state = self.lock();
         let owner = match &state.life {
             Life::Owned { owner, .. } => Some(owner.clone()),
-            Life::OfflineUntil(end) if end.is_none_or(|end| end > now) => None,
+            Life::OfflineUntil(end) if end.is_none_or(|end| end > now.monotonic) => None,
             Life::OfflineUntil(_) | Life::Over => return Err(NotTaken::NoSubscriber),
         };
         let connected = owner.is_some();
@@ -185,7 +188,7 @@ impl Session {
             None => return Err(NotTaken::NoSubscriber),
         }
         let reserve = |payload| self.share.reserve(payload, connected);
-        state.messages.put(payload, expires_at, self.limits, now, reserve)?;
+        state.messages.put(payload, expiry, self.limits, now, reserve)?;
         drop(state);
         self.changed.set();
         if let Some(owner) = owner {
@@ -196,7 +199,7 @@ impl Session {
 
     /// The next message to send over this connection, of which at most `window` may be
     /// unacknowledged.
-    pub(super) fn next(&self, owner: &Owner, window: NonZeroU16, now: Instant) -> Option<Outgoing> {
+    pub(super) fn next(&self, owner: &Owner, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         let mut state = self.owned(owner)?;
         match state.subscribed {
             Some(QoS::AtMostOnce) => {
@@ -231,10 +234,10 @@ impl Session {
     }
 
     /// Makes this connection the owner. `false` if the session is over.
-    pub(super) fn take_over(&self, connection: &NewConnection, now: Instant) -> bool {
+    pub(super) fn take_over(&self, connection: &NewConnection, now: Clocks) -> bool {
         let mut state = self.lock();
         match &state.life {
-            Life::OfflineUntil(Some(end)) if *end <= now => return false,
+            Life::OfflineUntil(Some(end)) if *end <= now.monotonic => return false,
             Life::Over => return false,
             Life::Owned { owner: before, .. } => before.lose(SessionLoss::TakenOver),
             Life::OfflineUntil(_) => {}
@@ -263,12 +266,12 @@ impl Session {
     }
 
     /// The owner's connection has ended; the session waits for the next one.
-    pub(super) fn go_offline(&self, owner: &Owner, now: Instant) {
+    pub(super) fn go_offline(&self, owner: &Owner, now: Clocks) {
         let mut state = self.lock();
         if let Life::Owned { owner: current, keep, .. } = &state.life
             && current.is(owner)
         {
-            state.life = Life::OfflineUntil(now.checked_add(*keep));
+            state.life = Life::OfflineUntil(now.monotonic.checked_add(*keep));
             self.changed.set();
             state.messages.begin_again();
         }
@@ -283,25 +286,25 @@ impl Session {
     }
 
     /// Ends the connection that owns it, if its token was signed by this key.
-    pub(super) fn disconnect(&self, key: &str, now: Instant) {
+    pub(super) fn disconnect(&self, key: &str, now: Clocks) {
         let mut state = self.lock();
         if let Life::Owned { owner, keep, kid } = &state.life
             && **kid == *key
         {
             owner.lose(SessionLoss::KeyEnded);
-            state.life = Life::OfflineUntil(now.checked_add(*keep));
+            state.life = Life::OfflineUntil(now.monotonic.checked_add(*keep));
             state.messages.begin_again();
             self.changed.set();
         }
     }
 
     /// Whether it is offline and its time is over.
-    pub(super) fn is_expired(&self, now: Instant) -> bool {
-        matches!(self.lock().life, Life::OfflineUntil(Some(end)) if end <= now)
+    pub(super) fn is_expired(&self, now: Clocks) -> bool {
+        matches!(self.lock().life, Life::OfflineUntil(Some(end)) if end <= now.monotonic)
     }
 
     /// Drops what has expired while it waited.
-    pub(super) fn drop_expired(&self, now: Instant) {
+    pub(super) fn drop_expired(&self, now: Clocks) {
         self.lock().messages.drop_expired(now);
     }
 

@@ -8,6 +8,7 @@ use rmqtt_codec::types::QoS;
 use tokio::time::Instant;
 
 use super::{super::memory::AppShare, Changed, Life, Session, SessionLimits, messages::Message};
+use crate::broker::clocks::{Clocks, Expiry};
 
 /// A session without a connection.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(in crate::broker) struct SavedMessage {
     /// Its packet identifier, if it was sent and not acknowledged.
     pub(in crate::broker) id: Option<NonZeroU16>,
     pub(in crate::broker) payload: Bytes,
-    pub(in crate::broker) expires_at: Option<Instant>,
+    pub(in crate::broker) expiry: Option<Expiry>,
 }
 
 /// What became of a saved session.
@@ -49,12 +50,12 @@ pub(in crate::broker) struct Kept {
 
 impl Session {
     /// What is to be saved of it: nothing if it ends with its connection, or is over.
-    pub(in crate::broker) fn saved(&self, now: Instant) -> Option<SavedSession> {
+    pub(in crate::broker) fn saved(&self, now: Clocks) -> Option<SavedSession> {
         let state = self.lock();
         let ends = match &state.life {
             Life::Owned { keep, .. } if keep.is_zero() => return None,
             Life::Owned { keep, .. } => Ends::After(*keep),
-            Life::OfflineUntil(Some(end)) if *end <= now => return None,
+            Life::OfflineUntil(Some(end)) if *end <= now.monotonic => return None,
             Life::OfflineUntil(end) => Ends::At(*end),
             Life::Over => return None,
         };
@@ -62,7 +63,7 @@ impl Session {
         let messages = messages.map(|(id, message)| SavedMessage {
             id,
             payload: message.payload.clone(),
-            expires_at: message.expires_at,
+            expiry: message.expiry,
         });
         Some(SavedSession {
             app: self.app.clone(),
@@ -80,27 +81,27 @@ impl Session {
         share: AppShare,
         limits: SessionLimits,
         changed: Arc<Changed>,
-        now: Instant,
+        now: Clocks,
     ) -> Option<(Self, Kept)> {
         let end = match saved.ends {
-            Ends::At(Some(end)) if end <= now => return None,
+            Ends::At(Some(end)) if end <= now.monotonic => return None,
             Ends::At(end) => end,
-            Ends::After(keep) => now.checked_add(keep),
+            Ends::After(keep) => now.monotonic.checked_add(keep),
         };
         let life = Life::OfflineUntil(end);
         let session = Self::with(saved.app, saved.client, share, limits, changed, life);
         let mut kept = Kept { messages: 0, no_room: 0 };
         let mut state = session.lock();
         state.subscribed = saved.qos;
-        for SavedMessage { id, payload, expires_at } in saved.messages {
-            if expires_at.is_some_and(|end| end <= now) {
+        for SavedMessage { id, payload, expiry } in saved.messages {
+            if expiry.is_some_and(|expiry| expiry.is_over(now)) {
                 continue;
             }
             let Some(memory) = session.share.reserve_saved(payload.len()) else {
                 kept.no_room += 1;
                 continue;
             };
-            state.messages.restore(id, Message { payload, expires_at, memory });
+            state.messages.restore(id, Message { payload, expiry, memory });
             kept.messages += 1;
         }
         drop(state);

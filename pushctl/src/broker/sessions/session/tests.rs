@@ -25,11 +25,11 @@ fn roomy() -> (Session, Owner, Arc<WaitingBytes>) {
     session(SessionLimits { messages: 100, bytes: 1 << 20 })
 }
 
-fn put(session: &Session, text: &str, now: Instant) -> Result<(), NotTaken> {
+fn put(session: &Session, text: &str, now: Clocks) -> Result<(), NotTaken> {
     session.put(text.as_bytes(), None, now)
 }
 
-fn texts(session: &Session, owner: &Owner, now: Instant) -> Vec<(String, bool)> {
+fn texts(session: &Session, owner: &Owner, now: Clocks) -> Vec<(String, bool)> {
     std::iter::from_fn(|| session.next(owner, WINDOW, now))
         .map(|out| (String::from_utf8(out.message.payload.to_vec()).unwrap(), out.message.dup))
         .collect()
@@ -37,7 +37,7 @@ fn texts(session: &Session, owner: &Owner, now: Instant) -> Vec<(String, bool)> 
 
 #[tokio::test]
 async fn what_was_not_acknowledged_is_sent_again_first_with_its_old_identifier() {
-    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let ((session, first, memory), now) = (roomy(), Clocks::now());
     let second = Owner::default();
     for text in ["one", "two", "three"] {
         put(&session, text, now).unwrap();
@@ -59,7 +59,7 @@ async fn what_was_not_acknowledged_is_sent_again_first_with_its_old_identifier()
 
 #[tokio::test]
 async fn a_connection_that_lost_its_session_changes_nothing() {
-    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let ((session, first, memory), now) = (roomy(), Clocks::now());
     let second = Owner::default();
     put(&session, "one", now).unwrap();
     let sent = session.next(&first, WINDOW, now).unwrap();
@@ -73,8 +73,8 @@ async fn a_connection_that_lost_its_session_changes_nothing() {
 
 #[tokio::test]
 async fn what_expires_while_it_waits_is_not_sent_and_takes_no_memory() {
-    let ((session, first, memory), now) = (roomy(), Instant::now());
-    session.put(b"short", Some(now + SECOND_LONG), now).unwrap();
+    let ((session, first, memory), now) = (roomy(), Clocks::now());
+    session.put(b"short", Expiry::after(SECOND_LONG, now), now).unwrap();
     put(&session, "long", now).unwrap();
     let later = now + SECOND_LONG;
     session.drop_expired(later);
@@ -83,12 +83,33 @@ async fn what_expires_while_it_waits_is_not_sent_and_takes_no_memory() {
 }
 
 #[tokio::test]
+async fn what_expires_while_the_machine_sleeps_is_not_sent_and_the_rest_has_its_remaining_time() {
+    let ((session, first, _), now) = (roomy(), Clocks::now());
+    let put = |text: &str, seconds| {
+        session.put(text.as_bytes(), Expiry::after(SECOND_LONG * seconds, now), now).unwrap();
+    };
+    put("in flight", 10);
+    assert!(session.next(&first, WINDOW, now).is_some());
+    put("short", 10);
+    put("long", 60);
+    session.go_offline(&first, now);
+    let awake = now.slept(SECOND_LONG * 30);
+    let saved = session.saved(awake).unwrap();
+    assert_eq!(saved.messages.len(), 1);
+    let back = Owner::default();
+    assert!(session.take_over(&connection(&back), awake));
+    let sent = session.next(&back, WINDOW, awake).unwrap().message;
+    assert_eq!((&sent.payload[..], sent.expires_in), (&b"long"[..], Some(SECOND_LONG * 30)));
+    assert!(session.next(&back, WINDOW, awake).is_none());
+}
+
+#[tokio::test]
 async fn newer_messages_replace_the_oldest_that_wait_and_none_in_flight() {
     let bytes = 2 * memory::size(1);
     for limits in
         [SessionLimits { messages: 2, bytes: 1 << 20 }, SessionLimits { messages: 100, bytes }]
     {
-        let ((session, first, _), now) = (session(limits), Instant::now());
+        let ((session, first, _), now) = (session(limits), Clocks::now());
         for text in ["1", "2", "3"] {
             put(&session, text, now).unwrap();
         }
@@ -102,7 +123,7 @@ async fn newer_messages_replace_the_oldest_that_wait_and_none_in_flight() {
 
 #[tokio::test]
 async fn a_message_that_finds_no_room_costs_none_that_waits() {
-    let now = Instant::now();
+    let now = Clocks::now();
     let bytes = 3 * memory::size(1);
     let (one, first, _) = session(SessionLimits { messages: 100, bytes });
     for text in ["1", "2", "3"] {
@@ -127,7 +148,7 @@ async fn a_message_that_finds_no_room_costs_none_that_waits() {
 
 #[tokio::test]
 async fn a_session_that_is_over_has_no_subscriber() {
-    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let ((session, first, memory), now) = (roomy(), Clocks::now());
     let second = Owner::default();
     put(&session, "one", now).unwrap();
     session.go_offline(&first, now);
@@ -143,7 +164,7 @@ async fn a_session_that_is_over_has_no_subscriber() {
 
 #[tokio::test]
 async fn without_acknowledgements_nothing_is_kept_for_an_offline_device() {
-    let ((session, first, memory), now) = (roomy(), Instant::now());
+    let ((session, first, memory), now) = (roomy(), Clocks::now());
     session.subscribe(&first, Some(QoS::AtMostOnce));
     put(&session, "now", now).unwrap();
     let sent = session.next(&first, WINDOW, now).unwrap();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::request::BatchRequest;
 use crate::{
-    input::RejectedLines,
+    input::NotedLines,
     push::endpoint::{Answer, Endpoint},
 };
 
@@ -95,7 +95,7 @@ pub(super) struct Sender {
     /// The pause before a retry if the answer names none.
     pause: Duration,
     pub(super) accepted: u64,
-    pub(super) rejected: RejectedLines,
+    pub(super) rejected: NotedLines,
 }
 
 impl Sender {
@@ -104,7 +104,7 @@ impl Sender {
         bar: ProgressBar,
         answers: Option<BufWriter<File>>,
     ) -> Self {
-        let rejected = RejectedLines::default();
+        let rejected = NotedLines::default();
         Self { endpoint, bar, answers, pause: RETRY_PAUSE, accepted: 0, rejected }
     }
 

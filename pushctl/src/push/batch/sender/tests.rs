@@ -104,7 +104,7 @@ async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Ve
         answers: None,
         pause: Duration::ZERO,
         accepted: 0,
-        rejected: RejectedLines::default(),
+        rejected: NotedLines::default(),
     };
     let limits = Limits { lines: 100, body: 10_000 };
     let request = BatchRequests::new(lines.as_bytes(), limits).next().unwrap().unwrap();

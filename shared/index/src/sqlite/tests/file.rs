@@ -58,7 +58,10 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     index.put_devices(&key(), std::slice::from_ref(&whole), T0).await.unwrap();
     let message = MessageId::issue_named(&app());
     index.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
-    let plan = Plan { partitions: vec![vec![SlotRange { shard: 0, from: 0, to: 1 }]] };
+    let plan = Plan::of(
+        push_model::device::TransportKind::Mqtt,
+        vec![vec![SlotRange { shard: 0, from: 0, to: 1 }]],
+    );
     index.plan(&message, &plan).await.unwrap();
     index.advance(&app(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
     drop(index);

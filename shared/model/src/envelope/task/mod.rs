@@ -15,7 +15,10 @@ use super::{
     job::{JobOut, decode_job},
 };
 use crate::{
-    ledger::{Checkpoint, Counts, Leftover, PartitionState, Plan, PriorDeliveries},
+    device::TransportKind,
+    ledger::{
+        Checkpoint, Counts, Leftover, PartitionState, Plan, PlannedPartition, PriorDeliveries,
+    },
     slots::SlotRange,
 };
 
@@ -58,10 +61,14 @@ pub struct PartitionTask {
     /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
     /// publish.
     pub nonce: u64,
-    /// Deliveries that handed the partition on to this message without knowing which of them had
-    /// claimed it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub continues: Vec<PriorDeliveries>,
+    /// Deliveries that handed the partition on without knowing which of them had claimed it. The
+    /// message's nonce follows theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<PriorDeliveries>,
+    /// The transport that its devices wait for, if the partition was put off for one and the plan does
+    /// not say which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<TransportKind>,
     /// How often in a row the partition was put off without progress.
     #[serde(default)]
     pub attempt: u32,
@@ -129,8 +136,12 @@ pub struct ClosingCheck {
 impl Task {
     /// The slot ranges of a partition; none for named devices.
     pub fn ranges(&self, partition: u32) -> &[SlotRange] {
-        let index = usize::try_from(partition).unwrap_or(usize::MAX);
-        self.plan.as_ref().and_then(|plan| plan.partitions.get(index)).map_or(&[], Vec::as_slice)
+        self.planned(partition).map_or(&[], |planned| &planned.ranges)
+    }
+
+    /// A partition of the plan.
+    pub fn planned(&self, partition: u32) -> Option<&PlannedPartition> {
+        self.plan.as_ref()?.partition(partition)
     }
 
     /// Writes the envelope of the task.
@@ -193,7 +204,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::MOST_PARTITIONS;
+    use crate::{device::TransportKind, ledger::MOST_PARTITIONS};
 
     const PARTITION: &[u8] = include_bytes!("../../../tests/golden/task-v2.json");
     const CLOSING: &[u8] = include_bytes!("../../../tests/golden/closing-v2.json");
@@ -205,7 +216,7 @@ mod tests {
         assert!(task.ranges(2).is_empty());
         let Work::Partition(partition) = &task.work else { panic!("{task:?}") };
         assert_eq!((partition.partition, partition.parent, partition.nonce), (1, 4, 77));
-        assert_eq!(partition.continues, [PriorDeliveries { nonce: 66, delivery: 2 }]);
+        assert_eq!(partition.continues, Some(PriorDeliveries { first: 60, last: 66, delivery: 2 }));
         let unsaved = partition.unsaved.as_ref().unwrap();
         assert_eq!(unsaved.from.claim.unwrap().epoch, 4);
         assert_eq!(task.encode().unwrap(), PARTITION.trim_ascii());
@@ -228,9 +239,10 @@ mod tests {
     fn a_task_whose_plan_no_program_cuts_is_unreadable() {
         let task = Task::decode(PARTITION.trim_ascii()).unwrap();
         let backwards = vec![vec![SlotRange { shard: 1, from: 10, to: 5 }]];
-        let endless = vec![Vec::new(); MOST_PARTITIONS as usize + 1];
+        let endless = vec![Vec::new(); MOST_PARTITIONS as usize * TransportKind::ALL.len() + 1];
         for partitions in [backwards, endless] {
-            let task = Task { plan: Some(Plan { partitions }), ..task.clone() };
+            let task =
+                Task { plan: Some(Plan::of(TransportKind::Mqtt, partitions)), ..task.clone() };
             let decoded = Task::decode(&task.encode().unwrap());
             assert!(matches!(decoded, Err(BadEnvelope::Plan)), "{decoded:?}");
         }

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::{PartitionTask, Task, Work};
 use crate::{
+    device::TransportKind,
     envelope::{BadEnvelope, job::decode_job},
     ledger::{MOST_PARTITIONS, Plan},
     slots::SlotRange,
@@ -42,7 +43,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         WorkV1::Planned(number) => {
             let mut partitions = vec![Vec::new(); usize::try_from(number).unwrap_or_default()];
             partitions.push(task.ranges);
-            (number, Some(Plan { partitions }))
+            (number, Some(Plan::of(TransportKind::Mqtt, partitions)))
         }
         WorkV1::Retry(number) => {
             // Retries were named by a random number; its low bits are used.
@@ -56,7 +57,8 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         // Version 1 did not tell the queue messages of a task apart, so the nonce is the same for
         // all of them.
         nonce: job.dedup_nonce,
-        continues: Vec::new(),
+        continues: None,
+        waits_for: None,
         attempt: task.attempt,
         unsaved: None,
         written_off: false,

@@ -65,7 +65,7 @@ fn counts_are_added_by_appending_to_a_record() {
 fn what_does_not_fit_into_a_record_is_none() {
     let fits = entry(MessageId::issue_named(&app()), PartitionState::ENDED, Outcomes::default());
     assert!(encode(&fits).is_some());
-    let planned = Plan { partitions: vec![vec![], vec![]] };
+    let planned = Plan::of(crate::device::TransportKind::Mqtt, vec![vec![], vec![]]);
     for other in [
         Entry { plan: Some(planned), ..fits.clone() },
         Entry { plan: None, ..fits.clone() },

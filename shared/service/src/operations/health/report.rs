@@ -25,6 +25,8 @@ pub enum Status {
     Starting,
     /// All parts that it requires work.
     Ready,
+    /// It does the most of its work: a part that it requires is degraded, and none has failed.
+    Degraded,
     /// A part that it requires has failed.
     NotReady,
     /// It was told to stop, and finishes its work.
@@ -83,17 +85,21 @@ impl Report {
         let required = || parts.iter().filter(|part| part.required);
         let is_awaited = |part: &PartReport| part.status == PartStatus::Awaited;
         let failed = required().filter(|part| part.status == PartStatus::Failed);
+        let degraded = required().filter(|part| part.status == PartStatus::Degraded);
         let (status, since) = if let Some(since) = stopping {
             (Status::Draining, since)
         } else if let Some(since) = failed.map(|part| part.since).min() {
             (Status::NotReady, since)
         } else if !complete || required().any(is_awaited) {
             (Status::Starting, begun)
+        } else if let Some(since) = degraded.map(|part| part.since).min() {
+            (Status::Degraded, since)
         } else {
             // It is ready since the last part works.
             (Status::Ready, required().map(|part| part.since).max().unwrap_or(begun))
         };
-        Self { status, ready: status == Status::Ready, since, parts }
+        let ready = matches!(status, Status::Ready | Status::Degraded);
+        Self { status, ready, since, parts }
     }
 
     /// As JSON, one line for each value, for programs and for an operator who looks at it.

@@ -160,7 +160,8 @@ async fn a_degraded_part_does_its_work() {
     health.complete();
     pass(SETTINGS.interval).await;
     let report = health.report();
-    assert_eq!((report.ready, report.parts[0].status), (true, PartStatus::Degraded));
+    assert_eq!((report.status, report.ready), (Status::Degraded, true));
+    assert_eq!(report.parts[0].status, PartStatus::Degraded);
     assert_eq!(report.parts[0].detail.as_deref(), Some("one of three"));
 }
 

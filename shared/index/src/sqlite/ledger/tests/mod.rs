@@ -60,7 +60,10 @@ fn named_push(message_id: MessageId) -> NewEntry {
 
 fn broadcast(message_id: MessageId) -> NewEntry {
     let range = |shard| SlotRange { shard, from: 0, to: 1000 };
-    let plan = Plan { partitions: (0..8).map(|shard| vec![range(shard)]).collect() };
+    let plan = Plan::of(
+        push_model::device::TransportKind::Mqtt,
+        (0..8).map(|shard| vec![range(shard)]).collect(),
+    );
     NewEntry { plan: Some(plan), claim: None, ..named_push(message_id) }
 }
 
@@ -81,7 +84,7 @@ fn step(entry: &Entry, partition: u32, to: PartitionState) -> Advance {
 /// A step after which one more device is to be tried again.
 fn put_off(entry: &Entry) -> Advance {
     let clients = vec!["c".parse().unwrap()];
-    let left = Leftover { attempt: 1, unanswered: 0, due_at: UnixMillis(7), clients };
+    let left = Leftover { attempt: 1, unanswered: 0, throttled: 0, due_at: UnixMillis(7), clients };
     let claim = entry.partition(0).state.claim;
     let to = PartitionState { claim, step: 1, checkpoint: Checkpoint::End };
     let mut step = step(entry, 0, to);
