@@ -7,6 +7,7 @@ use push_model::{
     device::Target,
     ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
+    registration::GoneDevice,
     time::UnixMillis,
 };
 
@@ -94,7 +95,7 @@ pub(crate) struct BatchResult {
     pub(super) outcomes: Outcomes,
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
-    pub(super) gone: Vec<ClientId>,
+    pub(super) gone: Vec<GoneDevice>,
     /// No device was handed over.
     pub(crate) not_sent: Option<NotSent>,
 }
@@ -127,6 +128,7 @@ pub(crate) fn classify<'a>(
     targets: impl IntoIterator<Item = &'a Target>,
     answers: impl IntoIterator<Item = Outcome>,
     prior: PriorAttempts,
+    handed_over_at: UnixMillis,
     rules: &RetryRules,
 ) -> BatchResult {
     let mut result = BatchResult::default();
@@ -148,7 +150,12 @@ pub(crate) fn classify<'a>(
             Outcome::Failed(reason) => result.outcomes.fail(reason),
             Outcome::Gone => {
                 result.outcomes.fail(FailReason::Gone);
-                result.gone.push(client());
+                result.gone.push(GoneDevice {
+                    client_id: client(),
+                    transport: target.transport,
+                    token: target.token.clone(),
+                    since: handed_over_at,
+                });
             }
             Outcome::NotSent => stopped.push(client()),
             Outcome::Later(RetryReason::TransportAway, _) => {
@@ -208,7 +215,7 @@ fn whole_seconds(time: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use push_model::device::TransportKind;
+    use push_model::{device::TransportKind, registration::RegistrationEpoch};
 
     use super::*;
 
@@ -227,10 +234,11 @@ mod tests {
             client_id: format!("d{n}").parse().unwrap(),
             transport: TransportKind::Mqtt,
             token: None,
+            epoch: RegistrationEpoch::default(),
         };
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
         let prior = PriorAttempts { attempt, ..PriorAttempts::default() };
-        classify(&targets, answers.iter().copied(), prior, &rules(deadline))
+        classify(&targets, answers.iter().copied(), prior, UnixMillis(900), &rules(deadline))
     }
 
     #[test]
@@ -241,7 +249,9 @@ mod tests {
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);
-        assert_eq!(result.gone, ["d1".parse().unwrap()]);
+        let gone: Vec<_> =
+            result.gone.iter().map(|gone| (gone.client_id.as_str(), gone.since.0)).collect();
+        assert_eq!(gone, [("d1", 900)]);
         assert_eq!(result.not_sent, None);
         let left = result.leftovers.iter().map(|l| (l.attempt, l.unanswered, l.due_at.0));
         assert_eq!(left.collect::<Vec<_>>(), [(0, 0, 8000), (1, 1, 2000)]);

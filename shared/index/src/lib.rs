@@ -36,6 +36,7 @@ mod recall;
 pub mod redis;
 mod resources;
 mod separate_ledger;
+mod serials;
 pub mod sqlite;
 mod transfer;
 mod usage;
@@ -48,7 +49,7 @@ pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
     broadcasts::{MAX_LISTED, OpenBroadcasts},
-    devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
+    devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,

@@ -86,6 +86,11 @@ suite! {
             a_device_that_changes_a_value_without_end_keeps_no_other_from_its_values,
             a_value_that_is_wanted_again_during_a_sweep_is_kept,
             sweeps_that_are_made_at_the_same_time_free_nothing_that_a_device_has;
+        epochs:
+            an_epoch_lasts_from_the_first_registration_to_the_removal,
+            a_device_that_registered_again_is_not_removed_as_gone,
+            many_devices_are_removed_in_one_call,
+            a_transport_is_listed_as_long_as_a_device_belongs_to_it;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }

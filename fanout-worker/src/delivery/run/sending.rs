@@ -73,7 +73,8 @@ impl ActiveRun<'_> {
         let PreparedBatch { mut batch, prior, others } = prepared;
         let targets = std::mem::take(&mut batch.targets);
         let permission = self.permission.clone();
-        let key = self.open.begin(&context.transports, &self.outgoing, targets, prior, &permission);
+        let (transports, outgoing, now) = (&context.transports, &self.outgoing, context.now());
+        let key = self.open.begin(transports, outgoing, targets, prior, &permission, now);
         if !self.wait_for(key).await? {
             // The ledger has another state of the partition than the one that the batch follows.
             self.open.clear();
@@ -96,7 +97,7 @@ impl ActiveRun<'_> {
     /// Classifies devices that were answered, and counts them in the metrics.
     fn classify(&mut self, answered: Answered, rules: &RetryRules) -> BatchResult {
         let context = self.run.context;
-        let Answered { devices, prior } = answered;
+        let Answered { devices, prior, handed_over_at } = answered;
         let each = devices.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered(self.run.message(), each, context.now());
         let again = |(_, outcome): &&(Target, Outcome)| {
@@ -106,7 +107,7 @@ impl ActiveRun<'_> {
         self.waits_for = first.or(self.waits_for);
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             devices.iter().map(|(target, outcome)| (target, *outcome)).unzip();
-        classify(targets, outcomes, prior, rules)
+        classify(targets, outcomes, prior, handed_over_at, rules)
     }
 
     /// Waits until every device of a batch is answered, or all but a few for which the others need

@@ -241,17 +241,18 @@ impl<'a> JobGroup<'a> {
         let permission = Permission::new(lifetime, clock, hold.stopping().clone(), checked_at);
         let (mut open, outgoing) = (OpenBatches::default(), Arc::new(context.outgoing(job)));
         let prior = PriorAttempts::default();
-        let key = open.begin(&context.transports, &outgoing, targets, prior, &permission);
+        let (transports, now) = (&context.transports, context.now());
+        let key = open.begin(transports, &outgoing, targets, prior, &permission, now);
         let answered = self.wait_for(&mut open, &permission, job, claim);
         let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
         context.metrics.batch_sent(devices, started.elapsed());
         let rules = RetryRules::now(context, deadline);
-        let Answered { devices: answered, .. } = open.take_answered(key);
+        let Answered { devices: answered, handed_over_at, .. } = open.take_answered(key);
         let each = answered.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered((&job.head, AudienceKind::Named), each, context.now());
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             answered.iter().map(|(target, outcome)| (target, *outcome)).unzip();
-        let mut result = classify(targets, outcomes, prior, &rules);
+        let mut result = classify(targets, outcomes, prior, handed_over_at, &rules);
         batch.handed_over = devices as u64;
         if open.leave_open(key, &rules) > 0 {
             result.not_sent = None;

@@ -34,7 +34,7 @@ use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
 use self::devices::criteria::{CriteriaCache, criteria_cache};
-use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites};
+use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites, serials::Serials};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +74,7 @@ pub struct SqliteIndex {
     ledger_id: i64,
     most_slots: u32,
     criteria_cache: Arc<CriteriaCache>,
+    serials: Serials,
 }
 
 impl SqliteIndex {
@@ -103,7 +104,8 @@ impl SqliteIndex {
             None => database.write(move |sql| schema::create_ledger(sql, &of)).await?,
         };
         let criteria_cache = Arc::new(criteria_cache());
-        Ok(Self { database, namespace, ledger_id, most_slots, criteria_cache })
+        let serials = Serials::new();
+        Ok(Self { database, namespace, ledger_id, most_slots, criteria_cache, serials })
     }
 
     fn namespace(&self) -> Arc<str> {

@@ -279,7 +279,7 @@ async fn what_no_program_of_ours_wrote_is_unreadable_and_not_a_refusal() {
         other => panic!("{what}: {other:?}"),
     };
     let keys: Vec<String> =
-        cmd(&["KEYS", "*{app/*:r*"]).query_async(&mut fixture.admin).await.unwrap();
+        cmd(&["KEYS", "*{app/*:d*"]).query_async(&mut fixture.admin).await.unwrap();
     for key in &keys {
         // A record whose length is beyond the end of the chunk.
         fixture.admin(&["SET", key, "\u{7f}abc"]).await;

@@ -35,12 +35,18 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_model::{app::AppKey, device::Device, ids::ClientId, time::UnixMillis};
+use push_model::{
+    app::AppKey,
+    device::Device,
+    ids::ClientId,
+    registration::{RegistrationEpoch, Stamp},
+    time::UnixMillis,
+};
 
 use super::{
     change::{StoredDevice, change},
     many::LATE,
-    put::{PendingDevice, PutFailure, by_shard, put_in_shard, sort_for_writing},
+    put::{PendingDevice, PutFailure, Registered, by_shard, put_in_shard, sort_for_writing},
 };
 use crate::{
     IndexError, Put, PutRefused,
@@ -77,8 +83,7 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub(in crate::redis) struct Registration {
     app: AppKey,
-    devices: Vec<(Device, Codes)>,
-    now: UnixMillis,
+    devices: Vec<(Device, Codes, Stamp)>,
     codes_from: CodesFrom,
     /// Cannot be upgraded once the caller has gone.
     caller: Weak<Caller>,
@@ -100,15 +105,15 @@ type Caller = AtomicU64;
 
 /// The results of a [`Registration`]'s devices; none if the registration has to be made again with
 /// new codes.
-type Registered = Option<Vec<Result<Put, PutRefused>>>;
+type AllRegistered = Option<Vec<Registered>>;
 
 /// The result of one device; none if its registration has to be made again.
-type Outcome = Result<Option<Result<Put, PutRefused>>, IndexError>;
+type Outcome = Result<Option<Registered>, IndexError>;
 
 /// What is stored of a device before it registers.
 enum StoredState {
     /// The same as the registration.
-    Same,
+    Same(RegistrationEpoch),
     /// A record that differs.
     Different(StoredDevice),
     /// No record, or none that can be read.
@@ -116,7 +121,8 @@ enum StoredState {
 }
 
 /// Coalesces registrations of a few devices.
-pub(in crate::redis) type Registrations = Coalescer<Registration, Result<Registered, IndexError>>;
+pub(in crate::redis) type Registrations =
+    Coalescer<Registration, Result<AllRegistered, IndexError>>;
 
 /// The coalescer of a program's registrations. None of their requests goes through `bulk`, but
 /// their codes depend on its connection.
@@ -140,15 +146,15 @@ struct Writer {
 }
 
 impl Writer {
-    async fn register_all(&self, group: &[Registration]) -> Vec<Result<Registered, IndexError>> {
+    async fn register_all(&self, group: &[Registration]) -> Vec<Result<AllRegistered, IndexError>> {
         let (mut codes_from, mut callers) = (Vec::new(), Vec::new());
         let mut by_app: BTreeMap<&AppKey, Vec<PendingDevice<'_>>> = BTreeMap::new();
         for registration in group {
             let pending = by_app.entry(&registration.app).or_default();
-            for (device, codes) in &registration.devices {
+            for (device, codes, stamp) in &registration.devices {
                 let (number, hash) = (codes_from.len(), ClientHash::of(&device.client_id));
-                let (now, not_after) = (registration.now, registration.codes_from.not_after);
-                pending.push(PendingDevice { number, hash, device, codes: *codes, now, not_after });
+                let (codes, stamp, not_after) = (*codes, *stamp, registration.codes_from.not_after);
+                pending.push(PendingDevice { number, hash, device, codes, stamp, not_after });
                 codes_from.push(registration.codes_from.clone());
                 callers.push(Weak::clone(&registration.caller));
             }
@@ -203,8 +209,12 @@ impl Writer {
             let outcome = match stored {
                 Err(error) => Err(error),
                 Ok(_) if !may_be_written(&device) => Ok(None),
-                Ok(StoredState::Same) if written != hash => Ok(Some(Ok(Put::Updated))),
-                Ok(StoredState::Different(stored)) if written != hash && is_last => {
+                Ok(StoredState::Same(epoch)) if written != hash => {
+                    Ok(Some(Ok((Put::Updated, epoch))))
+                }
+                Ok(StoredState::Different(stored))
+                    if written != hash && is_last && stored.keeps_transport(&device) =>
+                {
                     changes.push((device, stored));
                     continue;
                 }
@@ -221,9 +231,9 @@ impl Writer {
         outcomes.extend(put);
         let may_be_written = self.may_be_written(codes_from, callers, looked_up);
         let mut left = Vec::new();
-        for ((device, _), changed) in changes.into_iter().zip(changed) {
+        for ((device, stored), changed) in changes.into_iter().zip(changed) {
             let outcome = match changed {
-                Ok(true) => Ok(Some(Ok(Put::Updated))),
+                Ok(true) => Ok(Some(Ok((Put::Updated, stored.epoch())))),
                 Ok(false) if may_be_written(&device) => {
                     left.push(device);
                     continue;
@@ -297,7 +307,7 @@ impl Writer {
                 Ok(FoundDevice { record, .. })
                     if record.is_same_as(device.device, device.codes) =>
                 {
-                    *state = Ok(StoredState::Same);
+                    *state = Ok(StoredState::Same(record.epoch()));
                 }
                 Ok(FoundDevice { slot, record }) => {
                     *state = Ok(StoredState::Different(StoredDevice::of(slot, &record)?));
@@ -338,7 +348,7 @@ impl RedisIndex {
         app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
-    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+    ) -> Result<Vec<Registered>, IndexError> {
         let (caller, mut within) = (Arc::new(Caller::new(0)), CACHED_FOR);
         for _ in 0..TRIES {
             // Connected first, because cached dictionaries are only valid for the connections on
@@ -358,18 +368,20 @@ impl RedisIndex {
                 app: app.clone(),
                 devices: devices
                     .iter()
-                    .cloned()
-                    .zip(codes.iter().map(|(codes, _)| *codes))
+                    .zip(&codes)
+                    .map(|(device, (codes, _))| {
+                        (device.clone(), *codes, Stamp::new(now, self.serials.next()))
+                    })
                     .collect(),
-                now,
                 codes_from: CodesFrom { read_on, dictionaries, not_after },
                 caller: Arc::downgrade(&caller),
             };
             let registered = self.registrations.call(registration).await;
             let registered = registered.map_err(|error| IndexError::Unsure(Box::new(error)))??;
             if let Some(puts) = registered {
-                let with_absent =
-                    |(put, (_, absent)): (Result<Put, _>, _)| put.map(|put| put.without(absent));
+                let with_absent = |(registered, (_, absent)): (Registered, _)| {
+                    registered.map(|(put, epoch)| (put.without(absent), epoch))
+                };
                 return Ok(puts.into_iter().zip(codes).map(with_absent).collect());
             }
             within = Duration::ZERO;

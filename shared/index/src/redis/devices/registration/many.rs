@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use push_model::{app::AppKey, device::Device, time::UnixMillis};
+use push_model::{app::AppKey, device::Device, registration::Stamp};
 
 use super::put::{PendingDevice, PutFailure, by_shard, put_in_shard, sort_for_writing};
 use crate::{
@@ -22,12 +22,11 @@ const PUT_IN_FLIGHT: usize = 32;
 const TRIES: usize = 3;
 
 impl RedisIndex {
-    /// Registers many devices, each with the time of its registration, if it is new; one answer for
-    /// each.
+    /// Registers many devices, each with this stamp, if it is new; one answer for each.
     pub(in crate::redis) async fn register_many(
         &self,
         app: &AppKey,
-        devices: Vec<(&Device, UnixMillis)>,
+        devices: Vec<(&Device, Stamp)>,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         // Connected first, because cached dictionaries are only valid for the connections on which
         // they were read.
@@ -50,9 +49,9 @@ impl RedisIndex {
             let mut pending: Vec<_> = devices
                 .clone()
                 .zip(&codes)
-                .map(|((number, (device, now)), (codes, _))| {
+                .map(|((number, (device, stamp)), (codes, _))| {
                     let hash = ClientHash::of(&device.client_id);
-                    PendingDevice { number, hash, device, codes: *codes, now: *now, not_after }
+                    PendingDevice { number, hash, device, codes: *codes, stamp: *stamp, not_after }
                 })
                 .collect();
             sort_for_writing(&mut pending);
@@ -66,7 +65,7 @@ impl RedisIndex {
             while let Some((shard, (answers, failure))) = done.next().await {
                 for (device, answer) in shard.iter().zip(answers) {
                     if let Some(result) = results.get_mut(device.number) {
-                        *result = Some(answer);
+                        *result = Some(answer.map(|(put, _)| put));
                     }
                 }
                 match failure {

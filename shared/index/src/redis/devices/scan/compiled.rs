@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use push_model::{app::AppKey, attributes::Attribute, targeting::Targeting};
+use push_model::{app::AppKey, targeting::Targeting};
 use quick_cache::{Weighter, sync::Cache};
 
 use super::{
@@ -70,11 +70,6 @@ impl Current {
     fn set(&self, made: MadeOf) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = made;
     }
-
-    /// The attributes that restrict, whose columns are needed.
-    pub(super) fn attributes(&self) -> Vec<Attribute> {
-        self.get().criteria.attributes().collect()
-    }
 }
 
 impl MadeOf {
@@ -133,7 +128,7 @@ impl RedisIndex {
         dictionaries: Arc<Dictionaries>,
         complete: bool,
     ) -> MadeOf {
-        let Scope { targeting, registered_by, .. } = scope;
+        let Scope { transport, targeting, registered_by, .. } = scope;
         let key = Compiled(dictionaries.number, targeting.clone());
         let cached = self.table_cache.get(&key);
         let tables = match cached {
@@ -153,7 +148,7 @@ impl RedisIndex {
                 tables
             }
         };
-        MadeOf { criteria: Criteria { tables, registered_by }, dictionaries }
+        MadeOf { criteria: Criteria::new(transport, tables, registered_by), dictionaries }
     }
 }
 
