@@ -92,9 +92,9 @@ pub(crate) async fn admit(
         Some(plan) => plan,
         None => {
             let app = job.app();
-            let extent = || context.index.extent(&app);
-            let extent = context.retrier.ask_index(hold, extent).await?.value;
-            let extents = [(push_model::device::TransportKind::Mqtt, &*extent)];
+            let transports = || context.index.transports(&app);
+            let extents = context.retrier.ask_index(hold, transports).await?.value;
+            let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
             plan::cut(extents, context.plan.partitions, context.plan.min_slots)
         }
     };

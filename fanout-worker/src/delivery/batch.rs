@@ -115,7 +115,9 @@ impl DeviceSource<'_> {
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let asked_at = Instant::now();
-        let scanned = self.context.index.scan(&self.job.app(), range, targeting, by, most).await?;
+        let (app, transport) = (self.job.app(), self.transport());
+        let index = &self.context.index;
+        let scanned = index.scan(&app, range, transport, targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
@@ -155,8 +157,9 @@ impl DeviceSource<'_> {
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let count =
-            self.context.index.count_matching(&self.job.app(), range, targeting, by).await?;
+        let (app, transport) = (self.job.app(), self.transport());
+        let index = &self.context.index;
+        let count = index.count_matching(&app, range, transport, targeting, by).await?;
         Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }

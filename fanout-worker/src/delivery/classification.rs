@@ -7,6 +7,7 @@ use push_model::{
     device::Target,
     ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
+    registration::GoneDevice,
     time::UnixMillis,
 };
 
@@ -54,6 +55,8 @@ impl PriorAttempts {
 pub(crate) struct RetryRules {
     policy: RetryPolicy,
     limits: RetryLimits,
+    /// When the batch was handed to the transports. A device that registered since is not gone.
+    handed_over_at: UnixMillis,
     now: UnixMillis,
     /// No retry is put off past it, so that what expires is counted soon.
     deadline: UnixMillis,
@@ -61,11 +64,12 @@ pub(crate) struct RetryRules {
 }
 
 impl RetryRules {
-    /// The rules now, for a message with this deadline.
-    pub(crate) fn now(context: &Context, deadline: UnixMillis) -> Self {
+    /// The rules now, for a message with this deadline that was handed to the transports at this time.
+    pub(crate) fn now(context: &Context, deadline: UnixMillis, handed_over_at: UnixMillis) -> Self {
         Self {
             policy: context.retry,
             limits: context.retry_limits,
+            handed_over_at,
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -94,7 +98,7 @@ pub(crate) struct BatchResult {
     pub(super) outcomes: Outcomes,
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
-    pub(super) gone: Vec<ClientId>,
+    pub(super) gone: Vec<GoneDevice>,
     /// No device was handed over.
     pub(crate) not_sent: Option<NotSent>,
 }
@@ -148,7 +152,12 @@ pub(crate) fn classify<'a>(
             Outcome::Failed(reason) => result.outcomes.fail(reason),
             Outcome::Gone => {
                 result.outcomes.fail(FailReason::Gone);
-                result.gone.push(client());
+                result.gone.push(GoneDevice {
+                    client_id: client(),
+                    transport: target.transport,
+                    token: target.token.clone(),
+                    since: rules.handed_over_at,
+                });
             }
             Outcome::NotSent => stopped.push(client()),
             Outcome::Later(RetryReason::TransportAway, _) => {
@@ -208,7 +217,7 @@ fn whole_seconds(time: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use push_model::device::TransportKind;
+    use push_model::{device::TransportKind, registration::RegistrationEpoch};
 
     use super::*;
 
@@ -216,6 +225,7 @@ mod tests {
         RetryRules {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
+            handed_over_at: UnixMillis(900),
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,
@@ -227,6 +237,7 @@ mod tests {
             client_id: format!("d{n}").parse().unwrap(),
             transport: TransportKind::Mqtt,
             token: None,
+            epoch: RegistrationEpoch::default(),
         };
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
         let prior = PriorAttempts { attempt, ..PriorAttempts::default() };
@@ -241,7 +252,9 @@ mod tests {
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);
-        assert_eq!(result.gone, ["d1".parse().unwrap()]);
+        let gone: Vec<_> =
+            result.gone.iter().map(|gone| (gone.client_id.as_str(), gone.since.0)).collect();
+        assert_eq!(gone, [("d1", 900)]);
         assert_eq!(result.not_sent, None);
         let left = result.leftovers.iter().map(|l| (l.attempt, l.unanswered, l.due_at.0));
         assert_eq!(left.collect::<Vec<_>>(), [(0, 0, 8000), (1, 1, 2000)]);
@@ -286,8 +299,12 @@ mod tests {
     #[test]
     fn a_device_whose_transport_is_busy_uses_up_no_try_and_waits_longer_each_time() {
         let mut prior = PriorAttempts { attempt: 2, ..PriorAttempts::default() };
-        let target =
-            Target { client_id: "d".parse().unwrap(), transport: TransportKind::Mqtt, token: None };
+        let target = Target {
+            client_id: "d".parse().unwrap(),
+            transport: TransportKind::Mqtt,
+            token: None,
+            epoch: RegistrationEpoch::default(),
+        };
         let mut waits = Vec::new();
         for _ in 0..9 {
             let busy = [Outcome::Later(RetryReason::Busy, None)];

@@ -193,12 +193,20 @@ impl Sending {
     }
 }
 
+/// So many devices are few, however small their batch is.
+pub(crate) const FEW: usize = 32;
+
+/// How many devices are few of a batch.
+pub(crate) const fn few_of(devices: usize) -> usize {
+    devices / 32
+}
+
 /// The outcomes of a batch, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Answers {
     state: Mutex<AnswerState>,
     /// Told when few devices are left, and for each answer from then on.
-    nearly_complete: Notify,
+    few_left: Notify,
     few: usize,
 }
 
@@ -213,8 +221,8 @@ impl Answers {
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             state: Mutex::new(AnswerState { outcomes: vec![None; devices], missing: devices }),
-            nearly_complete: Notify::new(),
-            few: devices / 32,
+            few_left: Notify::new(),
+            few: few_of(devices).max(FEW),
         }
     }
 
@@ -227,14 +235,15 @@ impl Answers {
         let missing = state.missing;
         drop(state);
         if missing <= self.few {
-            self.nearly_complete.notify_one();
+            self.few_left.notify_one();
         }
     }
 
-    /// Waits until few devices of the batch are without an outcome.
-    pub(crate) async fn nearly_complete(&self) {
-        while self.state().missing > self.few {
-            self.nearly_complete.notified().await;
+    /// Waits until no more devices than this are without an outcome: [`FEW`], or the [`few_of`] the
+    /// batch.
+    pub(crate) async fn missing_at_most(&self, devices: usize) {
+        while self.state().missing > devices {
+            self.few_left.notified().await;
         }
     }
 

@@ -73,9 +73,9 @@ impl Digest {
     }
 }
 
-fn hash(Registration { device, registered_at }: &Registration, hasher: &mut impl Hasher) {
+fn hash(Registration { device, stamp }: &Registration, hasher: &mut impl Hasher) {
     device.client_id.as_str().hash(hasher);
-    registered_at.hash(hasher);
+    stamp.hash(hasher);
     device.transport.hash(hasher);
     device.token.hash(hasher);
     for attribute in Attribute::ALL {
@@ -88,6 +88,7 @@ mod tests {
     use push_model::{
         attributes::Attributes,
         device::{Device, TransportKind},
+        registration::Stamp,
         time::UnixMillis,
     };
 
@@ -99,7 +100,7 @@ mod tests {
         let client_id = format!("c{id}").parse().unwrap();
         let transport = TransportKind::Mqtt;
         let device = Device { client_id, attributes, transport, token: Some("t".into()) };
-        Registration { device, registered_at: UnixMillis(7) }
+        Registration { device, stamp: Stamp::new(UnixMillis(7), 7) }
     }
 
     fn digest(keys: &HashKeys, devices: &[Registration]) -> Digest {
@@ -121,8 +122,10 @@ mod tests {
     #[test]
     fn whatever_of_a_device_is_different_is_found_in_its_bucket() {
         type Change = fn(&mut Registration);
-        let changes: [Change; 5] = [
-            |changed| changed.registered_at.0 += 1,
+        let changes: [Change; 7] = [
+            |changed| changed.stamp.registered_at.0 += 1,
+            |changed| changed.stamp.renewed_at.0 += 1,
+            |changed| changed.stamp.serial += 1,
             |changed| changed.device.transport = TransportKind::Discard,
             |changed| changed.device.token = None,
             |changed| changed.device.attributes.set(Attribute::Brand, "x").unwrap(),

@@ -1,7 +1,7 @@
 //! Makes the devices of a target equal to those of a source, where a comparison has shown that they
 //! differ: what the source has lost meanwhile is removed, what it has gained or changed is stored.
 //!
-//! A device that is registered keeps its time of registration, so one with another time is removed
+//! A device that is registered keeps its first registration, so one of another registration is removed
 //! and stored anew.
 
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ fn changes(mut known: Known, found: &Known) -> Changes {
     let mut changes = Changes::default();
     for (client, found) in found {
         match known.get(client) {
-            Some(known) if known.registered_at == found.registered_at => {}
+            Some(known) if known.stamp.epoch() == found.stamp.epoch() => {}
             Some(_) => changes.remove.push(client.clone()),
             None => {
                 changes.gone += 1;
@@ -126,6 +126,7 @@ mod tests {
     use push_model::{
         attributes::Attributes,
         device::{Device, TransportKind},
+        registration::Stamp,
         time::UnixMillis,
     };
 
@@ -137,7 +138,7 @@ mod tests {
             let (attributes, token) = (Attributes::default(), None);
             let device =
                 Device { client_id: client_id.clone(), attributes, transport: *transport, token };
-            (client_id, Registration { device, registered_at: UnixMillis(*at) })
+            (client_id, Registration { device, stamp: Stamp::new(UnixMillis(*at), 0) })
         };
         devices.iter().map(device).collect()
     }

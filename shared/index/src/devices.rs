@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    device::{Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TransportKind},
     ids::ClientId,
+    registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -43,6 +44,15 @@ pub enum Put {
     Created,
     /// The device was there, and now is as given.
     Updated,
+}
+
+/// The slots in which an app has devices of one transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportExtent {
+    /// The transport.
+    pub transport: TransportKind,
+    /// At most one range for each shard, none of them empty.
+    pub ranges: Vec<SlotRange>,
 }
 
 /// Some devices of a slot range, in the order of their slots.
@@ -85,6 +95,18 @@ pub trait Devices: Send + Sync {
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
 
+    /// Registers or replaces one device, and answers as which registration it is stored: the first one, if it
+    /// was there already.
+    ///
+    /// # Errors
+    /// As [`Devices::put_devices`].
+    async fn register(
+        &self,
+        app: &AppKey,
+        device: &Device,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
+
     /// The full record of one device.
     ///
     /// # Errors
@@ -96,6 +118,18 @@ pub trait Devices: Send + Sync {
     /// # Errors
     /// If the index did not answer.
     async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError>;
+
+    /// Removes those of these devices that are still registered as they were reported
+    /// ([`GoneDevice::is_of`]), each in one atomic step: a device that registered again meanwhile stays.
+    /// One entry for each report, in order: true if its device was removed.
+    ///
+    /// # Errors
+    /// If the index did not answer; any part may have been removed, and trying again is safe.
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError>;
 
     /// How many devices the app has.
     ///
@@ -109,6 +143,14 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError>;
 
+    /// The transports of which the app has devices, and where. A broadcast has partitions for these only, so
+    /// a transport is also listed for devices that [belong to its partition](push_model::registration::partition_of)
+    /// because they changed to another one a short time ago.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError>;
+
     /// How these devices are reached, or why they are not: one entry for each id, in order. The
     /// time of registration does not matter, because the push names the devices.
     ///
@@ -120,8 +162,10 @@ pub trait Devices: Send + Sync {
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError>;
 
-    /// The next devices of `range` that match and were registered no later than
-    /// `registered_by`: at most `limit`.
+    /// The next devices of `range` that match, were registered no later than `registered_by` and belong to the
+    /// partition of this transport ([`partition_of`](push_model::registration::partition_of)): at most `limit`.
+    /// The records of other devices are not read. [`Target::transport`] is another one for a device that
+    /// changed its transport since.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -129,13 +173,13 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError>;
 
-    /// How many devices of `range` match and were registered no later than `registered_by`, or
-    /// have a record that cannot be read.
+    /// How many devices [`Devices::scan`] finds in `range`, those included whose record cannot be read.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -143,6 +187,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError>;

@@ -34,6 +34,7 @@ mod recall;
 pub mod redis;
 mod resources;
 mod separate_ledger;
+mod serials;
 pub mod sqlite;
 mod transfer;
 mod usage;
@@ -46,7 +47,10 @@ pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
     broadcasts::{MAX_LISTED, OpenBroadcasts},
-    devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
+    devices::{
+        Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned,
+        TransportExtent,
+    },
     error::{IndexError, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},

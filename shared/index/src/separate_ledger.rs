@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use push_model::{
     app::App,
     audit::AuditEvent,
-    device::{Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, MessageStep, NewEntry,
@@ -18,6 +18,7 @@ use push_model::{
     },
     open_broadcast::OpenBroadcast,
     pace::{Acquire, Grant},
+    registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -28,7 +29,7 @@ use push_model::{
 use crate::{
     AppKey, Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds,
     MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources, Scanned, SecretUses, Store,
-    StoreResources, TakesWrites, Transfer,
+    StoreResources, TakesWrites, Transfer, TransportExtent,
 };
 
 /// One index over two stores.
@@ -78,6 +79,15 @@ impl Devices for SeparateLedger {
         self.index.put_devices(app, devices, now).await
     }
 
+    async fn register(
+        &self,
+        app: &AppKey,
+        device: &Device,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        self.index.register(app, device, now).await
+    }
+
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
         self.index.device(app, client).await
     }
@@ -86,12 +96,24 @@ impl Devices for SeparateLedger {
         self.index.remove_device(app, client).await
     }
 
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError> {
+        self.index.remove_devices(app, gone).await
+    }
+
     async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
         self.index.count_devices(app).await
     }
 
     async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
         self.index.extent(app).await
+    }
+
+    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
+        self.index.transports(app).await
     }
 
     async fn targets(
@@ -106,21 +128,23 @@ impl Devices for SeparateLedger {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        self.index.scan(app, range, targeting, registered_by, limit).await
+        self.index.scan(app, range, transport, targeting, registered_by, limit).await
     }
 
     async fn count_matching(
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        self.index.count_matching(app, range, targeting, registered_by).await
+        self.index.count_matching(app, range, transport, targeting, registered_by).await
     }
 
     async fn list_devices(

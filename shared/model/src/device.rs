@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     attributes::{Attribute, Attributes, BadValue},
     ids::ClientId,
+    registration::RegistrationEpoch,
     text::Text,
 };
 
@@ -19,6 +20,8 @@ pub enum TransportKind {
     Mqtt,
     /// Firebase Cloud Messaging; the token is the registration token.
     Fcm,
+    /// Apple Push Notification service; the token is the device token.
+    Apns,
     /// Web Push (RFC 8030); the token is the subscription.
     Webpush,
     /// An HTTP endpoint of the app; the token is its URL.
@@ -29,13 +32,15 @@ pub enum TransportKind {
 
 impl TransportKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Mqtt, Self::Fcm, Self::Webpush, Self::Webhook, Self::Discard];
+    pub const ALL: [Self; 6] =
+        [Self::Mqtt, Self::Fcm, Self::Apns, Self::Webpush, Self::Webhook, Self::Discard];
 
     /// The name in JSON, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mqtt => "mqtt",
             Self::Fcm => "fcm",
+            Self::Apns => "apns",
             Self::Webpush => "webpush",
             Self::Webhook => "webhook",
             Self::Discard => "discard",
@@ -50,7 +55,15 @@ impl TransportKind {
             Self::Webpush => 2,
             Self::Webhook => 3,
             Self::Discard => 4,
+            Self::Apns => 5,
         }
+    }
+
+    /// Returns true if the index keeps when a device of this transport registered last, because its provider
+    /// reports devices as gone since a time. Then every registration is a write; without it, one that changes
+    /// nothing is only a read.
+    pub const fn is_renewed(self) -> bool {
+        !matches!(self, Self::Mqtt | Self::Discard)
     }
 
     /// The kind with this stored code.
@@ -74,6 +87,8 @@ pub struct Target {
     pub transport: TransportKind,
     /// Its address at the transport's provider, where the transport has one.
     pub token: Option<Box<str>>,
+    /// Tells it from a later device of the same client id.
+    pub epoch: RegistrationEpoch,
 }
 
 /// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
@@ -285,7 +300,8 @@ mod tests {
         let draft_text = format!("{draft:?}");
         let device = draft.check("c1".parse().unwrap()).unwrap();
         let Device { client_id, transport, token, .. } = device.clone();
-        let target = Target { client_id, transport, token };
+        let epoch = RegistrationEpoch::default();
+        let target = Target { client_id, transport, token, epoch };
         assert_eq!(target.token.as_deref(), Some("hunter2"));
         for text in [draft_text, format!("{device:?}"), format!("{target:?}")] {
             assert!(!text.contains("hunter2"), "{text}");

@@ -19,6 +19,7 @@ pub mod mqtt;
 pub mod namespace;
 pub mod open_broadcast;
 pub mod pace;
+pub mod registration;
 pub mod report;
 pub mod secret;
 pub mod slots;

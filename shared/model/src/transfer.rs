@@ -7,16 +7,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{device::Device, time::UnixMillis};
+use crate::{device::Device, registration::Stamp, time::UnixMillis};
 
-/// A device, and when it registered: a broadcast reaches only devices that registered before it was
-/// accepted, so a device must not become younger when it is taken to another store.
+/// A device and when it registered: a broadcast reaches only devices that registered before it was accepted,
+/// so a device must not become younger when it is taken to another store, and its login must stay valid. Its last
+/// [change of transport](crate::registration::TransportChange) stays behind, because no broadcast goes on in
+/// another store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// The device.
     pub device: Device,
-    /// When it registered first.
-    pub registered_at: UnixMillis,
+    /// When it registered, and as which registration.
+    pub stamp: Stamp,
 }
 
 /// Where an app went.

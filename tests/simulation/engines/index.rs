@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use push_index::{
     Apps, AuditTrail, Devices, Finding, Index, IndexError, Ledger, LedgerBounds, MessageUsage,
-    Pacing, Put, PutRefused, Scanned, SecretUses,
+    Pacing, Put, PutRefused, Scanned, SecretUses, TransportExtent,
 };
 use push_model::{
     app::{App, AppKey},
     audit::AuditEvent,
-    device::{Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, NewEntry, PartitionView, Plan,
         Recall, RecallOutcome,
     },
     pace::{Acquire, Grant},
+    registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -161,6 +162,15 @@ impl Devices for SimIndex {
         Ok(devices.iter().map(|_| Ok(Put::Created)).collect())
     }
 
+    async fn register(
+        &self,
+        _: &AppKey,
+        _: &Device,
+        _: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        Ok(Ok((Put::Created, RegistrationEpoch::default())))
+    }
+
     async fn device(&self, _: &AppKey, _: &ClientId) -> Result<Option<Device>, IndexError> {
         Ok(None)
     }
@@ -172,12 +182,32 @@ impl Devices for SimIndex {
         }
     }
 
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError> {
+        let mut removed = Vec::with_capacity(gone.len());
+        for gone in gone {
+            let found = lock(&self.0.world().store).find(&gone.client_id);
+            let is_it = found.is_some_and(|found| {
+                (found.transport, found.token) == (gone.transport, gone.token.clone())
+            });
+            removed.push(is_it && self.remove_device(app, &gone.client_id).await?);
+        }
+        Ok(removed)
+    }
+
     async fn count_devices(&self, _: &AppKey) -> Result<u64, IndexError> {
         Ok(0)
     }
 
     async fn extent(&self, _: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
         self.read(|store| store.extent()).await
+    }
+
+    async fn transports(&self, _: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
+        self.read(|store| store.transports()).await
     }
 
     async fn targets(
@@ -193,13 +223,14 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let answer = self
             .read(|store| {
-                let mut found = store.matching(range, targeting, registered_by);
+                let mut found = store.matching(range, transport, targeting, registered_by);
                 let next = found.get(limit).map(|(slot, _)| *slot);
                 found.truncate(limit);
                 let items = found.into_iter().map(|(_, target)| target).collect();
@@ -215,10 +246,12 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        self.read(|store| store.matching(range, targeting, registered_by).len() as u64).await
+        self.read(|store| store.matching(range, transport, targeting, registered_by).len() as u64)
+            .await
     }
 
     async fn list_devices(

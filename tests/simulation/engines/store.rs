@@ -6,15 +6,17 @@ use std::{
     hash::{Hash, Hasher},
 };
 
+use push_index::TransportExtent;
 use push_model::{
     app::App,
-    device::{Device, Target},
+    device::{Device, Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
     },
     open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
+    registration::RegistrationEpoch,
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -125,6 +127,15 @@ impl Store {
         ranges.filter(|range| range.to > 0).collect()
     }
 
+    /// The transports that devices have.
+    pub(crate) fn transports(&self) -> Vec<TransportExtent> {
+        let has = |transport: &TransportKind| {
+            self.registered().any(|person| person.device.transport == *transport)
+        };
+        let of = |transport| TransportExtent { transport, ranges: self.extent() };
+        TransportKind::ALL.into_iter().filter(has).map(of).collect()
+    }
+
     fn registered(&self) -> impl Iterator<Item = &Person> {
         self.shards.iter().flatten().flatten().map(|&number| &self.people[number])
     }
@@ -139,6 +150,7 @@ impl Store {
     pub(crate) fn matching(
         &self,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Vec<(u32, Target)> {
@@ -146,6 +158,7 @@ impl Store {
         slots
             .filter(|(slot, _)| (range.from..range.to).contains(slot))
             .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
+            .filter(|(_, person)| person.device.transport == transport)
             .filter(|(_, person)| person.born <= registered_by)
             .filter(|(_, person)| targeting.matches(&person.device.attributes))
             .map(|(slot, person)| (slot, target(person)))
@@ -372,5 +385,6 @@ impl Store {
 
 fn target(person: &Person) -> Target {
     let Device { client_id, transport, token, .. } = &person.device;
-    Target { client_id: client_id.clone(), transport: *transport, token: token.clone() }
+    let epoch = RegistrationEpoch::default();
+    Target { client_id: client_id.clone(), transport: *transport, token: token.clone(), epoch }
 }

@@ -81,6 +81,11 @@ suite! {
             long_ids_and_tokens_of_any_length_are_kept_exactly,
             apps_do_not_see_each_others_devices,
             a_full_dictionary_refuses_the_device_with_the_new_value_alone;
+        epochs:
+            an_epoch_lasts_from_the_first_registration_to_the_removal,
+            a_device_that_registered_again_is_not_removed_as_gone,
+            many_devices_are_removed_in_one_call,
+            a_transport_is_listed_as_long_as_a_device_belongs_to_it;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }

@@ -3,13 +3,14 @@
 
 use std::num::NonZeroU32;
 
-use push_index::Index;
+use push_index::{Index, TransportExtent};
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    device::{Device, DeviceDraft},
+    device::{Device, DeviceDraft, TransportKind},
     ids::{AppId, ClientId},
     pace::{Acquire, TrafficClass},
+    slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -47,9 +48,27 @@ pub(crate) async fn scan_all(
     limit: usize,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    for mut range in index.extent(app).await.unwrap() {
+    for TransportExtent { transport, ranges } in index.transports(app).await.unwrap() {
+        let read = (transport, targeting, registered_by);
+        found.extend(scan_transport(index, app, read, ranges, limit).await);
+    }
+    found.sort();
+    found
+}
+
+/// The client ids of the devices in the partition of a transport that has these slots.
+pub(crate) async fn scan_transport(
+    index: &dyn Index,
+    app: &AppKey,
+    (transport, targeting, registered_by): (TransportKind, &Targeting, UnixMillis),
+    ranges: Vec<SlotRange>,
+    limit: usize,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for mut range in ranges {
         loop {
-            let scanned = index.scan(app, range, targeting, registered_by, limit).await.unwrap();
+            let scan = index.scan(app, range, transport, targeting, registered_by, limit);
+            let scanned = scan.await.unwrap();
             assert!(scanned.items.len() <= limit, "{} of {limit}", scanned.items.len());
             found.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
             let Some(next) = scanned.next else { break };
@@ -57,7 +76,6 @@ pub(crate) async fn scan_all(
             range.from = next;
         }
     }
-    found.sort();
     found
 }
 
@@ -76,8 +94,11 @@ pub(crate) async fn count_all(
     registered_by: UnixMillis,
 ) -> u64 {
     let mut count = 0;
-    for range in index.extent(&key()).await.unwrap() {
-        count += index.count_matching(&key(), range, targeting, registered_by).await.unwrap();
+    for TransportExtent { transport, ranges } in index.transports(&key()).await.unwrap() {
+        for range in ranges {
+            let counted = index.count_matching(&key(), range, transport, targeting, registered_by);
+            count += counted.await.unwrap();
+        }
     }
     count
 }

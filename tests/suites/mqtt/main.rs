@@ -263,6 +263,7 @@ fn targets(names: &[&str]) -> Vec<Target> {
         client_id: name.parse().unwrap(),
         transport: TransportKind::Mqtt,
         token: None,
+        epoch: push_model::registration::RegistrationEpoch::default(),
     };
     names.iter().map(target).collect()
 }

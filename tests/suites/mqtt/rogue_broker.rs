@@ -179,7 +179,12 @@ fn message() -> Outgoing {
 
 fn target(name: impl ToString) -> Target {
     let client_id = name.to_string().parse().unwrap();
-    Target { client_id, transport: TransportKind::Mqtt, token: None }
+    Target {
+        client_id,
+        transport: TransportKind::Mqtt,
+        token: None,
+        epoch: push_model::registration::RegistrationEpoch::default(),
+    }
 }
 
 async fn send(transport: &MqttTransport, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {

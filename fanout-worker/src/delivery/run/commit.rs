@@ -68,10 +68,10 @@ impl ActiveRun<'_> {
             return saved;
         }
         // Removed after the save, which must not wait for it. A device that is not removed is found
-        // gone by the next message.
-        let app = self.run.job.app();
-        for client in &gone {
-            let removal = || context.index.remove_device(&app, client);
+        // gone by the next message, unless it has registered again.
+        if !gone.is_empty() {
+            let app = self.run.job.app();
+            let removal = || context.index.remove_devices(&app, &gone);
             context.retrier.ask_index(hold, removal).await?;
         }
         saved

@@ -11,6 +11,7 @@ use push_model::{
     device::Target,
     ids::ClientId,
     ledger::{Leftover, leftover},
+    time::UnixMillis,
 };
 
 use crate::{
@@ -38,6 +39,7 @@ struct OpenBatch {
     targets: Arc<[Target]>,
     answers: Arc<Answers>,
     prior: PriorAttempts,
+    handed_over_at: UnixMillis,
     /// Which devices are settled.
     settled: Vec<bool>,
     /// The others, as the ledger has them; none while the batch is not saved.
@@ -45,9 +47,12 @@ struct OpenBatch {
 }
 
 /// Devices of one batch that were answered.
+#[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) devices: Vec<(Target, Outcome)>,
     pub(crate) prior: PriorAttempts,
+    /// When the batch was handed to the transports.
+    pub(crate) handed_over_at: UnixMillis,
 }
 
 impl OpenBatches {
@@ -65,7 +70,15 @@ impl OpenBatches {
         let answers = Arc::new(Answers::new(targets.len()));
         let sending = Sending::new(permission.clone(), answers.clone());
         let (settled, targets) = (vec![false; targets.len()], Arc::<[Target]>::from(targets));
-        let batch = OpenBatch { targets: targets.clone(), answers, prior, settled, tail: None };
+        let handed_over_at = sending.now();
+        let batch = OpenBatch {
+            targets: targets.clone(),
+            answers,
+            prior,
+            handed_over_at,
+            settled,
+            tail: None,
+        };
         self.batches.insert(key, batch);
         let (transports, outgoing) = (transports.clone(), outgoing.clone());
         self.deliveries.push(Box::pin(async move {
@@ -97,7 +110,7 @@ impl OpenBatches {
     /// Takes out the devices of a batch that were answered since the last call.
     pub(crate) fn take_answered(&mut self, key: BatchKey) -> Answered {
         let Some(batch) = self.batches.get_mut(&key) else {
-            return Answered { devices: Vec::new(), prior: PriorAttempts::default() };
+            return Answered::default();
         };
         let mut devices = Vec::new();
         let each = batch.answers.known().into_iter().zip(&*batch.targets).zip(&mut batch.settled);
@@ -108,7 +121,7 @@ impl OpenBatches {
                 devices.push((target.clone(), outcome));
             }
         }
-        let prior = batch.prior;
+        let (prior, handed_over_at) = (batch.prior, batch.handed_over_at);
         if let Some(tail) = &mut batch.tail
             && !devices.is_empty()
         {
@@ -118,7 +131,7 @@ impl OpenBatches {
         if batch.settled.iter().all(|settled| *settled) {
             self.batches.remove(&key);
         }
-        Answered { devices, prior }
+        Answered { devices, prior, handed_over_at }
     }
 
     /// Takes out all devices of the tail that were answered, by batch.

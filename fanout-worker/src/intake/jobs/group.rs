@@ -245,8 +245,8 @@ impl<'a> JobGroup<'a> {
         let answered = self.wait_for(&mut open, &permission, job, claim);
         let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
         context.metrics.batch_sent(devices, started.elapsed());
-        let rules = RetryRules::now(context, deadline);
-        let Answered { devices: answered, .. } = open.take_answered(key);
+        let Answered { devices: answered, handed_over_at, .. } = open.take_answered(key);
+        let rules = RetryRules::now(context, deadline, handed_over_at);
         let each = answered.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered((&job.head, AudienceKind::Named), each, context.now());
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =

@@ -133,6 +133,7 @@ mod tests {
             client_id: "c:1".parse().unwrap(),
             transport: push_model::device::TransportKind::Mqtt,
             token: None,
+            epoch: push_model::registration::RegistrationEpoch::default(),
         };
         assert_eq!(topic(&"my.app".parse().unwrap(), &target), "push/my.app/c:1");
     }

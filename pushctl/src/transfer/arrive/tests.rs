@@ -11,7 +11,9 @@ use push_index::{
     Apps as _, Devices as _, Transfer as _,
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
-use push_model::{attributes::Attributes, device::Device, secret::Secret, time::UnixMillis};
+use push_model::{
+    attributes::Attributes, device::Device, registration::Stamp, secret::Secret, time::UnixMillis,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -70,7 +72,7 @@ fn registration(n: usize) -> Registration {
         transport: push_model::device::TransportKind::Discard,
         token: None,
     };
-    Registration { device, registered_at: UnixMillis(n as u64) }
+    Registration { device, stamp: Stamp::new(UnixMillis(n as u64), n as u32) }
 }
 
 struct Target {
@@ -144,7 +146,7 @@ async fn what_changes_while_it_is_copied_is_mended() {
     let source = Changing::new(100, |pass, devices| {
         if pass == 1 {
             devices.remove(3);
-            devices[5].registered_at = UnixMillis(7777);
+            devices[5].stamp = Stamp::new(UnixMillis(7777), 7777);
             devices.push(registration(500));
         }
     });

@@ -1,7 +1,7 @@
 //! The form of a backup file.
 //!
 //! ```text
-//! push app backup 1⏎                the version, as text
+//! push app backup 2⏎                the version, as text
 //! kind  length  packed  block …     blocks: one byte, two 32-bit numbers (big-endian), an LZ4 block
 //! SHA-256 of all that is before it
 //! ```
@@ -13,6 +13,7 @@
 use push_model::{
     app::App,
     device::{Device, DeviceDraft},
+    registration::Stamp,
     time::UnixMillis,
     transfer::Registration,
 };
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// What every version of the form begins with; the number of the version and a line end follow.
 pub(super) const MAGIC: &str = "push app backup ";
 /// The version that this program writes, and the only one that it reads.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// The longest first line, with its end.
 pub(super) const MAX_FIRST_LINE: usize = 64;
 
@@ -91,20 +92,28 @@ pub(super) struct Tail {
 struct Line<'a> {
     #[serde(flatten)]
     device: &'a Device,
-    registered_at: UnixMillis,
+    #[serde(flatten)]
+    stamp: StampLine,
 }
 
-#[derive(Deserialize)]
-struct RegisteredAt {
+#[derive(Serialize, Deserialize)]
+struct StampLine {
     registered_at: UnixMillis,
+    serial: u32,
+    /// Absent if it is the time of registration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    renewed_at: Option<UnixMillis>,
 }
 
 /// Appends a device.
 pub(super) fn write_device(
-    Registration { device, registered_at }: &Registration,
+    Registration { device, stamp }: &Registration,
     block: &mut Vec<u8>,
 ) -> serde_json::Result<()> {
-    serde_json::to_writer(&mut *block, &Line { device, registered_at: *registered_at })?;
+    let Stamp { registered_at, serial, renewed_at } = *stamp;
+    let renewed_at = (renewed_at != registered_at).then_some(renewed_at);
+    let stamp = StampLine { registered_at, serial, renewed_at };
+    serde_json::to_writer(&mut *block, &Line { device, stamp })?;
     block.push(b'\n');
     Ok(())
 }
@@ -116,9 +125,11 @@ pub(super) fn read_devices(block: &[u8]) -> Option<Vec<Registration>> {
 }
 
 fn read_device(line: &str) -> Option<Registration> {
-    let RegisteredAt { registered_at } = serde_json::from_str(line).ok()?;
+    let StampLine { registered_at, serial, renewed_at } = serde_json::from_str(line).ok()?;
+    let stamp = Stamp { registered_at, serial, renewed_at: renewed_at.unwrap_or(registered_at) };
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
     let device = draft.check(client_id).ok()?;
-    (registered_at.0 < LAST_TIME).then_some(Registration { device, registered_at })
+    let is_storable = registered_at.max(stamp.renewed_at).0 < LAST_TIME;
+    is_storable.then_some(Registration { device, stamp })
 }

@@ -14,6 +14,7 @@ use push_model::{
     app::App,
     attributes::Attribute,
     device::{Device, TransportKind},
+    registration::Stamp,
     secret::Secret,
     time::UnixMillis,
     transfer::{Position, Registration},
@@ -37,7 +38,10 @@ fn registration(n: usize, token: Option<&str>) -> Registration {
     };
     device.attributes.set(Attribute::Language, "zh-Hans-CN").unwrap();
     device.attributes.set(Attribute::Brand, "Ünïcode \"x\"").unwrap();
-    Registration { device, registered_at: UnixMillis(1_700_000_000_000 + n as u64) }
+    let registered_at = UnixMillis(1_700_000_000_000 + n as u64);
+    let renewed = if device.transport.is_renewed() { 5 } else { 0 };
+    let renewed_at = UnixMillis(registered_at.0 + renewed);
+    Registration { device, stamp: Stamp { registered_at, serial: n as u32, renewed_at } }
 }
 
 fn head(secret: &Secret) -> Head {
@@ -106,7 +110,7 @@ async fn of_a_device_that_registered_again_meanwhile_the_last_record_counts() {
     // In a block of its own, in the same block, and three times.
     let again = [(0, 1999), (1998, 1999), (7, 900), (7, 1500)].map(|(n, at)| {
         let new = UnixMillis(1_800_000_000_000 + at as u64);
-        (at, Registration { registered_at: new, ..registration(n, None) })
+        (at, Registration { stamp: Stamp::new(new, 3), ..registration(n, None) })
     });
     for (at, device) in again.into_iter().rev() {
         devices.insert(at, device);
@@ -219,7 +223,8 @@ fn numbers_that_no_store_compares_exactly_are_refused() {
         let text = refused(&head, &registration(1, None));
         assert!(text.contains("no store can keep"), "{text}");
     }
-    let device = Registration { registered_at: UnixMillis(1 << 48), ..registration(1, None) };
+    let stamp = Stamp::new(UnixMillis(1 << 48), 0);
+    let device = Registration { stamp, ..registration(1, None) };
     let text = refused(&head(&Secret::generate()), &device);
     assert!(text.contains("is damaged"), "{text}");
 }
@@ -248,8 +253,8 @@ fn a_file_of_a_newer_version_or_of_another_kind_says_what_it_is() {
     let (_folder, file) = small();
     let good = fs::read(&file).unwrap();
     let rest = &good[MAGIC.len() + 1..];
-    fs::write(&file, [MAGIC.as_bytes(), b"2", rest].concat()).unwrap();
-    assert!(error(&file).contains("version 2") && error(&file).contains("newer pushctl"));
+    fs::write(&file, [MAGIC.as_bytes(), b"3", rest].concat()).unwrap();
+    assert!(error(&file).contains("version 3") && error(&file).contains("newer pushctl"));
     for other in [&b""[..], b"{}", b"push app backup x\n", &[b'x'; 1000]] {
         fs::write(&file, other).unwrap();
         assert!(error(&file).contains("is no backup of an app"), "{}", error(&file));

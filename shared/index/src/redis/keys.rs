@@ -10,10 +10,11 @@
 //! | `push:{app}:s2` | set: the same values, to keep them different |
 //! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
 //! | `push:{app}:g` | string: exists for a while after the app was removed |
-//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `gone` while the shard is being removed, and for a while after |
+//! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `t1` and so on: how many of its devices belong to the partition of the transport with code 0 and so on; `gone` while the shard is being removed, and for a while after |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
 //! | `push:{app/7}:h2.0` | string: the high bytes, up to the last slot whose high byte was not 0 when it was written |
-//! | `push:{app/7}:r5` | string: the records of chunk 5 |
+//! | `push:{app/7}:t.0` | string: the transport of each slot in segment 0 |
+//! | `push:{app/7}:d5` | string: the records of chunk 5 |
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
@@ -54,7 +55,8 @@ local base = KEYS[1]
 local function digits(number) return string.format('%d', number) end
 local function low_key(attribute, segment) return base .. ':' .. attribute .. '.' .. segment end
 local function high_key(attribute, segment) return base .. ':h' .. attribute .. '.' .. segment end
-local function chunk_key(chunk) return base .. ':r' .. digits(chunk) end
+local function transport_key(segment) return base .. ':t.' .. segment end
+local function chunk_key(chunk) return base .. ':d' .. digits(chunk) end
 local function bucket_key(bucket) return base .. ':m' .. digits(bucket) end
 local function newest_key() return base .. ':n' end
 local function free_key() return base .. ':f' end
@@ -270,8 +272,12 @@ impl ShardKeys {
         format!("{}:h{}.{segment}", self.base, attribute.index())
     }
 
+    pub(super) fn transports(&self, segment: u32) -> String {
+        format!("{}:t.{segment}", self.base)
+    }
+
     pub(super) fn chunk(&self, chunk: u32) -> String {
-        format!("{}:r{chunk}", self.base)
+        format!("{}:d{chunk}", self.base)
     }
 
     pub(super) fn bucket(&self, bucket: u32) -> String {
@@ -319,7 +325,9 @@ mod tests {
         let keys = Keys::new("push");
         let shard = keys.shard(&AppKey::first("a.b".parse().unwrap()), 7);
         let (low, high) = (shard.low(Attribute::Brand, 1), shard.high(Attribute::Brand, 1));
-        for key in [shard.base(), &low, &high, &shard.chunk(5), &shard.newest()] {
+        for key in
+            [shard.base(), &low, &high, &shard.transports(0), &shard.chunk(5), &shard.newest()]
+        {
             assert!(key.starts_with("push:{a.b/7}"), "{key}");
         }
         assert_eq!([low, high], ["push:{a.b/7}:2.1", "push:{a.b/7}:h2.1"]);

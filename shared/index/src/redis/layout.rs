@@ -9,9 +9,10 @@
 //!
 //! A column is two planes of one byte a slot, the low and the high bytes of the codes. Most columns
 //! have only the low plane: few attributes have more than 255 values, and reading the columns is
-//! nearly all that targeting costs.
+//! nearly all that targeting costs. One more column, of one plane, has the transports
+//! ([`transport_byte`]).
 
-use push_model::ids::ClientId;
+use push_model::{device::TransportKind, ids::ClientId, registration::TRANSPORT_CHANGE_KEPT};
 use sha2::{Digest, Sha256};
 
 use super::connection::{CORRUPT, OTHER_VERSION};
@@ -22,7 +23,7 @@ use crate::IndexError;
 /// whose chunks or columns differ must also give them other keys, because a program that has a slot
 /// in its cache reads the chunk, and changes the device, without reading this number
 /// ([`find`](super::devices::find), [`change`](super::devices::registration::change)).
-pub(super) const LAYOUT: u64 = 2;
+pub(super) const LAYOUT: u64 = 3;
 
 /// The error for a shard with another layout, to which its number and [`LAYOUT`] are appended.
 const OTHER_LAYOUT: &str = "the app's devices were written by another version of this program; \
@@ -52,6 +53,26 @@ pub(super) const SEGMENT_SLOTS: u32 = 2046 * CHUNK_SLOTS;
 
 /// Bytes of a stored time: Unix milliseconds, big-endian.
 pub(super) const TIME_LEN: usize = 6;
+
+/// Bytes of the serial number of a registration.
+pub(super) const SERIAL_LEN: usize = 4;
+
+/// Bytes of a change of transport in a record.
+pub(super) const CHANGE_LEN: usize = 1 + 2 * TIME_LEN;
+
+/// The bit of a record's byte of flags that says that there is a change of transport. The lowest four bits are the
+/// transport's code.
+pub(super) const HAS_CHANGE: u8 = 0x40;
+
+/// What the transport column stores for a device: the lowest four bits are the transport's code and one, the highest
+/// four those of the transport before, or 0 if no change is remembered. 0 stands for a free slot.
+pub(super) const fn transport_byte(transport: TransportKind, before: Option<TransportKind>) -> u8 {
+    let before = match before {
+        Some(before) => before.code() + 1,
+        None => 0,
+    };
+    before << 4 | (transport.code() + 1)
+}
 
 /// Mean number of devices in a bucket of the map from client id to slot; the same trade-off as for
 /// [`CHUNK_SLOTS`]. With 24, an import of ten million took Redis 44.8 s instead of 39.2.
@@ -110,9 +131,12 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
+         local BIRTH, CHANGE, HAS_CHANGE, CHANGE_KEPT = {}, {CHANGE_LEN}, {HAS_CHANGE}, {}\n\
          local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n\
          local CORRUPT, OTHER_VERSION = '{CORRUPT}', '{OTHER_VERSION}'\n",
-        push_model::attributes::Attribute::COUNT
+        push_model::attributes::Attribute::COUNT,
+        TIME_LEN + SERIAL_LEN,
+        TRANSPORT_CHANGE_KEPT.as_millis(),
     )
 }
 

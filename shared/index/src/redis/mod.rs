@@ -55,7 +55,7 @@ use self::{
     ledger::{Swaps, swaps},
     scripts::Scripts,
 };
-use super::{Finding, Index, IndexError, Resources, TakesWrites};
+use super::{Finding, Index, IndexError, Resources, TakesWrites, serials::Serials};
 
 /// How to connect to Redis, and how long to wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +97,7 @@ pub struct RedisIndex {
     lookups: Lookups,
     /// Coalesces registrations of a few devices.
     registrations: Registrations,
+    serials: Serials,
 }
 
 /// What a group of coalesced calls needs: a group outlives the call that started it, so it owns its
@@ -142,6 +143,7 @@ impl RedisIndex {
             swaps: swaps(context.clone()),
             lookups: lookups(context.clone(), keys.clone()),
             registrations: registrations(context.clone(), keys, Arc::clone(&bulk)),
+            serials: Serials::new(),
             bulk,
             context,
         };

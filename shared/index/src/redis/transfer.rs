@@ -51,7 +51,7 @@ impl Transfer for RedisIndex {
         app: &AppKey,
         devices: &[Registration],
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        let registered = devices.iter().map(|known| (&known.device, known.registered_at));
+        let registered = devices.iter().map(|known| (&known.device, known.stamp));
         self.register_many(app, registered.collect()).await
     }
 

@@ -33,7 +33,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
-use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites};
+use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites, serials::Serials};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,7 @@ pub struct SqliteIndex {
     /// The number of the namespace's ledger.
     ledger_id: i64,
     most_slots: u32,
+    serials: Serials,
 }
 
 impl SqliteIndex {
@@ -100,7 +101,7 @@ impl SqliteIndex {
             Some(ledger_id) => ledger_id,
             None => database.write(move |sql| schema::create_ledger(sql, &of)).await?,
         };
-        Ok(Self { database, namespace, ledger_id, most_slots })
+        Ok(Self { database, namespace, ledger_id, most_slots, serials: Serials::new() })
     }
 
     fn namespace(&self) -> Arc<str> {

@@ -4,7 +4,9 @@
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_index::Index;
-use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
+use push_model::{
+    app::AppKey, device::TransportKind, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+};
 use push_tests::stack::APP;
 use tokio::time::Instant;
 
@@ -99,7 +101,8 @@ async fn read(index: &dyn Index, app: &AppKey, mut range: SlotRange) -> anyhow::
     let (all_devices, now) = (Targeting::all_devices(), UnixMillis::now());
     let mut found = 0;
     loop {
-        let scanned = index.scan(app, range, &all_devices, now, BATCH).await?;
+        let scanned =
+            index.scan(app, range, TransportKind::Discard, &all_devices, now, BATCH).await?;
         found += scanned.items.len();
         match scanned.next {
             Some(next) => range.from = next,

@@ -138,7 +138,7 @@ async fn reads(loaded: &LoadedApp, records: usize) -> anyhow::Result<Vec<Cmd>> {
     let mut strings = Vec::new();
     for range in extent {
         let shard = format!("{}:{{{APP}/{}}}", loaded.stack.namespace, range.shard);
-        strings.extend((0..range.to.div_ceil(CHUNK)).map(|chunk| format!("{shard}:r{chunk}")));
+        strings.extend((0..range.to.div_ceil(CHUNK)).map(|chunk| format!("{shard}:d{chunk}")));
     }
     ensure!(!strings.is_empty(), "the app has no devices");
     let keys: Vec<&String> =

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use push_index::Index;
+use push_index::{Index, TransportExtent};
 use push_model::{
-    app::AppKey, attributes::Attribute, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+    app::AppKey, attributes::Attribute, device::TransportKind, slots::SlotRange,
+    targeting::Targeting, time::UnixMillis,
 };
 use push_tests::stack::APP;
 use redis::aio::MultiplexedConnection;
@@ -102,6 +103,7 @@ struct TargetedApp<'a> {
     index: Arc<dyn Index>,
     raw: MultiplexedConnection,
     app: AppKey,
+    transport: TransportKind,
     extent: Vec<SlotRange>,
     criteria: &'a [(Attribute, &'a [&'a str])],
     /// How many of their columns have high bytes.
@@ -125,10 +127,14 @@ impl<'a> TargetedApp<'a> {
             let values = values.iter().map(|value| attribute.normalise_wanted(value));
             targeting.set(*attribute, values.collect::<Result<_, _>>()?);
         }
-        let extent = index.extent(&app).await?;
+        let of_transports = index.transports(&app).await?;
+        let [TransportExtent { transport, ranges: extent }] = &*of_transports else {
+            bail!("the devices are not all of one transport");
+        };
+        let (transport, extent) = (*transport, extent.clone());
         let client = redis::Client::open(loaded.redis.url())?;
         let raw = client.get_multiplexed_async_connection().await?;
-        Ok(Self { loaded, index, raw, app, extent, criteria, high, targeting, expected })
+        Ok(Self { loaded, index, raw, app, transport, extent, criteria, high, targeting, expected })
     }
 
     /// Milliseconds per million devices.
@@ -142,7 +148,8 @@ impl<'a> TargetedApp<'a> {
         let started = Instant::now();
         for _ in 0..repeated {
             let count = |range: &SlotRange| {
-                self.index.count_matching(&self.app, *range, &self.targeting, now)
+                let (app, targeting) = (&self.app, &self.targeting);
+                self.index.count_matching(app, *range, self.transport, targeting, now)
             };
             let found: u64 = stream::iter(self.extent.iter().map(count))
                 .buffer_unordered(CONCURRENT_RANGES)

@@ -3,6 +3,7 @@
 use push_index::{Index, Put};
 use push_model::{
     app::{App, AppKey},
+    registration::Stamp,
     secret::Secret,
     targeting::Targeting,
     time::UnixMillis,
@@ -35,8 +36,13 @@ async fn begin(index: &dyn Index, of: &App) -> bool {
 }
 
 fn at(id: &str, time: u64) -> Registration {
-    let device = device(id, &[("country", "SG"), ("token", "t")]);
-    Registration { device, registered_at: UnixMillis(NOW.0 + time) }
+    // The transport of every other one keeps when a device registered last.
+    let transport = if time % 2 == 0 { "mqtt" } else { "fcm" };
+    let fields = [("country", "SG"), ("transport", transport), ("token", "t")];
+    let registered_at = UnixMillis(NOW.0 + time);
+    let renewed_at = UnixMillis(registered_at.0 + 1000 * (time % 2));
+    let stamp = Stamp { registered_at, serial: time as u32, renewed_at };
+    Registration { device: device(id, &fields), stamp }
 }
 
 /// Every device of the app, sorted.
@@ -65,13 +71,14 @@ pub(crate) async fn devices_keep_their_times_of_registration(index: &dyn Index) 
     let everyone = Targeting::all_devices();
     let reached = scan_all(index, &key, &everyone, UnixMillis(NOW.0 + 99), 50).await;
     assert_eq!(reached.len(), 100);
-    // One that is there keeps its time, and gets the rest.
-    let mut again = at("c000", 5000);
+    // One that is there keeps its registration, and gets the rest.
+    let mut again = at("c001", 5001);
     again.device.token = Some("another".into());
     let put = index.put_registrations(&key, std::slice::from_ref(&again)).await.unwrap();
     assert_eq!(put, [Ok(Put::Updated)]);
-    again.registered_at = NOW;
-    assert_eq!(listed(index, &key).await[0], again);
+    let Stamp { registered_at, serial, .. } = devices[1].stamp;
+    again.stamp = Stamp { registered_at, serial, ..again.stamp };
+    assert_eq!(listed(index, &key).await[1], again);
     assert!(index.put_registrations(&key, &[]).await.unwrap().is_empty());
 }
 

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use push_index::{Apps, Devices, IndexError, Ledger, LedgerBounds, Transfer, redis::RedisIndex};
 use push_model::{
     app::{App, AppKey},
-    device::{Device, NoTarget},
+    device::{Device, NoTarget, TransportKind},
     ids::{ClientId, MessageId},
     ledger::{Advance, Counts, NewEntry, Outcomes, PartitionState, Plan},
     secret::Secret,
@@ -63,7 +63,7 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
     index.put_devices(&key, &devices, NOW).await.unwrap();
     let damaged = client("c7");
     let shard = index.storage_order(&damaged) >> 40;
-    let chunk = format!("{namespace}:{{{key}/{shard}}}:r0");
+    let chunk = format!("{namespace}:{{{key}/{shard}}}:d0");
     let records: Vec<u8> = redis::cmd("GET").arg(&chunk).query_async(&mut redis).await.unwrap();
     // The transport's code is two bytes before the client id.
     let id = records.windows(3).position(|bytes| bytes == b"\x02c7").unwrap();
@@ -75,11 +75,15 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
     for targeting in [Targeting::all_devices(), wanted] {
         let (mut found, mut unreadable, mut counted) = (0, 0, 0);
         for range in index.extent(&key).await.unwrap() {
-            let scanned = index.scan(&key, range, &targeting, NOW, 1000).await.unwrap();
+            let scanned =
+                index.scan(&key, range, TransportKind::Mqtt, &targeting, NOW, 1000).await.unwrap();
             assert_eq!(scanned.next, None);
             found += scanned.items.len();
             unreadable += scanned.unreadable;
-            counted += index.count_matching(&key, range, &targeting, NOW).await.unwrap();
+            counted += index
+                .count_matching(&key, range, TransportKind::Mqtt, &targeting, NOW)
+                .await
+                .unwrap();
         }
         assert_eq!((found, unreadable), (499, 1));
         assert!((499..=500).contains(&counted), "{counted}");
@@ -212,7 +216,7 @@ async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message
             false => assert!(target.unwrap()[0].is_ok(), "{client:?}"),
         }
     }
-    set("layout", "2").await;
+    set("layout", "3").await;
     set("buckets", "nan").await;
     let all = timeout(SOON, index.targets(&key, &clients)).await.unwrap().unwrap();
     for (client, target) in clients.iter().zip(&all) {

@@ -27,7 +27,7 @@ async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_co
     let mut connection = server.get_multiplexed_async_connection().await.unwrap();
 
     // An earlier layout, which had no number, and a later one.
-    for layout in [None, Some("3")] {
+    for layout in [None, Some("4")] {
         assert!(index.create_app(&record).await.unwrap());
         let key = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
         index.put_devices(&key, &one(), NOW).await.unwrap();

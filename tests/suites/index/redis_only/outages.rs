@@ -6,7 +6,7 @@ use push_index::{
     Devices, Index, IndexError, Level,
     redis::{RedisIndex, RedisSettings},
 };
-use push_model::{attributes::Attribute, targeting::Targeting};
+use push_model::{attributes::Attribute, device::TransportKind, targeting::Targeting};
 use push_tests::{
     eventually, namespace, redis_cluster_url,
     servers::{Redis, RedisCluster},
@@ -121,7 +121,10 @@ async fn what_moved_to_another_node_of_a_cluster_is_found_there_at_once() {
     let count = async || {
         let mut count = 0;
         for range in &extent {
-            count += index.count_matching(&key(), *range, &some, NOW).await.unwrap();
+            count += index
+                .count_matching(&key(), *range, TransportKind::Mqtt, &some, NOW)
+                .await
+                .unwrap();
         }
         count
     };

@@ -1,7 +1,7 @@
 //! Random registrations, updates, removals and targetings: an engine gives the same answers as a
 //! map in memory that targets by [`Targeting::matches`].
 //!
-//! There are few clients, values and times, so that updates, reused slots, equal values and
+//! There are few clients, values and times, so that updates, reused slots, equal values, changes of transport and
 //! registrations on both sides of a message's acceptance are frequent.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,11 +17,15 @@ use push_model::{
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     ids::ClientId,
+    registration::{
+        GoneDevice, RegistrationEpoch, TRANSPORT_CHANGE_KEPT, TransportChange, change_after,
+        partition_of,
+    },
     targeting::Targeting,
     time::UnixMillis,
 };
 
-use crate::support::{NOW, device, scan_all};
+use crate::support::{NOW, device, scan_all, scan_transport};
 
 /// Random sequences for each engine, each in an app of its own.
 const SEQUENCES: usize = 12;
@@ -32,35 +36,74 @@ const ACTIONS: usize = 60;
 enum Action {
     Put(Vec<Device>, UnixMillis),
     Remove(ClientId),
+    /// With the token that the device has, or another one.
+    RemoveGone(ClientId, bool, UnixMillis),
     Ask(Targeting, UnixMillis, usize),
     Find(Vec<ClientId>),
 }
 
-/// The devices that are registered, with their times of registration.
+/// A registered device.
+#[derive(Debug)]
+struct Known {
+    device: Device,
+    registered_at: UnixMillis,
+    renewed_at: UnixMillis,
+    change: Option<TransportChange>,
+    /// As an engine said it first.
+    epoch: Option<RegistrationEpoch>,
+}
+
+/// The devices that are registered.
 #[derive(Debug, Default)]
 struct Model {
-    devices: BTreeMap<ClientId, (Device, UnixMillis)>,
+    devices: BTreeMap<ClientId, Known>,
+    /// The epochs of removed devices.
+    past: HashSet<RegistrationEpoch>,
 }
 
 impl Model {
     fn put(&mut self, device: &Device, now: UnixMillis) -> Put {
         match self.devices.get_mut(&device.client_id) {
-            Some((old, _)) => {
-                old.clone_from(device);
+            Some(known) => {
+                let (before, after) = (known.device.transport, device.transport);
+                known.change = change_after(before, known.change, after, now);
+                known.device.clone_from(device);
+                known.renewed_at = if after.is_renewed() { now } else { known.registered_at };
                 Put::Updated
             }
             None => {
-                self.devices.insert(device.client_id.clone(), (device.clone(), now));
+                let known = Known {
+                    device: device.clone(),
+                    registered_at: now,
+                    renewed_at: now,
+                    change: None,
+                    epoch: None,
+                };
+                self.devices.insert(device.client_id.clone(), known);
                 Put::Created
             }
         }
     }
 
-    fn meant(&self, targeting: &Targeting, registered_by: UnixMillis) -> Vec<String> {
-        let meant = self.devices.values().filter(|(device, born)| {
-            *born <= registered_by && targeting.matches(&device.attributes)
+    fn remove(&mut self, client: &ClientId) -> bool {
+        let removed = self.devices.remove(client);
+        self.past.extend(removed.iter().filter_map(|known| known.epoch));
+        removed.is_some()
+    }
+
+    /// The devices of the partition of a transport.
+    fn meant(
+        &self,
+        transport: TransportKind,
+        targeting: &Targeting,
+        by: UnixMillis,
+    ) -> Vec<String> {
+        let meant = self.devices.values().filter(|known| {
+            known.registered_at <= by
+                && partition_of(known.device.transport, known.change, by) == Some(transport)
+                && targeting.matches(&known.device.attributes)
         });
-        meant.map(|(device, _)| device.client_id.to_string()).collect()
+        meant.map(|known| known.device.client_id.to_string()).collect()
     }
 }
 
@@ -80,13 +123,17 @@ fn a_client() -> impl Strategy<Value = ClientId> {
 }
 
 fn a_time() -> impl Strategy<Value = UnixMillis> {
-    (0..6_u64).prop_map(|i| UnixMillis(NOW.0 + i))
+    let month = TRANSPORT_CHANGE_KEPT.as_millis() as u64;
+    let times = [0, 1, 2, 3, 30_000, 62_000, 63_000, 130_000, month, month + 1, 2 * month];
+    prop::sample::select(times.to_vec()).prop_map(|later| UnixMillis(NOW.0 + later))
 }
 
 fn a_device() -> impl Strategy<Value = Device> {
     let attributes = Attribute::ALL
         .map(|attribute| prop::option::weighted(0.8, prop::sample::select(values(attribute))));
-    let transport = prop::sample::select(&TransportKind::ALL[..]);
+    // Two of them most of the time, so that a device often comes back to the same one.
+    let few = prop::sample::select(&TransportKind::ALL[..2]);
+    let transport = prop_oneof![4 => few, 1 => prop::sample::select(&TransportKind::ALL[..])];
     let token = prop::option::of("[a-z]{1,200}");
     (a_client(), attributes, transport, token).prop_map(|(client_id, values, transport, token)| {
         let mut attributes = Attributes::default();
@@ -119,7 +166,9 @@ fn an_action() -> impl Strategy<Value = Action> {
     prop_oneof![
         3 => (prop::collection::vec(a_device(), 1..12), a_time())
             .prop_map(|(devices, now)| Action::Put(devices, now)),
-        3 => a_client().prop_map(Action::Remove),
+        2 => a_client().prop_map(Action::Remove),
+        2 => (a_client(), prop::bool::weighted(0.8), a_time())
+            .prop_map(|(client, same, since)| Action::RemoveGone(client, same, since)),
         4 => (a_targeting(), a_time(), 1..20_usize)
             .prop_map(|(targeting, by, limit)| Action::Ask(targeting, by, limit)),
         1 => prop::collection::vec(a_client(), 0..20).prop_map(Action::Find),
@@ -179,30 +228,65 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             assert_eq!(index.put_devices(app, devices, *now).await.unwrap(), expected, "{at}");
         }
         Action::Remove(client) => {
-            let expected = model.devices.remove(client).is_some();
+            let expected = model.remove(client);
             assert_eq!(index.remove_device(app, client).await.unwrap(), expected, "{at}");
         }
+        Action::RemoveGone(client, same_token, since) => {
+            let known = model.devices.get(client);
+            let transport = known.map_or(TransportKind::Fcm, |known| known.device.transport);
+            let stored = known.and_then(|known| known.device.token.clone());
+            let token = if *same_token { stored } else { Some("ANOTHER".into()) };
+            let gone = GoneDevice { client_id: client.clone(), transport, token, since: *since };
+            let expected = known.is_some_and(|known| {
+                gone.is_of(transport, known.device.token.as_deref(), known.renewed_at)
+            });
+            assert_eq!(index.remove_devices(app, &[gone]).await.unwrap(), [expected], "{at}");
+            assert!(!expected || model.remove(client), "{at}");
+        }
         Action::Ask(targeting, by, limit) => {
-            let expected = model.meant(targeting, *by);
-            assert_eq!(
-                scan_all(index, app, targeting, *by, *limit).await,
-                sorted(&expected),
-                "{at}"
-            );
-            let mut count = 0;
-            for range in index.extent(app).await.unwrap() {
-                count += index.count_matching(app, range, targeting, *by).await.unwrap();
+            let extents = index.transports(app).await.unwrap();
+            let mut all = Vec::new();
+            for transport in TransportKind::ALL {
+                let expected = model.meant(transport, targeting, *by);
+                let extent = extents.iter().find(|extent| extent.transport == transport);
+                let ranges = extent.map(|extent| extent.ranges.clone()).unwrap_or_default();
+                let mut count = 0;
+                for range in &ranges {
+                    let counted = index.count_matching(app, *range, transport, targeting, *by);
+                    count += counted.await.unwrap();
+                }
+                let of = (transport, targeting, *by);
+                let found = scan_transport(index, app, of, ranges, *limit).await;
+                assert_eq!(sorted(&found), sorted(&expected), "{transport:?} {at}");
+                assert_eq!(count, expected.len() as u64, "{transport:?} {at}");
+                all.extend(found);
             }
-            assert_eq!(count, expected.len() as u64, "{at}");
+            let once: HashSet<_> = all.iter().collect();
+            assert_eq!(once.len(), all.len(), "a device is in two partitions, {at}");
+            assert_eq!(scan_all(index, app, targeting, *by, *limit).await, sorted(&all), "{at}");
+            let kinds = |known: &Known| {
+                [Some(known.device.transport), known.change.map(|change| change.from)]
+            };
+            let has: HashSet<_> = model.devices.values().flat_map(kinds).flatten().collect();
+            let listed: HashSet<_> = extents.iter().map(|extent| extent.transport).collect();
+            assert_eq!(listed, has, "{at}");
         }
         Action::Find(clients) => {
             let targets = index.targets(app, clients).await.unwrap();
             assert_eq!(targets.len(), clients.len(), "{at}");
             for (client, target) in clients.iter().zip(targets) {
-                let expected =
-                    model.devices.get(client).map(|(d, _)| (&d.client_id, d.transport, &d.token));
-                let found = target.as_ref().ok().map(|t| (&t.client_id, t.transport, &t.token));
+                let device = |known: &Known| {
+                    let Device { client_id, transport, token, .. } = known.device.clone();
+                    (client_id, transport, token)
+                };
+                let expected = model.devices.get(client).map(device);
+                let epoch = target.as_ref().ok().map(|target| target.epoch);
+                let found = target.ok().map(|t| (t.client_id, t.transport, t.token));
                 assert_eq!(found, expected, "{at}");
+                if let (Some(known), Some(epoch)) = (model.devices.get_mut(client), epoch) {
+                    assert_eq!(*known.epoch.get_or_insert(epoch), epoch, "it was renewed, {at}");
+                    assert!(!model.past.contains(&epoch), "of a removed device, {at}");
+                }
             }
         }
     }
@@ -225,7 +309,7 @@ async fn compare_all(index: &dyn Index, app: &AppKey, model: &Model) {
         }
     }
     let expected: BTreeMap<_, _> =
-        model.devices.iter().map(|(id, (device, _))| (id.clone(), device.clone())).collect();
+        model.devices.iter().map(|(id, known)| (id.clone(), known.device.clone())).collect();
     assert_eq!(listed, expected);
     for (client, device) in &expected {
         assert_eq!(index.device(app, client).await.unwrap().as_ref(), Some(device));

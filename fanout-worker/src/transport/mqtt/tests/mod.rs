@@ -71,6 +71,7 @@ fn targets(names: impl IntoIterator<Item = impl ToString>) -> Vec<Target> {
         client_id: name.parse().unwrap(),
         transport: TransportKind::Mqtt,
         token: None,
+        epoch: push_model::registration::RegistrationEpoch::default(),
     };
     names.into_iter().map(|name| target(name.to_string())).collect()
 }

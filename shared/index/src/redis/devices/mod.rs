@@ -12,10 +12,12 @@ pub(super) mod scan;
 mod shard;
 
 use async_trait::async_trait;
+use futures::future;
 use push_model::{
     app::AppKey,
-    device::{Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TransportKind},
     ids::ClientId,
+    registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -29,16 +31,36 @@ pub(super) use self::{
 use self::{
     find::{FoundDevice, find},
     registration::COALESCED_DEVICES,
-    shard::ShardSize,
+    shard::{ShardSize, transport_extents},
 };
 use super::{
     RedisIndex,
     connection::reply,
     layout::{ClientHash, SHARDS},
 };
-use crate::{Devices, IndexError, Put, PutRefused, Scanned};
+use crate::{Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
+
+/// Removals that are in flight at once.
+const REMOVALS_AT_ONCE: usize = 32;
 
 impl RedisIndex {
+    /// Removes a device, or removes it only while it has this record.
+    async fn remove_if(
+        &self,
+        app: &AppKey,
+        client: &ClientId,
+        record: Option<&[u8]>,
+    ) -> Result<bool, IndexError> {
+        let ClientHash { shard, tag } = ClientHash::of(client);
+        let keys = self.keys.shard(app, shard);
+        let mut remove = self.scripts.remove.call(&[keys.base()]);
+        remove.arg(&tag[..]).arg(client.as_str());
+        if let Some(record) = record {
+            remove.arg(record);
+        }
+        Ok(reply::number(remove.run(&self.quick).await?)? == Some(1))
+    }
+
     /// A device from its record: the codes are replaced by the values of the dictionary.
     async fn device_of(
         &self,
@@ -47,7 +69,7 @@ impl RedisIndex {
         codes: &Codes,
     ) -> Result<Device, IndexError> {
         let attributes = self.attributes(app, codes).await?;
-        let Target { client_id, transport, token } = target;
+        let Target { client_id, transport, token, .. } = target;
         Ok(Device { client_id, attributes, transport, token })
     }
 }
@@ -66,11 +88,27 @@ impl Devices for RedisIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         match devices.len() {
             0 => Ok(Vec::new()),
-            1..=COALESCED_DEVICES => self.register_few(app, devices, now).await,
+            1..=COALESCED_DEVICES => {
+                let registered = self.register_few(app, devices, now).await?;
+                Ok(registered.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
+            }
             _ => {
-                self.register_many(app, devices.iter().map(|device| (device, now)).collect()).await
+                let stamped =
+                    devices.iter().map(|device| (device, Stamp::new(now, self.serials.next())));
+                self.register_many(app, stamped.collect()).await
             }
         }
+    }
+
+    async fn register(
+        &self,
+        app: &AppKey,
+        device: &Device,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        let registered = self.register_few(app, std::slice::from_ref(device), now).await?;
+        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
+        registered.into_iter().next().ok_or_else(none)
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
@@ -93,11 +131,40 @@ impl Devices for RedisIndex {
     }
 
     async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
-        let ClientHash { shard, tag } = ClientHash::of(client);
-        let keys = self.keys.shard(app, shard);
-        let mut remove = self.scripts.remove.call(&[keys.base()]);
-        let answer = remove.arg(&tag[..]).arg(client.as_str()).run(&self.quick).await?;
-        Ok(reply::number(answer)? == Some(1))
+        self.remove_if(app, client, None).await
+    }
+
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError> {
+        let clients: Vec<ClientId> = gone.iter().map(|gone| gone.client_id.clone()).collect();
+        let mut stored: Vec<Option<Vec<u8>>> = vec![None; gone.len()];
+        find(&self.context, &self.keys, app, &clients, |index, found| {
+            // A record that cannot be read may be of another client with the same hash.
+            let record = match found {
+                Err(IndexError::Corrupt(_)) => return Ok(()),
+                found => found?.record,
+            };
+            if let (Some(gone), Some(stored)) = (gone.get(index), stored.get_mut(index))
+                && gone.is_of(record.transport, record.token(), record.stamp.renewed_at)
+            {
+                record.encode(stored.insert(Vec::new()))?;
+            }
+            Ok(())
+        })
+        .await?;
+        // The script compares the whole record, so a device that has registered again since it was read stays.
+        let mut removed = Vec::with_capacity(gone.len());
+        for some in clients.into_iter().zip(stored).collect::<Vec<_>>().chunks(REMOVALS_AT_ONCE) {
+            let removals = some.iter().map(async |(client, stored)| match stored {
+                Some(record) => self.remove_if(app, client, Some(record)).await,
+                None => Ok(false),
+            });
+            removed.extend(future::try_join_all(removals).await?);
+        }
+        Ok(removed)
     }
 
     async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
@@ -108,6 +175,10 @@ impl Devices for RedisIndex {
         let sizes = self.shard_sizes(app).await?;
         let range = |(shard, ShardSize { height, .. })| SlotRange { shard, from: 0, to: height };
         Ok((0..SHARDS).zip(sizes).map(range).filter(|range| range.to > 0).collect())
+    }
+
+    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
+        Ok(transport_extents(&self.shard_sizes(app).await?))
     }
 
     async fn targets(
@@ -122,21 +193,23 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        self.scan_range(app, range, targeting, registered_by, limit).await
+        self.scan_range(app, range, transport, targeting, registered_by, limit).await
     }
 
     async fn count_matching(
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        self.count_range(app, range, targeting, registered_by).await
+        self.count_range(app, range, transport, targeting, registered_by).await
     }
 
     async fn list_devices(

@@ -6,23 +6,27 @@
 //! | bytes | what |
 //! |---|---|
 //! | 6 | when the device registered, Unix milliseconds |
-//! | 1 | the transport's code; the high bit is set if there is a token |
+//! | 4 | the serial number of the registration |
+//! | 1 | the transport's code; the high bits say whether there are a token and a change of transport |
+//! | 0 or 13 | the last change of transport: the code of the transport before, when it changed, and since when the device had the transport before |
 //! | 1 + n | the length of the client id, and the client id |
 //! | 6–18 | the codes of the six attributes, LEB128, 0 for none |
+//! | 0 or 6 | when the device registered last, if its [transport](TransportKind::is_renewed) needs that |
 //! | rest | the token |
 //!
-//! Scripts read the time and the client id; the rest of a body is opaque to them.
+//! Scripts read and write everything up to the client id; the rest of a body is opaque to them.
 
 use push_model::{
     attributes::Attribute,
     device::{Device, Target, TransportKind},
     ids::ClientId,
+    registration::{RegistrationEpoch, Stamp, TransportChange},
     time::UnixMillis,
 };
 
 use crate::{
     IndexError,
-    redis::layout::{CHUNK_SLOTS, TIME_LEN},
+    redis::layout::{CHANGE_LEN, CHUNK_SLOTS, HAS_CHANGE, SERIAL_LEN, TIME_LEN},
 };
 
 /// The codes of a device's attributes, 0 for an attribute that it lacks.
@@ -36,22 +40,30 @@ const MAX_BODY: usize = 0x7fff;
 /// A record of a chunk, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    pub(super) registered_at: UnixMillis,
+    pub(super) stamp: Stamp,
     pub(super) codes: Codes,
-    transport: TransportKind,
+    pub(super) transport: TransportKind,
+    pub(super) change: Option<TransportChange>,
     client_id: &'a str,
     token: Option<&'a str>,
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn of(device: &'a Device, codes: Codes, registered_at: UnixMillis) -> Self {
+    /// The record of a device that has not changed its transport.
+    pub(super) fn of(device: &'a Device, codes: Codes, stamp: Stamp) -> Self {
         Self {
-            registered_at,
+            stamp,
             codes,
             transport: device.transport,
+            change: None,
             client_id: device.client_id.as_str(),
             token: device.token.as_deref(),
         }
+    }
+
+    /// The same with a change of transport.
+    pub(super) fn with_change(self, change: Option<TransportChange>) -> Self {
+        Self { change, ..self }
     }
 
     /// Appends the record as it is stored.
@@ -60,18 +72,32 @@ impl<'a> Record<'a> {
         let id_len = u8::try_from(self.client_id.len()).map_err(|_| too_long())?;
         let token = self.token.unwrap_or_default();
         let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
-        let len = TIME_LEN + 2 + self.client_id.len() + codes + token.len();
+        let change = if self.change.is_some() { CHANGE_LEN } else { 0 };
+        let renewed = if self.transport.is_renewed() { TIME_LEN } else { 0 };
+        let len = TIME_LEN + SERIAL_LEN + change + 2 + self.client_id.len() + codes + renewed;
+        let len = len + token.len();
         let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
         match len.ok_or_else(too_long)?.to_be_bytes() {
             [0, low] if low < LONG => chunk.push(low),
             [high, low] => chunk.extend_from_slice(&[high | LONG, low]),
         }
-        chunk.extend_from_slice(&time_bytes(self.registered_at));
-        chunk.push(self.transport.code() | if self.token.is_some() { HAS_TOKEN } else { 0 });
+        chunk.extend_from_slice(&time_bytes(self.stamp.registered_at));
+        chunk.extend_from_slice(&self.stamp.serial.to_be_bytes());
+        let has_token = if self.token.is_some() { HAS_TOKEN } else { 0 };
+        let has_change = if self.change.is_some() { HAS_CHANGE } else { 0 };
+        chunk.push(self.transport.code() | has_token | has_change);
+        if let Some(TransportChange { from, at, from_since }) = self.change {
+            chunk.push(from.code());
+            chunk.extend_from_slice(&time_bytes(at));
+            chunk.extend_from_slice(&time_bytes(from_since));
+        }
         chunk.push(id_len);
         chunk.extend_from_slice(self.client_id.as_bytes());
         for code in self.codes {
             push_leb128(chunk, code);
+        }
+        if self.transport.is_renewed() {
+            chunk.extend_from_slice(&time_bytes(self.stamp.renewed_at));
         }
         chunk.extend_from_slice(token.as_bytes());
         Ok(())
@@ -79,28 +105,52 @@ impl<'a> Record<'a> {
 
     fn decode(mut body: &'a [u8]) -> Option<Self> {
         let registered_at = read_time(take(&mut body, TIME_LEN)?);
+        let serial = u32::from_be_bytes(take(&mut body, SERIAL_LEN)?.try_into().ok()?);
         let flags = take_byte(&mut body)?;
+        let transport = TransportKind::from_code(flags & !HAS_TOKEN & !HAS_CHANGE)?;
+        let change = match flags & HAS_CHANGE {
+            0 => None,
+            _ => Some(TransportChange {
+                from: TransportKind::from_code(take_byte(&mut body)?)?,
+                at: read_time(take(&mut body, TIME_LEN)?),
+                from_since: read_time(take(&mut body, TIME_LEN)?),
+            }),
+        };
         let id_len = take_byte(&mut body)?;
         let client_id = std::str::from_utf8(take(&mut body, usize::from(id_len))?).ok()?;
         let mut codes = Codes::default();
         for code in &mut codes {
             *code = take_leb128(&mut body)?;
         }
+        let renewed_at = if transport.is_renewed() {
+            read_time(take(&mut body, TIME_LEN)?)
+        } else {
+            registered_at
+        };
         let token = match flags & HAS_TOKEN {
             0 => None,
             _ => Some(std::str::from_utf8(body).ok()?),
         };
-        let transport = TransportKind::from_code(flags & !HAS_TOKEN)?;
-        Some(Self { registered_at, codes, transport, client_id, token })
+        let stamp = Stamp { registered_at, serial, renewed_at };
+        Some(Self { stamp, codes, transport, change, client_id, token })
     }
 
     pub(super) fn is_of(&self, client: &ClientId) -> bool {
         self.client_id == client.as_str()
     }
 
-    /// Whether a registration of this device, with these codes, would change nothing.
+    /// Returns true if a registration of this device, with these codes, would change nothing.
     pub(super) fn is_same_as(&self, device: &Device, codes: Codes) -> bool {
-        *self == Record::of(device, codes, self.registered_at)
+        let same = Record::of(device, codes, self.stamp).with_change(self.change);
+        !self.transport.is_renewed() && *self == same
+    }
+
+    pub(super) fn token(&self) -> Option<&'a str> {
+        self.token
+    }
+
+    pub(super) fn epoch(&self) -> RegistrationEpoch {
+        self.stamp.epoch()
     }
 
     pub(super) fn target(&self) -> Result<Target, IndexError> {
@@ -108,6 +158,7 @@ impl<'a> Record<'a> {
             client_id: self.client_id.parse().map_err(|_| unreadable())?,
             transport: self.transport,
             token: self.token.map(Into::into),
+            epoch: self.epoch(),
         })
     }
 }
@@ -237,13 +288,31 @@ mod tests {
 
     use super::*;
 
-    fn device(id: &str, token: Option<String>) -> Device {
+    fn device(id: &str, transport: TransportKind, token: Option<String>) -> Device {
         Device {
             client_id: id.parse().unwrap(),
             attributes: Attributes::default(),
-            transport: TransportKind::Fcm,
+            transport,
             token: token.map(Into::into),
         }
+    }
+
+    fn time() -> impl Strategy<Value = UnixMillis> {
+        (0_u64..1 << 48).prop_map(UnixMillis)
+    }
+
+    fn kind() -> impl Strategy<Value = TransportKind> {
+        prop::sample::select(&TransportKind::ALL[..])
+    }
+
+    /// The stamp, and the change of transport.
+    fn history() -> impl Strategy<Value = ([UnixMillis; 2], u32, Option<TransportChange>)> {
+        let change = (kind(), time(), time()).prop_map(|(from, at, from_since)| TransportChange {
+            from,
+            at,
+            from_since,
+        });
+        ([time(), time()], any::<u32>(), prop::option::of(change))
     }
 
     proptest! {
@@ -252,35 +321,46 @@ mod tests {
             devices in prop::collection::vec(
                 prop::option::of((
                     "[a-z0-9:._-]{1,128}",
+                    kind(),
                     prop::option::of("[ -~]{1,300}"),
                     any::<Codes>(),
-                    0_u64..1 << 48,
+                    history(),
                 )),
                 0..=CHUNK_SLOTS as usize,
             )
         ) {
             let devices: Vec<_> = devices
                 .into_iter()
-                .map(|d| {
-                    d.map(|(id, token, codes, time)| (device(&id, token), codes, UnixMillis(time)))
-                })
+                .map(|device| device.map(|(id, transport, token, codes, history)| {
+                    (super::tests::device(&id, transport, token), codes, history)
+                }))
                 .collect();
+            let record = |device: &'_ (Device, Codes, _)| {
+                let (device, codes, ([registered_at, renewed_at], serial, change)) = device;
+                let is_renewed = device.transport.is_renewed();
+                let renewed_at = if is_renewed { *renewed_at } else { *registered_at };
+                let stamp = Stamp { registered_at: *registered_at, serial: *serial, renewed_at };
+                (stamp, *codes, *change)
+            };
             let mut chunk = Vec::new();
             for device in &devices {
-                match device {
-                    None => chunk.push(0),
-                    Some((device, codes, time)) => {
-                        Record::of(device, *codes, *time).encode(&mut chunk).unwrap();
-                    }
-                }
+                let Some(known) = device else {
+                    chunk.push(0);
+                    continue;
+                };
+                let (stamp, codes, change) = record(known);
+                let of = Record::of(&known.0, codes, stamp).with_change(change);
+                of.encode(&mut chunk).unwrap();
             }
             let read: Vec<_> = records(&chunk).map(Result::unwrap).collect();
             prop_assert_eq!(read.len(), devices.len());
-            for (read, device) in read.iter().zip(&devices) {
-                let wrote =
-                    device.as_ref().map(|(d, codes, time)| Record::of(d, *codes, *time));
+            for (read, known) in read.iter().zip(&devices) {
+                let wrote = known.as_ref().map(|known| {
+                    let (stamp, codes, change) = record(known);
+                    Record::of(&known.0, codes, stamp).with_change(change)
+                });
                 prop_assert_eq!(*read, wrote);
-                if let (Some(read), Some((device, ..))) = (read, device) {
+                if let (Some(read), Some((device, ..))) = (read, known) {
                     prop_assert_eq!(&read.target().unwrap().client_id, &device.client_id);
                 }
             }

@@ -1,15 +1,15 @@
 //! What a shard stores about itself.
 
 use futures::future;
-use push_model::app::AppKey;
+use push_model::{app::AppKey, device::TransportKind, slots::SlotRange};
 
 use crate::{
-    IndexError,
+    IndexError, TransportExtent,
     redis::{
         RedisIndex,
         connection::reply,
         keys::ShardKeys,
-        layout::{self, SHARDS},
+        layout::{self, SHARDS, transport_byte},
     },
 };
 
@@ -20,6 +20,20 @@ pub(super) struct ShardSize {
     pub(super) height: u32,
     /// Devices.
     pub(super) live: u64,
+    /// How many devices belong to the partition of each transport, in the order of [`TransportKind::ALL`].
+    by_transport: [u64; TransportKind::ALL.len()],
+}
+
+/// The slots of the shards that have devices of each transport.
+pub(super) fn transport_extents(sizes: &[ShardSize]) -> Vec<TransportExtent> {
+    let of = |(place, transport): (usize, TransportKind)| {
+        let has_some = |size: &ShardSize| size.by_transport.get(place).is_some_and(|n| *n > 0);
+        let shards = (0..SHARDS).zip(sizes).filter(|(_, size)| has_some(size) && size.height > 0);
+        let ranges = shards.map(|(shard, size)| SlotRange { shard, from: 0, to: size.height });
+        TransportExtent { transport, ranges: ranges.collect() }
+    };
+    let extents = TransportKind::ALL.into_iter().enumerate().map(of);
+    extents.filter(|extent| !extent.ranges.is_empty()).collect()
 }
 
 impl RedisIndex {
@@ -33,6 +47,9 @@ impl RedisIndex {
     pub(super) async fn shard_size(&self, keys: &ShardKeys) -> Result<ShardSize, IndexError> {
         let mut get = redis::cmd("HMGET");
         get.arg(keys.base()).arg(&["height", "live", "layout", "gone"]);
+        for transport in TransportKind::ALL {
+            get.arg(format!("t{}", transport_byte(transport, None)));
+        }
         let values = reply::list(self.quick.read(&get).await?)?;
         let mut values = values.into_iter().map(reply::number);
         let mut next = || values.next().unwrap_or(Ok(None));
@@ -42,6 +59,10 @@ impl RedisIndex {
         }
         let (height, live) = (height.unwrap_or(0), live.unwrap_or(0));
         layout::check(height, layout)?;
-        Ok(ShardSize { height: u32::try_from(height).unwrap_or(u32::MAX), live })
+        let mut by_transport = [0; TransportKind::ALL.len()];
+        for count in &mut by_transport {
+            *count = next()?.unwrap_or(0);
+        }
+        Ok(ShardSize { height: u32::try_from(height).unwrap_or(u32::MAX), live, by_transport })
     }
 }

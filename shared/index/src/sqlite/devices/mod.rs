@@ -14,8 +14,9 @@ mod scan;
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    device::{Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TransportKind},
     ids::ClientId,
+    registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -27,10 +28,11 @@ use tracing::warn;
 
 use self::{
     dictionary::Decoder,
+    register::Registered,
     scan::{COLUMNS, DeviceRow, Filter},
 };
 use super::{SqliteIndex, schema::app_row};
-use crate::{Devices, IndexError, Put, PutRefused, Scanned};
+use crate::{Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
@@ -68,13 +70,18 @@ impl SqliteIndex {
         &self,
         app: &AppKey,
         devices: Vec<Registration>,
-    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+    ) -> Result<Vec<Registered>, IndexError> {
         let (namespace, app, most) = (self.namespace(), app.clone(), self.most_slots);
         let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, most);
         Ok(self.database.write(put).await?)
     }
 
-    /// As [`Devices::put_devices`], with the time of registration of each device.
+    /// A new device, or one that registers again.
+    fn registration(&self, device: &Device, now: UnixMillis) -> Registration {
+        Registration { device: device.clone(), stamp: Stamp::new(now, self.serials.next()) }
+    }
+
+    /// As [`Devices::put_devices`], with the stamp of each device.
     pub(super) async fn put_registered(
         &self,
         app: &AppKey,
@@ -84,7 +91,7 @@ impl SqliteIndex {
         for devices in devices.chunks(PUT_DEVICES) {
             results.extend(self.put_some(app, devices.to_vec()).await?);
         }
-        Ok(results)
+        Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
     }
 
     /// The next devices of a range, whole, and when they registered.
@@ -115,11 +122,21 @@ impl Devices for SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let of_now =
-                |device: &Device| Registration { device: device.clone(), registered_at: now };
-            results.extend(self.put_some(app, devices.iter().map(of_now).collect()).await?);
+            let of_now = devices.iter().map(|device| self.registration(device, now));
+            results.extend(self.put_some(app, of_now.collect()).await?);
         }
-        Ok(results)
+        Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
+    }
+
+    async fn register(
+        &self,
+        app: &AppKey,
+        device: &Device,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        let registered = self.put_some(app, vec![self.registration(device, now)]).await?;
+        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
+        registered.into_iter().next().ok_or_else(none)
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {
@@ -139,6 +156,23 @@ impl Devices for SqliteIndex {
         Ok(self.database.write(remove).await?)
     }
 
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError> {
+        let mut removed = Vec::with_capacity(gone.len());
+        for gone in gone.chunks(PUT_DEVICES) {
+            let (namespace, app, gone) = (self.namespace(), app.clone(), gone.to_vec());
+            let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+                Some(app) => register::remove_gone(sql, app, &gone),
+                None => Ok(vec![false; gone.len()]),
+            };
+            removed.extend(self.database.write(remove).await?);
+        }
+        Ok(removed)
+    }
+
     async fn count_devices(&self, app: &AppKey) -> Result<u64, IndexError> {
         let count = |sql: &Connection, app| {
             let count: Option<i64> = sql
@@ -152,6 +186,10 @@ impl Devices for SqliteIndex {
 
     async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
         self.read_app(app, |sql, app| Ok(scan::extent(sql, app)?.into_iter().collect())).await
+    }
+
+    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
+        self.read_app(app, scan::transports).await
     }
 
     async fn targets(
@@ -182,13 +220,14 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let targeting = targeting.clone();
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            let filter = Filter::read(sql, app, transport, &targeting, registered_by)?;
             scan::targets(sql, app, range, &filter, limit)
         };
         Ok(self.read_app(app, read).await?)
@@ -198,12 +237,13 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
         let targeting = targeting.clone();
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(sql, app, &targeting, registered_by)?;
+            let filter = Filter::read(sql, app, transport, &targeting, registered_by)?;
             scan::count(sql, app, range, &filter)
         };
         self.read_app(app, read).await

@@ -1,12 +1,20 @@
 //! Registering and removing devices.
 
 use push_model::{
-    app::AppKey, device::Device, ids::ClientId, time::UnixMillis, transfer::Registration,
+    app::AppKey,
+    device::Device,
+    ids::ClientId,
+    registration::{GoneDevice, RegistrationEpoch, Stamp, change_after},
+    time::UnixMillis,
+    transfer::Registration,
 };
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::dictionary::{Codes, Encoder};
+use super::{
+    dictionary::{Codes, Encoder},
+    find,
+};
 use crate::{
     Put, PutRefused,
     sqlite::schema::{execute, generation},
@@ -41,15 +49,18 @@ impl Slots<'_> {
     }
 }
 
-/// Registers or replaces devices of an app, the new ones with these times of registration. The app need not have been created, but must not have
-/// been removed.
+/// What a registration did, and as which registration the device is stored; or why it is not.
+pub(super) type Registered = Result<(Put, RegistrationEpoch), PutRefused>;
+
+/// Registers or replaces devices of an app, the new ones with these stamps. The app need not have been created,
+/// but must not have been removed.
 pub(super) fn put(
     sql: &Connection,
     namespace: &str,
     app: &AppKey,
     devices: &[Registration],
     most_slots: u32,
-) -> Result<Vec<Result<Put, PutRefused>>, StoreError> {
+) -> Result<Vec<Registered>, StoreError> {
     if generation(sql, namespace, &app.id)? != app.generation {
         return Ok(vec![Err(PutRefused::AppRemoved); devices.len()]);
     }
@@ -62,17 +73,19 @@ pub(super) fn put(
     let mut dictionary = Encoder::new(sql, app);
     let mut created = 0;
     let mut results = Vec::with_capacity(devices.len());
-    for Registration { device, registered_at } in devices {
+    for Registration { device, stamp } in devices {
         let result = match dictionary.codes(&device.attributes)? {
             Err(full) => Err(PutRefused::DictionaryFull(full)),
-            Ok(codes) if update(sql, app, device, &codes)? => Ok(Put::Updated),
-            Ok(codes) => match slots.take()? {
-                None => Err(PutRefused::IndexFull),
-                Some(slot) => {
-                    insert(sql, app, slot, device, &codes, *registered_at)?;
-                    created += 1;
-                    Ok(Put::Created)
-                }
+            Ok(codes) => match update(sql, app, device, &codes, stamp.renewed_at)? {
+                Some(epoch) => Ok((Put::Updated, epoch)),
+                None => match slots.take()? {
+                    None => Err(PutRefused::IndexFull),
+                    Some(slot) => {
+                        insert(sql, app, slot, device, &codes, *stamp)?;
+                        created += 1;
+                        Ok((Put::Created, stamp.epoch()))
+                    }
+                },
             },
         };
         results.push(result);
@@ -82,12 +95,26 @@ pub(super) fn put(
     Ok(results)
 }
 
-/// Replaces a registered device, which keeps its slot and its time of registration. False if it is
-/// not registered.
-fn update(sql: &Connection, app: i64, device: &Device, codes: &Codes) -> Result<bool, StoreError> {
+/// Replaces a registered device, which keeps its slot and its first registration, and answers the epoch of it. None
+/// if the device is not registered.
+fn update(
+    sql: &Connection,
+    app: i64,
+    device: &Device,
+    codes: &Codes,
+    now: UnixMillis,
+) -> Result<Option<RegistrationEpoch>, StoreError> {
+    let known = find(sql, app, &device.client_id, |found| {
+        // What cannot be read is replaced.
+        let transport = found.transport().unwrap_or(device.transport);
+        Ok((transport, found.change().unwrap_or_default(), found.stamp()?.epoch()))
+    })?;
+    let Some((transport, change, epoch)) = known else { return Ok(None) };
+    let change = change_after(transport, change, device.transport, now);
     let [country, language, brand, model, os_version, app_version] = codes;
     let update = "UPDATE device SET transport = ?3, token = ?4, country = ?5, language = ?6,
-        brand = ?7, model = ?8, os_version = ?9, app_version = ?10
+        brand = ?7, model = ?8, os_version = ?9, app_version = ?10, renewed = ?11,
+        transport_before = ?12, transport_since = ?13, transport_before_since = ?14
         WHERE app = ?1 AND client = ?2";
     let with = params![
         app,
@@ -100,8 +127,18 @@ fn update(sql: &Connection, app: i64, device: &Device, codes: &Codes) -> Result<
         model,
         os_version,
         app_version,
+        renewed(device, now),
+        change.map(|change| change.from.code()),
+        change.map(|change| change.at.0.cast_signed()),
+        change.map(|change| change.from_since.0.cast_signed()),
     ];
-    Ok(execute(sql, update, with)? > 0)
+    execute(sql, update, with)?;
+    Ok(Some(epoch))
+}
+
+/// The time of renewal, if the device's transport keeps it.
+fn renewed(device: &Device, now: UnixMillis) -> Option<i64> {
+    device.transport.is_renewed().then_some(now.0.cast_signed())
 }
 
 fn insert(
@@ -110,17 +147,17 @@ fn insert(
     slot: u32,
     device: &Device,
     codes: &Codes,
-    registered_at: UnixMillis,
+    stamp: Stamp,
 ) -> Result<(), StoreError> {
     let [country, language, brand, model, os_version, app_version] = codes;
     let insert = "INSERT INTO device (app, slot, client, born, transport, token, country, language,
-        brand, model, os_version, app_version)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        brand, model, os_version, app_version, serial, renewed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let with = params![
         app,
         slot,
         device.client_id.as_str(),
-        registered_at.0 as i64,
+        stamp.registered_at.0.cast_signed(),
         device.transport.code(),
         device.token,
         country,
@@ -129,6 +166,8 @@ fn insert(
         model,
         os_version,
         app_version,
+        stamp.serial,
+        renewed(device, stamp.renewed_at),
     ];
     execute(sql, insert, with)?;
     Ok(())
@@ -144,4 +183,24 @@ pub(super) fn remove(sql: &Connection, app: i64, client: &ClientId) -> Result<bo
     execute(sql, "INSERT INTO free_slot (app, slot) VALUES (?1, ?2)", params![app, slot])?;
     execute(sql, "UPDATE app SET devices = devices - 1 WHERE id = ?1", [app])?;
     Ok(true)
+}
+
+/// Removes those of these devices that are still registered as they were reported; true for those.
+pub(super) fn remove_gone(
+    sql: &Connection,
+    app: i64,
+    gone: &[GoneDevice],
+) -> Result<Vec<bool>, StoreError> {
+    let is_of = |gone: &GoneDevice| {
+        let found = find(sql, app, &gone.client_id, |found| {
+            let (target, stamp) = (found.target()?, found.stamp()?);
+            Ok(gone.is_of(target.transport, target.token.as_deref(), stamp.renewed_at))
+        });
+        match found {
+            Ok(found) => Ok(found.unwrap_or(false)),
+            Err(StoreError::Unreadable(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    gone.iter().map(|gone| Ok(is_of(gone)? && remove(sql, app, &gone.client_id)?)).collect()
 }

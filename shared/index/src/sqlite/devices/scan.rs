@@ -3,6 +3,7 @@
 use push_model::{
     device::{Device, Target, TransportKind},
     ids::ClientId,
+    registration::{Stamp, TransportChange, partition_of},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -16,7 +17,7 @@ use super::{
     criteria::{Criteria, FIRST_CODE},
     dictionary::{Codes, Decoder},
 };
-use crate::Scanned;
+use crate::{Scanned, TransportExtent};
 
 /// The only shard.
 pub(super) const SHARD: u32 = 0;
@@ -26,7 +27,8 @@ const MAX_READ: usize = 65_536;
 
 /// The columns of a device, in the order that [`DeviceRow`] reads.
 pub(super) const COLUMNS: &str = "slot, client, born, transport, token, country, language, brand, \
-                                  model, os_version, app_version";
+                                  model, os_version, app_version, serial, renewed, \
+                                  transport_before, transport_since, transport_before_since";
 
 /// A device row.
 pub(super) struct DeviceRow<'a>(pub(super) &'a Row<'a>);
@@ -36,8 +38,23 @@ impl DeviceRow<'_> {
         Ok(self.0.get(0)?)
     }
 
-    fn born(&self) -> Result<UnixMillis, StoreError> {
-        Ok(UnixMillis(self.0.get::<_, i64>(2)?.unsigned_abs()))
+    /// A column with a time, which may be NULL.
+    fn time(&self, column: usize) -> Result<Option<UnixMillis>, StoreError> {
+        let time: Option<i64> = self.0.get(column)?;
+        Ok(time.map(|time| UnixMillis(time.unsigned_abs())))
+    }
+
+    pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
+        let registered_at = self.time(2)?.unwrap_or_default();
+        let renewed_at = self.time(12)?.unwrap_or(registered_at);
+        Ok(Stamp { registered_at, serial: self.0.get(11)?, renewed_at })
+    }
+
+    pub(super) fn change(&self) -> Result<Option<TransportChange>, StoreError> {
+        let Some(from) = self.0.get(13)? else { return Ok(None) };
+        let (at, from_since) = (self.time(14)?, self.time(15)?);
+        let (at, from_since) = (at.unwrap_or_default(), from_since.unwrap_or_default());
+        Ok(Some(TransportChange { from: transport_of(from)?, at, from_since }))
     }
 
     pub(super) fn target(&self) -> Result<Target, StoreError> {
@@ -45,6 +62,7 @@ impl DeviceRow<'_> {
             client_id: self.client_id()?,
             transport: self.transport()?,
             token: self.0.get(4)?,
+            epoch: self.stamp()?.epoch(),
         })
     }
 
@@ -53,7 +71,7 @@ impl DeviceRow<'_> {
         for (column, code) in (FIRST_CODE..).zip(&mut codes) {
             *code = self.0.get(column)?;
         }
-        let Target { client_id, transport, token } = self.target()?;
+        let Target { client_id, transport, token, .. } = self.target()?;
         Ok(Device { client_id, attributes: dictionary.attributes(&codes)?, transport, token })
     }
 
@@ -62,11 +80,14 @@ impl DeviceRow<'_> {
         text.parse().map_err(|_| StoreError::Unreadable(format!("the client id {text:?}")))
     }
 
-    fn transport(&self) -> Result<TransportKind, StoreError> {
-        let code: u8 = self.0.get(3)?;
-        TransportKind::from_code(code)
-            .ok_or_else(|| StoreError::Unreadable(format!("a transport with code {code}")))
+    pub(super) fn transport(&self) -> Result<TransportKind, StoreError> {
+        transport_of(self.0.get(3)?)
     }
+}
+
+fn transport_of(code: u8) -> Result<TransportKind, StoreError> {
+    TransportKind::from_code(code)
+        .ok_or_else(|| StoreError::Unreadable(format!("a transport with code {code}")))
 }
 
 /// The slots that an app uses now.
@@ -82,8 +103,42 @@ pub(super) fn extent(sql: &Connection, app: i64) -> Result<Option<SlotRange>, St
     Ok(first.zip(last).map(range))
 }
 
-/// Which devices a broadcast is for.
+/// The slots that have devices in the partition of a transport, as far as the indexes say.
+fn transport_extent(
+    sql: &Connection,
+    app: i64,
+    transport: TransportKind,
+) -> Result<Option<SlotRange>, StoreError> {
+    let end = |which: &str, column: &str| -> Result<Option<u32>, StoreError> {
+        let find = format!("SELECT {which}(slot) FROM device WHERE app = ?1 AND {column} = ?2");
+        Ok(sql
+            .prepare_cached(&find)?
+            .query_row(params![app, transport.code()], |row| row.get(0))?)
+    };
+    let mut slots = Vec::new();
+    for column in ["transport", "transport_before"] {
+        for which in ["min", "max"] {
+            slots.extend(end(which, column)?);
+        }
+    }
+    let range =
+        |(from, last): (u32, u32)| SlotRange { shard: SHARD, from, to: last.saturating_add(1) };
+    Ok(slots.iter().min().copied().zip(slots.iter().max().copied()).map(range))
+}
+
+/// The transports of which the app has devices, and where.
+pub(super) fn transports(sql: &Connection, app: i64) -> Result<Vec<TransportExtent>, StoreError> {
+    let mut extents = Vec::new();
+    for transport in TransportKind::ALL {
+        let range = transport_extent(sql, app, transport)?;
+        extents.extend(range.map(|range| TransportExtent { transport, ranges: vec![range] }));
+    }
+    Ok(extents)
+}
+
+/// Which devices a partition of a broadcast is for.
 pub(super) struct Filter {
+    transport: TransportKind,
     criteria: Criteria,
     registered_by: UnixMillis,
 }
@@ -92,14 +147,19 @@ impl Filter {
     pub(super) fn read(
         sql: &Connection,
         app: i64,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<Self, StoreError> {
-        Ok(Self { criteria: Criteria::read(sql, app, targeting)?, registered_by })
+        let criteria = Criteria::read(sql, app, targeting)?;
+        Ok(Self { transport, criteria, registered_by })
     }
 
     fn accepts(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
-        Ok(found.born()? <= self.registered_by && self.criteria.matches(found.0)?)
+        let (by, transport) = (self.registered_by, found.transport()?);
+        Ok(found.stamp()?.registered_at <= by
+            && partition_of(transport, found.change()?, by) == Some(self.transport)
+            && self.criteria.matches(found.0)?)
     }
 }
 
@@ -114,7 +174,7 @@ pub(super) fn targets(
     if filter.criteria.matches_nothing() {
         return Ok(Scanned::default());
     }
-    scan_slots(sql, app, range, limit, |found| {
+    scan_slots(sql, app, range, Some(filter.transport), limit, |found| {
         if filter.accepts(found)? { found.target().map(Some) } else { Ok(None) }
     })
 }
@@ -127,9 +187,9 @@ pub(super) fn registrations(
     limit: usize,
 ) -> Result<Scanned<Registration>, StoreError> {
     let mut dictionary = Decoder::new(sql, app);
-    scan_slots(sql, app, range, limit, |found| {
-        let (device, registered_at) = (found.device(&mut dictionary)?, found.born()?);
-        Ok(Some(Registration { device, registered_at }))
+    scan_slots(sql, app, range, None, limit, |found| {
+        let (device, stamp) = (found.device(&mut dictionary)?, found.stamp()?);
+        Ok(Some(Registration { device, stamp }))
     })
 }
 
@@ -144,19 +204,21 @@ pub(super) fn count(
     let mut next = if filter.criteria.matches_nothing() { None } else { Some(range.from) };
     while let Some(from) = next {
         let rest = SlotRange { from, ..range };
-        let met =
-            scan_slots(sql, app, rest, MAX_READ, |found| Ok(filter.accepts(found)?.then_some(())))?;
+        let met = scan_slots(sql, app, rest, Some(filter.transport), MAX_READ, |found| {
+            Ok(filter.accepts(found)?.then_some(()))
+        })?;
         count += met.items.len() as u64 + met.unreadable;
         next = met.next;
     }
     Ok(count)
 }
 
-/// Reads a slot range until `take` returned `limit` devices, or [`MAX_READ`] devices were read.
+/// Reads a slot range, or what it has for the partition of a transport, until `take` returned `limit` devices, or [`MAX_READ`] devices were read.
 fn scan_slots<T>(
     sql: &Connection,
     app: i64,
     range: SlotRange,
+    transport: Option<TransportKind>,
     limit: usize,
     mut take: impl FnMut(&DeviceRow<'_>) -> Result<Option<T>, StoreError>,
 ) -> Result<Scanned<T>, StoreError> {
@@ -164,11 +226,23 @@ fn scan_slots<T>(
     if range.shard != SHARD {
         return Ok(scanned);
     }
-    let scan = format!(
-        "SELECT {COLUMNS} FROM device WHERE app = ?1 AND slot >= ?2 AND slot < ?3 ORDER BY slot"
-    );
+    let all = |by: &str| {
+        format!("SELECT {COLUMNS} FROM device WHERE app = ?1 AND slot >= ?2 AND slot < ?3 {by}")
+    };
+    // SQLite merges the two parts, which it reads in the order of their slots by their indexes.
+    let scan = match transport {
+        None => format!("{} ORDER BY slot", all("")),
+        Some(_) => format!(
+            "{} UNION ALL {} ORDER BY slot",
+            all("AND transport = ?4"),
+            all("AND transport_before = ?4"),
+        ),
+    };
     let mut statement = sql.prepare_cached(&scan)?;
-    let mut rows = statement.query(params![app, range.from, range.to])?;
+    let mut rows = match transport {
+        None => statement.query(params![app, range.from, range.to])?,
+        Some(transport) => statement.query(params![app, range.from, range.to, transport.code()])?,
+    };
     let mut read = 0;
     while let Some(row) = rows.next()? {
         let found = DeviceRow(row);

@@ -70,7 +70,14 @@ async fn all_registered_by(index: &SqliteIndex, registered_by: UnixMillis) -> Ve
         while let Some(at) = from {
             let rest = SlotRange { from: at, ..range };
             let scanned = index
-                .scan(&key(), rest, &Targeting::all_devices(), registered_by, 2)
+                .scan(
+                    &key(),
+                    rest,
+                    TransportKind::Mqtt,
+                    &Targeting::all_devices(),
+                    registered_by,
+                    2,
+                )
                 .await
                 .unwrap();
             ids.extend(scanned.items.into_iter().map(|target| target.client_id.to_string()));

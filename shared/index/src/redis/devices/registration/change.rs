@@ -14,7 +14,12 @@
 //! [`scripts`](crate::redis::scripts) says, not by a change of the same device.)
 
 use futures::future;
-use push_model::{app::AppKey, attributes::Attribute, time::UnixMillis};
+use push_model::{
+    app::AppKey,
+    attributes::Attribute,
+    device::TransportKind,
+    registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
+};
 
 use super::put::PendingDevice;
 use crate::{
@@ -41,14 +46,28 @@ pub(super) struct StoredDevice {
     slot: u32,
     record: Vec<u8>,
     codes: Codes,
-    registered_at: UnixMillis,
+    stamp: Stamp,
+    transport: TransportKind,
+    change: Option<TransportChange>,
 }
 
 impl StoredDevice {
     pub(super) fn of(slot: u32, record: &Record<'_>) -> Result<Self, IndexError> {
         let mut bytes = Vec::new();
         record.encode(&mut bytes)?;
-        Ok(Self { slot, record: bytes, codes: record.codes, registered_at: record.registered_at })
+        let Record { codes, stamp, transport, change, .. } = *record;
+        Ok(Self { slot, record: bytes, codes, stamp, transport, change })
+    }
+
+    /// Returns true if the transport column of the device stays as it is: the script does not write it.
+    pub(super) fn keeps_transport(&self, device: &PendingDevice<'_>) -> bool {
+        let (transport, now) = (device.device.transport, device.stamp.renewed_at);
+        transport == self.transport
+            && change_after(self.transport, self.change, transport, now) == self.change
+    }
+
+    pub(super) fn epoch(&self) -> RegistrationEpoch {
+        self.stamp.epoch()
     }
 }
 
@@ -73,7 +92,14 @@ impl ChangeRequest {
         let keys_of_shard = keys.shard(app, device.hash.shard);
         let segment = stored.slot / SEGMENT_SLOTS;
         let mut record = Vec::with_capacity(stored.record.len());
-        Record::of(device.device, device.codes, stored.registered_at).encode(&mut record)?;
+        let stamp = if stored.transport.is_renewed() {
+            Stamp { renewed_at: device.stamp.renewed_at, ..stored.stamp }
+        } else {
+            stored.stamp
+        };
+        Record::of(device.device, device.codes, stamp)
+            .with_change(stored.change)
+            .encode(&mut record)?;
         self.keys.push(keys_of_shard.chunk(stored.slot / CHUNK_SLOTS));
         let mut bytes = Vec::new();
         for ((attribute, before), after) in

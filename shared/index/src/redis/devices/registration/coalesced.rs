@@ -30,14 +30,20 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_model::{app::AppKey, device::Device, ids::ClientId, time::UnixMillis};
+use push_model::{
+    app::AppKey,
+    device::Device,
+    ids::ClientId,
+    registration::{RegistrationEpoch, Stamp},
+    time::UnixMillis,
+};
 
 use super::{
     change::{StoredDevice, change},
-    put::{PendingDevice, by_shard, put_in_shard, sort_for_writing},
+    put::{PendingDevice, Registered, by_shard, put_in_shard, sort_for_writing},
 };
 use crate::{
-    IndexError, Put, PutRefused,
+    IndexError, Put,
     coalescer::{Coalescer, CoalescerLimits},
     redis::{
         Context, RedisIndex,
@@ -68,8 +74,7 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub(in crate::redis) struct Registration {
     app: AppKey,
-    devices: Vec<(Device, Codes)>,
-    now: UnixMillis,
+    devices: Vec<(Device, Codes, Stamp)>,
     /// The connections before the codes were read.
     read_on: Connections,
     /// Cannot be upgraded once the caller has gone.
@@ -78,15 +83,15 @@ pub(in crate::redis) struct Registration {
 
 /// The results of a [`Registration`]'s devices; none if the registration has to be made again with
 /// new codes.
-type Registered = Option<Vec<Result<Put, PutRefused>>>;
+type AllRegistered = Option<Vec<Registered>>;
 
 /// The result of one device; none if its registration has to be made again.
-type Outcome = Result<Option<Result<Put, PutRefused>>, IndexError>;
+type Outcome = Result<Option<Registered>, IndexError>;
 
 /// What is stored of a device before it registers.
 enum StoredState {
     /// The same as the registration.
-    Same,
+    Same(RegistrationEpoch),
     /// A record that differs.
     Different(StoredDevice),
     /// No record, or none that can be read.
@@ -94,7 +99,8 @@ enum StoredState {
 }
 
 /// Coalesces registrations of a few devices.
-pub(in crate::redis) type Registrations = Coalescer<Registration, Result<Registered, IndexError>>;
+pub(in crate::redis) type Registrations =
+    Coalescer<Registration, Result<AllRegistered, IndexError>>;
 
 /// The coalescer of a program's registrations. None of their requests goes through `bulk`, but
 /// their codes depend on its connection.
@@ -118,15 +124,15 @@ struct Writer {
 }
 
 impl Writer {
-    async fn register_all(&self, group: &[Registration]) -> Vec<Result<Registered, IndexError>> {
+    async fn register_all(&self, group: &[Registration]) -> Vec<Result<AllRegistered, IndexError>> {
         let (mut read_on, mut callers) = (Vec::new(), Vec::new());
         let mut by_app: BTreeMap<&AppKey, Vec<PendingDevice<'_>>> = BTreeMap::new();
         for registration in group {
             let pending = by_app.entry(&registration.app).or_default();
-            for (device, codes) in &registration.devices {
+            for (device, codes, stamp) in &registration.devices {
                 let (number, hash) = (read_on.len(), ClientHash::of(&device.client_id));
-                let now = registration.now;
-                pending.push(PendingDevice { number, hash, device, codes: *codes, now });
+                let (codes, stamp) = (*codes, *stamp);
+                pending.push(PendingDevice { number, hash, device, codes, stamp });
                 read_on.push(registration.read_on);
                 callers.push(Weak::clone(&registration.caller));
             }
@@ -180,8 +186,12 @@ impl Writer {
             let outcome = match stored {
                 Err(error) => Err(error),
                 Ok(_) if !may_be_written(&device) => Ok(None),
-                Ok(StoredState::Same) if written != hash => Ok(Some(Ok(Put::Updated))),
-                Ok(StoredState::Different(stored)) if written != hash && is_last => {
+                Ok(StoredState::Same(epoch)) if written != hash => {
+                    Ok(Some(Ok((Put::Updated, epoch))))
+                }
+                Ok(StoredState::Different(stored))
+                    if written != hash && is_last && stored.keeps_transport(&device) =>
+                {
                     changes.push((device, stored));
                     continue;
                 }
@@ -198,9 +208,9 @@ impl Writer {
         outcomes.extend(put);
         let may_be_written = self.may_be_written(read_on, callers);
         let mut left = Vec::new();
-        for ((device, _), changed) in changes.into_iter().zip(changed) {
+        for ((device, stored), changed) in changes.into_iter().zip(changed) {
             let outcome = match changed {
-                Ok(true) => Ok(Some(Ok(Put::Updated))),
+                Ok(true) => Ok(Some(Ok((Put::Updated, stored.epoch())))),
                 Ok(false) if may_be_written(&device) => {
                     left.push(device);
                     continue;
@@ -264,7 +274,7 @@ impl Writer {
                 Ok(FoundDevice { record, .. })
                     if record.is_same_as(device.device, device.codes) =>
                 {
-                    *state = Ok(StoredState::Same);
+                    *state = Ok(StoredState::Same(record.epoch()));
                 }
                 Ok(FoundDevice { slot, record }) => {
                     *state = Ok(StoredState::Different(StoredDevice::of(slot, &record)?));
@@ -299,7 +309,7 @@ impl RedisIndex {
         app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
-    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+    ) -> Result<Vec<Registered>, IndexError> {
         let caller = Arc::new(());
         for _ in 0..TRIES {
             // Connected first, because cached dictionaries are only valid for the connections on
@@ -308,13 +318,13 @@ impl RedisIndex {
             let read_on = connections(&self.quick, &self.bulk);
             let codes = self.intern(app, devices.iter().map(|device| &device.attributes)).await?;
             let with_codes = devices.iter().zip(&codes);
+            let stamp = || Stamp::new(now, self.serials.next());
             let with_codes = with_codes
-                .filter_map(|(device, codes)| Some((device.clone(), codes.ok()?)))
+                .filter_map(|(device, codes)| Some((device.clone(), codes.ok()?, stamp())))
                 .collect();
             let registration = Registration {
                 app: app.clone(),
                 devices: with_codes,
-                now,
                 read_on,
                 caller: Arc::downgrade(&caller),
             };

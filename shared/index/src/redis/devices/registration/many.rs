@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use push_model::{app::AppKey, device::Device, time::UnixMillis};
+use push_model::{app::AppKey, device::Device, registration::Stamp};
 
 use super::put::{PendingDevice, by_shard, put_in_shard, sort_for_writing};
 use crate::{
@@ -15,12 +15,11 @@ use crate::{
 const PUT_IN_FLIGHT: usize = 32;
 
 impl RedisIndex {
-    /// Registers many devices, each with the time of its registration, if it is new; one answer for
-    /// each.
+    /// Registers many devices, each with this stamp, if it is new; one answer for each.
     pub(in crate::redis) async fn register_many(
         &self,
         app: &AppKey,
-        devices: Vec<(&Device, UnixMillis)>,
+        devices: Vec<(&Device, Stamp)>,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         // Connected first, because cached dictionaries are only valid for the connections on which
         // they were read.
@@ -28,11 +27,11 @@ impl RedisIndex {
         let codes = self.intern(app, devices.iter().map(|(device, _)| &device.attributes)).await?;
         let mut results: Vec<Result<Put, PutRefused>> = Vec::with_capacity(devices.len());
         let mut pending = Vec::with_capacity(devices.len());
-        for (number, ((device, now), codes)) in devices.into_iter().zip(codes).enumerate() {
+        for (number, ((device, stamp), codes)) in devices.into_iter().zip(codes).enumerate() {
             results.push(codes.map(|_| Put::Created));
             if let Ok(codes) = codes {
                 let hash = ClientHash::of(&device.client_id);
-                pending.push(PendingDevice { number, hash, device, codes, now });
+                pending.push(PendingDevice { number, hash, device, codes, stamp });
             }
         }
         sort_for_writing(&mut pending);
@@ -46,7 +45,7 @@ impl RedisIndex {
         for (shard, answers) in done {
             for (device, answer) in shard.iter().zip(answers) {
                 if let Some(result) = results.get_mut(device.number) {
-                    *result = answer;
+                    *result = answer.map(|(put, _)| put);
                 }
             }
         }

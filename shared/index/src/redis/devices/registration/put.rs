@@ -1,15 +1,21 @@
 //! Writing devices with the script `register.lua`: its arguments and its answers.
 
-use push_model::{app::AppKey, attributes::Attribute, device::Device, time::UnixMillis};
+use push_model::{
+    app::AppKey,
+    attributes::Attribute,
+    device::Device,
+    registration::{RegistrationEpoch, Stamp},
+    time::UnixMillis,
+};
 
 use crate::{
     IndexError, Put, PutRefused,
     redis::{
         Context,
         connection::reply,
-        devices::record::{Codes, Record, time_bytes},
+        devices::record::{Codes, Record, read_time, time_bytes},
         keys::{Keys, ShardKeys},
-        layout::ClientHash,
+        layout::{ClientHash, SERIAL_LEN, TIME_LEN, transport_byte},
     },
 };
 
@@ -26,9 +32,12 @@ pub(super) struct PendingDevice<'a> {
     pub(super) hash: ClientHash,
     pub(super) device: &'a Device,
     pub(super) codes: Codes,
-    /// When it registers.
-    pub(super) now: UnixMillis,
+    /// When it registers. Of a device that is registered, only the time of renewal is used.
+    pub(super) stamp: Stamp,
 }
+
+/// What a registration did, and as which registration the device is stored; or why it is not.
+pub(super) type Registered = Result<(Put, RegistrationEpoch), PutRefused>;
 
 /// Sorts devices into the order in which they are written. Neighbours in the map share a call, and
 /// so the reading and writing of a bucket. The sort is stable, and the calls for one shard are made
@@ -52,7 +61,7 @@ pub(super) async fn put_in_shard(
     keys: &Keys,
     app: &AppKey,
     devices: &[PendingDevice<'_>],
-) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+) -> Result<Vec<Registered>, IndexError> {
     let mut answers = Vec::with_capacity(devices.len());
     while let Some((first, _)) = devices[answers.len()..].split_first() {
         let request = RegisterRequest::of(&devices[answers.len()..])?;
@@ -68,7 +77,9 @@ struct RegisterRequest {
     records: Vec<u8>,
     /// The low bytes of the codes by attribute, then the high bytes.
     planes: [[Vec<u8>; Attribute::COUNT]; 2],
-    count: usize,
+    /// The bytes of the transport column.
+    transports: Vec<u8>,
+    stamps: Vec<Stamp>,
     /// When the last of them registers. A segment's newest registration must not be earlier than
     /// that of any device in the segment; if it is later, counting only reads records needlessly.
     newest: UnixMillis,
@@ -79,14 +90,15 @@ impl RegisterRequest {
     fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
         let mut request = Self::default();
         let [low, high] = &mut request.planes;
-        for PendingDevice { hash, device, codes, now, .. } in devices {
-            if request.count == PUT_DEVICES || request.records.len() >= PUT_BYTES {
+        for PendingDevice { hash, device, codes, stamp, .. } in devices {
+            if request.stamps.len() == PUT_DEVICES || request.records.len() >= PUT_BYTES {
                 break;
             }
-            request.count += 1;
-            request.newest = request.newest.max(*now);
+            request.stamps.push(*stamp);
+            request.transports.push(transport_byte(device.transport, None));
+            request.newest = request.newest.max(stamp.registered_at);
             request.tags.extend_from_slice(&hash.tag);
-            Record::of(device, *codes, *now).encode(&mut request.records)?;
+            Record::of(device, *codes, *stamp).encode(&mut request.records)?;
             for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
                 let [high_byte, low_byte] = code.to_be_bytes();
                 low.push(low_byte);
@@ -105,27 +117,49 @@ impl RegisterRequest {
         &self,
         context: &Context,
         keys: &ShardKeys,
-    ) -> Result<impl Iterator<Item = Result<Put, PutRefused>> + use<>, IndexError> {
+    ) -> Result<Vec<Registered>, IndexError> {
         let mut call = context.scripts.register.call(&[keys.base()]);
         call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
-        for plane in self.planes.iter().flatten() {
+        let [low, high] = &self.planes;
+        for plane in low.iter().chain([&self.transports]).chain(high) {
             call.arg(plane);
         }
-        let answers = reply::bytes(call.run(&context.link).await?)?.unwrap_or_default();
-        if answers.len() == self.count {
-            Ok(answers.into_iter().map(read_letter))
-        } else {
-            Err(IndexError::Corrupt("a registration's answer has another length".to_owned()))
-        }
+        let (letters, updated) = match call.run(&context.link).await? {
+            redis::Value::Array(both) => {
+                let mut both = both.into_iter().map(reply::bytes);
+                let mut next = || both.next().transpose().map(Option::flatten);
+                (next()?.unwrap_or_default(), next()?.unwrap_or_default())
+            }
+            letters => (reply::bytes(letters)?.unwrap_or_default(), Vec::new()),
+        };
+        let mut updated = updated.as_chunks::<BIRTH_LEN>().0.iter();
+        let answers = letters.into_iter().zip(&self.stamps);
+        let answers: Option<Vec<Registered>> =
+            answers.map(|(letter, stamp)| read_letter(letter, *stamp, || updated.next())).collect();
+        answers.filter(|answers| answers.len() == self.stamps.len()).ok_or_else(|| {
+            IndexError::Corrupt("a registration's answer has another length".to_owned())
+        })
     }
 }
 
-/// Reads the letter that the script answers for one device.
-fn read_letter(letter: u8) -> Result<Put, PutRefused> {
-    match letter {
-        b'c' => Ok(Put::Created),
-        b'u' => Ok(Put::Updated),
+/// Bytes of a record's time and serial number.
+const BIRTH_LEN: usize = TIME_LEN + SERIAL_LEN;
+
+/// Reads the letter that the script answers for one device with this stamp. `updated` gives the birth of the next
+/// updated device; none if the answer has too few.
+fn read_letter<'a>(
+    letter: u8,
+    stamp: Stamp,
+    updated: impl FnOnce() -> Option<&'a [u8; BIRTH_LEN]>,
+) -> Option<Registered> {
+    Some(match letter {
+        b'c' => Ok((Put::Created, stamp.epoch())),
+        b'u' => {
+            let (time, serial) = updated()?.split_at(TIME_LEN);
+            let serial = u32::from_be_bytes(serial.try_into().ok()?);
+            Ok((Put::Updated, RegistrationEpoch::new(read_time(time), serial)))
+        }
         b'g' => Err(PutRefused::AppRemoved),
         _ => Err(PutRefused::IndexFull),
-    }
+    })
 }

@@ -22,7 +22,7 @@ impl RedisIndex {
     ) -> Result<Vec<Vec<u8>>, IndexError> {
         if !criteria.expect_high_bytes() {
             let answers = byte_strings(self.bulk.read_all(&pipe).await?)?;
-            if answers.chunks_exact(2).all(|planes| planes[1].is_empty()) {
+            if columns_of(&answers, criteria).all(|column| column.high.is_empty()) {
                 return Ok(answers);
             }
         }
@@ -40,8 +40,8 @@ pub(super) fn split_at_segments(from: u32, to: u32) -> impl Iterator<Item = (u32
     })
 }
 
-/// Adds to a pipeline the reading of each column that restricts, for slots of one segment: the low
-/// bytes, then the high bytes.
+/// Adds to a pipeline the reading of each column that restricts, for slots of one segment: the
+/// transports, then of each attribute the low bytes and the high bytes.
 pub(super) fn add_columns(
     pipe: &mut Pipeline,
     keys: &ShardKeys,
@@ -52,6 +52,9 @@ pub(super) fn add_columns(
     let segment = from / SEGMENT_SLOTS;
     let first = from % SEGMENT_SLOTS;
     let last = first + (to - from) - 1;
+    if criteria.has_transport() {
+        pipe.cmd("GETRANGE").arg(keys.transports(segment)).arg(first).arg(last);
+    }
     for attribute in criteria.attributes() {
         for plane in [keys.low(attribute, segment), keys.high(attribute, segment)] {
             pipe.cmd("GETRANGE").arg(plane).arg(first).arg(last);
@@ -59,10 +62,19 @@ pub(super) fn add_columns(
     }
 }
 
-/// Pairs the planes that were read into columns.
-pub(super) fn columns_of(planes: Vec<Vec<u8>>) -> Vec<Column> {
-    let mut planes = planes.into_iter();
-    std::iter::from_fn(|| Some(Column { low: planes.next()?, high: planes.next()? })).collect()
+/// The columns that were read, segment by segment.
+pub(super) fn columns_of<'a>(
+    answers: &'a [Vec<u8>],
+    criteria: &Criteria,
+) -> impl Iterator<Item = Column<'a>> + use<'a> {
+    let transports = usize::from(criteria.has_transport());
+    let of_segment = transports + 2 * criteria.attributes().count();
+    answers.chunks_exact(of_segment.max(1)).flat_map(move |planes| {
+        let (transports, planes) = planes.split_at(transports);
+        let transports = transports.iter().map(|low| Column { low, high: &[] });
+        let pairs = planes.as_chunks::<2>().0.iter();
+        transports.chain(pairs.map(|[low, high]| Column { low, high }))
+    })
 }
 
 pub(super) fn byte_strings(values: Vec<Value>) -> Result<Vec<Vec<u8>>, IndexError> {

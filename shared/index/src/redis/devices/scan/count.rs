@@ -1,7 +1,9 @@
 //! Counting the devices of a slot range that match.
 
 use futures::{StreamExt, TryStreamExt, future, stream};
-use push_model::{app::AppKey, slots::SlotRange, targeting::Targeting, time::UnixMillis};
+use push_model::{
+    app::AppKey, device::TransportKind, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+};
 
 use super::{
     MAX_DEVICES,
@@ -29,17 +31,14 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        let scope = Scope { app, targeting, registered_by };
+        let scope = Scope { app, transport: Some(transport), targeting, registered_by };
         let keys = self.keys.shard(app, range.shard);
         let criteria = self.criteria(scope).await?;
-        // Columns end with the shard. Without them each slot up to `to` would be read as a record.
-        let restricted = criteria.attributes().next().is_some();
-        let to =
-            if restricted { range.to } else { range.to.min(self.shard_size(&keys).await?.height) };
-        let counts = split_at_segments(range.from, to).map(|(from, to)| {
+        let counts = split_at_segments(range.from, range.to).map(|(from, to)| {
             let (keys, criteria) = (&keys, &criteria);
             async move { self.count_in_segment(scope, keys, criteria, from, to).await }
         });
@@ -49,7 +48,8 @@ impl RedisIndex {
             .await
     }
 
-    /// Counts within one segment: by the columns alone if no device in it registered too late.
+    /// Counts within one segment: by the columns alone if no device in it registered too late, except devices
+    /// that changed their transport, whose records say to which partition they belong.
     async fn count_in_segment(
         &self,
         scope: Scope<'_>,
@@ -65,17 +65,17 @@ impl RedisIndex {
         pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
         let mut answers = self.read_columns(pipe, criteria).await?;
         let newest = answers.pop().unwrap_or_default();
-        let columns = columns_of(answers);
-        let slots: Vec<u32> = if columns.is_empty() {
-            (from..to).collect()
-        } else {
-            let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
-            if read_time(&newest) <= scope.registered_by {
-                return Ok(candidates.len() as u64);
-            }
-            candidates.into_iter().map(|at| from + u32::from(at)).collect()
-        };
+        let columns: Vec<_> = columns_of(&answers, criteria).collect();
+        let mut candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
         let mut count = 0;
+        if read_time(&newest) <= scope.registered_by {
+            let all = candidates.len();
+            let transports = columns.first().map_or(&[][..], |column| column.low);
+            candidates
+                .retain(|at| transports.get(usize::from(*at)).is_some_and(|byte| byte >> 4 > 0));
+            count = (all - candidates.len()) as u64;
+        }
+        let slots: Vec<u32> = candidates.into_iter().map(|at| from + u32::from(at)).collect();
         for slots in slots.chunks(MAX_DEVICES) {
             let chunks = self.read_chunks(keys, slots).await?;
             count += self

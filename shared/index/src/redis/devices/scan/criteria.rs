@@ -2,11 +2,15 @@
 //! from the dictionary. So a device costs one table access a criterion, however many values the
 //! criterion has.
 
-use push_model::{attributes::Attribute, targeting::Targeting, time::UnixMillis};
+use push_model::{
+    attributes::Attribute, device::TransportKind, registration::partition_of, targeting::Targeting,
+    time::UnixMillis,
+};
 
 use crate::redis::{
     devices::record::{Codes, Record},
     dictionary::Dictionaries,
+    layout::transport_byte,
 };
 
 // The values of a table: single bits, because a scan ORs those that it has seen.
@@ -21,9 +25,11 @@ const UNKNOWN_CODE: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutdatedTables;
 
-/// A targeting and the latest time of registration, prepared for deciding.
+/// A targeting, a transport and the latest time of registration, prepared for deciding.
 #[derive(Debug)]
 pub(super) struct Criteria {
+    /// None if the transport does not matter.
+    transport: Option<WantedTransport>,
     tables: Vec<Table>,
     registered_by: UnixMillis,
 }
@@ -38,6 +44,29 @@ struct Table {
     otherwise: u8,
 }
 
+/// A transport, and for each byte of the transport column whether a device with it may belong to its partition.
+#[derive(Debug)]
+struct WantedTransport {
+    kind: TransportKind,
+    by_byte: [u8; NARROW],
+}
+
+impl WantedTransport {
+    fn new(kind: TransportKind) -> Self {
+        let code = transport_byte(kind, None);
+        let value_of = |byte: usize| {
+            let may_belong = byte & 0xf == usize::from(code) || byte >> 4 == usize::from(code);
+            if may_belong { MATCH } else { NO_MATCH }
+        };
+        Self { kind, by_byte: std::array::from_fn(value_of) }
+    }
+
+    /// Keeps the slots that may belong.
+    fn filter(&self, column: &Column<'_>, slots: &mut Slots) {
+        slots.keep(|slot| self.by_byte[usize::from(column.low[slot])]);
+    }
+}
+
 /// How many codes one byte can express.
 const NARROW: usize = 1 << 8;
 
@@ -46,11 +75,11 @@ const NARROW: usize = 1 << 8;
 const BLOCK: usize = 4096;
 
 /// A part of a column: the codes of consecutive slots, as two planes of bytes.
-#[derive(Debug)]
-pub(super) struct Column {
-    pub(super) low: Vec<u8>,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column<'a> {
+    pub(super) low: &'a [u8],
     /// May be shorter than `low`: the missing high bytes are 0.
-    pub(super) high: Vec<u8>,
+    pub(super) high: &'a [u8],
 }
 
 impl Table {
@@ -86,7 +115,7 @@ impl Table {
     }
 
     /// Keeps the slots that match.
-    fn filter(&self, column: &Column, slots: &mut Slots) {
+    fn filter(&self, column: &Column<'_>, slots: &mut Slots) {
         let Column { low, high } = column;
         match self.by_code.first_chunk::<NARROW>() {
             Some(narrow) if high.is_empty() => slots.keep(|slot| narrow[usize::from(low[slot])]),
@@ -134,12 +163,14 @@ impl Slots {
 
 impl Criteria {
     pub(super) fn new(
+        transport: Option<TransportKind>,
         targeting: &Targeting,
         registered_by: UnixMillis,
         dictionaries: &Dictionaries,
     ) -> Self {
+        let transport = transport.map(WantedTransport::new);
         let table = |(attribute, wanted)| Table::new(attribute, wanted, dictionaries);
-        Self { tables: targeting.criteria().map(table).collect(), registered_by }
+        Self { transport, tables: targeting.criteria().map(table).collect(), registered_by }
     }
 
     /// The same criteria, where a code that the dictionary lacks does not match. The dictionary
@@ -158,23 +189,39 @@ impl Criteria {
         self.tables.iter().map(|table| table.attribute)
     }
 
+    /// Returns true if [`Criteria::candidates`] needs the transport column, before all others.
+    pub(super) fn has_transport(&self) -> bool {
+        self.transport.is_some()
+    }
+
+    /// How many columns [`Criteria::candidates`] needs. Without any, every slot is a candidate.
+    pub(super) fn columns(&self) -> usize {
+        usize::from(self.has_transport()) + self.tables.len()
+    }
+
     /// Whether one of these attributes has more values than one byte can express.
     pub(super) fn expect_high_bytes(&self) -> bool {
         self.tables.iter().any(|table| table.by_code.len() > NARROW)
     }
 
     /// The slots that match by their columns, sorted and counted from where the columns begin. The
-    /// columns are those of the attributes that restrict, of one segment at most; a slot beyond the
+    /// columns are the transport column and those of the attributes that restrict, of one segment at most; a slot beyond the
     /// end of a column does not match.
     ///
     /// Each criterion looks only at the slots that those before it left.
-    pub(super) fn candidates(&self, columns: &[Column]) -> Result<Vec<u16>, OutdatedTables> {
+    pub(super) fn candidates(&self, columns: &[Column<'_>]) -> Result<Vec<u16>, OutdatedTables> {
         let reach = columns.iter().map(|column| column.low.len()).min().unwrap_or(0);
         let reach = u16::try_from(reach).unwrap_or(u16::MAX);
         let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
         let mut matching = Vec::new();
         for from in (0..reach).step_by(BLOCK) {
             slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
+            let mut columns = columns.iter();
+            if let Some(transport) = &self.transport
+                && let Some(column) = columns.next()
+            {
+                transport.filter(column, &mut slots);
+            }
             for (table, column) in self.tables.iter().zip(columns) {
                 table.filter(column, &mut slots);
             }
@@ -185,7 +232,12 @@ impl Criteria {
 
     /// Whether the device with this record matches.
     pub(super) fn accept(&self, record: &Record<'_>) -> Result<bool, OutdatedTables> {
-        if record.registered_at > self.registered_by {
+        if record.stamp.registered_at > self.registered_by {
+            return Ok(false);
+        }
+        if let Some(WantedTransport { kind, .. }) = self.transport
+            && partition_of(record.transport, record.change, self.registered_by) != Some(kind)
+        {
             return Ok(false);
         }
         self.accept_codes(&record.codes)
@@ -207,11 +259,19 @@ impl Criteria {
 mod tests {
     use super::*;
 
-    fn column(codes: &[u16]) -> Column {
+    /// The planes of a column.
+    fn planes(codes: &[u16]) -> (Vec<u8>, Vec<u8>) {
         let plane = |byte: usize| codes.iter().map(|code| code.to_be_bytes()[byte]).collect();
-        let (mut high, low): (Vec<u8>, _) = (plane(0), plane(1));
+        let (mut high, low): (Vec<u8>, Vec<u8>) = (plane(0), plane(1));
         high.truncate(high.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
-        Column { low, high }
+        (low, high)
+    }
+
+    /// The candidates among slots with these codes, by column.
+    fn candidates(criteria: &Criteria, columns: &[&[u16]]) -> Result<Vec<u16>, OutdatedTables> {
+        let planes: Vec<_> = columns.iter().map(|codes| planes(codes)).collect();
+        let columns = planes.iter().map(|(low, high)| Column { low, high });
+        criteria.candidates(&columns.collect::<Vec<_>>())
     }
 
     #[test]
@@ -219,13 +279,13 @@ mod tests {
         let mut targeting = Targeting::all_devices();
         targeting.set(Attribute::Country, vec!["CN".into()]);
         let unread = Dictionaries::new(std::time::Instant::now(), [None; 2]);
-        let criteria = Criteria::new(&targeting, UnixMillis(0), &unread);
-        assert_eq!(criteria.candidates(&[column(&[0, 0])]), Ok(vec![]));
-        assert_eq!(criteria.candidates(&[column(&[0, 1])]), Err(OutdatedTables));
+        let criteria = Criteria::new(None, &targeting, UnixMillis(0), &unread);
+        assert_eq!(candidates(&criteria, &[&[0, 0]]), Ok(vec![]));
+        assert_eq!(candidates(&criteria, &[&[0, 1]]), Err(OutdatedTables));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(OutdatedTables));
         assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
         let criteria = criteria.without_unknown();
-        assert_eq!(criteria.candidates(&[column(&[0, 1, 300])]), Ok(vec![]));
+        assert_eq!(candidates(&criteria, &[&[0, 1, 300]]), Ok(vec![]));
         assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Ok(false));
     }
 
@@ -236,9 +296,9 @@ mod tests {
             table(Attribute::Country, &[NO_MATCH, MATCH, NO_MATCH]),
             table(Attribute::Brand, &[NO_MATCH, NO_MATCH, MATCH]),
         ];
-        let criteria = Criteria { tables, registered_by: UnixMillis(0) };
+        let criteria = Criteria { transport: None, tables, registered_by: UnixMillis(0) };
         let candidates = |countries: &[u16], brands: &[u16]| {
-            criteria.candidates(&[column(countries), column(brands)])
+            super::tests::candidates(&criteria, &[countries, brands])
         };
         assert_eq!(candidates(&[1, 0, 2, 1, 1], &[2, 2, 2, 1, 2]), Ok(vec![0, 4]));
         assert_eq!(
@@ -253,5 +313,23 @@ mod tests {
         );
         assert_eq!(candidates(&[0, 1], &[2, 3]), Err(OutdatedTables));
         assert_eq!(candidates(&[3, 0], &[0, 0]), Err(OutdatedTables));
+    }
+
+    #[test]
+    fn a_device_is_a_candidate_for_its_transport_and_for_the_one_before() {
+        use TransportKind::{Apns, Fcm, Mqtt};
+        let unread = Dictionaries::new(std::time::Instant::now(), [None; 2]);
+        let bytes = [
+            0,
+            transport_byte(Fcm, None),
+            transport_byte(Fcm, Some(Mqtt)),
+            transport_byte(Mqtt, None),
+        ];
+        let of = |kind| {
+            let everyone = Targeting::all_devices();
+            let criteria = Criteria::new(Some(kind), &everyone, UnixMillis(0), &unread);
+            candidates(&criteria, &[&bytes.map(u16::from)]).unwrap()
+        };
+        assert_eq!((of(Mqtt), of(Fcm), of(Apns)), (vec![2, 3], vec![1, 2], vec![]));
     }
 }

@@ -1,20 +1,31 @@
 //! Deciding which devices match, with criteria that know every code that comes up.
 
-use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
+use push_model::{app::AppKey, device::TransportKind, targeting::Targeting, time::UnixMillis};
 use tracing::warn;
 
 use super::criteria::{Criteria, OutdatedTables};
 use crate::{
     IndexError,
-    redis::{RedisIndex, dictionary::unknown_code},
+    redis::{
+        RedisIndex,
+        dictionary::{Dictionaries, unknown_code},
+    },
 };
 
 /// The app whose devices are read, and which of them match.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) app: &'a AppKey,
+    /// The transport whose partition is read; none for all devices.
+    pub(super) transport: Option<TransportKind>,
     pub(super) targeting: &'a Targeting,
     pub(super) registered_by: UnixMillis,
+}
+
+impl Scope<'_> {
+    fn criteria(&self, dictionaries: &Dictionaries) -> Criteria {
+        Criteria::new(self.transport, self.targeting, self.registered_by, dictionaries)
+    }
 }
 
 /// Why a decision could not be made.
@@ -38,7 +49,7 @@ impl From<IndexError> for Undecided {
 impl RedisIndex {
     pub(super) async fn criteria(&self, scope: Scope<'_>) -> Result<Criteria, IndexError> {
         let dictionaries = self.dictionaries(scope.app).await?;
-        Ok(Criteria::new(scope.targeting, scope.registered_by, &dictionaries))
+        Ok(scope.criteria(&dictionaries))
     }
 
     /// Makes a decision. If a code came up that the criteria do not know, decides again with new
@@ -58,7 +69,7 @@ impl RedisIndex {
         }
         let dictionaries = self.dictionaries(scope.app).await?;
         self.read_rest(scope.app, &dictionaries).await?;
-        let criteria = Criteria::new(scope.targeting, scope.registered_by, &dictionaries);
+        let criteria = scope.criteria(&dictionaries);
         match decide(&criteria) {
             Ok(decision) => return Ok(decision),
             Err(Undecided::Failed(error)) => return Err(error),

@@ -7,6 +7,9 @@
 //! that is returned matches and registered in time. No device is missed either: one that matches
 //! all the time is a candidate whether the columns are read before or after an update of it.
 //!
+//! Readers name the transport whose devices they want, and the transport column keeps all others from being
+//! candidates. So a partition of one transport costs one byte, and no record, for a device of another one.
+//!
 //! The caller passes only a slot from one scan to the next, so each scan starts with a window of
 //! slots that suits dense matches, and doubles it while it finds too little. The height of a shard
 //! is only read when nothing was found: a scan that fills needs no other request.
@@ -23,7 +26,7 @@ mod decision;
 
 use push_model::{
     app::AppKey,
-    device::{Device, Target},
+    device::{Device, Target, TransportKind},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -46,7 +49,7 @@ use crate::{
 /// The most devices of one scan, whatever the caller asks for.
 const MAX_DEVICES: usize = 4096;
 
-/// The first window of a scan, in slots for each device that the scan has room for.
+/// The first window of a scan whose targeting restricts, in slots for each device that the scan has room for.
 const FIRST_WINDOW: u32 = 4;
 
 /// The largest window, in slots: 128 KiB of each column that restricts.
@@ -68,12 +71,14 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
+        transport: TransportKind,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let take = |record: &Record<'_>| record.target();
-        self.scan_slots(Scope { app, targeting, registered_by }, range, limit, take).await
+        let scope = Scope { app, transport: Some(transport), targeting, registered_by };
+        self.scan_slots(scope, range, limit, take).await
     }
 
     /// The next devices of a range, whole.
@@ -98,9 +103,9 @@ impl RedisIndex {
         limit: usize,
     ) -> Result<Scanned<Registration>, IndexError> {
         let all = Targeting::all_devices();
-        let scope = Scope { app, targeting: &all, registered_by: UnixMillis(u64::MAX) };
-        let take =
-            |record: &Record<'_>| Ok(((record.target()?, record.registered_at), record.codes));
+        let (transport, registered_by) = (None, UnixMillis(u64::MAX));
+        let scope = Scope { app, transport, targeting: &all, registered_by };
+        let take = |record: &Record<'_>| Ok(((record.target()?, record.stamp), record.codes));
         let Scanned { items, unreadable, next } =
             self.scan_slots(scope, range, limit, take).await?;
         let (found, codes): (Vec<_>, Vec<_>) = items.into_iter().unzip();
@@ -108,10 +113,10 @@ impl RedisIndex {
         let items: Vec<_> = found
             .into_iter()
             .zip(attributes)
-            .filter_map(|((target, registered_at), attributes)| {
-                let Target { client_id, transport, token } = target;
+            .filter_map(|((target, stamp), attributes)| {
+                let Target { client_id, transport, token, .. } = target;
                 let device = Device { client_id, attributes: attributes?, transport, token };
-                Some(Registration { device, registered_at })
+                Some(Registration { device, stamp })
             })
             .collect();
         let lost = (codes.len() - items.len()) as u64;
@@ -134,7 +139,10 @@ impl RedisIndex {
         let limit = limit.clamp(1, MAX_DEVICES);
         let (mut to, mut height_read) = (range.to, false);
         let mut scanned = Scanned { next: Some(range.from), ..Scanned::default() };
-        let mut width = FIRST_WINDOW.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
+        // Most apps have devices of one transport, so a transport alone hardly restricts.
+        let restricts = criteria.attributes().next().is_some();
+        let mut width = if restricts { FIRST_WINDOW } else { 1 };
+        width = width.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
         for _ in 0..MAX_WINDOWS {
             let Some(from) = scanned.next.filter(|from| *from < to && scanned.items.len() < limit)
             else {
@@ -182,7 +190,7 @@ impl RedisIndex {
         to: u32,
         room: usize,
     ) -> Result<CandidateWindow, IndexError> {
-        if criteria.attributes().next().is_none() {
+        if criteria.columns() == 0 {
             let next = to.min(from.saturating_add(u32::try_from(room).unwrap_or(u32::MAX)));
             return Ok(CandidateWindow { slots: (from..next).collect(), next });
         }
@@ -191,9 +199,10 @@ impl RedisIndex {
         for (from, to) in split_at_segments(from, to) {
             add_columns(&mut pipe, keys, criteria, from, to);
         }
-        let mut columns = columns_of(self.read_columns(pipe, criteria).await?).into_iter();
+        let answers = self.read_columns(pipe, criteria).await?;
+        let mut columns = columns_of(&answers, criteria);
         for (from, _) in split_at_segments(from, to) {
-            let columns: Vec<_> = columns.by_ref().take(criteria.attributes().count()).collect();
+            let columns: Vec<_> = columns.by_ref().take(criteria.columns()).collect();
             let candidates = self.decide(scope, criteria, |c| Ok(c.candidates(&columns)?)).await?;
             for slot in candidates.into_iter().map(|at| from + u32::from(at)) {
                 if window.slots.len() == room {

@@ -1,7 +1,9 @@
 -- Registers or updates devices of one shard. ARGV: the time; all tags; the records of all devices,
--- complete, as if the devices were new; then for each attribute the low bytes of the codes, and for
--- each the high bytes, empty if all of them are 0. Devices with the same tag are next to each
--- other. Answers one letter a device: c(reated), u(pdated), f(ull), g(one: the app was removed).
+-- complete, as if the devices were new; then for each attribute the low bytes of the codes, the bytes
+-- of the transport column, and for each attribute the high bytes, empty if all of them are 0. Devices with
+-- the same tag are next to each other. Answers one letter a device: c(reated), u(pdated), f(ull), g(one: the
+-- app was removed). If a device was updated, the answer is two strings: the letters, and for each updated device,
+-- in order, the time and the serial number of its registration.
 --
 -- A device that has not changed costs no write. New slots are taken in order, so a batch of new
 -- devices is one SETRANGE a column, one SET a chunk and one SET a bucket. Most of the cost of Lua
@@ -10,7 +12,7 @@
 -- is not read for it.
 
 local now, tags, records = ARGV[1], ARGV[2], ARGV[3]
-local LOW, HIGH = 4, 4 + ATTRIBUTES
+local LOW, TRANSPORTS, HIGH = 4, 4 + ATTRIBUTES, 5 + ATTRIBUTES
 local count = #tags / TAG
 local shard, unreadable = read_shard()
 if unreadable then return unreadable end
@@ -65,6 +67,13 @@ local function load_chunk(chunk)
   return chunks[chunk]
 end
 
+-- A record with its length before it.
+local function with_length(record)
+  local length = #record
+  if length < 128 then return char(length) .. record end
+  return char(128 + floor(length / 256), length % 256) .. record
+end
+
 local function replace_record(slot, record)
   local chunk = floor(slot / CHUNK)
   local text = load_chunk(chunk)
@@ -90,6 +99,19 @@ local function append_record(slot, from, to)
     tail.from, tail.to = from, to
   end
   return chunk, tail
+end
+
+-- The change of transport in the record of a registered device after this registration, or ''. `at` and `given`
+-- are the first bytes of the flags in its present record and in the one that was given, `time` is when it registers.
+-- `push_model::registration::change_after` is the same rule.
+local function change_after(text, at, given, time)
+  local flags = byte(text, at)
+  if flags % 16 ~= byte(records, given) % 16 then
+    local since = has_change(flags) and sub(text, at + 2, at + 1 + TIME) or rep('\0', TIME)
+    return char(flags % 16) .. time .. since
+  end
+  if not has_change(flags) or be(time, 1, TIME) - be(text, at + 2, TIME) > CHANGE_KEPT then return '' end
+  return sub(text, at + 1, at + CHANGE)
 end
 
 -- Looks for the client of a record among the entries with its tag: its slot, the chunk's text, and
@@ -123,7 +145,10 @@ end
 -- next to each other in their buckets: so it makes few calls and keeps in locals what the device
 -- before used. It writes nothing yet.
 local free, freed, height, created = nil, 0, shard.height, 0
-local answers = {}
+local answers, births, transports = {}, {}, ARGV[TRANSPORTS]
+-- By how much the number of devices of a transport changes, and the bytes of the transport column that are not those
+-- of a device that never changed its transport, by slot.
+local counts, transport_bytes = {}, {}
 -- Runs of devices whose codes are to be written: consecutive devices in consecutive slots, all new
 -- or all known.
 local runs, run = {}, { last = 0 }
@@ -144,12 +169,27 @@ for group, bucket in ipairs(group_bucket) do
     if find(entries, tag, 1, true) then
       local text, present, last
       slot, text, present, last = find_client(entries, tag, body, to)
-      -- The time of registration is kept; it has the same length in both records.
+      -- Time and serial number of the registration are kept; they have the same length in both records.
       if slot then
-        changed = sub(text, present + TIME, last) ~= sub(records, body + TIME, to)
-        if changed then
-          replace_record(slot, sub(records, from, body - 1) .. sub(text, present, present + TIME - 1)
-            .. sub(records, body + TIME, to))
+        local birth = sub(text, present, present + BIRTH - 1)
+        births[#births + 1] = birth
+        local at, given = present + BIRTH, body + BIRTH
+        if byte(text, at) % 128 == byte(records, given) % 128 then
+          changed = sub(text, at, last) ~= sub(records, given, to)
+          if changed then
+            replace_record(slot, sub(records, from, body - 1) .. birth .. sub(records, given, to))
+          end
+        else
+          local change = change_after(text, at, given, sub(records, body, body + TIME - 1))
+          local flags = byte(records, given) + (change == '' and 0 or HAS_CHANGE)
+          local record = birth .. char(flags) .. change .. sub(records, given + 1, to)
+          changed = sub(text, present, last) ~= record
+          if changed then
+            count_transports(counts, text, at, -1)
+            count_transports(counts, record, BIRTH + 1, 1)
+            transport_bytes[slot] = flags % 16 + 1 + (change == '' and 0 or 16 * (byte(change) + 1))
+            replace_record(slot, with_length(record))
+          end
         end
         answers[i] = 'u'
       end
@@ -177,6 +217,8 @@ for group, bucket in ipairs(group_bucket) do
         gained[length + 1], gained[length + 2] = tag, slot
         length = length + 2
         created = created + 1
+        local kind = byte(transports, i)
+        counts[kind] = (counts[kind] or 0) + 1
       end
     end
     if changed then
@@ -240,12 +282,15 @@ for _, run in ipairs(runs) do
   end
 end
 
+save_counts(counts, 1)
+
 -- The columns are written before the records, so that a registration that is cut off is not taken
 -- for done when it is made again. The high bytes of a free slot are 0, so new devices without high
 -- bytes need no write of them.
 for _, run in ipairs(runs) do
   local segment, at = digits(floor(run.slot / SEGMENT)), run.slot % SEGMENT
   local length = low_lengths[segment]
+  write_codes(transport_key(segment), length, at, sub(transports, run.first, run.last))
   for number = 0, ATTRIBUTES - 1 do
     local attribute = digits(number)
     local low = sub(ARGV[LOW + number], run.first, run.last)
@@ -258,6 +303,10 @@ for _, run in ipairs(runs) do
       if over > 0 then redis.call('SETRANGE', key, digits(at), rep('\0', math.min(over, #low))) end
     end
   end
+end
+
+for slot, code in pairs(transport_bytes) do
+  redis.call('SETRANGE', transport_key(digits(floor(slot / SEGMENT))), slot % SEGMENT, char(code))
 end
 
 for segment in pairs(newest) do
@@ -319,6 +368,7 @@ if created > 0 then
     'live', digits(shard.live), 'layout', LAYOUT)
 end
 if freed > 0 then redis.call('RPOP', free_key(), freed) end
+save_counts(counts, -1)
 if created == count then return rep('c', count) end
 for i = 1, count do answers[i] = answers[i] or 'c' end
-return table.concat(answers)
+return { table.concat(answers), table.concat(births) }

@@ -1,6 +1,7 @@
--- Removes a device. ARGV: its tag and client id. Answers 1, or 0 if there is none.
+-- Removes a device. ARGV: its tag and client id, and its record with the length before it, if the device is to
+-- be removed only while it has that record. Answers 1 if it was removed, else 0.
 
-local tag, id = ARGV[1], ARGV[2]
+local tag, id, expected = ARGV[1], ARGV[2], ARGV[3]
 local shard, unreadable = read_shard()
 if unreadable then return unreadable end
 if shard.height == 0 then return 0 end
@@ -15,9 +16,13 @@ while at do
   if not text then return elsewhere() end
   local first, body, last = locate(text, slot)
   if client_id(text, body, last) == id then
+    if expected and sub(text, first, last) ~= expected then return 0 end
+    local counts = {}
+    count_transports(counts, text, body + BIRTH, -1)
     redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
     redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
     local segment, position = floor(slot / SEGMENT), slot % SEGMENT
+    redis.call('SETRANGE', transport_key(segment), position, '\0')
     for attribute = 0, ATTRIBUTES - 1 do
       redis.call('SETRANGE', low_key(attribute, segment), position, '\0')
       local high = high_key(attribute, segment)
@@ -25,6 +30,7 @@ while at do
     end
     redis.call('RPUSH', free_key(), slot)
     redis.call('HSET', KEYS[1], 'live', shard.live - 1)
+    save_counts(counts, -1)
     return 1
   end
   at, slot = next_entry(entries, tag, at + 1)

@@ -13,6 +13,7 @@ for _ = 1, step do
   redis.call('UNLINK', chunk_key(chunk))
   height = chunk * CHUNK
   if height % SEGMENT == 0 then
+    redis.call('UNLINK', transport_key(height / SEGMENT))
     for attribute = 0, ATTRIBUTES - 1 do
       redis.call('UNLINK', low_key(attribute, height / SEGMENT), high_key(attribute, height / SEGMENT))
     end

@@ -2,7 +2,7 @@
 -- keys.rs describe the layout; the constants and the functions for key names are generated from
 -- there.
 
-local byte, sub, find, rep, floor = string.byte, string.sub, string.find, string.rep, math.floor
+local byte, char, sub, find, rep, floor = string.byte, string.char, string.sub, string.find, string.rep, math.floor
 local pack, unpack_number = struct.pack, struct.unpack
 local ENTRY, ENTRY_FORMAT = TAG + 4, 'c' .. TAG .. 'I4'
 
@@ -77,11 +77,34 @@ local function locate(chunk, slot)
   return at, body, last
 end
 
+local function has_change(flags) return flags % (2 * HAS_CHANGE) >= HAS_CHANGE end
+
+-- Adds a number to the counts of devices by transport: for the transport of these flags, and for the one before it.
+-- `at` is the first byte of the flags.
+local function count_transports(counts, text, at, number)
+  local flags = byte(text, at)
+  local kind = flags % 16 + 1
+  counts[kind] = (counts[kind] or 0) + number
+  if has_change(flags) then
+    kind = byte(text, at + 1) + 1
+    counts[kind] = (counts[kind] or 0) + number
+  end
+end
+
+-- Saves the counts that grew, or those that shrank. A script makes them grow before it writes anything else and
+-- shrink last, so that one that is cut off never leaves a count too low: a broadcast would leave devices out.
+local function save_counts(counts, sign)
+  for kind, number in pairs(counts) do
+    if number * sign > 0 then redis.call('HINCRBY', KEYS[1], 't' .. digits(kind), digits(number)) end
+  end
+end
+
 -- The client id of a record; none if the slot is free. The map leads to a free slot if a removal
 -- was cut off.
 local function client_id(text, body, last)
   if last < body then return nil end
-  local at = body + TIME + 1
+  local at = body + BIRTH + 1
+  if has_change(byte(text, body + BIRTH) or corrupt('a record without a transport')) then at = at + CHANGE end
   if at > #text then corrupt('a record without a client id') end
   return sub(text, at + 1, at + byte(text, at))
 end
