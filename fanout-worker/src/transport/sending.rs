@@ -147,11 +147,13 @@ pub struct Sending {
     answers: Arc<Answers>,
     /// Where the devices of this transport are in the batch; none if it has all of them.
     positions: Option<Arc<[usize]>>,
+    /// It must not wait for a transport for which many others wait.
+    hasty: bool,
 }
 
 impl Sending {
     pub(crate) fn new(permission: Arc<Permission>, answers: Arc<Answers>) -> Self {
-        Self { permission, answers, positions: None }
+        Self { permission, answers, positions: None, hasty: false }
     }
 
     /// A delivery that is never told to stop, where the wall clock says `now`. Its early answers are
@@ -162,6 +164,15 @@ impl Sending {
         let permission = Permission::new(lifetime, clock, CancellationToken::new(), begun);
         permission.knowledge().checked = None;
         Self::new(permission, Arc::new(Answers::new(0)))
+    }
+
+    /// The same delivery, which does not wait for a transport for which many others wait.
+    pub(crate) fn hasty(self) -> Self {
+        Self { hasty: true, ..self }
+    }
+
+    pub(super) fn is_hasty(&self) -> bool {
+        self.hasty
     }
 
     /// The same delivery for some devices of the batch.

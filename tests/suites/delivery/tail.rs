@@ -140,7 +140,8 @@ async fn broadcast(unanswered: bool) -> Duration {
     let worker =
         push_fanout_worker::run(settings(), dependencies, Duration::from_secs(30), stop.clone());
     let worker = tokio::spawn(worker);
-    let (id, accepted_at) = (MessageId::issue(&app, push_model::ids::AudienceKind::Broadcast), UnixMillis::now());
+    let (id, accepted_at) =
+        (MessageId::issue(&app, push_model::ids::AudienceKind::Broadcast), UnixMillis::now());
     let payload = Payload {
         message_id: id,
         app_id: app.clone(),

@@ -8,11 +8,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use push_model::{
-    device::Target,
+    device::{Target, TransportKind},
     ids::ClientId,
     ledger::{Leftover, leftover},
     time::UnixMillis,
 };
+use push_queue::Lane;
 
 use crate::{
     delivery::classification::{PriorAttempts, RetryRules, unanswered},
@@ -63,12 +64,13 @@ impl OpenBatches {
         outgoing: &Arc<Outgoing>,
         targets: Vec<Target>,
         prior: PriorAttempts,
-        permission: &Arc<Permission>,
+        (permission, lane): (&Arc<Permission>, Lane),
     ) -> BatchKey {
         let key = self.next;
         self.next += 1;
         let answers = Arc::new(Answers::new(targets.len()));
         let sending = Sending::new(permission.clone(), answers.clone());
+        let sending = if lane == Lane::Jobs { sending.hasty() } else { sending };
         let (settled, targets) = (vec![false; targets.len()], Arc::<[Target]>::from(targets));
         let handed_over_at = sending.now();
         let batch = OpenBatch {
@@ -151,6 +153,15 @@ impl OpenBatches {
         batch.tail = Some(unanswered(open, batch.prior, rules));
         self.changed = true;
         devices
+    }
+
+    /// The transport of the first device that is open.
+    pub(super) fn transport(&self) -> Option<TransportKind> {
+        let open = |batch: &OpenBatch| {
+            let each = batch.targets.iter().zip(&batch.settled);
+            each.filter(|(_, settled)| !**settled).map(|(target, _)| target.transport).next()
+        };
+        self.batches.values().find_map(open)
     }
 
     /// Whether nothing is open.

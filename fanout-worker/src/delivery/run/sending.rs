@@ -76,7 +76,13 @@ impl ActiveRun<'_> {
         let PreparedBatch { mut batch, prior, others } = prepared;
         let targets = std::mem::take(&mut batch.targets);
         let permission = self.permission.clone();
-        let key = self.open.begin(&context.transports, &self.outgoing, targets, prior, &permission);
+        let key = self.open.begin(
+            &context.transports,
+            &self.outgoing,
+            targets,
+            prior,
+            (&permission, self.run.lane),
+        );
         if !self.wait_for(key, devices, prior.unanswered > 0).await? {
             // The ledger has another state of the partition than the one that the batch follows.
             self.open.clear();

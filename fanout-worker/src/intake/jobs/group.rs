@@ -28,6 +28,7 @@ use push_model::{
     ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, PartitionState, RECALL_CHECK},
     message::Audience,
 };
+use push_queue::Lane;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug};
 
@@ -241,7 +242,8 @@ impl<'a> JobGroup<'a> {
         let permission = Permission::new(lifetime, clock, hold.stopping().clone(), checked_at);
         let (mut open, outgoing) = (OpenBatches::default(), Arc::new(context.outgoing(job)));
         let prior = PriorAttempts::default();
-        let key = open.begin(&context.transports, &outgoing, targets, prior, &permission);
+        let key =
+            open.begin(&context.transports, &outgoing, targets, prior, (&permission, Lane::Jobs));
         let answered = self.wait_for(&mut open, &permission, job, claim);
         let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
         context.metrics.batch_sent(devices, started.elapsed());
@@ -269,7 +271,7 @@ impl<'a> JobGroup<'a> {
             takeover: false,
             saved: None,
         };
-        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open })))
+        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open, permission })))
     }
 
     /// Waits until every device of a push is answered, for [`PATIENCE`] at most. A transport that still has something to write
