@@ -5,7 +5,8 @@ use std::time::Duration;
 /// How broadcasts are cut into partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// The most partitions of one broadcast: how many task slots of all workers can share it.
+    /// The most partitions of one broadcast for each transport: how many task slots of all workers can
+    /// share it.
     pub partitions: usize,
     /// The fewest slots of a partition. A broadcast that is no larger is sent at once, like a push
     /// to named devices.

@@ -27,7 +27,8 @@ pub(crate) fn start(world: &Arc<World>) -> Life {
         queue: Arc::new(SimQueue(life.clone())),
         index: Arc::new(SimIndex(life.clone())),
         transports: Transports::default()
-            .with(TransportKind::Mqtt, Arc::new(SimTransport(life.clone()))),
+            .with(TransportKind::Mqtt, transport(&life, false))
+            .with(TransportKind::Fcm, transport(&life, true)),
         metrics: Metrics::default(),
         lanes: LaneHealth::default(),
         clock: Arc::new(move || clock.now()),
@@ -37,6 +38,10 @@ pub(crate) fn start(world: &Arc<World>) -> Life {
     let stop = life.stopping().clone();
     tokio::spawn(push_fanout_worker::run(world.settings.clone(), dependencies, DRAIN, stop));
     life
+}
+
+fn transport(life: &Life, failing: bool) -> Arc<SimTransport> {
+    Arc::new(SimTransport { life: life.clone(), failing })
 }
 
 /// The settings of the workers: small, so that every bound is reached.

@@ -110,6 +110,11 @@ impl World {
         BEGINNING.plus(self.started.elapsed())
     }
 
+    /// How long the world has existed.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// A new session number.
     pub(crate) fn new_session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)

@@ -117,8 +117,8 @@ pub(crate) async fn admit(
         None => {
             let app = job.app();
             let transports = || context.index.transports(&app);
-            let transports = context.retrier.ask_index(hold, transports).await?.value;
-            let extents = transports.iter().map(|extent| (extent.transport, &*extent.ranges));
+            let extents = context.retrier.ask_index(hold, transports).await?.value;
+            let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
             plan::cut(extents, context.plan.partitions, context.plan.min_slots)
         }
     };

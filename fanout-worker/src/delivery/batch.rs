@@ -115,8 +115,9 @@ impl DeviceSource<'_> {
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let asked_at = Instant::now();
-        let (index, app) = (&self.context.index, self.job.app());
-        let scanned = index.scan(&app, range, self.transport(), targeting, by, most).await?;
+        let (app, transport) = (self.job.app(), self.transport());
+        let index = &self.context.index;
+        let scanned = index.scan(&app, range, transport, targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
@@ -156,8 +157,9 @@ impl DeviceSource<'_> {
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let (index, app) = (&self.context.index, self.job.app());
-        let count = index.count_matching(&app, range, self.transport(), targeting, by).await?;
+        let (app, transport) = (self.job.app(), self.transport());
+        let index = &self.context.index;
+        let count = index.count_matching(&app, range, transport, targeting, by).await?;
         Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }

@@ -55,6 +55,8 @@ impl PriorAttempts {
 pub(crate) struct RetryRules {
     policy: RetryPolicy,
     limits: RetryLimits,
+    /// When the batch was handed to the transports. A device that registered since is not gone.
+    handed_over_at: UnixMillis,
     now: UnixMillis,
     /// No retry is put off past it, so that what expires is counted soon.
     deadline: UnixMillis,
@@ -62,11 +64,12 @@ pub(crate) struct RetryRules {
 }
 
 impl RetryRules {
-    /// The rules now, for a message with this deadline.
-    pub(crate) fn now(context: &Context, deadline: UnixMillis) -> Self {
+    /// The rules now, for a message with this deadline that was handed to the transports at this time.
+    pub(crate) fn now(context: &Context, deadline: UnixMillis, handed_over_at: UnixMillis) -> Self {
         Self {
             policy: context.retry,
             limits: context.retry_limits,
+            handed_over_at,
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -128,7 +131,6 @@ pub(crate) fn classify<'a>(
     targets: impl IntoIterator<Item = &'a Target>,
     answers: impl IntoIterator<Item = Outcome>,
     prior: PriorAttempts,
-    handed_over_at: UnixMillis,
     rules: &RetryRules,
 ) -> BatchResult {
     let mut result = BatchResult::default();
@@ -154,7 +156,7 @@ pub(crate) fn classify<'a>(
                     client_id: client(),
                     transport: target.transport,
                     token: target.token.clone(),
-                    since: handed_over_at,
+                    since: rules.handed_over_at,
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -223,6 +225,7 @@ mod tests {
         RetryRules {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
+            handed_over_at: UnixMillis(900),
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,
@@ -238,7 +241,7 @@ mod tests {
         };
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
         let prior = PriorAttempts { attempt, ..PriorAttempts::default() };
-        classify(&targets, answers.iter().copied(), prior, UnixMillis(900), &rules(deadline))
+        classify(&targets, answers.iter().copied(), prior, &rules(deadline))
     }
 
     #[test]
@@ -296,8 +299,12 @@ mod tests {
     #[test]
     fn a_device_whose_transport_is_busy_uses_up_no_try_and_waits_longer_each_time() {
         let mut prior = PriorAttempts { attempt: 2, ..PriorAttempts::default() };
-        let target =
-            Target { client_id: "d".parse().unwrap(), transport: TransportKind::Mqtt, token: None };
+        let target = Target {
+            client_id: "d".parse().unwrap(),
+            transport: TransportKind::Mqtt,
+            token: None,
+            epoch: RegistrationEpoch::default(),
+        };
         let mut waits = Vec::new();
         for _ in 0..9 {
             let busy = [Outcome::Later(RetryReason::Busy, None)];

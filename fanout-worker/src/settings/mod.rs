@@ -26,7 +26,7 @@ pub struct WorkerArgs {
     /// Envelopes of accepted pushes that are in work at once
     #[arg(long, env = "PUSH_JOB_PREFETCH", value_name = "N", default_value = "16")]
     job_prefetch: String,
-    /// Partitions of broadcasts that are in work at once
+    /// Partitions of broadcasts that are in work at once, for each transport
     #[arg(long, env = "PUSH_TASK_PREFETCH", value_name = "N", default_value = "4")]
     task_prefetch: String,
     /// Devices between two checkpoints: the most that a crash repeats, for each partition in work
@@ -45,8 +45,9 @@ pub struct WorkerArgs {
     /// How long after acceptance a push with time to live 0 is still sent
     #[arg(long, env = "PUSH_NOW_WINDOW", value_name = "TIME", default_value = "5s")]
     now_window: String,
-    /// The most partitions of one broadcast. A partition is the part of its devices that one worker
-    /// sends to at a time, so this is how many task slots of all workers can share a broadcast
+    /// The most partitions of one broadcast for each transport. A partition is the part of its devices
+    /// that one worker sends to at a time, so this is how many task slots of all workers can share a
+    /// broadcast
     #[arg(long = "strands", env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
     partitions: String,
     /// A broadcast over no more index slots than this is sent at once instead of shared
@@ -66,7 +67,8 @@ pub struct WorkerArgs {
     /// Without effect; kept so that command lines of earlier versions stay valid
     #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", hide = true)]
     stand_by: Option<String>,
-    /// Tries of a device that stays without an outcome, the first included
+    /// Tries of a device that stays without an outcome, the first included; those that found its
+    /// transport busy do not count
     #[arg(long, env = "PUSH_RETRY_ATTEMPTS", value_name = "N", default_value = "10")]
     retry_attempts: String,
     /// Devices of a partition that wait for another try before no more of it are read

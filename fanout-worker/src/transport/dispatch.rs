@@ -1,11 +1,19 @@
 //! Splits a batch by the transport of its devices.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future;
 use push_model::{
     device::{Target, TransportKind},
-    ledger::FailReason,
+    ledger::{FailReason, RetryReason},
 };
 use tracing::warn;
 
@@ -18,6 +26,36 @@ use super::{
 #[derive(Clone, Default)]
 pub struct Transports {
     by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
+    /// How many deliveries to each transport are waited for without their queue message.
+    waiting: Arc<Waiting>,
+}
+
+/// From so many of these on, a transport is *jammed*: the job lane hands it nothing more. Otherwise
+/// each push would wait for it a while, and in time the pushes over other transports behind them.
+const JAMMED_FROM: usize = 64;
+
+#[derive(Debug, Default)]
+struct Waiting([AtomicUsize; TransportKind::ALL.len()]);
+
+impl Waiting {
+    fn of(&self, kind: TransportKind) -> Option<&AtomicUsize> {
+        self.0.get(TransportKind::ALL.iter().position(|of| *of == kind)?)
+    }
+}
+
+/// Counts a delivery as waiting until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitGuard {
+    waiting: Arc<Waiting>,
+    kind: TransportKind,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.of(self.kind) {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Transports {
@@ -54,7 +92,11 @@ impl Transports {
         targets: &[Target],
         sending: &Sending,
     ) {
+        let waiting = self.waiting.of(kind).map_or(0, |waiting| waiting.load(Ordering::Relaxed));
         let outcomes = match self.by_kind.get(kind.name()) {
+            Some(_) if sending.is_hasty() && waiting >= JAMMED_FROM => {
+                vec![Outcome::Later(RetryReason::Busy, None); targets.len()]
+            }
             Some(transport) => transport.deliver(message, targets, sending).await,
             None => vec![Outcome::Failed(FailReason::NoTransport); targets.len()],
         };
@@ -78,6 +120,14 @@ impl Transports {
     /// Every transport, with its name.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
         self.by_kind.iter().map(|(name, transport)| (*name, transport))
+    }
+
+    /// Notes that a delivery to this transport is waited for without its queue message.
+    pub(crate) fn note_waiting(&self, kind: TransportKind) -> WaitGuard {
+        if let Some(waiting) = self.waiting.of(kind) {
+            waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        WaitGuard { waiting: self.waiting.clone(), kind }
     }
 
     /// Whether a transport other than the one of this name could send now. The one of load tests does

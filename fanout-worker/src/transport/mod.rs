@@ -23,7 +23,8 @@ mod metrics;
 pub mod mqtt;
 mod sending;
 
-pub(crate) use self::sending::{Answers, Permission};
+pub(crate) use self::dispatch::WaitGuard;
+pub(crate) use self::sending::{Answers, FEW, Permission, few_of};
 pub use self::{
     contract::{Connections, Lifetime, Outcome, Outgoing, Transport},
     discard::Discard,

@@ -147,11 +147,13 @@ pub struct Sending {
     answers: Arc<Answers>,
     /// Where the devices of this transport are in the batch; none if it has all of them.
     positions: Option<Arc<[usize]>>,
+    /// It must not wait for a transport for which many others wait.
+    hasty: bool,
 }
 
 impl Sending {
     pub(crate) fn new(permission: Arc<Permission>, answers: Arc<Answers>) -> Self {
-        Self { permission, answers, positions: None }
+        Self { permission, answers, positions: None, hasty: false }
     }
 
     /// A delivery that is never told to stop, where the wall clock says `now`. Its early answers are
@@ -162,6 +164,15 @@ impl Sending {
         let permission = Permission::new(lifetime, clock, CancellationToken::new(), begun);
         permission.knowledge().checked = None;
         Self::new(permission, Arc::new(Answers::new(0)))
+    }
+
+    /// The same delivery, which does not wait for a transport for which many others wait.
+    pub(crate) fn hasty(self) -> Self {
+        Self { hasty: true, ..self }
+    }
+
+    pub(super) fn is_hasty(&self) -> bool {
+        self.hasty
     }
 
     /// The same delivery for some devices of the batch.
@@ -193,12 +204,20 @@ impl Sending {
     }
 }
 
+/// So many devices are few, however small their batch is.
+pub(crate) const FEW: usize = 32;
+
+/// How many devices are few of a batch.
+pub(crate) const fn few_of(devices: usize) -> usize {
+    devices / 32
+}
+
 /// The outcomes of a batch, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Answers {
     state: Mutex<AnswerState>,
     /// Told when few devices are left, and for each answer from then on.
-    nearly_complete: Notify,
+    few_left: Notify,
     few: usize,
 }
 
@@ -213,8 +232,8 @@ impl Answers {
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             state: Mutex::new(AnswerState { outcomes: vec![None; devices], missing: devices }),
-            nearly_complete: Notify::new(),
-            few: devices / 32,
+            few_left: Notify::new(),
+            few: few_of(devices).max(FEW),
         }
     }
 
@@ -227,14 +246,15 @@ impl Answers {
         let missing = state.missing;
         drop(state);
         if missing <= self.few {
-            self.nearly_complete.notify_one();
+            self.few_left.notify_one();
         }
     }
 
-    /// Waits until few devices of the batch are without an outcome.
-    pub(crate) async fn nearly_complete(&self) {
-        while self.state().missing > self.few {
-            self.nearly_complete.notified().await;
+    /// Waits until no more devices than this are without an outcome: [`FEW`], or the [`few_of`] the
+    /// batch.
+    pub(crate) async fn missing_at_most(&self, devices: usize) {
+        while self.state().missing > devices {
+            self.few_left.notified().await;
         }
     }
 

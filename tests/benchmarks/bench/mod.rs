@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, growth, isolation, mqtt, named, scaling, settled, tenants},
+    delivery::{fanout, growth, isolation, mqtt, named, scaling, settled, tenants, transports},
     index::{history, import, targeting},
     ingest::{batch, latency, readiness, registrations, throughput},
 };
@@ -60,6 +60,8 @@ pub(crate) enum Benchmark {
     Fairness,
     /// One-device pushes while another app does its worst
     Tenants,
+    /// A broadcast while one of two transports is slow, silent or dead
+    Transports,
     /// Workers with a slow provider
     Scaling,
     /// Resident memory of the programs
@@ -86,6 +88,7 @@ impl Benchmark {
             Self::Isolation => "isolation",
             Self::Fairness => "fairness",
             Self::Tenants => "tenants",
+            Self::Transports => "transports",
             Self::Scaling => "scaling",
             Self::Memory => "memory",
         }
@@ -110,6 +113,7 @@ impl Benchmark {
             Self::Isolation => isolation::one_device(env).await,
             Self::Fairness => isolation::other_app(env).await,
             Self::Tenants => tenants::run(env).await,
+            Self::Transports => transports::run(env).await,
             Self::Scaling => scaling::run(env).await,
             Self::Memory => fanout::memory(env).await,
         }

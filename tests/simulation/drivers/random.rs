@@ -21,7 +21,7 @@ use crate::{
     faults::fault::Fault,
     fleet,
     oracle::judge::judge,
-    oracle::people::{Push, device},
+    oracle::people::{Push, device, of_failing},
     posting::{accept, publish, push},
     world::{World, lock},
 };
@@ -101,7 +101,9 @@ impl Producer {
         for n in 0..self.draw(|r| r.random_range(0..24)) {
             let country = if self.chance(1, 2) { "CN" } else { "SG" };
             let (now, born) = (self.0.now(), self.stamp());
-            lock(&self.0.store).register(device(&format!("d{n}"), country), now, born);
+            let device = device(&format!("d{n}"), country);
+            let device = if n % 3 == 2 { of_failing(device) } else { device };
+            lock(&self.0.store).register(device, now, born);
         }
     }
 

@@ -3,8 +3,8 @@
 //! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
 //! broadcasts side by side, a message that expires in the middle, one that is accepted twice
 //! (to named devices, and as a broadcast; each with a long and a short time to live), an audience of
-//! no device, and an index that searches
-//! slowly. Two devices are a batch.
+//! no device, an index that searches slowly, and a broadcast over two transports of which one fails. Two
+//! devices are a batch.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use push_model::{
 
 use crate::{
     fleet,
-    oracle::people::device,
+    oracle::people::{device, of_failing},
     posting::{accept, named, publish, push},
     world::{World, lock},
 };
@@ -50,18 +50,29 @@ pub(crate) struct Small {
     partitions: usize,
     /// How long a search for devices takes, in addition to the time of a step.
     pub(crate) search: Duration,
+    /// Every other device has the transport whose provider fails.
+    mixed: bool,
     post: fn(&World),
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 10] = [
-    Small { name: "envelope", faults: 1, devices: 4, partitions: 1, search: NONE, post: envelope },
+pub(crate) const ALL: [Small; 11] = [
+    Small {
+        name: "envelope",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: envelope,
+    },
     Small {
         name: "broadcast",
         faults: 1,
         devices: 5,
         partitions: 2,
         search: NONE,
+        mixed: false,
         post: broadcast,
     },
     Small {
@@ -70,17 +81,43 @@ pub(crate) const ALL: [Small; 10] = [
         devices: 3,
         partitions: 1,
         search: NONE,
+        mixed: false,
         post: two_broadcasts,
     },
-    Small { name: "expiring", faults: 1, devices: 4, partitions: 1, search: NONE, post: expiring },
-    Small { name: "repeated", faults: 1, devices: 2, partitions: 1, search: NONE, post: repeated },
-    Small { name: "retried", faults: 1, devices: 3, partitions: 2, search: NONE, post: retried },
+    Small {
+        name: "expiring",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: expiring,
+    },
+    Small {
+        name: "repeated",
+        faults: 1,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: repeated,
+    },
+    Small {
+        name: "retried",
+        faults: 1,
+        devices: 3,
+        partitions: 2,
+        search: NONE,
+        mixed: false,
+        post: retried,
+    },
     Small {
         name: "repeated-soon",
         faults: 1,
         devices: 2,
         partitions: 1,
         search: NONE,
+        mixed: false,
         post: repeated_soon,
     },
     Small {
@@ -89,6 +126,7 @@ pub(crate) const ALL: [Small; 10] = [
         devices: 3,
         partitions: 2,
         search: NONE,
+        mixed: false,
         post: retried_soon,
     },
     Small {
@@ -97,6 +135,7 @@ pub(crate) const ALL: [Small; 10] = [
         devices: 0,
         partitions: 1,
         search: NONE,
+        mixed: false,
         post: broadcast,
     },
     Small {
@@ -105,7 +144,17 @@ pub(crate) const ALL: [Small; 10] = [
         devices: 4,
         partitions: 1,
         search: SLOW_SEARCH,
+        mixed: false,
         post: broadcast,
+    },
+    Small {
+        name: "two-transports",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: true,
+        post: broadcast_and_named,
     },
 ];
 
@@ -126,7 +175,9 @@ impl Small {
         let now = world.now();
         for number in 0..self.devices {
             let country = if number % 2 == 0 { "CN" } else { "SG" };
-            lock(&world.store).register(device(&format!("d{number}"), country), now, now);
+            let device = device(&format!("d{number}"), country);
+            let device = if self.mixed && number % 2 == 0 { of_failing(device) } else { device };
+            lock(&world.store).register(device, now, now);
         }
         // The device with the lowest slot, with which the first batch of a broadcast begins.
         lock(&world.inbox).later_first.insert("d0".parse().expect("a client id"));
@@ -159,6 +210,11 @@ fn envelope(world: &World) {
 
 fn broadcast(world: &World) {
     post(world, vec![(1, Audience::All, LIFE)]);
+}
+
+/// A broadcast over a transport that works and one that fails, and a push to a device of each.
+fn broadcast_and_named(world: &World) {
+    post(world, vec![(1, Audience::All, LIFE), (2, named(&["d0", "d1"]), LIFE)]);
 }
 
 /// Two broadcasts of one partition each, in two envelopes.

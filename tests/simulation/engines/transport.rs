@@ -21,7 +21,14 @@ use crate::{
 
 /// A process's transport.
 #[derive(Debug)]
-pub(crate) struct SimTransport(pub(crate) Life);
+pub(crate) struct SimTransport {
+    pub(crate) life: Life,
+    /// Its provider is away at first, and then answers with every outcome that there is.
+    pub(crate) failing: bool,
+}
+
+/// How long the provider of the failing transport is away, from the beginning of the world.
+const AWAY: Duration = Duration::from_millis(150);
 
 /// What happens for one device: the outcome, and whether it receives the message.
 type Fate = (Outcome, bool);
@@ -32,7 +39,7 @@ const LATER: Fate = (Outcome::Later(RetryReason::Busy, None), false);
 impl SimTransport {
     /// Checks that the worker may hand this batch over now.
     fn check(&self, message: &Outgoing, targets: &[Target], now: UnixMillis) {
-        let (world, id) = (self.0.world(), message.message_id);
+        let (world, id) = (self.life.world(), message.message_id);
         let store = lock(&world.store);
         let pushes = lock(&world.pushes);
         let Some(push) = pushes.iter().find(|push| push.id == id) else { return };
@@ -48,21 +55,22 @@ impl SimTransport {
             deadline: push.deadline().0,
             recalled_for: store.recalled_for(&id, world.now()),
             recall_check: RECALL_CHECK.as_millis() as u64,
-            in_conflict: lock(&world.custody).is_in_conflict(self.0.handler(), id),
+            in_conflict: lock(&world.custody).is_in_conflict(self.life.handler(), id),
             outside_audience: strangers.map(ToString::to_string).collect(),
         }));
     }
 
     /// What happens for a device that no fault concerns.
     fn mood(&self, message: &Outgoing, client: &ClientId) -> Fate {
-        let world = self.0.world();
+        let world = self.life.world();
         let inbox = lock(&world.inbox);
         if inbox.later_first.contains(client)
             && inbox.answers(message.message_id, client).tries == 0
         {
             return LATER;
         }
-        match lock(&world.choices).draw(|r| r.random_range(0..24)) {
+        let moods = if self.failing { 6 } else { 24 };
+        match lock(&world.choices).draw(|r| r.random_range(0..moods)) {
             Some(0) => (Outcome::Failed(FailReason::Refused), false),
             Some(1) => LATER,
             Some(2) => {
@@ -76,8 +84,11 @@ impl SimTransport {
     fn fates(&self, message: &Outgoing, targets: &[Target], blow: Blow) -> Vec<Fate> {
         let half = targets.len().div_ceil(2);
         let one = |number: usize, target: &Target| match blow.fault {
-            _ if message.lifetime.is_over(self.0.now()) => (Outcome::Expired, false),
+            _ if message.lifetime.is_over(self.life.now()) => (Outcome::Expired, false),
             Some(Fault::Away) => (Outcome::Later(RetryReason::TransportAway, None), false),
+            _ if self.failing && self.life.world().age() < AWAY => {
+                (Outcome::Later(RetryReason::TransportAway, None), false)
+            }
             Some(Fault::NoAnswer) => (Outcome::Undecided, true),
             Some(Fault::CrashMidway) => (Outcome::Undecided, number < half),
             Some(Fault::OneUndecided) if number == 0 => (Outcome::Undecided, true),
@@ -93,7 +104,7 @@ impl SimTransport {
 
     /// Notes what happened for each device.
     fn take_in(&self, message: MessageId, targets: &[Target], fates: &[Fate], blow: Blow) {
-        let world = self.0.world();
+        let world = self.life.world();
         world.tell(|| {
             let clients = targets.iter().map(|target| target.client_id.as_str());
             format!("        {message} to {:?}", clients.zip(fates).collect::<Vec<_>>())
@@ -109,7 +120,7 @@ impl SimTransport {
                 received.push((target.client_id.clone(), undecided));
             }
         }
-        lock(&world.custody).hand_over(self.0.handler(), message, received);
+        lock(&world.custody).hand_over(self.life.handler(), message, received);
     }
 }
 
@@ -122,10 +133,10 @@ impl Transport for SimTransport {
         sending: &Sending,
     ) -> Vec<Outcome> {
         self.check(message, targets, sending.now());
-        let blow = self.0.begin(Kind::Deliver).await;
+        let blow = self.life.begin(Kind::Deliver).await;
         let fates = self.fates(message, targets, blow);
         self.take_in(message.message_id, targets, &fates, blow);
-        self.0.end(blow).await;
+        self.life.end(blow).await;
         fates.into_iter().map(|(outcome, _)| outcome).collect()
     }
 

@@ -102,3 +102,8 @@ pub(crate) fn device(name: &str, country: &str) -> Device {
     let client_id = name.parse().expect("a client id");
     Device { client_id, attributes, transport: TransportKind::Mqtt, token: None }
 }
+
+/// The same device, reached over the transport whose provider fails.
+pub(crate) fn of_failing(device: Device) -> Device {
+    Device { transport: TransportKind::Fcm, ..device }
+}

@@ -1,5 +1,5 @@
 //! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
-//! writes, a broker that is slow, silent or blocked. A broker of the tests counts how often
+//! writes, a broker that is slow, silent or blocked, a transport that never answers for some devices. A broker of the tests counts how often
 //! each device receives a message.
 
 #![allow(
@@ -12,6 +12,8 @@
 mod lost_writes;
 mod misbehaving_broker;
 mod refusals;
+mod tail;
+mod transports;
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 

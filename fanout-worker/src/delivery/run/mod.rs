@@ -62,7 +62,7 @@ use crate::{
         slots::TaskSlot,
     },
     spans,
-    transport::{Outgoing, Permission},
+    transport::{Outgoing, Permission, WaitGuard},
 };
 
 pub(crate) use self::open_batches::{Answered, OpenBatches};
@@ -82,6 +82,8 @@ pub(crate) struct SentBatch {
     pub(crate) result: BatchResult,
     /// What was handed over and is not answered.
     pub(crate) open: OpenBatches,
+    /// What its transports ask before they write more.
+    pub(crate) permission: Arc<Permission>,
 }
 
 impl SentBatch {
@@ -154,14 +156,15 @@ impl PartitionRun<'_> {
 
     /// Goes on with a partition that is claimed, and whose first batch was sent.
     pub(crate) async fn run_sent(&self, request: ClaimRequest, sent: SentBatch) -> RunResult {
-        self.run_from(request, sent.owned, Some((sent.batch, sent.result, sent.open))).await
+        let SentBatch { owned, batch, result, open, permission } = sent;
+        self.run_from(request, owned, Some((batch, result, open, permission))).await
     }
 
     async fn run_from(
         &self,
         mut request: ClaimRequest,
         owned: OwnedPartition,
-        sent: Option<(Batch, BatchResult, OpenBatches)>,
+        sent: Option<(Batch, BatchResult, OpenBatches, Arc<Permission>)>,
     ) -> RunResult {
         let begun = Instant::now();
         let _in_work = self.is_broadcast().then(|| self.context.rate.run());
@@ -186,8 +189,8 @@ impl PartitionRun<'_> {
         };
         work.count_claim();
         let saved = match sent {
-            Some((batch, result, open)) => {
-                work.open = open;
+            Some((batch, result, open, permission)) => {
+                (work.open, work.permission) = (open, permission);
                 work.commit_batch(batch, None, result).await
             }
             None => Ok(()),
@@ -304,7 +307,8 @@ pub(crate) struct DetachedRun {
     owned: OwnedPartition,
     open: OpenBatches,
     stopping: CancellationToken,
-    room: OwnedSemaphorePermit,
+    /// Counted until it has ended.
+    room: (OwnedSemaphorePermit, Option<WaitGuard>),
 }
 
 impl DetachedRun {
@@ -410,6 +414,8 @@ impl ActiveRun<'_> {
         let continues = request.continued();
         let stopping = run.hold.stopping().clone();
         let detached = room.map(|room| {
+            let waits = open.transport().map(|kind| run.context.transports.note_waiting(kind));
+            let room = (room, waits);
             Box::new(DetachedRun { outgoing, permission, request, owned, open, stopping, room })
         });
         let continuation = Continuation { claim, continues, unsaved };

@@ -8,11 +8,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use push_model::{
-    device::Target,
+    device::{Target, TransportKind},
     ids::ClientId,
     ledger::{Leftover, leftover},
     time::UnixMillis,
 };
+use push_queue::Lane;
 
 use crate::{
     delivery::classification::{PriorAttempts, RetryRules, unanswered},
@@ -47,10 +48,11 @@ struct OpenBatch {
 }
 
 /// Devices of one batch that were answered.
+#[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) devices: Vec<(Target, Outcome)>,
     pub(crate) prior: PriorAttempts,
-    /// When they were handed to the transports. A device that registered since is not gone.
+    /// When the batch was handed to the transports.
     pub(crate) handed_over_at: UnixMillis,
 }
 
@@ -62,19 +64,20 @@ impl OpenBatches {
         outgoing: &Arc<Outgoing>,
         targets: Vec<Target>,
         prior: PriorAttempts,
-        permission: &Arc<Permission>,
-        now: UnixMillis,
+        (permission, lane): (&Arc<Permission>, Lane),
     ) -> BatchKey {
         let key = self.next;
         self.next += 1;
         let answers = Arc::new(Answers::new(targets.len()));
         let sending = Sending::new(permission.clone(), answers.clone());
+        let sending = if lane == Lane::Jobs { sending.hasty() } else { sending };
         let (settled, targets) = (vec![false; targets.len()], Arc::<[Target]>::from(targets));
+        let handed_over_at = sending.now();
         let batch = OpenBatch {
             targets: targets.clone(),
             answers,
             prior,
-            handed_over_at: now,
+            handed_over_at,
             settled,
             tail: None,
         };
@@ -109,11 +112,7 @@ impl OpenBatches {
     /// Takes out the devices of a batch that were answered since the last call.
     pub(crate) fn take_answered(&mut self, key: BatchKey) -> Answered {
         let Some(batch) = self.batches.get_mut(&key) else {
-            return Answered {
-                devices: Vec::new(),
-                prior: PriorAttempts::default(),
-                handed_over_at: UnixMillis(0),
-            };
+            return Answered::default();
         };
         let mut devices = Vec::new();
         let each = batch.answers.known().into_iter().zip(&*batch.targets).zip(&mut batch.settled);
@@ -154,6 +153,15 @@ impl OpenBatches {
         batch.tail = Some(unanswered(open, batch.prior, rules));
         self.changed = true;
         devices
+    }
+
+    /// The transport of the first device that is open.
+    pub(super) fn transport(&self) -> Option<TransportKind> {
+        let open = |batch: &OpenBatch| {
+            let each = batch.targets.iter().zip(&batch.settled);
+            each.filter(|(_, settled)| !**settled).map(|(target, _)| target.transport).next()
+        };
+        self.batches.values().find_map(open)
     }
 
     /// Whether nothing is open.

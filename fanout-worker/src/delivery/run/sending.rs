@@ -7,7 +7,7 @@ use push_model::{
     ledger::{Checkpoint, Leftover, RECALL_CHECK},
     time::UnixMillis,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::Span;
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
         run_end::RunEnd,
     },
     spans,
-    transport::Outcome,
+    transport::{FEW, Outcome, few_of},
 };
 
 /// How often the index is asked whether a message is recalled if each answer comes too late, before
@@ -35,6 +35,9 @@ const RECALL_CHECKS: u32 = 3;
 /// took so far, so that devices which answer a little later than the others are settled with them.
 const GRACE: u32 = 8;
 const LEAST_GRACE: Duration = Duration::from_millis(10);
+
+/// After this time the others wait for no more devices than are [`FEW`], however small their batch is.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a worker that stops waits for the answers of what was written.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -73,16 +76,21 @@ impl ActiveRun<'_> {
         let PreparedBatch { mut batch, prior, others } = prepared;
         let targets = std::mem::take(&mut batch.targets);
         let permission = self.permission.clone();
-        let (transports, outgoing, now) = (&context.transports, &self.outgoing, context.now());
-        let key = self.open.begin(transports, outgoing, targets, prior, &permission, now);
-        if !self.wait_for(key).await? {
+        let key = self.open.begin(
+            &context.transports,
+            &self.outgoing,
+            targets,
+            prior,
+            (&permission, self.run.lane),
+        );
+        if !self.wait_for(key, devices, prior.unanswered > 0).await? {
             // The ledger has another state of the partition than the one that the batch follows.
             self.open.clear();
             return Ok(());
         }
         context.metrics.batch_sent(devices, started.elapsed());
-        let rules = RetryRules::now(context, deadline);
         let answered = self.open.take_answered(key);
+        let rules = RetryRules::now(context, deadline, answered.handed_over_at);
         let mut result = self.classify(answered, &rules);
         batch.handed_over = devices as u64;
         if self.open.leave_open(key, &rules) > 0 {
@@ -97,7 +105,7 @@ impl ActiveRun<'_> {
     /// Classifies devices that were answered, and counts them in the metrics.
     fn classify(&mut self, answered: Answered, rules: &RetryRules) -> BatchResult {
         let context = self.run.context;
-        let Answered { devices, prior, handed_over_at } = answered;
+        let Answered { devices, prior, .. } = answered;
         let each = devices.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered(self.run.message(), each, context.now());
         let again = |(_, outcome): &&(Target, Outcome)| {
@@ -107,17 +115,30 @@ impl ActiveRun<'_> {
         self.waits_for = first.or(self.waits_for);
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             devices.iter().map(|(target, outcome)| (target, *outcome)).unzip();
-        classify(targets, outcomes, prior, handed_over_at, rules)
+        classify(targets, outcomes, prior, rules)
     }
 
     /// Waits until every device of a batch is answered, or all but a few for which the others need
     /// not wait. False if the partition is in another state than before.
-    async fn wait_for(&mut self, key: BatchKey) -> Result<bool, RunEnd> {
+    async fn wait_for(
+        &mut self,
+        key: BatchKey,
+        devices: usize,
+        is_retried: bool,
+    ) -> Result<bool, RunEnd> {
         let Some(answers) = self.open.answers(key) else { return Ok(true) };
         let started = Instant::now();
+        // Devices that did not answer before are not expected to answer now.
+        let patience = if is_retried { LEAST_GRACE } else { PATIENCE };
+        let few = few_of(devices);
         let nearly_complete = async move {
-            answers.nearly_complete().await;
-            sleep((started.elapsed() / GRACE).max(LEAST_GRACE)).await;
+            let in_time = async {
+                answers.missing_at_most(few).await;
+                sleep((started.elapsed() / GRACE).max(LEAST_GRACE)).await;
+            };
+            if timeout(patience, in_time).await.is_err() {
+                answers.missing_at_most(FEW).await;
+            }
         };
         let stopped = stopped_for(self.run.hold, STOP_PATIENCE);
         tokio::pin!(nearly_complete, stopped);
@@ -161,9 +182,9 @@ impl ActiveRun<'_> {
         if answered.is_empty() {
             return Ok(());
         }
-        let rules = RetryRules::now(self.run.context, deadline);
         let mut all = BatchResult::default();
         for answered in answered {
+            let rules = RetryRules::now(self.run.context, deadline, answered.handed_over_at);
             let BatchResult { outcomes, retried, leftovers, gone, .. } =
                 self.classify(answered, &rules);
             all.outcomes.add(&outcomes);

@@ -28,6 +28,7 @@ use push_model::{
     ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, PartitionState, RECALL_CHECK},
     message::Audience,
 };
+use push_queue::Lane;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug};
 
@@ -241,18 +242,18 @@ impl<'a> JobGroup<'a> {
         let permission = Permission::new(lifetime, clock, hold.stopping().clone(), checked_at);
         let (mut open, outgoing) = (OpenBatches::default(), Arc::new(context.outgoing(job)));
         let prior = PriorAttempts::default();
-        let (transports, now) = (&context.transports, context.now());
-        let key = open.begin(transports, &outgoing, targets, prior, &permission, now);
+        let key =
+            open.begin(&context.transports, &outgoing, targets, prior, (&permission, Lane::Jobs));
         let answered = self.wait_for(&mut open, &permission, job, claim);
         let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
         context.metrics.batch_sent(devices, started.elapsed());
-        let rules = RetryRules::now(context, deadline);
         let Answered { devices: answered, handed_over_at, .. } = open.take_answered(key);
+        let rules = RetryRules::now(context, deadline, handed_over_at);
         let each = answered.iter().map(|(target, outcome)| (target.transport, *outcome));
         context.metrics.answered((&job.head, AudienceKind::Named), each, context.now());
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             answered.iter().map(|(target, outcome)| (target, *outcome)).unzip();
-        let mut result = classify(targets, outcomes, prior, handed_over_at, &rules);
+        let mut result = classify(targets, outcomes, prior, &rules);
         batch.handed_over = devices as u64;
         if open.leave_open(key, &rules) > 0 {
             result.not_sent = None;
@@ -270,7 +271,7 @@ impl<'a> JobGroup<'a> {
             takeover: false,
             saved: None,
         };
-        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open })))
+        (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open, permission })))
     }
 
     /// Waits until every device of a push is answered, for [`PATIENCE`] at most. A transport that still has something to write

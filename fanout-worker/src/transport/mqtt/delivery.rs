@@ -123,13 +123,15 @@ impl<'a> BatchDelivery<'a> {
         answer.await.unwrap_or_else(|_| vec![Some(Outcome::Undecided); open.len()])
     }
 
-    /// Until when a delivery waits for a connection while none is up.
+    /// Until when a delivery waits for a connection while none is up. The time counts from the first
+    /// delivery that found none, so that those which follow do not wait for it one after the other.
     fn offline_deadline(&self) -> Instant {
         let now = Instant::now();
         if self.expiry.is_now_or_never() {
             return now;
         }
-        self.last().min(now + self.settings.offline_timeout)
+        let since = self.pool.down_since().unwrap_or(now);
+        self.last().min(since + self.settings.offline_timeout)
     }
 
     /// The last instant at which a device may be handed over.

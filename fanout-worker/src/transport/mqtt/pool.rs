@@ -1,7 +1,7 @@
 //! The connections to the broker: which of them are up, and which take a delivery.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -30,6 +30,8 @@ pub(super) struct Pool {
     /// The connections for broadcasts, then the express connection for small deliveries.
     connections: Vec<mpsc::Sender<SubBatch>>,
     up: watch::Receiver<u64>,
+    /// Since when a delivery has found no connection up.
+    down_since: Mutex<Option<Instant>>,
     /// Rotates which connection gets the first sub-batch of a delivery.
     next: AtomicUsize,
     stop: CancellationToken,
@@ -57,7 +59,19 @@ impl Pool {
             })
             .collect();
         tasks.close();
-        Self { connections, up: seen, next: AtomicUsize::new(0), stop, tasks }
+        let down_since = Mutex::new(None);
+        Self { connections, up: seen, down_since, next: AtomicUsize::new(0), stop, tasks }
+    }
+
+    /// Since when a delivery has found no connection up.
+    pub(super) fn down_since(&self) -> Option<Instant> {
+        let mut down = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if *self.up.borrow() != 0 {
+            *down = None;
+        } else if down.is_none() {
+            *down = Some(Instant::now());
+        }
+        *down
     }
 
     /// The connections that are up: one bit each.

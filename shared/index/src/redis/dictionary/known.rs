@@ -136,12 +136,6 @@ impl Dictionaries {
         Self { number, known: Default::default(), epoch, checked: Mutex::new(check), read_on }
     }
 
-    #[cfg(test)]
-    pub(in crate::redis) fn unread() -> Self {
-        let check = Check { at: Moment::now(), clock: 0 };
-        Self::new(0, 0, check, Connections::default())
-    }
-
     /// Calls `look` with one dictionary.
     pub(in crate::redis) fn with<T>(
         &self,

@@ -1,0 +1,188 @@
+//! A transport that never answers for one device in a thousand.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use push_fanout_worker::{
+    BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
+    RunLimits, Transports, WorkerSettings,
+    transport::{Outcome, Outgoing, Sending, Transport},
+};
+use push_index::{
+    Apps as _, Devices as _, Ledger as _,
+    sqlite::{SqliteIndex, SqliteIndexSettings},
+};
+use push_model::{
+    app::{App, AppKey},
+    device::{Device, Target, TransportKind},
+    envelope::{JobMarks, encode_job, encode_job_envelope},
+    ids::{AppId, MessageId},
+    ledger::Retention,
+    message::{Audience, Payload},
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_queue::{
+    Lane, Queue as _,
+    sqlite::{SqliteQueue, SqliteQueueSettings},
+};
+use push_tests::{eventually, stack::DEADLINE};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+const DEVICES: usize = 24_000;
+const LATENCY: Duration = Duration::from_millis(150);
+const TIME_OUT: Duration = Duration::from_secs(15);
+
+/// Answers after [`LATENCY`], but for some devices only when their time is over.
+#[derive(Debug, Default)]
+struct Slow {
+    unanswered: bool,
+    tries: Mutex<BTreeMap<String, u32>>,
+}
+
+impl Slow {
+    fn is_silent(&self, target: &Target) -> bool {
+        self.unanswered && target.client_id.as_str().ends_with("007")
+    }
+}
+
+#[async_trait]
+impl Transport for Slow {
+    async fn deliver(
+        &self,
+        _message: &Outgoing,
+        targets: &[Target],
+        sending: &Sending,
+    ) -> Vec<Outcome> {
+        for target in targets {
+            let client = target.client_id.to_string();
+            *self.tries.lock().unwrap().entry(client).or_default() += 1;
+        }
+        sleep(LATENCY).await;
+        let mut outcomes = Vec::new();
+        for (device, target) in targets.iter().enumerate() {
+            if self.is_silent(target) {
+                outcomes.push(Outcome::Undecided);
+            } else {
+                sending.answer(device, Outcome::Sent);
+                outcomes.push(Outcome::Sent);
+            }
+        }
+        if outcomes.contains(&Outcome::Undecided) {
+            sleep(TIME_OUT - LATENCY).await;
+        }
+        outcomes
+    }
+
+    async fn ready(&self) -> bool {
+        true
+    }
+
+    async fn close(&self) {}
+}
+
+fn settings() -> WorkerSettings {
+    let seconds = Duration::from_secs;
+    WorkerSettings {
+        job_prefetch: 4,
+        task_prefetch: 4,
+        bulk: BulkLimits { requests: 1, yields: Duration::from_millis(5) },
+        run: RunLimits {
+            batch: 1000,
+            time: Duration::from_millis(500),
+            now_window: seconds(5),
+            clock_allowance: seconds(1),
+        },
+        // One partition, so that nothing else hides the time that it waits.
+        plan: PlanLimits { partitions: 1, min_slots: 1 << 20 },
+        retry: RetryPolicy { first: seconds(1), longest: seconds(60) },
+        retry_limits: RetryLimits { attempts: 10, backlog: 1000 },
+        closing: ClosingLimits { every: seconds(600), write_off_after: seconds(900) },
+        index_pause: RetryPolicy { first: Duration::from_millis(100), longest: seconds(2) },
+        hold: seconds(600),
+        ledger_retention: Retention::all(seconds(3600)),
+        ledger: LedgerLimits { bytes: 1 << 30, every: seconds(10) },
+    }
+}
+
+/// Sends a broadcast, and returns how long it took until all devices that answer were sent to.
+async fn broadcast(unanswered: bool) -> Duration {
+    let dir = TempDir::new().unwrap();
+    let index = dir.path().join("index.sqlite3");
+    let index = SqliteIndex::open(&index, "test", SqliteIndexSettings::default()).await.unwrap();
+    let queue = dir.path().join("queue.sqlite3");
+    let queue = SqliteQueue::open(&queue, "test", SqliteQueueSettings::default()).await.unwrap();
+    let (index, queue) = (Arc::new(index), Arc::new(queue));
+    let app: AppId = "app".parse().unwrap();
+    let record = App::new(app.clone(), &Secret::generate(), UnixMillis::now());
+    assert!(index.create_app(&record).await.unwrap());
+    let device = |n: usize| Device {
+        client_id: format!("d{n:06}").parse().unwrap(),
+        attributes: Default::default(),
+        transport: TransportKind::Mqtt,
+        token: None,
+    };
+    let devices: Vec<Device> = (0..DEVICES).map(device).collect();
+    let key = AppKey::first(app.clone());
+    for some in devices.chunks(1000) {
+        index.put_devices(&key, some, UnixMillis::now()).await.unwrap();
+    }
+    let transport = Arc::new(Slow { unanswered, ..Slow::default() });
+    let transports = Transports::default().with(TransportKind::Mqtt, transport.clone());
+    let dependencies = Dependencies::new(queue.clone(), index.clone(), transports);
+    let stop = CancellationToken::new();
+    let worker =
+        push_fanout_worker::run(settings(), dependencies, Duration::from_secs(30), stop.clone());
+    let worker = tokio::spawn(worker);
+    let (id, accepted_at) =
+        (MessageId::issue(&app, push_model::ids::AudienceKind::Broadcast), UnixMillis::now());
+    let payload = Payload {
+        message_id: id,
+        app_id: app.clone(),
+        kind: 2,
+        notification: None,
+        data: Some(BTreeMap::new()),
+        accepted_at,
+        expires_at: accepted_at.plus_seconds(600),
+    };
+    let job = encode_job(&payload, &Audience::All, JobMarks::default()).unwrap();
+    let begun = Instant::now();
+    queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
+    let silent = if unanswered { DEVICES / 1000 } else { 0 };
+    eventually("those that answer are sent to", DEADLINE, async || {
+        let entry = index.entry(&app, &id).await.unwrap();
+        let sent = entry.as_ref().map_or(0, |entry| entry.outcomes.sent);
+        if sent as usize == DEVICES - silent { Ok(()) } else { Err(format!("{sent} are sent to")) }
+    })
+    .await;
+    let took = begun.elapsed();
+    if unanswered {
+        let entry = index.entry(&app, &id).await.unwrap().unwrap();
+        assert_eq!(entry.pending(), silent as u64, "they are counted and open");
+        assert_eq!(entry.targeted, DEVICES as u64);
+    }
+    let tries = transport.tries.lock().unwrap().clone();
+    let repeated = tries.iter().filter(|(client, tries)| **tries > 1 && !client.ends_with("007"));
+    assert_eq!(repeated.count(), 0, "no device that answered is sent to again");
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_device_in_a_thousand_that_is_never_answered_does_not_slow_the_others() {
+    let undisturbed = broadcast(false).await;
+    let disturbed = broadcast(true).await;
+    let rate = undisturbed.as_secs_f64() / disturbed.as_secs_f64();
+    println!("{undisturbed:?} undisturbed, {disturbed:?} with silent devices: {rate:.2}");
+    assert!(
+        rate > 0.7,
+        "{undisturbed:?} undisturbed, {disturbed:?} with silent devices: {rate:.2}"
+    );
+}
