@@ -50,7 +50,7 @@ async fn a_code_is_freed_and_reused_only_when_no_other_program_can_remember_its_
     sweeper.put_devices(&key(), &[of("e", "newest")], NOW).await.unwrap();
     let mut redis = admin(&url).await;
     let values = format!("{namespace}:{{{}}}:v3", key());
-    assert_eq!(ask(&mut redis, &["LINDEX", &values, "0"]).await, "NEWEST", "it is reused");
+    assert_eq!(ask(&mut redis, &["LINDEX", &values, "1"]).await, "NEWEST", "it is reused");
     for index in [&sweeper, &connect(&url, &namespace).await] {
         for (model, expected) in [("new", "d"), ("newest", "e")] {
             let found = scan_all(index, &key(), &wanted(Attribute::Model, &[model]), NOW, 9).await;
