@@ -149,6 +149,7 @@ async fn broadcast(unanswered: bool) -> Duration {
         notification: None,
         data: Some(BTreeMap::new()),
         accepted_at,
+        sequence: 1,
         expires_at: accepted_at.plus_seconds(600),
     };
     let job = encode_job(&payload, &Audience::All, JobMarks::default()).unwrap();

@@ -188,10 +188,10 @@ async fn codes_that_were_read_on_a_lost_connection_are_not_used() {
     index.put_devices(&key(), std::slice::from_ref(&here), NOW).await.unwrap();
 
     // The code of the only value means another value now.
-    let [list, set] = ["v0", "s0"].map(|kind| format!("{namespace}:{{{}}}:{kind}", key()));
-    ask(&mut admin, &["DEL", &list, &set]).await;
+    let [list, codes] = ["v0", "s0"].map(|kind| format!("{namespace}:{{{}}}:{kind}", key()));
+    ask(&mut admin, &["DEL", &list, &codes]).await;
     ask(&mut admin, &["RPUSH", &list, "SG"]).await;
-    ask(&mut admin, &["SADD", &set, "SG"]).await;
+    ask(&mut admin, &["HSET", &codes, "SG", "1"]).await;
 
     // Two registrations wait for the server. A third one has looked up its codes, and waits for
     // these two.

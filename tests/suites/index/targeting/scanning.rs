@@ -1,10 +1,18 @@
 //! Scans and counts: the devices that match, one call after the other.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
+use futures::future::{join, join_all};
 use push_index::{Index, Put};
 use push_model::{
-    attributes::Attribute, device::TransportKind, slots::SlotRange, targeting::Targeting,
+    app::AppKey,
+    attributes::Attribute,
+    device::TransportKind,
+    slots::SlotRange,
+    targeting::{MAX_TARGETING_VALUES, Targeting},
     time::UnixMillis,
 };
 
@@ -273,4 +281,63 @@ pub(crate) async fn devices_that_stay_are_seen_once_while_others_come_and_go(ind
         () = unrest => {}
         () = scans => {}
     }
+}
+
+/// Nothing may take as long as the values of a targeting times those of a dictionary, nor block the
+/// thread on which other apps are served: this test has only one.
+pub(crate) async fn thousands_of_wanted_values_among_thousands_keep_no_other_app_waiting(
+    index: &dyn Index,
+) {
+    let tag = |n: usize| {
+        let letters = [n / 676, n / 26, n].map(|n| char::from(b'a' + (n % 26) as u8));
+        format!("{}-x{}", String::from_iter(letters), n % 1000)
+    };
+    let tags: Vec<_> = (0..65_500).map(tag).collect();
+    for tags in tags.chunks(8192) {
+        let devices: Vec<_> = tags.iter().map(|tag| device("c", &[("language", tag)])).collect();
+        index.put_devices(&key(), &devices, NOW).await.unwrap();
+    }
+    let other = AppKey::first("other".parse().unwrap());
+    index.put_devices(&other, &[device("o", &[("language", "zh")])], NOW).await.unwrap();
+    let small = async || {
+        let zh = wanted(Attribute::Language, &["zh"]);
+        assert_eq!(scan_all(index, &other, &zh, NOW, 10).await, ["o"]);
+    };
+    let large = async |first: usize| {
+        let values: Vec<_> = tags.iter().skip(first).step_by(6).map(String::as_str).collect();
+        let targeting = wanted(Attribute::Language, &values[..MAX_TARGETING_VALUES]);
+        let begun = Instant::now();
+        let found = scan_all(index, &key(), &targeting, NOW, 10).await;
+        (found, begun.elapsed())
+    };
+    let (mut alone, begun) = (0_u32, Instant::now());
+    while begun.elapsed() < Duration::from_millis(500) {
+        small().await;
+        alone += 1;
+    }
+    let during = async {
+        let (mut during, begun) = (0_u32, Instant::now());
+        loop {
+            small().await;
+            during += 1;
+            if begun.elapsed() > Duration::from_millis(500) && during >= 5 {
+                return begun.elapsed().div_f64(f64::from(during));
+            }
+        }
+    };
+    let heavy = join_all((0..6).map(large));
+    let (each, answers) = join(during, heavy).await;
+    let usual = Duration::from_millis(500).div_f64(f64::from(alone));
+    assert!(each < usual * 20 + Duration::from_millis(100), "{each:?} instead of {usual:?}");
+    for (found, took) in &answers {
+        assert!(found.is_empty() || *found == ["c"], "{found:?}");
+        assert!(*took < Duration::from_secs(20), "{took:?}");
+    }
+    // The tables are there now.
+    let (begun, mut again) = (Instant::now(), 0);
+    while again < 20 {
+        large(again % 6).await;
+        again += 1;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -5,11 +5,11 @@
 -- batch since.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
-local state = redis.call('HMGET', KEYS[1], 'batch', 'retired_at')
+local state = redis.call('HMGET', KEYS[1], 'batch', 'retired_at', 'grown')
 if (state[1] or '0') ~= ARGV[1] or state[2] then return 0 end
 local now = redis.call('TIME')[1]
-redis.call('HSET', KEYS[1], 'swept_at', now, 'refused', 0)
-redis.call('HINCRBY', KEYS[1], 'grown', -tonumber(ARGV[3]))
+local grown = math.max(0, tonumber(state[3] or 0) - tonumber(ARGV[3]))
+redis.call('HSET', KEYS[1], 'swept_at', now, 'refused', 0, 'grown', grown)
 if ARGV[2] == '1' then
   redis.call('HSET', KEYS[1], 'retired_at', now)
   redis.call('HINCRBY', KEYS[1], 'batch', 1)

@@ -22,7 +22,8 @@ for i = 4, #ARGV do
   end
 end
 redis.call('DEL', KEYS[5])
-redis.call('HINCRBY', KEYS[6], 'bytes', -bytes)
+-- Without %d, 0 becomes -0, which is no number to Redis.
+redis.call('HINCRBY', KEYS[6], 'bytes', string.format('%d', -bytes))
 redis.call('HSET', KEYS[6], 'reuse_at', tonumber(redis.call('TIME')[1]) + tonumber(ARGV[2]))
 redis.call('HINCRBY', KEYS[6], 'epoch', 1)
 return freed
