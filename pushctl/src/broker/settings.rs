@@ -53,7 +53,7 @@ pub struct BrokerArgs {
     /// Memory for messages that wait for devices
     #[arg(long, env = "PUSH_MQTT_MAX_WAITING", value_name = "SIZE", default_value = "256MiB")]
     mqtt_max_waiting: String,
-    /// Memory for messages that wait for one device; newer ones replace the oldest
+    /// Memory for messages that wait for one device; further ones fail as `queue_full` while it is away
     #[arg(
         long,
         env = "PUSH_MQTT_MAX_SESSION_WAITING",
@@ -61,7 +61,7 @@ pub struct BrokerArgs {
         default_value = "4MiB"
     )]
     mqtt_max_session_waiting: String,
-    /// Messages that wait for one device; newer ones replace the oldest
+    /// Messages that wait for one device; further ones fail as `queue_full` while it is away
     #[arg(long, env = "PUSH_MQTT_MAX_SESSION_MESSAGES", value_name = "N", default_value = "1000")]
     mqtt_max_session_messages: String,
     /// How often sessions and messages that wait are saved in the data directory: what a crash of
@@ -87,9 +87,9 @@ pub struct BrokerSettings {
     pub session_expiry: Duration,
     /// Memory for the messages that wait for all devices, in bytes.
     pub waiting: usize,
-    /// Memory for those of one device, in bytes; beyond that a new one replaces the oldest.
+    /// Memory for those of one device, in bytes; beyond that a new one is refused.
     pub session_waiting: usize,
-    /// Messages that wait for one device; beyond that a new one replaces the oldest.
+    /// Messages that wait for one device; beyond that a new one is refused.
     pub session_messages: usize,
     /// Where the workers connect.
     pub workers: WorkerDoorSettings,

@@ -4,6 +4,10 @@ use std::{fmt, str::FromStr};
 
 use crate::ids::{AppId, BadId, ClientId};
 
+/// The reason string with which the embedded broker refuses a message (0x97, quota exceeded) because as
+/// many wait for the absent device as may wait. Trying again would not help.
+pub const QUEUE_FULL: &str = "the queue of the device is full";
+
 /// The user property of a PUBLISH (MQTT 5, section 3.3.2.3.7) that tells the embedded broker the
 /// generation of the app ([`AppKey::generation`](crate::app::AppKey::generation)) whose message it is.
 /// A message without it is of the first app of the name (generation 0), so that those messages are no

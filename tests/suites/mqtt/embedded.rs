@@ -137,18 +137,22 @@ async fn a_stopped_embedded_broker_lets_its_devices_go_and_its_port_be_used_agai
 }
 
 #[tokio::test]
-async fn the_embedded_broker_keeps_the_newest_messages_for_an_offline_device() {
+async fn a_message_that_an_absent_device_has_no_room_for_is_not_counted_as_sent() {
     let settings = BrokerSettings { session_messages: 10, ..BrokerSettings::default() };
     let broker = AnyBroker::Embedded(EmbeddedBroker::start_with(settings));
     let app = namespace();
     device(&broker, &app, "d").await.close().await;
     for n in 0..15 {
-        send(&broker, &message(&app, &n.to_string(), LONG), &["d"]).await;
+        let outcome = send(&broker, &message(&app, &n.to_string(), LONG), &["d"]).await;
+        let full = Outcome::Failed(FailReason::QueueFull);
+        assert_eq!(outcome, [if n < 10 { Outcome::Sent } else { full }], "message {n}");
     }
     let mut back = device(&broker, &app, "d").await;
-    for n in 5..15 {
+    for n in 0..10 {
         assert_eq!(next(&mut back).await, n.to_string());
     }
+    assert_eq!(send(&broker, &message(&app, "new", LONG), &["d"]).await, [Outcome::Sent]);
+    assert_eq!(next(&mut back).await, "new");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Connections that have not logged in yet, and which of them has to go when there are too many.
 //!
-//! It is one of the address that has most of them, so that whoever opens many displaces their own, and
+//! It is one of the address that has most of them, so that a flood of connections displaces its own, and
 //! within it first one whose client has sent nothing, the oldest of these; then the oldest that has sent
 //! something. A login that is being checked is not displaced. Every step takes logarithmic time.
 

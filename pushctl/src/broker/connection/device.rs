@@ -133,7 +133,7 @@ impl DeviceSession {
 fn refuse(publish: &Publish, wire: &mut Wire, output: &mut Output) -> Result<(), End> {
     let refused = PublishAckReason::NotAuthorized;
     let id = publish.packet_id.filter(|_| publish.qos == QoS::AtLeastOnce);
-    match id.map(|id| wire.acknowledge(id, refused, &mut output.bytes)).transpose()? {
+    match id.map(|id| wire.acknowledge(id, refused, None, &mut output.bytes)).transpose()? {
         Some(true) => Ok(()),
         Some(false) | None => Err(End::Reason(DisconnectReasonCode::NotAuthorized)),
     }

@@ -6,11 +6,12 @@
 //! | success | it is kept, or goes to the device | sent |
 //! | no matching subscribers | the device has no session, does not subscribe, or is of an earlier or later app of the name | failed, `no_subscriber` |
 //! | quota exceeded | there is no memory for it now | tried again, as for a busy broker |
+//! | quota exceeded, with [`QUEUE_FULL`] | as many messages wait for the absent device as may wait | failed, `queue_full` |
 //! | implementation specific error | it names a generation that cannot be read | tried again |
 
 use std::{convert::Infallible, num::NonZeroU32, time::Duration};
 
-use push_model::mqtt::APP_GENERATION;
+use push_model::mqtt::{APP_GENERATION, QUEUE_FULL};
 use rmqtt_codec::{
     types::{Publish, QoS},
     v5::{DisconnectReasonCode, PublishAckReason, SubscribeAckReason},
@@ -36,9 +37,9 @@ impl Role for Worker<'_> {
     fn receive(&mut self, packet: Packet, wire: &mut Wire, output: &mut Output) -> Result<(), End> {
         match packet {
             Packet::Publish(publish) => {
-                let reason = keep(self.sessions, &publish);
+                let (reason, text) = keep(self.sessions, &publish);
                 if let Some(id) = publish.packet_id.filter(|_| publish.qos == QoS::AtLeastOnce) {
-                    wire.acknowledge(id, reason, &mut output.bytes)?;
+                    wire.acknowledge(id, reason, text, &mut output.bytes)?;
                 }
             }
             Packet::Ping => wire.pong(&mut output.bytes)?,
@@ -66,19 +67,22 @@ impl Role for Worker<'_> {
     }
 }
 
-fn keep(sessions: &Sessions, publish: &Publish) -> PublishAckReason {
+/// The reason of the acknowledgement, and its text.
+fn keep(sessions: &Sessions, publish: &Publish) -> (PublishAckReason, Option<&'static str>) {
     let now = Clocks::now();
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
     let lifetime = interval.map(|seconds: NonZeroU32| Duration::from_secs(seconds.get().into()));
     let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
     let Some(generation) = generation(publish) else {
-        return PublishAckReason::ImplementationSpecificError;
+        return (PublishAckReason::ImplementationSpecificError, None);
     };
-    match sessions.publish(&publish.topic, generation, &publish.payload, expiry, now) {
+    let reason = match sessions.publish(&publish.topic, generation, &publish.payload, expiry, now) {
         Ok(()) => PublishAckReason::Success,
         Err(NotTaken::NoSubscriber) => PublishAckReason::NoMatchingSubscribers,
         Err(NotTaken::NoRoom) => PublishAckReason::QuotaExceeded,
-    }
+        Err(NotTaken::QueueFull) => return (PublishAckReason::QuotaExceeded, Some(QUEUE_FULL)),
+    };
+    (reason, None)
 }
 
 /// The generation of the message's app: that of the first app of the name if the worker says none.
@@ -133,7 +137,7 @@ mod tests {
                 payload: Bytes::from_static(b"x"),
                 properties: Some(properties),
             };
-            keep(&sessions, &publish)
+            keep(&sessions, &publish).0
         };
         let (success, none) = (PublishAckReason::Success, PublishAckReason::NoMatchingSubscribers);
         assert_eq!((publish("first", None), publish("later", None)), (success, none));

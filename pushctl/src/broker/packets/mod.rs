@@ -177,6 +177,7 @@ impl Wire {
         &mut self,
         packet_id: NonZeroU16,
         reason_code: PublishAckReason,
+        text: Option<&'static str>,
         to: &mut BytesMut,
     ) -> Result<bool, EncodeError> {
         match self {
@@ -185,7 +186,9 @@ impl Wire {
             }
             Self::V3(_) => return Ok(false),
             Self::V5(codec) => {
-                let ack = PublishAck { packet_id, reason_code, ..PublishAck::default() };
+                let reason_string = text.map(ByteString::from_static);
+                let ack =
+                    PublishAck { packet_id, reason_code, reason_string, ..PublishAck::default() };
                 codec.encode(v5::Packet::PublishAck(ack), to)?;
             }
         }

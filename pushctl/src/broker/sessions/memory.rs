@@ -6,7 +6,7 @@
 //! app, however many of them are greedy, and a fixed share for each is not left unused.
 //!
 //! A message reserves its bytes before it is kept and gives them back when it is dropped, wherever
-//! that happens: acknowledged, expired, replaced by a newer one, or with its whole session. So the
+//! that happens: acknowledged, expired, or with its whole session. So the
 //! sum is exact, and a session that ends needs no accounting of its own.
 
 use std::{

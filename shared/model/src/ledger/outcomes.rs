@@ -26,11 +26,13 @@ pub enum FailReason {
     /// The index holds a record of it that cannot be read. A broadcast that reads such a record
     /// counts it as a device of its audience.
     Unreadable,
+    /// The device is away, and as many messages wait for it at the broker as may wait.
+    QueueFull,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
@@ -39,6 +41,7 @@ impl FailReason {
         Self::RetriesExhausted,
         Self::Unrecorded,
         Self::Unreadable,
+        Self::QueueFull,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -52,6 +55,7 @@ impl FailReason {
             Self::RetriesExhausted => "retries_exhausted",
             Self::Unrecorded => "unrecorded",
             Self::Unreadable => "unreadable",
+            Self::QueueFull => "queue_full",
         }
     }
 

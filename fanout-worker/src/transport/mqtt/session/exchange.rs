@@ -134,7 +134,7 @@ impl Exchange {
 
     pub(super) fn acknowledge(&mut self, ack: &PublishAck, now: Instant) {
         if let Some(message) = self.window.acknowledge(ack.packet_id, now) {
-            self.decide(message, packet::outcome(ack.reason_code));
+            self.decide(message, packet::outcome(ack));
         }
     }
 

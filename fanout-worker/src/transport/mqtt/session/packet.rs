@@ -6,11 +6,11 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use push_model::{
     ledger::{FailReason, RetryReason},
-    mqtt::APP_GENERATION,
+    mqtt::{APP_GENERATION, QUEUE_FULL},
 };
 use rmqtt_codec::{
     types::{Publish, QoS},
-    v5::{Packet, PublishAckReason, PublishProperties},
+    v5::{Packet, PublishAck, PublishAckReason, PublishProperties},
 };
 
 use crate::transport::contract::Outcome;
@@ -47,10 +47,13 @@ pub(super) fn properties(expiry_seconds: u32, app_generation: u64) -> PublishPro
 }
 
 /// What an acknowledgement means for the device (MQTT 5, section 3.4.2.1).
-pub(super) fn outcome(reason: PublishAckReason) -> Outcome {
-    match reason {
+pub(super) fn outcome(ack: &PublishAck) -> Outcome {
+    match ack.reason_code {
         PublishAckReason::Success => Outcome::Sent,
         PublishAckReason::NoMatchingSubscribers => Outcome::Failed(FailReason::NoSubscriber),
+        PublishAckReason::QuotaExceeded if ack.reason_string.as_deref() == Some(QUEUE_FULL) => {
+            Outcome::Failed(FailReason::QueueFull)
+        }
         PublishAckReason::QuotaExceeded => Outcome::Later(RetryReason::Busy, None),
         PublishAckReason::UnspecifiedError
         | PublishAckReason::ImplementationSpecificError

@@ -20,7 +20,7 @@ const SPARE_PLACES: usize = 16;
 /// The bounds of each session.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::broker) struct SessionLimits {
-    /// Messages that wait, without those in flight; beyond that a new one replaces the oldest.
+    /// Messages that wait, without those in flight; beyond that a new one is refused.
     pub(in crate::broker) messages: usize,
     /// Their memory together with those in flight, in bytes.
     pub(in crate::broker) bytes: usize,
@@ -63,15 +63,11 @@ impl Messages {
         if is_full(self) {
             self.drop_expired(now);
         }
-        // Both before anything is dropped: a message that is refused is offered again and again,
-        // and must not cost the device those that wait.
-        if self.in_flight_bytes() + size > limits.bytes {
-            return Err(NotTaken::NoRoom);
+        // Those that wait count as sent, so none of them makes room for a newer one.
+        if is_full(self) {
+            return Err(NotTaken::QueueFull);
         }
         let memory = reserve(payload.len()).ok_or(NotTaken::NoRoom)?;
-        while is_full(self) {
-            self.drop_oldest().ok_or(NotTaken::NoRoom)?;
-        }
         self.bytes += memory.bytes();
         // A copy: the payload is a part of a larger buffer, which it would keep in memory.
         let payload = Bytes::copy_from_slice(payload);
@@ -95,12 +91,6 @@ impl Messages {
     pub(super) fn all(&self) -> impl Iterator<Item = (Option<NonZeroU16>, &Message)> {
         let in_flight = self.in_flight.iter().map(|(id, message)| (Some(*id), message));
         in_flight.chain(self.waiting.iter().map(|message| (None, message)))
-    }
-
-    /// How many wait.
-    #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 
     /// The next of those in flight that this connection has not sent yet: at most `window` of them
@@ -197,17 +187,6 @@ impl Messages {
             self.waiting = VecDeque::new();
         }
         Some(message)
-    }
-
-    fn drop_oldest(&mut self) -> Option<()> {
-        let message = self.pop_waiting()?;
-        self.bytes -= message.memory.bytes();
-        Some(())
-    }
-
-    /// The part of `bytes` that makes no room for newer messages.
-    fn in_flight_bytes(&self) -> usize {
-        self.in_flight.iter().map(|(_, message)| message.memory.bytes()).sum()
     }
 
     /// A packet identifier that no message in flight has.

@@ -3,8 +3,8 @@
 //!
 //! A session outlives its connections. At most one connection *owns* it at a time: a device that
 //! connects again takes it over, and the connection before can change nothing any more. A message
-//! is dropped when the device acknowledges it, when it expires before it is sent, or when newer
-//! ones need its room.
+//! is dropped when the device acknowledges it or when it expires before it is sent, and for nothing else:
+//! the worker has counted it as sent.
 
 mod messages;
 mod ownership;
@@ -46,6 +46,8 @@ pub(in crate::broker) enum NotTaken {
     NoSubscriber,
     /// There is no room for it now.
     NoRoom,
+    /// As many messages wait for the device, which is away, as may wait.
+    QueueFull,
 }
 
 /// A connection that is to own a session.
@@ -188,7 +190,9 @@ impl Session {
             None => return Err(NotTaken::NoSubscriber),
         }
         let reserve = |payload| self.share.reserve(payload, connected);
-        state.messages.put(payload, expiry, self.limits, now, reserve)?;
+        let put = state.messages.put(payload, expiry, self.limits, now, reserve);
+        // A device that is connected makes room by acknowledging.
+        put.map_err(|why| if connected { NotTaken::NoRoom } else { why })?;
         drop(state);
         self.changed.set();
         if let Some(owner) = owner {

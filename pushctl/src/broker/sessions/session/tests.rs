@@ -104,46 +104,47 @@ async fn what_expires_while_the_machine_sleeps_is_not_sent_and_the_rest_has_its_
 }
 
 #[tokio::test]
-async fn newer_messages_replace_the_oldest_that_wait_and_none_in_flight() {
+async fn a_message_beyond_what_may_wait_is_refused_and_costs_none_that_waits() {
     let bytes = 2 * memory::size(1);
     for limits in
         [SessionLimits { messages: 2, bytes: 1 << 20 }, SessionLimits { messages: 100, bytes }]
     {
         let ((session, first, _), now) = (session(limits), Clocks::now());
-        for text in ["1", "2", "3"] {
-            put(&session, text, now).unwrap();
-        }
-        let texts = texts(&session, &first, now);
-        assert_eq!(texts, [("2".to_owned(), false), ("3".to_owned(), false)], "{limits:?}");
-        if limits.bytes == bytes {
-            assert_eq!(put(&session, "4", now), Err(NotTaken::NoRoom), "all is in flight");
-        }
+        put(&session, "1", now).unwrap();
+        put(&session, "2", now).unwrap();
+        assert_eq!(put(&session, "3", now), Err(NotTaken::NoRoom), "the device may make room");
+        session.go_offline(&first, now);
+        assert_eq!(put(&session, "3", now), Err(NotTaken::QueueFull), "{limits:?}");
+        let back = Owner::default();
+        assert!(session.take_over(&connection(&back), now));
+        let texts = texts(&session, &back, now);
+        assert_eq!(texts, [("1".to_owned(), false), ("2".to_owned(), false)], "{limits:?}");
     }
 }
 
 #[tokio::test]
-async fn a_message_that_finds_no_room_costs_none_that_waits() {
-    let now = Clocks::now();
-    let bytes = 3 * memory::size(1);
-    let (one, first, _) = session(SessionLimits { messages: 100, bytes });
-    for text in ["1", "2", "3"] {
-        put(&one, text, now).unwrap();
-    }
-    let sent = [one.next(&first, WINDOW, now), one.next(&first, WINDOW, now)];
-    assert!(sent.iter().all(Option::is_some));
-    assert_eq!(one.put(&[0; 1000], None, now), Err(NotTaken::NoRoom), "two are in flight");
-    assert_eq!(one.lock().messages.waiting(), 1);
+async fn what_has_expired_makes_room() {
+    let ((session, first, _), now) =
+        (session(SessionLimits { messages: 1, bytes: 1 << 20 }), Clocks::now());
+    session.go_offline(&first, now);
+    session.put(b"short", Expiry::after(SECOND_LONG / 2, now), now).unwrap();
+    assert_eq!(put(&session, "long", now), Err(NotTaken::QueueFull));
+    put(&session, "long", now.slept(SECOND_LONG / 2)).unwrap();
+}
 
+#[tokio::test]
+async fn a_message_that_finds_no_memory_costs_none_that_waits() {
+    let now = Clocks::now();
     // The share of an app is half of the memory.
-    let (other, first, memory) = session(SessionLimits { messages: 2, bytes: 1 << 20 });
+    let (session, first, memory) = session(SessionLimits { messages: 10, bytes: 1 << 20 });
     for text in ["1", "2"] {
-        put(&other, text, now).unwrap();
+        put(&session, text, now).unwrap();
     }
-    let share = memory.share(&other.app().id);
+    let share = memory.share(&session.app().id);
     let taken: Vec<_> = std::iter::from_fn(|| share.reserve(0, true)).collect();
-    assert_eq!(put(&other, "3", now), Err(NotTaken::NoRoom), "the app has no memory left");
+    assert_eq!(put(&session, "3", now), Err(NotTaken::NoRoom), "the app has no memory left");
     drop(taken);
-    assert_eq!(texts(&other, &first, now).len(), 2);
+    assert_eq!(texts(&session, &first, now).len(), 2);
 }
 
 #[tokio::test]
