@@ -47,7 +47,7 @@ pub use self::{
     audit::AuditTrail,
     broadcasts::{MAX_LISTED, OpenBroadcasts},
     devices::{Devices, MAX_DISTINCT_VALUES, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
-    error::{IndexError, Source},
+    error::{IndexError, Refusal, RefusalReason, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},

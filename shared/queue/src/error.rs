@@ -40,3 +40,17 @@ impl QueueError {
         }
     }
 }
+
+/// The answer of a server that lets the program in not at all, or not where it has to work: a wrong user,
+/// password or virtual host, or a permission that the user lacks. It is the source of a [`QueueError`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AccessRefused(pub(crate) String);
+
+impl AccessRefused {
+    /// The answer behind an error, if it is one.
+    pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        causes.find_map(|cause| cause.downcast_ref())
+    }
+}
