@@ -41,8 +41,8 @@ impl QueueError {
     }
 }
 
-/// The answer of a server that lets the program in not at all, or not where it has to work: a wrong user,
-/// password or virtual host, or a permission that the user lacks. It is the source of a [`QueueError`].
+/// A server's refusal to let the program in: the user, the password or the virtual host is wrong, or the
+/// user lacks a permission. It is the source of a [`QueueError`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct AccessRefused(pub(crate) String);

@@ -1,6 +1,5 @@
-//! Whether the user of Redis has all rights that the service needs: each command is tried on a key that is
-//! there for nothing else. A right that is missing otherwise shows only when a program needs it, one
-//! registration or one recall at a time.
+//! Checks that the user of Redis has all rights that the service needs, by trying each command on a key
+//! of its own. Otherwise a missing right shows only when a program needs it.
 
 use redis::Cmd;
 
@@ -59,7 +58,8 @@ const ON_KEYS: [&str; 35] = [
 const OTHERS: [&str; 4] =
     ["TIME", "INFO server", "EVAL return 0", "EVALSHA 0000000000000000000000000000000000000000 0"];
 
-/// What is wrong with the rights, if anything is. An error of another kind is left to the other checks.
+/// Returns a finding that names the missing rights and the rule that gives them; `None` if all are there
+/// or the server does not answer, which other checks report.
 pub(super) async fn missing(link: &Link, keys: &Keys) -> Option<Finding> {
     let key = keys.rights_probe();
     let on_keys = refused(link, &ON_KEYS, &key).await?;
