@@ -302,7 +302,9 @@ fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
+/// A body, or a line of one, which may begin with a byte order mark.
 fn parse_bytes(bytes: &[u8]) -> Result<Value, String> {
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 

@@ -53,7 +53,7 @@ struct Registered<'a> {
     device: &'a Device,
     #[serde(skip_serializing_if = "Option::is_none")]
     mqtt: Option<MqttLogin>,
-    /// What is not as the sender may expect.
+    /// Warnings for the sender, such as attributes that are stored as absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }

@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use push_index::{Finding, IndexError};
+use push_index::{Finding, IndexError, Refusal, RefusalReason};
 use push_model::causes::with_causes;
-use push_queue::QueueError;
-use push_service::engines::{IndexUrl, QueueUrl};
+use push_queue::{AccessRefused, QueueError};
+use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
 
 /// An engine of the deployment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Engine {
     /// Its findings are about this.
     pub(super) name: &'static str,
@@ -20,7 +20,14 @@ pub(super) struct Engine {
     flag: &'static str,
     /// Whether it is a file, and no server.
     is_file: bool,
+    /// The prefix of the keys in Redis.
+    namespace: String,
 }
+
+/// What the user of Redis may run, for `ACL SETUSER`: reading, writing and scripts, the state of the
+/// server and of a cluster, its settings, and the user's own name.
+const RIGHTS: &str = "+@read +@write +@scripting +@transaction +@connection +time +info +config|get \
+                      +cluster +acl|whoami";
 
 /// Why an embedded database is not opened: nothing is made to be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -46,26 +53,28 @@ pub(super) fn look_for(file: &Path) -> Result<(), NotOpened> {
 }
 
 impl Engine {
-    pub(super) fn queue(url: &QueueUrl) -> Self {
-        let is_file = matches!(url, QueueUrl::Sqlite(_));
-        Self { name: "queue", flag: "--queue-url", is_file }
+    pub(super) fn queue(engines: &EngineSettings) -> Self {
+        let is_file = matches!(engines.queue, QueueUrl::Sqlite(_));
+        let namespace = engines.namespace.clone();
+        Self { name: "queue", flag: "--queue-url", is_file, namespace }
     }
 
-    pub(super) fn index(url: &IndexUrl) -> Self {
-        Self::store("index", "--index-url", url)
+    pub(super) fn index(url: &IndexUrl, namespace: &str) -> Self {
+        Self::store("index", "--index-url", url, namespace)
     }
 
     /// The ledger's own store.
-    pub(super) fn ledger(url: &IndexUrl) -> Self {
-        Self::store("ledger", "--ledger-url", url)
+    pub(super) fn ledger(url: &IndexUrl, namespace: &str) -> Self {
+        Self::store("ledger", "--ledger-url", url, namespace)
     }
 
-    fn store(name: &'static str, flag: &'static str, url: &IndexUrl) -> Self {
-        Self { name, flag, is_file: matches!(url, IndexUrl::Sqlite(_)) }
+    fn store(name: &'static str, flag: &'static str, url: &IndexUrl, namespace: &str) -> Self {
+        let is_file = matches!(url, IndexUrl::Sqlite(_));
+        Self { name, flag, is_file, namespace: namespace.to_owned() }
     }
 
     /// It cannot be opened.
-    pub(super) fn unusable(self, error: &anyhow::Error) -> Finding {
+    pub(super) fn unusable(&self, error: &anyhow::Error) -> Finding {
         let detail = format!("{error:#}");
         if let Some(NotOpened::NotMade(_)) = error.downcast_ref() {
             let mend = format!(
@@ -83,17 +92,22 @@ impl Engine {
     }
 
     /// The queue failed.
-    pub(super) fn queue_failed(self, subject: impl Into<String>, error: &QueueError) -> Finding {
+    pub(super) fn queue_failed(&self, subject: impl Into<String>, error: &QueueError) -> Finding {
         Finding::error(subject, with_causes(error), self.mend_of_queue(error))
     }
 
     /// A store failed.
-    pub(super) fn store_failed(self, subject: impl Into<String>, error: &IndexError) -> Finding {
+    pub(super) fn store_failed(&self, subject: impl Into<String>, error: &IndexError) -> Finding {
         Finding::error(subject, with_causes(error), self.mend_of_store(error))
     }
 
-    fn mend_of_queue(self, error: &QueueError) -> String {
+    fn mend_of_queue(&self, error: &QueueError) -> String {
         match error {
+            QueueError::Unavailable(_) if AccessRefused::of(error).is_some() => format!(
+                "check user, password and virtual host in {}, and the user's permissions \
+                 (`rabbitmqctl list_user_permissions USER`)",
+                self.flag
+            ),
             QueueError::Unavailable(_) => self.reach(),
             QueueError::Blocked(_) => {
                 "free memory or disk of the queue's server, see `rabbitmqctl status`".to_owned()
@@ -113,12 +127,13 @@ impl Engine {
         }
     }
 
-    fn mend_of_store(self, error: &IndexError) -> String {
+    fn mend_of_store(&self, error: &IndexError) -> String {
+        if let Some(refusal) = Refusal::of(error) {
+            return self.mend_of_refusal(refusal.reason);
+        }
         match error {
             IndexError::Refused(_) if self.is_file => "make room on its disk".to_owned(),
-            IndexError::Refused(_) => "make it a master again, bring its replicas back, or give \
-                                       it memory and disk"
-                .to_owned(),
+            IndexError::Refused(_) => "run doctor again, and see its log".to_owned(),
             IndexError::Unreachable(_) => self.reach(),
             IndexError::Unsure(_) => {
                 "see its log, and whether it answers within --index-response-timeout".to_owned()
@@ -129,15 +144,54 @@ impl Engine {
         }
     }
 
+    fn mend_of_refusal(&self, reason: RefusalReason) -> String {
+        let Self { flag, namespace, .. } = self;
+        match reason {
+            RefusalReason::NotMaster => {
+                format!("make it a master again (`REPLICAOF NO ONE`), or name the master in {flag}")
+            }
+            RefusalReason::FewReplicas => "bring its replicas back: it has fewer than its \
+                                           `min-replicas-to-write`"
+                .to_owned(),
+            RefusalReason::NoMemory => {
+                "raise its `maxmemory`, or remove what else it holds".to_owned()
+            }
+            RefusalReason::NoDisk => {
+                "make room on its disk and see its log: it could not save".to_owned()
+            }
+            RefusalReason::OtherProtocol => {
+                format!("check host, port and scheme (TLS or not) in {flag}")
+            }
+            RefusalReason::Login => format!("check user and password in {flag}"),
+            RefusalReason::Permission => {
+                format!(
+                    "give its user all that the service needs: `ACL SETUSER NAME ~{namespace}:* {RIGHTS}`"
+                )
+            }
+            RefusalReason::Busy => {
+                "wait until it has loaded its data, or has run the script of another client"
+                    .to_owned()
+            }
+            RefusalReason::Cluster => {
+                "see `CLUSTER INFO`: some hash slots are not served, or are being moved".to_owned()
+            }
+            RefusalReason::OtherVersion => {
+                "use programs of the version that wrote it, or remove the app and register its \
+                 devices again"
+                    .to_owned()
+            }
+        }
+    }
+
     /// What to do if it cannot be used at all.
-    fn reach(self) -> String {
+    fn reach(&self) -> String {
         let flag = self.flag;
         if self.is_file {
             format!(
                 "run doctor as the user of the service, or check {flag}, --data-dir and the disk"
             )
         } else {
-            format!("start it, or check {flag}, its login and the network")
+            format!("start it, or check {flag} (host, port, login, TLS or not) and the network")
         }
     }
 }
@@ -152,7 +206,7 @@ mod tests {
     fn a_database_that_cannot_be_seen_is_an_error_and_one_that_is_not_there_a_warning() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("index.sqlite3");
-        let engine = Engine::index(&IndexUrl::Sqlite(file.clone()));
+        let engine = Engine::index(&IndexUrl::Sqlite(file.clone()), "push");
         let found = |file: &Path| engine.unusable(&look_for(file).unwrap_err().into());
         let not_made = found(&file);
         assert_eq!(not_made.level, Level::Warning);

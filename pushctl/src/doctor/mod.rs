@@ -77,9 +77,9 @@ pub async fn run(args: DoctorArgs, deployment: Deployment<'_>, out: Output) -> a
     let Deployment { engines, queue, stores, device_keys, data_dir, mut secret_files } = deployment;
     secret_files.append(&mut settings.secret_files);
     let mut findings = Vec::new();
-    let of_queue = Engine::queue(&engines.queue);
+    let of_queue = Engine::queue(engines);
     match &queue {
-        Ok(queue) => findings.extend(queue::findings(&**queue, of_queue).await),
+        Ok(queue) => findings.extend(queue::findings(&**queue, &of_queue).await),
         Err(error) => findings.push(of_queue.unusable(error)),
     }
     if let QueueUrl::Amqp(_) = engines.queue {

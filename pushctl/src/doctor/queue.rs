@@ -28,7 +28,7 @@ pub async fn open_queue(engines: &EngineSettings) -> anyhow::Result<Arc<dyn Queu
         .with_context(|| format!("cannot use the queue at {}", engines.queue))
 }
 
-pub(super) async fn findings(queue: &dyn Queue, engine: Engine) -> Vec<Finding> {
+pub(super) async fn findings(queue: &dyn Queue, engine: &Engine) -> Vec<Finding> {
     let mut findings = Vec::new();
     match queue.describe().await {
         Ok(description) => {
@@ -47,7 +47,7 @@ pub(super) async fn findings(queue: &dyn Queue, engine: Engine) -> Vec<Finding> 
 }
 
 /// Whether the queue stores messages: RabbitMQ may have a memory or disk alarm, a file no room.
-async fn publishing(queue: &dyn Queue, engine: Engine) -> Finding {
+async fn publishing(queue: &dyn Queue, engine: &Engine) -> Finding {
     const SUBJECT: &str = "publishing";
     match queue.ping().await {
         Ok(()) => Finding::ok(SUBJECT, "the queue takes messages"),
@@ -56,7 +56,7 @@ async fn publishing(queue: &dyn Queue, engine: Engine) -> Finding {
 }
 
 /// How many envelopes wait in a lane.
-async fn depth(queue: &dyn Queue, engine: Engine, lane: Lane) -> Finding {
+async fn depth(queue: &dyn Queue, engine: &Engine, lane: Lane) -> Finding {
     let subject = format!("lane {}", lane.name());
     match queue.depth(lane).await {
         Ok(1) => Finding::ok(subject, "1 envelope waits"),
@@ -65,7 +65,7 @@ async fn depth(queue: &dyn Queue, engine: Engine, lane: Lane) -> Finding {
     }
 }
 
-async fn dead_letters(queue: &dyn Queue, engine: Engine) -> Finding {
+async fn dead_letters(queue: &dyn Queue, engine: &Engine) -> Finding {
     const SUBJECT: &str = "dead letters";
     match queue.dead(DEAD_COUNTED).await {
         Ok(letters) if letters.is_empty() => Finding::ok(SUBJECT, "none"),

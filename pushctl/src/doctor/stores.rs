@@ -30,15 +30,19 @@ struct Opened {
 
 /// Opens the stores, each on its own: what is wrong with one does not hide the other.
 pub async fn open_stores(engines: &EngineSettings) -> Stores {
+    let namespace = &engines.namespace;
     let index = open(&engines.index, open_index(engines)).await;
     let ledger = match engines.separate_ledger() {
         Some(url) => {
             let store = open(url, open_ledger(engines, url)).await;
-            Some(Opened { engine: Engine::ledger(url), store })
+            Some(Opened { engine: Engine::ledger(url, namespace), store })
         }
         None => None,
     };
-    Stores { index: Opened { engine: Engine::index(&engines.index), store: index }, ledger }
+    Stores {
+        index: Opened { engine: Engine::index(&engines.index, namespace), store: index },
+        ledger,
+    }
 }
 
 /// Opens a store, unless that would make it.
@@ -57,8 +61,8 @@ impl Stores {
         let Self { index, ledger } = self;
         let mut findings = index.findings().await;
         if let Ok(store) = &index.store {
-            findings.extend(computable_ids(&**store, index.engine).await);
-            findings.push(dictionaries(&**store, index.engine).await);
+            findings.extend(computable_ids(&**store, &index.engine).await);
+            findings.push(dictionaries(&**store, &index.engine).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);
@@ -75,7 +79,7 @@ impl Stores {
 }
 
 /// The apps whose dictionaries are nearly full.
-async fn dictionaries(store: &dyn Index, engine: Engine) -> Finding {
+async fn dictionaries(store: &dyn Index, engine: &Engine) -> Finding {
     const SUBJECT: &str = "dictionaries";
     let filled = match store.filled_dictionaries().await {
         Ok(filled) => filled,
@@ -101,7 +105,7 @@ async fn dictionaries(store: &dyn Index, engine: Engine) -> Finding {
 
 impl Opened {
     async fn findings(&self) -> Vec<Finding> {
-        let Engine { name, .. } = self.engine;
+        let name = self.engine.name;
         let store = match &self.store {
             Ok(store) => store,
             Err(error) => return vec![self.engine.unusable(error)],
@@ -134,7 +138,7 @@ impl Opened {
 
 /// Apps of earlier builds, whose message ids another app can compute from an idempotency key. It cannot
 /// recall their messages with that, but it can keep them from being recalled before they begin.
-async fn computable_ids(index: &dyn Index, engine: Engine) -> Option<Finding> {
+async fn computable_ids(index: &dyn Index, engine: &Engine) -> Option<Finding> {
     const SUBJECT: &str = "apps";
     let apps = match index.apps().await {
         Ok(apps) => apps,

@@ -3,6 +3,49 @@
 /// The engine's own error, for the log.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why a server refuses, as the code of its error says: what an operator has to do follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// It is a replica.
+    NotMaster,
+    /// It has fewer replicas than it was told to require.
+    FewReplicas,
+    /// It has no memory left.
+    NoMemory,
+    /// It could not save what it has.
+    NoDisk,
+    /// It speaks another protocol, or wants TLS.
+    OtherProtocol,
+    /// It does not know the user or the password, or asks for one.
+    Login,
+    /// The user may not run a command, or not with these keys.
+    Permission,
+    /// It loads its data, or a script keeps it busy.
+    Busy,
+    /// A part of the cluster is not served, or is being moved.
+    Cluster,
+    /// Another version of this program wrote what is stored.
+    OtherVersion,
+}
+
+/// The answer of a server that refuses. It is the source of an [`IndexError`].
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// Why.
+    pub reason: RefusalReason,
+    /// What the server says.
+    pub text: String,
+}
+
+impl Refusal {
+    /// The answer behind an error, if a server gave one.
+    pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        causes.find_map(|cause| cause.downcast_ref())
+    }
+}
+
 /// Why the index did not do what it was asked. The kind of an error is read from its code and from
 /// when it came, never from its text, and an unknown error is never taken for corruption.
 ///

@@ -54,7 +54,7 @@ pub use self::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,
     },
-    error::{IndexError, Source},
+    error::{IndexError, Refusal, RefusalReason, Source},
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},

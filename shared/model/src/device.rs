@@ -184,9 +184,9 @@ pub struct CheckedDevice {
     pub warnings: Vec<AttributeWarning>,
 }
 
-/// An attribute that a device has in vain: its text cannot be read, so it is stored as absent. A
-/// registration is not refused for it, because the device could then not log in and get pushes that
-/// do not ask for the attribute. The message is for the sender.
+/// An attribute whose text cannot be read and which is therefore stored as absent. The registration
+/// is not refused, because the device would then get no login and no pushes at all. The message is
+/// for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} {problem}; it is stored as absent", attribute.name())]
 pub struct AttributeWarning {

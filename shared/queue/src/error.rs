@@ -40,3 +40,17 @@ impl QueueError {
         }
     }
 }
+
+/// A server's refusal to let the program in: the user, the password or the virtual host is wrong, or the
+/// user lacks a permission. It is the source of a [`QueueError`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AccessRefused(pub(crate) String);
+
+impl AccessRefused {
+    /// The answer behind an error, if it is one.
+    pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        causes.find_map(|cause| cause.downcast_ref())
+    }
+}

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 pub use self::{
     counts::{ConnectionCounts, LaneCounts, QueueCounts},
     delivery::{Consumer, Delivery, Settle},
-    error::QueueError,
+    error::{AccessRefused, QueueError},
     lane::Lane,
 };
 

@@ -77,6 +77,8 @@ fn at_open(error: StoreError, path: &Path, schema: &Schema) -> StoreError {
     let path: PathBuf = path.into();
     match error {
         StoreError::NotADatabase(_) => StoreError::Foreign { path, purpose: schema.purpose },
+        // SQLite says only that it cannot open it.
+        StoreError::Sqlite(_) if path.is_dir() => StoreError::IsDirectory { path },
         StoreError::Sqlite(source) => StoreError::Open { path, source },
         other => other,
     }

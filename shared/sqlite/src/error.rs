@@ -25,6 +25,12 @@ pub enum StoreError {
         source: Arc<io::Error>,
     },
     /// The file cannot be opened.
+    #[error("{} is a directory, and no database", .path.display())]
+    IsDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file cannot be opened.
     #[error("cannot open the database {}", .path.display())]
     Open {
         /// The file.
@@ -92,6 +98,7 @@ impl StoreError {
             | Self::Unreadable(_) => true,
             Self::Directory { .. }
             | Self::File { .. }
+            | Self::IsDirectory { .. }
             | Self::Open { .. }
             | Self::Full(_)
             | Self::Busy(_)
@@ -119,6 +126,7 @@ impl StoreError {
             ),
             Self::Directory { .. }
             | Self::File { .. }
+            | Self::IsDirectory { .. }
             | Self::Open { .. }
             | Self::Foreign { .. }
             | Self::Newer { .. }

@@ -210,7 +210,7 @@ fn a_path_that_cannot_be_written_is_a_clear_error() {
     let forbidden = error_of("/proc/queue.sqlite3".as_ref(), &NOTES);
     assert_eq!(forbidden.to_string(), "cannot write in the directory /proc");
     let directory = error_of(dir.path(), &NOTES);
-    assert!(matches!(directory, StoreError::Open { .. }), "{directory:?}");
+    assert!(matches!(directory, StoreError::IsDirectory { .. }), "{directory:?}");
 }
 
 #[tokio::test]

@@ -103,6 +103,7 @@ suite! {
             a_device_that_changes_alone_moves_among_hundreds_of_values,
             a_range_of_languages_reaches_values_that_came_later,
             thousands_of_wanted_values_among_thousands_keep_no_other_app_waiting,
+            spellings_that_people_take_for_one_reach_the_same_devices,
             a_slot_range_that_reaches_past_the_devices_ends,
             an_app_without_devices_has_nothing_to_scan,
             devices_that_stay_are_seen_once_while_others_come_and_go;

@@ -80,6 +80,88 @@ async fn doctor_finds_the_faults_of_a_redis_and_says_how_to_mend_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_right_that_a_user_of_redis_lacks_and_the_rule_that_gives_it() {
+    let redis = Redis::start().await.unwrap();
+    let namespace = namespace();
+    let keys = format!("~{namespace}:*");
+    let needed = "+@read +@write +@scripting +@transaction +@connection +time +info +config|get \
+                  +cluster +acl|whoami";
+    let needed: Vec<&str> = needed.split(' ').collect();
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let port = redis.url().rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
+    let with = async |user: &str, rules: &[&str]| {
+        set(&redis, &[&["ACL", "SETUSER", user, "on", ">pw"], rules].concat()).await;
+        let url = format!("redis://{user}:pw@127.0.0.1:{port}");
+        doctor(&["--data-dir", data, "--index-url", &url, "--namespace", &namespace]).await
+    };
+    let all = [&[keys.as_str()][..], &needed].concat();
+    let findings = with("enough", &all).await;
+    assert!(findings.all.iter().all(|of| of["subject"] != "redis rights"), "{:?}", findings.all);
+    findings.says("index writes", "ok", "stored");
+
+    let findings = with("quiet", &[&all[..], &["-set", "-evalsha"]].concat()).await;
+    findings.says("redis rights", "error", "the user quiet may not run set, evalsha");
+    findings.says("redis rights", "error", "`ACL SETUSER quiet +set +evalsha`");
+    findings.says(
+        "index writes",
+        "error",
+        "'set' command; give its user all that the service needs",
+    );
+    findings.says("index writes", "error", &format!("ACL SETUSER NAME {keys} +@read"));
+
+    let findings = with("elsewhere", &[&["~other:*"][..], &needed].concat()).await;
+    findings.says("redis rights", "error", &format!("`ACL SETUSER elsewhere {keys}`"));
+
+    let findings = with("blind", &[&all[..], &["-info", "-hgetall"]].concat()).await;
+    findings.says("redis rights", "error", "may not run hgetall, info");
+
+    set(&redis, &["CONFIG", "SET", "requirepass", "secret"]).await;
+    for login in ["quiet:wrong@", "nobody:pw@", ""] {
+        let url = format!("redis://{login}127.0.0.1:{port}");
+        let findings = doctor(&["--data-dir", data, "--index-url", &url]).await;
+        findings.says("index", "error", "check user and password in --index-url");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tells_a_refused_login_and_another_service_from_a_queue_that_is_away() {
+    let amqp = amqp_url();
+    let (_, host) = amqp.rsplit_once('@').unwrap();
+    let (address, _) = host.split_once('/').unwrap_or((host, ""));
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().to_str().unwrap();
+    for url in
+        [format!("amqp://nobody:x@{address}"), format!("amqp://guest:guest@{address}/nowhere")]
+    {
+        let findings = doctor(&["--data-dir", data, "--queue-url", &url]).await;
+        findings.says("queue", "error", "check user, password and virtual host in --queue-url");
+    }
+    // Something that answers every connection as a web server does.
+    let web = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = web.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut client, _)) = web.accept().await {
+            let _ = tokio::io::AsyncReadExt::read(&mut client, &mut [0; 1024]).await;
+            let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut client, answer).await;
+        }
+    });
+    let (amqp, redis) = (format!("amqp://{address}"), format!("redis://{address}"));
+    let flags = ["--data-dir", data, "--queue-url", &amqp, "--index-url", &redis];
+    let findings = doctor(&flags).await;
+    findings.says("queue", "error", "does not speak AMQP");
+    findings.says("index", "error", "does not speak the protocol of Redis; check host, port");
+    serving.abort();
+
+    let database = folder.path().join("folder.sqlite3");
+    fs::create_dir(&database).unwrap();
+    let url = format!("sqlite://{}", database.display());
+    let findings = doctor(&["--data-dir", data, "--index-url", &url]).await;
+    findings.says("index", "error", "folder.sqlite3 is a directory");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_policies_that_drop_messages_of_our_queues() {
     let amqp = RabbitMq::start_with_management().await.unwrap();
     let stack = Stack::start(Servers { amqp: amqp.url(), ..Servers::shared() }).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Store;
+use crate::support::{DEADLINE, Store};
 
 #[tokio::test]
 async fn an_import_reports_bad_lines_by_number_and_takes_the_rest() {
@@ -79,4 +79,29 @@ async fn an_import_takes_devices_with_attributes_that_cannot_be_read_and_warns_b
     let text = store.run(&["device", "import", "a", &file]).await;
     assert!(text.ok && text.out.contains("0 bad lines, 2 warnings,"), "{} {}", text.out, text.err);
     assert!(text.err.contains("line 2: country must be two letters"), "{}", text.err);
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_ends_a_command_quietly() {
+    let store = Store::new();
+    store.run(&["app", "create", "a"]).await;
+    let devices: String =
+        (0..20_000).map(|n| format!("{{\"client_id\":\"device-{n}\"}}\n")).collect();
+    let file = store.file("devices", &devices);
+    assert!(store.run(&["device", "import", "a", &file]).await.ok);
+    let data = store.dir().to_str().unwrap();
+    for command in [&["device", "export", "a"][..], &["app", "list"], &["reference"]] {
+        let mut child = tokio::process::Command::new(push_tests::service::built("pushctl"))
+            .args([&["--data-dir", data], command].concat())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let ended =
+            tokio::time::timeout(DEADLINE, child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(ended.status.code(), Some(141), "{command:?}");
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{command:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use push_tests::free_port;
+use push_tests::{free_port, service::pushctl_output_with};
 
 use crate::support::{Store, run_in};
 
@@ -40,4 +40,35 @@ async fn a_wrong_setting_a_missing_server_or_a_bad_folder_is_one_clear_line() {
     for error in ["--index-url (PUSH_INDEX_URL): must begin with", "--namespace (PUSH_NAMESPACE)"] {
         assert!(refused.err.contains(error), "{}", refused.err);
     }
+}
+
+#[tokio::test]
+async fn an_empty_variable_counts_as_unset() {
+    let store = Store::new();
+    let file = store.file("settings.toml", "\u{feff}namespace = \"of-the-file\"\n");
+    let empty = [
+        "PUSH_INDEX_URL",
+        "PUSH_INDEX_URL_FILE",
+        "PUSH_QUEUE_URL",
+        "PUSH_LEDGER_URL",
+        "PUSH_LEDGER_URL_FILE",
+        "PUSH_NAMESPACE",
+        "PUSH_LEDGER_RETENTION",
+        "PUSH_QUEUE_CA",
+        "PUSH_DEVICE_KEYS",
+        "PUSH_IMPORT_MEMORY",
+        "PUSH_LOG",
+    ];
+    let variables: Vec<(&str, &str)> = empty.map(|name| (name, "")).into();
+    let data = store.dir().to_str().unwrap();
+    for flags in [&["--data-dir", data][..], &["--data-dir", data, "--config", &file]] {
+        let created =
+            pushctl_output_with(&[flags, &["app", "create", "a"]].concat(), &variables).await;
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    }
+    let listed = store.run(&["app", "list", "--namespace", "of-the-file"]).await;
+    assert!(listed.out.contains('a') && !listed.out.contains("no apps"), "{}", listed.out);
+    let no_folder = [("PUSH_DATA_DIR", ""), ("PUSH_CONFIG", "")];
+    let help = pushctl_output_with(&["app", "--help"], &no_folder).await;
+    assert!(help.status.success());
 }

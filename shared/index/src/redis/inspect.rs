@@ -4,7 +4,11 @@ use std::{collections::HashMap, time::Duration};
 
 use push_model::time::UnixMillis;
 
-use super::connection::{Link, reply};
+use super::{
+    connection::{Link, reply},
+    keys::Keys,
+    rights,
+};
 use crate::{Finding, IndexError};
 
 /// The oldest release whose scripts and commands suffice.
@@ -23,7 +27,17 @@ const PACKED: (u64, u64) = (512, 64);
 /// The lines `name:value` of INFO and CLUSTER INFO.
 type Info = HashMap<String, String>;
 
-pub(super) async fn inspect(link: &Link) -> Result<Vec<Finding>, IndexError> {
+pub(super) async fn inspect(link: &Link, keys: &Keys) -> Result<Vec<Finding>, IndexError> {
+    match (rights::missing(link, keys).await, state(link).await) {
+        (None, state) => state,
+        (Some(rights), Ok(state)) => Ok([vec![rights], state].concat()),
+        // A right to look is among those that are missing.
+        (Some(rights), Err(IndexError::Refused(_))) => Ok(vec![rights]),
+        (Some(_), Err(error)) => Err(error),
+    }
+}
+
+async fn state(link: &Link) -> Result<Vec<Finding>, IndexError> {
     let mut findings = Vec::new();
     for (node, info) in infos(link, &redis::cmd("INFO")).await? {
         findings.extend([version(&node, &info), persistence(&node, &info), memory(&node, &info)]);

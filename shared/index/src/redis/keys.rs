@@ -102,6 +102,16 @@ impl Keys {
         format!("{}:{{{number}}}:writable", self.namespace)
     }
 
+    /// The key on which each command is tried.
+    pub(super) fn rights_probe(&self) -> String {
+        format!("{}:rights", self.namespace)
+    }
+
+    /// What all keys look like, in a rule of an ACL.
+    pub(super) fn pattern(&self) -> String {
+        format!("{}:*", self.namespace)
+    }
+
     pub(super) fn audit(&self) -> String {
         format!("{}:audit", self.namespace)
     }

@@ -16,7 +16,7 @@ use push_model::{device::TransportKind, ids::ClientId, registration::TRANSPORT_C
 use sha2::{Digest, Sha256};
 
 use super::connection::{CORRUPT, OTHER_VERSION};
-use crate::IndexError;
+use crate::{IndexError, Refusal, RefusalReason};
 
 /// The number of this layout, which every shard stores, because another layout would be misread
 /// without an error. Layout 1, which stored no number, had columns of two bytes a slot. A layout
@@ -36,7 +36,8 @@ pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> 
         return Ok(());
     }
     // Not corrupt: another version of the program can read it, or the operator removes the app.
-    Err(IndexError::Refused(format!("{OTHER_LAYOUT}{layout}, {LAYOUT})").into()))
+    let text = format!("{OTHER_LAYOUT}{layout}, {LAYOUT})");
+    Err(IndexError::Refused(Refusal { reason: RefusalReason::OtherVersion, text }.into()))
 }
 
 /// The shards of an app. Cannot change, because it decides where every stored device is.

@@ -18,7 +18,7 @@
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
-//! - `inspect`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
+//! - `inspect`, `rights`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
 //!   `resources`: what metrics show of its memory. `cache_hits`: how often caches helped.
 
 mod apps;
@@ -34,6 +34,7 @@ mod layout;
 mod ledger;
 mod pacing;
 mod resources;
+mod rights;
 mod scripts;
 mod secret_uses;
 mod transfer;
@@ -177,6 +178,6 @@ impl Index for RedisIndex {
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
-        inspect::inspect(&self.quick).await
+        inspect::inspect(&self.quick, &self.keys).await
     }
 }

@@ -19,7 +19,7 @@ use super::{
     connection::{Link, reply},
     keys::{Keys, write_probe_slot},
 };
-use crate::{IndexError, TakesWrites};
+use crate::{IndexError, Refusal, TakesWrites};
 
 /// How long the key is kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -55,7 +55,11 @@ pub(super) async fn takes_writes(link: &Link, keys: &Keys) -> Result<TakesWrites
         match written {
             Ok(Ok(())) => stored += 1,
             Ok(Err(IndexError::Refused(why))) => {
-                return Err(IndexError::Refused(format!("{address}: {why}").into()));
+                let text = format!("{address}: {why}");
+                return Err(IndexError::Refused(match Refusal::of(&*why) {
+                    Some(Refusal { reason, .. }) => Refusal { reason: *reason, text }.into(),
+                    None => text.into(),
+                }));
             }
             Ok(Err(error)) => {
                 let why = push_model::causes::with_causes(&error);

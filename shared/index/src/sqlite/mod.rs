@@ -56,9 +56,10 @@ impl From<StoreError> for IndexError {
         match error {
             StoreError::Unreadable(what) => Self::Corrupt(what),
             error if error.is_permanent() => Self::Corrupt(error.to_string()),
-            StoreError::Directory { .. } | StoreError::Open { .. } | StoreError::Thread(_) => {
-                Self::Unreachable(Box::new(error))
-            }
+            StoreError::Directory { .. }
+            | StoreError::IsDirectory { .. }
+            | StoreError::Open { .. }
+            | StoreError::Thread(_) => Self::Unreachable(Box::new(error)),
             error if error.may_have_happened() => Self::Unsure(Box::new(error)),
             error => Self::Refused(Box::new(error)),
         }

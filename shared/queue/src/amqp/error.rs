@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use lapin::{
+    ErrorKind,
+    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+};
 use push_tls::{FileError, failure::TlsFailure};
 
-use crate::QueueError;
+use crate::{AccessRefused, QueueError};
 
 /// Cloneable, because one failure may end several publishes.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,6 +22,9 @@ pub(super) enum AmqpError {
     /// The connection or the channel could not be opened, or broke.
     #[error("the connection to RabbitMQ failed")]
     Broken(#[from] lapin::Error),
+    /// What answers is another service, or wants TLS.
+    #[error("what answers there does not speak AMQP 0-9-1 without TLS")]
+    OtherProtocol,
     /// The server properties could not be read.
     #[error("RabbitMQ was not reached")]
     Io(#[source] std::sync::Arc<std::io::Error>),
@@ -77,6 +84,12 @@ impl AmqpError {
 impl From<AmqpError> for QueueError {
     fn from(error: AmqpError) -> Self {
         match error {
+            AmqpError::Broken(refusal) if is_access_refused(&refusal) => {
+                Self::Unavailable(Box::new(AccessRefused(refusal.to_string())))
+            }
+            AmqpError::Broken(error) if matches!(error.kind(), ErrorKind::ParsingError(_)) => {
+                Self::Unavailable(Box::new(AmqpError::OtherProtocol))
+            }
             AmqpError::Mismatch { .. } => Self::Topology(Box::new(error)),
             AmqpError::Settings(_)
             | AmqpError::NoHost
@@ -84,6 +97,7 @@ impl From<AmqpError> for QueueError {
             | AmqpError::Io(_)
             | AmqpError::Tls(_)
             | AmqpError::TlsFiles(_)
+            | AmqpError::OtherProtocol
             | AmqpError::Blocked(_)
             | AmqpError::Late(_)
             | AmqpError::Cancelled
@@ -94,6 +108,16 @@ impl From<AmqpError> for QueueError {
             | AmqpError::SessionOver => Self::Unavailable(Box::new(error)),
         }
     }
+}
+
+/// Returns true if RabbitMQ names the user, its password, the virtual host or a permission as the cause.
+fn is_access_refused(error: &lapin::Error) -> bool {
+    let ErrorKind::ProtocolError(error) = error.kind() else { return false };
+    matches!(
+        error.kind(),
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+            | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED)
+    )
 }
 
 /// Waits for an answer of the server, for `bound` at most.

@@ -341,3 +341,40 @@ pub(crate) async fn thousands_of_wanted_values_among_thousands_keep_no_other_app
     }
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
+
+pub(crate) async fn spellings_that_people_take_for_one_reach_the_same_devices(index: &dyn Index) {
+    use Attribute::{Brand, Country, Language, Model};
+
+    let alike: [(Attribute, &[&str]); 8] = [
+        (Language, &["he", "iw", "IW_IL.UTF-8"]),
+        (Language, &["id", "in_ID"]),
+        (Language, &["yue", "zh-yue-HK"]),
+        (Language, &["zh-Hant", "zh_TW_#Hant"]),
+        (Country, &["GB", "uk", "\u{feff}ＵＫ"]),
+        (Brand, &["Xiaomi", "XİAOMİ", "Ｘｉａｏｍｉ\u{200b}"]),
+        (Model, &["Acmé", "ACME\u{301}", "acm\u{ad}é"]),
+        (Model, &["삼성", "\u{1109}\u{1161}\u{11b7}\u{1109}\u{1165}\u{11bc}"]),
+    ];
+    let mut devices = Vec::new();
+    for (group, (attribute, spellings)) in alike.iter().enumerate() {
+        for (number, spelling) in spellings.iter().enumerate() {
+            let id = format!("{group}.{number}");
+            devices.push(device(&id, &[(attribute.name(), spelling)]));
+        }
+    }
+    devices.push(device("plain", &[("model", "Acme"), ("language", "zh"), ("country", "XK")]));
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
+    for (group, (attribute, spellings)) in alike.iter().enumerate() {
+        let all: Vec<_> = (0..spellings.len()).map(|number| format!("{group}.{number}")).collect();
+        // The first is the most general: the others may say more, which a push for them asks for.
+        let targeting = wanted(*attribute, &spellings[..1]);
+        assert_eq!(scan_all(index, &key(), &targeting, NOW, 100).await, all, "{spellings:?}");
+        for (own, spelling) in all.iter().zip(*spellings) {
+            let targeting = wanted(*attribute, &[spelling]);
+            let reached = scan_all(index, &key(), &targeting, NOW, 100).await;
+            assert!(reached.contains(own), "{spelling} reaches {reached:?}");
+        }
+    }
+    let kosovo = wanted(Country, &["xk"]);
+    assert_eq!(scan_all(index, &key(), &kosovo, NOW, 100).await, ["plain"]);
+}

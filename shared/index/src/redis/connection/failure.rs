@@ -8,7 +8,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::IndexError;
+use crate::{IndexError, Refusal, RefusalReason};
 
 /// The code with which our scripts say that what is stored is unreadable.
 pub(in crate::redis) const CORRUPT: &str = "CORRUPT";
@@ -28,7 +28,7 @@ pub(in crate::redis) struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// The server turned the request down before doing anything.
-    Refused,
+    Refused(RefusalReason),
     /// What is stored is not what this program wrote.
     Corrupt,
     /// A code that is not known here.
@@ -104,7 +104,18 @@ impl From<Failure> for IndexError {
         let Failure { error, sent } = &failure;
         let meaning = failure.code().map_or(Meaning::Unknown, |code| meaning(&code));
         match (meaning, error.kind()) {
-            (Meaning::Refused, _) => Self::Refused(Box::new(failure.error)),
+            (Meaning::Refused(reason), _) => {
+                Self::Refused(Box::new(Refusal { reason, text: error.to_string() }))
+            }
+            (_, ErrorKind::Parse) if !*sent => {
+                let text = "what answers there does not speak the protocol of Redis".to_owned();
+                Self::Unreachable(Box::new(Refusal { reason: RefusalReason::OtherProtocol, text }))
+            }
+            // The client gives this kind to the refusals of AUTH and HELLO, and drops their code.
+            (_, ErrorKind::AuthenticationFailed) => {
+                let reason = RefusalReason::Login;
+                Self::Unreachable(Box::new(Refusal { reason, text: error.to_string() }))
+            }
             (Meaning::Corrupt, _) | (_, ErrorKind::UnexpectedReturnType) => {
                 Self::Corrupt(error.to_string())
             }
@@ -119,21 +130,20 @@ impl From<Failure> for IndexError {
 }
 
 fn meaning(code: &str) -> Meaning {
-    match code {
-        "WRONGTYPE" | CORRUPT => Meaning::Corrupt,
-        // Not the master, too few replicas, no memory, no disk.
-        "READONLY" | "NOREPLICAS" | "OOM" | "MISCONF"
-        // Not ready, or busy with a script.
-        | "LOADING" | "BUSY" | "UNKILLABLE" | "MASTERDOWN" | "NOSCRIPT"
-        // A cluster with slots that are not served, or keys that are at another node or being
-        // moved.
-        | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "EXECABORT"
-        // Another version of this program can read it.
-        | OTHER_VERSION
-        // The user of Redis lacks the permission.
-        | "NOAUTH" | "NOPERM" | "WRONGPASS" | "DENIED" => Meaning::Refused,
-        _ => Meaning::Unknown,
-    }
+    Meaning::Refused(match code {
+        "WRONGTYPE" | CORRUPT => return Meaning::Corrupt,
+        "READONLY" | "MASTERDOWN" => RefusalReason::NotMaster,
+        "NOREPLICAS" => RefusalReason::FewReplicas,
+        "OOM" => RefusalReason::NoMemory,
+        "MISCONF" => RefusalReason::NoDisk,
+        "LOADING" | "BUSY" | "UNKILLABLE" | "NOSCRIPT" => RefusalReason::Busy,
+        // Slots that are not served, or keys that are at another node or being moved.
+        "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "EXECABORT" => RefusalReason::Cluster,
+        OTHER_VERSION => RefusalReason::OtherVersion,
+        "NOAUTH" | "WRONGPASS" | "DENIED" => RefusalReason::Login,
+        "NOPERM" => RefusalReason::Permission,
+        _ => return Meaning::Unknown,
+    })
 }
 
 #[cfg(test)]
@@ -191,6 +201,31 @@ mod tests {
                 assert_eq!(kind(Failure::after_sending(server_error(&line))), "corrupt", "{line}");
             }
         }
+    }
+
+    #[test]
+    fn a_refusal_says_by_its_code_what_an_operator_has_to_do() {
+        for (line, expected) in [
+            ("READONLY You can't write", RefusalReason::NotMaster),
+            (
+                "NOPERM User a has no permissions to run the 'set' command",
+                RefusalReason::Permission,
+            ),
+            ("NOPERM a READONLY text", RefusalReason::Permission),
+            ("OOM command not allowed", RefusalReason::NoMemory),
+            ("MISCONF Redis is configured to save", RefusalReason::NoDisk),
+            ("LOADING Redis is loading", RefusalReason::Busy),
+            ("NOAUTH Authentication required.", RefusalReason::Login),
+        ] {
+            let error = IndexError::from(Failure::after_sending(server_error(line)));
+            let refusal = Refusal::of(&error).unwrap();
+            assert_eq!(refusal.reason, expected, "{line}");
+            let (code, text) = line.split_once(' ').unwrap();
+            assert!(refusal.text.contains(code) && refusal.text.contains(text), "{refusal}");
+        }
+        let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong"));
+        let error = IndexError::from(Failure::before_sending(wrong));
+        assert_eq!(Refusal::of(&error).map(|refusal| refusal.reason), Some(RefusalReason::Login));
     }
 
     #[test]
