@@ -38,7 +38,10 @@ use std::{sync::Arc, time::Duration};
 
 use push_queue::{Lane, QueueError};
 use push_service::outage::Outage;
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    sync::Notify,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -60,7 +63,7 @@ use crate::{
     context::Context,
     control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
     in_work::InWork,
-    intake::consumer::consume,
+    intake::{consumer::consume, isolation::consume_isolated},
     message_usage::ClosedMessages,
 };
 
@@ -114,6 +117,7 @@ pub async fn run(
         paces: PaceCache::default(),
         rate: RateMeter::default(),
         closed: ClosedMessages::default(),
+        has_isolated: Notify::new(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,
@@ -134,6 +138,12 @@ pub async fn run(
             dependencies.lanes.clone(),
         ));
     }
+    consumers.spawn(consume_isolated(
+        context.clone(),
+        stopping.clone(),
+        handlers.clone(),
+        in_work.clone(),
+    ));
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));

@@ -13,6 +13,7 @@ mod carry_out;
 mod closing;
 pub(crate) mod consumer;
 mod disposition;
+pub(crate) mod isolation;
 mod jobs;
 mod renewal;
 mod settling;

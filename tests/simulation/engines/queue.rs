@@ -142,8 +142,11 @@ impl Queue for SimQueue {
         Ok(Box::new(SimConsumer { life: self.0.clone(), lane, prefetch: usize::from(prefetch) }))
     }
 
-    async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
-        Ok(0)
+    async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
+        if self.0.is_dead() {
+            pending::<()>().await;
+        }
+        Ok(lock(&self.0.world().broker).depth(lane) as u64)
     }
 
     async fn counts(&self) -> Result<QueueCounts, QueueError> {

@@ -123,6 +123,10 @@ impl Transport for SimTransport {
     ) -> Vec<Outcome> {
         self.check(message, targets, now);
         let blow = self.0.begin(Kind::Deliver).await;
+        if *lock(&self.0.world().poison) == Some(message.message_id) {
+            self.0.die();
+            self.0.pass(Duration::ZERO).await;
+        }
         let fates = self.fates(message, targets, blow);
         self.take_in(message.message_id, targets, &fates, blow);
         self.0.end(blow).await;

@@ -212,7 +212,9 @@ impl PartitionRun<'_> {
     {
         let permit = || async {
             match self.lane {
-                Lane::Tasks => self.context.priority.bulk(self.hold.stopping()).await,
+                Lane::Tasks | Lane::Isolated => {
+                    self.context.priority.bulk(self.hold.stopping()).await
+                }
                 Lane::Jobs => None,
             }
         };
@@ -268,7 +270,7 @@ impl ActiveRun<'_> {
         // as a broadcast, also named devices that are tried again.
         let class = match self.run.lane {
             Lane::Jobs if self.run.ranges.is_empty() => TrafficClass::Named,
-            Lane::Jobs | Lane::Tasks => TrafficClass::Broadcast,
+            Lane::Jobs | Lane::Tasks | Lane::Isolated => TrafficClass::Broadcast,
         };
         let mut allowance = Allowance::new(pace, class);
         let deadline = context.deadline(&job.head);
