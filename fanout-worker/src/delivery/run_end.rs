@@ -94,6 +94,8 @@ pub(crate) struct Continuation {
     pub(crate) continues: Option<PriorDeliveries>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
+    /// How far the partition is; none if this run does not know.
+    pub(crate) progress: Option<Unsaved>,
 }
 
 /// The result of a run.

@@ -83,6 +83,7 @@ fn continued(
         continues: continuation.continues,
         attempt,
         unsaved: continuation.unsaved.clone(),
+        progress: continuation.progress.clone().or_else(|| task.progress.clone()),
         written_off: task.written_off,
     }
 }

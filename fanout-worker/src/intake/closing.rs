@@ -136,6 +136,7 @@ async fn close(
                 continues: None,
                 attempt: 0,
                 unsaved: None,
+                progress: None,
                 written_off: true,
             });
             publish_now(context, Task { plan: plan.cloned(), work, ..task.clone() }).await

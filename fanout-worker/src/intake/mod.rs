@@ -7,6 +7,7 @@
 //! - `disposition`: what happens to a queue message after a run (pure)
 //! - `carry_out`: publishes what a disposition asks for
 //! - `settling`: acknowledges, requeues or dead-letters a message
+//! - `isolation`: envelopes that may be what ends the worker's process, one at a time
 //! - `renewal`: publishes a message anew under another nonce
 
 mod carry_out;

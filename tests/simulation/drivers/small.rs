@@ -56,7 +56,7 @@ pub(crate) struct Small {
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 11] = [
+pub(crate) const ALL: [Small; 12] = [
     Small { name: "envelope", faults: 1, devices: 4, partitions: 1, search: NONE, post: envelope },
     Small {
         name: "broadcast",
@@ -93,6 +93,7 @@ pub(crate) const ALL: [Small; 11] = [
         search: NONE,
         post: retried_soon,
     },
+    Small { name: "patient", faults: 0, devices: 4, partitions: 1, search: NONE, post: patient },
     Small { name: "poison", faults: 0, devices: 5, partitions: 2, search: NONE, post: poison },
     Small {
         name: "no-device",
@@ -158,6 +159,13 @@ fn envelope(world: &World) {
         (3, named(&["d3"]), LIFE),
     ];
     post(world, pushes);
+}
+
+/// Pushes that outlive any silence of the index.
+fn patient(world: &World) {
+    world.is_soon_enough.store(true, Ordering::Relaxed);
+    post(world, vec![(1, named(&["d0", "d1", "d2"]), LONG), (2, named(&["d1", "unknown"]), LONG)]);
+    post(world, vec![(3, Audience::All, LONG)]);
 }
 
 /// A push that ends each process that sends it, in an envelope with two others, and beside other

@@ -245,7 +245,11 @@ impl Settle for SimSettle {
     async fn ack(mut self: Box<Self>) -> Result<(), QueueError> {
         let world = self.life.world().clone();
         let blow = self.life.begin(Kind::Ack).await;
-        let acked = if blow.is(Fault::AckLost) {
+        let acked = if blow.is(Fault::AckLost) || blow.is(Fault::AckLostEvicted) {
+            if blow.is(Fault::AckLostEvicted) {
+                let (mut custody, handler) = (lock(&world.custody), self.life.handler());
+                lock(&world.store).evict(world.now(), |id| custody.evicted(handler, id));
+            }
             let mut custody = lock(&world.custody);
             custody.cut_off(self.life.id(), lock(&world.broker).parts(self.id).into_iter());
             drop(custody);

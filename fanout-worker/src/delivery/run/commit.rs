@@ -9,7 +9,7 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::{ActiveRun, PartitionRun};
+use super::{ActiveRun, PartitionRun, counted};
 use crate::{
     control::retrier::RetryError,
     delivery::{batch::Batch, classification::BatchResult, leftovers, run_end::RunEnd},
@@ -129,6 +129,7 @@ impl ActiveRun<'_> {
             return self.resolve_conflict(to, step.counts).await;
         };
         self.unsaved = None;
+        self.done.add(&step.counts);
         self.count_committed(&step.counts);
         self.found += step.counts.targeted;
         self.owned.state = to;
@@ -150,6 +151,7 @@ impl ActiveRun<'_> {
     ) -> Result<(), RunEnd> {
         match self.reclaim().await {
             Ok(()) if self.owned.state == intended => {
+                self.done.add(&counts);
                 self.count_committed(&counts);
                 Ok(())
             }
@@ -165,11 +167,13 @@ impl ActiveRun<'_> {
     /// Reads what the ledger says now, and claims the partition again if need be.
     pub(super) async fn reclaim(&mut self) -> Result<(), RunEnd> {
         self.request.unsaved = self.unsaved.take();
+        self.request.progress = self.progress();
         let owned = self.run.claimant().claim(&mut self.request, None).await;
         let unsaved = self.request.unsaved.take();
         match owned {
             Ok(owned) => {
                 let is_takeover = owned.takeover;
+                self.done = counted(&self.request, &owned);
                 self.owned = owned;
                 self.count_claim();
                 // Two consumers hold the same message. Handing on under a new nonce ends that.

@@ -30,7 +30,7 @@ use push_index::IndexError;
 use push_model::{
     envelope::{Head, Job, Unsaved},
     ids::AudienceKind,
-    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan},
+    ledger::{Advance, Checkpoint, Counts, PartitionState, PartitionView, Plan},
     pace::TrafficClass,
     slots::SlotRange,
 };
@@ -122,6 +122,7 @@ impl PartitionRun<'_> {
                         claim: None,
                         continues: request.continued(),
                         unsaved,
+                        progress: None,
                     },
                 }
             }
@@ -154,7 +155,8 @@ impl PartitionRun<'_> {
         request.unsaved = None;
         request.record_claim(&owned.claim);
         let from = owned.state.checkpoint;
-        let mut work = ActiveRun { run: self, request, owned, unsaved: None, from, found: 0 };
+        let done = counted(&request, &owned);
+        let mut work = ActiveRun { run: self, request, owned, unsaved: None, from, found: 0, done };
         work.count_claim();
         let saved = match sent {
             Some((batch, result)) => work.commit_batch(batch, None, result).await,
@@ -166,11 +168,12 @@ impl PartitionRun<'_> {
         };
         self.context.metrics.run_took(begun.elapsed());
         let left = work.left(&end);
+        let progress = work.progress();
         let ActiveRun { request, owned, unsaved, .. } = work;
         let continues = request.continued();
         RunResult {
             end,
-            continuation: Continuation { claim: Some(owned.claim), continues, unsaved },
+            continuation: Continuation { claim: Some(owned.claim), continues, unsaved, progress },
             left,
         }
     }
@@ -222,6 +225,14 @@ impl PartitionRun<'_> {
     }
 }
 
+/// What is counted of a partition that was just claimed, as far as its messages know.
+fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Counts {
+    let before = request.progress.as_ref().map(|progress| &progress.counts);
+    let mut done = before.cloned().unwrap_or_default();
+    owned.saved.iter().for_each(|saved| done.add(saved));
+    done
+}
+
 /// A run that has claimed its partition.
 struct ActiveRun<'a> {
     run: &'a PartitionRun<'a>,
@@ -232,9 +243,20 @@ struct ActiveRun<'a> {
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
+    /// What was counted of the partition, as far as its messages know.
+    done: Counts,
 }
 
 impl ActiveRun<'_> {
+    /// How far a push to named devices is ([`PartitionTask::progress`]).
+    ///
+    /// [`PartitionTask::progress`]: push_model::envelope::PartitionTask::progress
+    fn progress(&self) -> Option<Unsaved> {
+        let OwnedPartition { state, leftovers, .. } = &self.owned;
+        let step = || Unsaved::from_nothing(state.checkpoint, leftovers.clone(), self.done.clone());
+        (!self.run.is_broadcast()).then(step)
+    }
+
     /// What it leaves of the partition when it ends like this.
     fn left(&self, end: &RunEnd) -> Left {
         let Self { run, owned, from, found, .. } = self;

@@ -62,6 +62,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         continues: None,
         attempt: 0,
         unsaved: None,
+        progress: None,
         written_off: false,
     }
 }

@@ -189,7 +189,9 @@ impl Queue for AmqpQueue {
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let channel = self.control.channel().await?;
-        Ok(self.control.ready_count(&channel, &self.names().lane(lane)).await?)
+        let ready = self.control.ready_count(&channel, &self.names().lane(lane)).await?;
+        self.control.close_channel(&channel).await?;
+        Ok(ready)
     }
 
     async fn counts(&self) -> Result<QueueCounts, QueueError> {

@@ -59,6 +59,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         continues: None,
         attempt: task.attempt,
         unsaved: None,
+        progress: None,
         written_off: false,
     };
     Ok(Task { job, plan, work: Work::Partition(work) })
