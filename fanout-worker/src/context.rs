@@ -16,6 +16,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_queue::Queue;
+use tokio::sync::Notify;
 
 use crate::{
     control::{
@@ -62,6 +63,8 @@ pub(crate) struct Context {
     /// How fast broadcasts are sent.
     pub(crate) rate: RateMeter,
     pub(crate) closed: ClosedMessages,
+    /// Notified when an envelope was moved to the isolated lane.
+    pub(crate) has_isolated: Notify,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

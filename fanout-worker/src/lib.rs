@@ -40,7 +40,10 @@ use std::{sync::Arc, time::Duration};
 
 use push_queue::{Lane, QueueError};
 use push_service::outage::Outage;
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    sync::Notify,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -68,7 +71,7 @@ use crate::{
         slots::{TASKS_AHEAD, TaskSlots},
     },
     in_work::InWork,
-    intake::{Detachments, consumer::consume},
+    intake::{Detachments, consumer::consume, isolation::consume_isolated},
     message_usage::ClosedMessages,
 };
 
@@ -127,6 +130,7 @@ pub async fn run(
         paces: PaceCache::default(),
         rate: RateMeter::default(),
         closed: ClosedMessages::default(),
+        has_isolated: Notify::new(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,
@@ -145,6 +149,12 @@ pub async fn run(
             dependencies.lanes.clone(),
         ));
     }
+    consumers.spawn(consume_isolated(
+        context.clone(),
+        stopping.clone(),
+        handlers.clone(),
+        in_work.clone(),
+    ));
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
     upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));

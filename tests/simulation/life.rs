@@ -211,7 +211,7 @@ impl Life {
     }
 
     /// It dies. The broker notices after a while, and another process is started.
-    fn die(&self) {
+    pub(crate) fn die(&self) {
         if self.0.dead.swap(true, Ordering::Relaxed) {
             return;
         }

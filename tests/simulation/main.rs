@@ -104,6 +104,19 @@ fn whatever_fails_and_whenever_the_contract_holds_in_every_schedule_of_small_wor
 }
 
 #[test]
+fn an_index_that_is_silent_through_a_hundred_hand_ons_costs_time_and_no_push() {
+    for step in 0..8 {
+        let schedule = format!("patient; {step}:silent-long");
+        exhaustive::replay(&schedule).unwrap_or_else(|wrong| panic!("{schedule}: {wrong}"));
+    }
+}
+
+#[test]
+fn a_push_that_ends_its_workers_is_the_only_dead_letter() {
+    exhaustive::replay("poison;").unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+#[test]
 fn a_seed_replays_exactly() {
     for seed in 0..20 {
         let fingerprint = random::run(seed).unwrap();

@@ -13,7 +13,10 @@ use std::{
 };
 
 use push_fanout_worker::WorkerSettings;
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{
+    ids::{AppId, MessageId},
+    time::UnixMillis,
+};
 use push_tests::invariants::Violation;
 use tokio::{
     sync::Notify,
@@ -55,6 +58,8 @@ pub(crate) struct World {
     sessions: AtomicU64,
     /// Effects that are scheduled.
     to_come: AtomicUsize,
+    /// A message that ends each process that hands it to a transport.
+    pub(crate) poison: Mutex<Option<MessageId>>,
     /// No fault takes so long that the last acceptance of a push may end unsent.
     pub(crate) is_soon_enough: AtomicBool,
     /// The time until which the index refuses writes.
@@ -89,6 +94,7 @@ impl World {
             steps: AtomicU32::new(0),
             sessions: AtomicU64::new(0),
             to_come: AtomicUsize::new(0),
+            poison: Mutex::default(),
             is_soon_enough: AtomicBool::new(false),
             refusing: Mutex::default(),
             silent: Mutex::default(),

@@ -100,6 +100,8 @@ pub(crate) struct Continuation {
     pub(crate) continues: Option<PriorDeliveries>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
+    /// How far the partition is; none if this run does not know.
+    pub(crate) progress: Option<Unsaved>,
 }
 
 /// The result of a run.
@@ -124,7 +126,7 @@ impl RunResult {
     ) -> Self {
         let unsaved = request.unsaved.take();
         let continues = request.continued();
-        let continuation = Continuation { claim: None, continues, unsaved };
+        let continuation = Continuation { claim: None, continues, unsaved, progress: None };
         Self { end, continuation, left: Left::Unknown, waits_for, detached: None }
     }
 }

@@ -87,6 +87,7 @@ fn continued(
         waits_for: None,
         attempt,
         unsaved: continuation.unsaved.clone(),
+        progress: continuation.progress.clone().or_else(|| task.progress.clone()),
         written_off: task.written_off,
     }
 }

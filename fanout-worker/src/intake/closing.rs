@@ -137,6 +137,7 @@ async fn close(
                 waits_for: None,
                 attempt: 0,
                 unsaved: None,
+                progress: None,
                 written_off: true,
             });
             publish_now(context, Task { plan: plan.cloned(), work, ..task.clone() }).await

@@ -42,7 +42,7 @@ pub(crate) async fn consume(
         let handle = async move {
             match lane {
                 Lane::Jobs => jobs::handle(&context, delivery, &stopping).await,
-                Lane::Tasks => tasks::handle(&context, delivery, &stopping).await,
+                Lane::Tasks | Lane::Isolated => tasks::handle(&context, delivery, &stopping).await,
             }
             drop(guards);
         };

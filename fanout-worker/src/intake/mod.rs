@@ -8,6 +8,7 @@
 //! - `detached`: what is waited for without its queue message
 //! - `carry_out`: publishes what a disposition asks for
 //! - `settling`: acknowledges, requeues or dead-letters a message
+//! - `isolation`: envelopes that may be what ends the worker's process, one at a time
 //! - `renewal`: publishes a message anew under another nonce
 
 mod carry_out;
@@ -15,6 +16,7 @@ mod closing;
 pub(crate) mod consumer;
 mod detached;
 mod disposition;
+pub(crate) mod isolation;
 mod jobs;
 mod renewal;
 mod settling;

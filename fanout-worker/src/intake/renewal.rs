@@ -30,6 +30,7 @@ pub(super) fn renewed(context: &Context, lane: Lane, delivery: &Delivery) -> Byt
             }
             task.encode().ok()
         }),
+        Lane::Isolated => None,
     };
     renewed.unwrap_or_else(|| payload.clone())
 }

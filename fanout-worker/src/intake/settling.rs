@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use push_model::envelope::BadEnvelope;
-use push_queue::{Delivery, Lane, MAX_DELIVERIES};
+use push_queue::{Delivery, Lane};
 use tracing::{debug, error, info, warn};
 
-use super::renewal::renewed;
+use super::{isolation::ISOLATED_FROM, renewal::renewed};
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
@@ -17,11 +17,6 @@ use crate::{
 /// The delay of an envelope that a newer program wrote: during an upgrade, a worker of the new
 /// version can read it soon.
 const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
-
-/// From this many deliveries on, a message is published anew instead of being requeued. Each
-/// requeue counts as a delivery, and restarts of healthy workers must not make a message look like
-/// one that kills them.
-const RENEWED_FROM: u32 = MAX_DELIVERIES / 4;
 
 /// Why a message is requeued instead of acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,22 +36,6 @@ impl From<RetryError> for Requeue {
         }
         Self::Unfinished
     }
-}
-
-/// Puts a message aside that was delivered more than [`MAX_DELIVERIES`] times and never settled,
-/// because it may be what crashes its consumers. `None` if it was delivered less often.
-pub(super) async fn put_aside_by_count(
-    context: &Context,
-    lane: Lane,
-    delivery: &Delivery,
-    hold: &Hold<'_>,
-) -> Option<Result<(), Requeue>> {
-    if delivery.deliveries <= MAX_DELIVERIES {
-        return None;
-    }
-    spans::note_envelope(&delivery.payload);
-    let reason = format!("delivered {} times and never settled", delivery.deliveries - 1);
-    Some(put_aside(context, lane, delivery.payload.clone(), &reason, hold).await)
 }
 
 /// Puts an envelope aside that cannot be read. One of a newer version is delayed instead, until a
@@ -93,7 +72,9 @@ pub(super) async fn put_aside(
     Ok(())
 }
 
-/// Tells the queue what became of a message. A failure here is harmless: the message is delivered
+/// Tells the queue what became of a message. One that its worker could not finish is published anew
+/// to its lane if it was delivered often: each requeue counts as a delivery, and restarts of healthy
+/// workers must not make a message look like one that ends them. A failure here is harmless: the message is delivered
 /// again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
@@ -103,7 +84,7 @@ pub(super) async fn settle(
 ) {
     let settled = match result {
         Ok(()) => delivery.ack().await,
-        Err(Requeue::Unfinished) if delivery.deliveries >= RENEWED_FROM && delivery.is_ours() => {
+        Err(Requeue::Unfinished) if delivery.deliveries >= ISOLATED_FROM && delivery.is_ours() => {
             match context.queue.publish(lane, renewed(context, lane, &delivery)).await {
                 Ok(()) => delivery.ack().await,
                 Err(_) => delivery.requeue().await,

@@ -9,7 +9,8 @@ use tracing::Instrument as _;
 use super::{
     carry_out::carry_out,
     closing,
-    settling::{Requeue, put_aside, put_aside_by_count, settle, unreadable},
+    isolation::isolate,
+    settling::{Requeue, put_aside, settle, unreadable},
 };
 use crate::{
     context::Context,
@@ -22,14 +23,18 @@ use crate::{
 pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
     let is_ours = || delivery.is_ours();
     let hold = context.retrier.hold(&is_ours, stopping);
-    let result = match put_aside_by_count(context, Lane::Tasks, &delivery, &hold).await {
+    let result = match isolate(context, Lane::Tasks, &delivery, &hold).await {
         Some(result) => result,
         None => process(context, &delivery, &hold).await,
     };
     settle(context, Lane::Tasks, delivery, result).await;
 }
 
-async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Requeue> {
+pub(super) async fn process(
+    context: &Context,
+    delivery: &Delivery,
+    hold: &Hold<'_>,
+) -> Result<(), Requeue> {
     let task = match Task::decode(&delivery.payload) {
         Ok(task) => task,
         Err(error) => {

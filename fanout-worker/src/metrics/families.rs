@@ -69,6 +69,7 @@ pub(super) struct Families {
     pub(super) dispositions: Family<DispositionLabel, Counter>,
     pub(super) in_work: Family<LaneLabel, Gauge>,
     pub(super) dead: Family<LaneLabel, Counter>,
+    pub(super) isolated: Family<LaneLabel, Counter>,
     pub(super) closing_checks: Family<EntryStateLabel, Counter>,
     pub(super) broadcasts: LastEstimate,
     pub(super) ledger_bytes: Gauge,
@@ -107,6 +108,7 @@ impl Families {
             dispositions: Family::default(),
             in_work: Family::default(),
             dead: Family::default(),
+            isolated: Family::default(),
             closing_checks: Family::default(),
             broadcasts: LastEstimate::default(),
             ledger_bytes: Gauge::default(),
@@ -134,6 +136,7 @@ impl Families {
         for lane in Lane::ALL.map(Lane::name) {
             self.in_work.get_or_create_owned(&LaneLabel { lane });
             self.dead.get_or_create_owned(&LaneLabel { lane });
+            self.isolated.get_or_create_owned(&LaneLabel { lane });
         }
         for found in ["open", "closed", "missing", "forgotten", "overdue"] {
             self.closing_checks.get_or_create_owned(&EntryStateLabel { found });
@@ -157,6 +160,8 @@ impl Families {
         registry.register("turns", help, self.dispositions.clone());
         registry.register("in_work", "Queue messages in work", self.in_work.clone());
         registry.register("dead_letters", "Messages put aside", self.dead.clone());
+        let help = "Queue messages that were delivered often and are processed alone";
+        registry.register("isolated", help, self.isolated.clone());
     }
 
     fn register_times(&self, registry: &mut Registry) {

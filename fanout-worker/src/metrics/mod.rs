@@ -139,6 +139,11 @@ impl Metrics {
         self.0.dead.get_or_create(&LaneLabel { lane: lane.name() }).inc();
     }
 
+    /// Counts an envelope that is processed alone from now on.
+    pub(crate) fn isolated(&self, lane: Lane) {
+        self.0.isolated.get_or_create(&LaneLabel { lane: lane.name() }).inc();
+    }
+
     /// The counters of requests that are made again: to the index, and to the queue.
     pub(crate) fn store_retries(&self) -> StoreRetries {
         let of = |store| self.0.store_retries.get_or_create_owned(&StoreLabel { store });

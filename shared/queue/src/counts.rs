@@ -16,6 +16,8 @@ pub struct QueueCounts {
     pub jobs: LaneCounts,
     /// The task lane.
     pub tasks: LaneCounts,
+    /// The lane of envelopes that are processed alone.
+    pub isolated: LaneCounts,
     /// Messages whose delay is not over.
     pub delayed: u64,
     /// Dead letters.
@@ -50,6 +52,7 @@ impl QueueCounts {
         match lane {
             Lane::Jobs => &self.jobs,
             Lane::Tasks => &self.tasks,
+            Lane::Isolated => &self.isolated,
         }
     }
 
@@ -58,6 +61,7 @@ impl QueueCounts {
         match lane {
             Lane::Jobs => &mut self.jobs,
             Lane::Tasks => &mut self.tasks,
+            Lane::Isolated => &mut self.isolated,
         }
     }
 }

@@ -62,6 +62,12 @@ impl Delivery {
         Self { payload, deliveries, settle }
     }
 
+    /// The same delivery, with what is in its payload.
+    #[must_use]
+    pub fn with(self, payload: Bytes, deliveries: u32) -> Self {
+        Self { payload, deliveries, ..self }
+    }
+
     /// Whether this consumer still holds the message, as far as the engine knows without asking its
     /// server: the session that delivered it, or its lease, has not ended, so that the queue has
     /// not delivered it to another consumer. True is no promise: a session that dies in silence is

@@ -10,9 +10,9 @@
 //!   prefetch, also after the engine lost and regained its server.
 //!
 //! Work that gets stuck: an engine reports with each delivery how often the message was delivered,
-//! and dead-letters nothing by itself. The worker does: a message that was delivered more than
-//! [`MAX_DELIVERIES`] times (its consumer died each time) goes to the dead letters before any work
-//! on it, and so does a message that cannot be decoded.
+//! and dead-letters nothing by itself. The worker does: a message that cannot be decoded goes to the
+//! dead letters, and so does one that was delivered more than [`MAX_DELIVERIES`] times alone
+//! ([`Lane::Isolated`]), because its consumer died each time.
 //!
 //! The engines are [`amqp`] (RabbitMQ) and [`sqlite`] (a file on one machine).
 
@@ -20,6 +20,7 @@ pub mod amqp;
 mod counts;
 mod delivery;
 mod error;
+mod isolated;
 mod lane;
 pub mod sqlite;
 
@@ -35,11 +36,13 @@ pub use self::{
     counts::{ConnectionCounts, LaneCounts, QueueCounts},
     delivery::{Consumer, Delivery, Settle},
     error::{AccessRefused, QueueError},
+    isolated::IsolatedEnvelope,
     lane::Lane,
 };
 
-/// How often a message may be delivered. One that is delivered more often
-/// ([`Delivery::deliveries`]) is assumed to kill its consumers, and the worker dead-letters it.
+/// How often a message may be delivered while its consumer holds no other. One that is delivered
+/// more often ([`Delivery::deliveries`]) is assumed to end its consumers, and the worker dead-letters
+/// it.
 pub const MAX_DELIVERIES: u32 = 20;
 
 /// The longest delay of [`Queue::publish_later`], just under an hour: `7 * 2^9` s, the longest that

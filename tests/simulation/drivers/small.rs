@@ -27,6 +27,8 @@ use crate::{
 const ALLOWANCE: Duration = Duration::from_millis(5);
 /// The time to live of messages that do not expire in the middle.
 const LIFE: Duration = Duration::from_mins(2);
+/// A time to live that no message of a world outlives.
+const LONG: Duration = Duration::from_hours(1);
 /// A time to live that is longer than any fault takes, and shorter than it takes until the entry of
 /// an earlier acceptance counts as overdue.
 const SOON: Duration = Duration::from_secs(58);
@@ -56,7 +58,7 @@ pub(crate) struct Small {
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 11] = [
+pub(crate) const ALL: [Small; 13] = [
     Small {
         name: "envelope",
         faults: 1,
@@ -128,6 +130,24 @@ pub(crate) const ALL: [Small; 11] = [
         search: NONE,
         mixed: false,
         post: retried_soon,
+    },
+    Small {
+        name: "patient",
+        faults: 0,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: patient,
+    },
+    Small {
+        name: "poison",
+        faults: 0,
+        devices: 5,
+        partitions: 2,
+        search: NONE,
+        mixed: false,
+        post: poison,
     },
     Small {
         name: "no-device",
@@ -206,6 +226,23 @@ fn envelope(world: &World) {
         (3, named(&["d3"]), LIFE),
     ];
     post(world, pushes);
+}
+
+/// Pushes that outlive any silence of the index.
+fn patient(world: &World) {
+    world.is_soon_enough.store(true, Ordering::Relaxed);
+    post(world, vec![(1, named(&["d0", "d1", "d2"]), LONG), (2, named(&["d1", "unknown"]), LONG)]);
+    post(world, vec![(3, Audience::All, LONG)]);
+}
+
+/// A push that ends each process that sends it, in an envelope with two others, and beside other
+/// envelopes that the same processes hold.
+fn poison(world: &World) {
+    let others = |number| (number, named(&["d0", "d3"]), LONG);
+    post(world, vec![others(1), (2, named(&["d1"]), LONG), others(3)]);
+    *lock(&world.poison) = lock(&world.pushes).get(1).map(|push| push.id);
+    post(world, vec![(4, Audience::All, LONG)]);
+    post(world, vec![others(5)]);
 }
 
 fn broadcast(world: &World) {

@@ -10,7 +10,7 @@ use push_model::{
     envelope::{Task, Work, decode_job_envelope},
     ids::MessageId,
 };
-use push_queue::Lane;
+use push_queue::{IsolatedEnvelope, Lane};
 
 /// The beginning of an envelope that a newer program wrote.
 const NEWER: &[u8] = b"{\"v\":9";
@@ -97,6 +97,11 @@ impl Broker {
             parts.any(|(id, number)| id == message && (lane == Lane::Jobs || number == partition))
         };
         ready.chain(held).chain(arriving).chain(later).filter(|one| is_about(*one)).count() as u32
+    }
+
+    /// How many messages of a lane wait.
+    pub(crate) fn depth(&self, lane: Lane) -> usize {
+        self.ready.get(&lane).map_or(0, VecDeque::len)
     }
 
     /// Stores a dead letter.
@@ -241,6 +246,10 @@ fn newer_print() -> u64 {
 /// The partitions of messages that a queue message concerns.
 pub(crate) fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
     match lane {
+        Lane::Isolated => {
+            let isolated = IsolatedEnvelope::decode(payload);
+            isolated.map(|all| parts_of(all.lane, &all.envelope)).unwrap_or_default()
+        }
         Lane::Jobs => {
             let jobs = decode_job_envelope(payload).unwrap_or_default();
             jobs.into_iter().flatten().map(|job| (job.head.message_id, 0)).collect()

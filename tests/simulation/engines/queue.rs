@@ -142,8 +142,11 @@ impl Queue for SimQueue {
         Ok(Box::new(SimConsumer { life: self.0.clone(), lane, prefetch: usize::from(prefetch) }))
     }
 
-    async fn depth(&self, _: Lane) -> Result<u64, QueueError> {
-        Ok(0)
+    async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
+        if self.0.is_dead() {
+            pending::<()>().await;
+        }
+        Ok(lock(&self.0.world().broker).depth(lane) as u64)
     }
 
     async fn counts(&self) -> Result<QueueCounts, QueueError> {
@@ -242,7 +245,11 @@ impl Settle for SimSettle {
     async fn ack(mut self: Box<Self>) -> Result<(), QueueError> {
         let world = self.life.world().clone();
         let blow = self.life.begin(Kind::Ack).await;
-        let acked = if blow.is(Fault::AckLost) {
+        let acked = if blow.is(Fault::AckLost) || blow.is(Fault::AckLostEvicted) {
+            if blow.is(Fault::AckLostEvicted) {
+                let (mut custody, handler) = (lock(&world.custody), self.life.handler());
+                lock(&world.store).evict(world.now(), |id| custody.evicted(handler, id));
+            }
             let mut custody = lock(&world.custody);
             custody.cut_off(self.life.id(), lock(&world.broker).parts(self.id).into_iter());
             drop(custody);

@@ -13,6 +13,7 @@ use push_model::{
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
+        may_be_evicted,
     },
     open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
@@ -92,6 +93,7 @@ pub(crate) struct Store {
     ledger: BTreeMap<MessageId, Entry>,
     journal: Vec<Undo>,
     lost_writes: BTreeMap<MessageId, LostWrites>,
+    evicted: BTreeSet<MessageId>,
     /// Messages whose whole entry was read by a closing check.
     looked_at: BTreeSet<MessageId>,
     /// When each recall took effect; none if the index lost it.
@@ -311,6 +313,26 @@ impl Store {
         written_off: u64,
     ) {
         self.journal.push(Undo { message, before, touched, saved, written_off });
+    }
+
+    /// Evicts the closed entries of pushes to named devices. Those of broadcasts stay until their
+    /// message has expired.
+    pub(crate) fn evict(&mut self, now: UnixMillis, mut evicted: impl FnMut(MessageId)) {
+        for message in self.ledger.keys().copied().collect::<Vec<_>>() {
+            let is_named = |entry: &&Entry| entry.plan == Some(Plan::named());
+            let entry = self.ledger.get(&message).filter(is_named);
+            if entry.is_some_and(|entry| may_be_evicted(entry, now)) {
+                self.ledger.remove(&message);
+                self.journal.retain(|undo| undo.message != message);
+                self.evicted.insert(message);
+                evicted(message);
+            }
+        }
+    }
+
+    /// Whether the entry of a message was evicted.
+    pub(crate) fn was_evicted(&self, message: &MessageId) -> bool {
+        self.evicted.contains(message)
     }
 
     /// How many writes the index could lose.

@@ -134,6 +134,10 @@ impl Transport for SimTransport {
     ) -> Vec<Outcome> {
         self.check(message, targets, sending.now());
         let blow = self.life.begin(Kind::Deliver).await;
+        if *lock(&self.life.world().poison) == Some(message.message_id) {
+            self.life.die();
+            self.life.pass(Duration::ZERO).await;
+        }
         let fates = self.fates(message, targets, blow);
         self.take_in(message.message_id, targets, &fates, blow);
         self.life.end(blow).await;

@@ -104,6 +104,9 @@ faults! {
     /// The broker never learns of an ack, and hands the message out again.
     AckLost = "ack-lost",
 
+    /// The same, after the closed entries of pushes to named devices were evicted.
+    AckLostEvicted = "ack-lost-evicted",
+
     /// One device receives the message and never answers.
     OneUndecided = "one-undecided",
     /// One device does not receive the message, and its outcome stays unknown.
@@ -208,7 +211,7 @@ impl Fault {
             Self::PublishLost | Self::PublishStored | Self::PublishArrives | Self::Blocked => {
                 kind == Publish
             }
-            Self::AckLost => kind == Ack,
+            Self::AckLost | Self::AckLostEvicted => kind == Ack,
             Self::CrashMidway
             | Self::OneUndecided
             | Self::OneUndecidedLost

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use push_queue::{
-    Lane, MAX_DELIVERIES, Queue as _,
+    IsolatedEnvelope, Lane, MAX_DELIVERIES, Queue as _,
     amqp::{AmqpQueue, AmqpSettings},
 };
 use push_tests::{
@@ -80,9 +80,11 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     };
     let about = |line: Value| [line["span"]["message_id"].clone(), line["span"]["app"].clone()];
 
-    // Delivered too often: it may be what ends its consumers, so its work is not begun.
-    publish(format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable))).await;
-    let mut consumer = queue.consume(Lane::Jobs, 1).await.unwrap();
+    // Delivered too often alone: it is what ends its consumers, so its work is not begun.
+    let envelope = format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable)).into();
+    let isolated = IsolatedEnvelope { lane: Lane::Jobs, deliveries: 5, envelope };
+    queue.publish(Lane::Isolated, isolated.encode()).await.unwrap();
+    let mut consumer = queue.consume(Lane::Isolated, 1).await.unwrap();
     loop {
         let delivery = consumer.next().await.unwrap();
         let often = delivery.deliveries >= MAX_DELIVERIES;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use push_model::{
     envelope::{PartitionTask, Unsaved},
-    ledger::{Claim, PartitionState, PriorDeliveries},
+    ledger::{Claim, Counts, PartitionState, PriorDeliveries},
 };
 
 /// A delivery's request to own a partition, and what it knows of its own tries.
@@ -32,13 +32,25 @@ pub(crate) struct ClaimRequest {
     pub(crate) claimed: u64,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
+    /// Where to go on if there is no entry ([`PartitionTask::progress`]).
+    pub(crate) progress: Option<Unsaved>,
 }
 
 impl ClaimRequest {
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
-        let PartitionTask { partition, parent, nonce, continues, ref unsaved, .. } = *task;
-        let (unsaved, tried, claimed) = (unsaved.clone(), false, 0);
-        Self { partition, parent, nonce, delivery, owner, continues, tried, claimed, unsaved }
+        let PartitionTask { partition, parent, nonce, continues, .. } = *task;
+        Self {
+            partition,
+            parent,
+            nonce,
+            delivery,
+            owner,
+            continues,
+            tried: false,
+            claimed: 0,
+            unsaved: task.unsaved.clone(),
+            progress: task.progress.clone(),
+        }
     }
 
     /// Notes that this delivery has claimed.
@@ -46,6 +58,15 @@ impl ClaimRequest {
         self.tried = false;
         self.claimed = claim.epoch;
         self.continues = None;
+    }
+
+    /// Notes that the entry was begun anew: the partition goes on from where it was.
+    pub(super) fn begun_anew(&mut self) {
+        if let Some(progress) = &mut self.progress {
+            self.unsaved = Some(progress.clone().and(self.unsaved.take()));
+            // The claim counts it.
+            progress.counts = Counts::default();
+        }
     }
 
     /// The deliveries whose claims the next message of the partition continues.
@@ -124,6 +145,7 @@ mod tests {
             tried,
             claimed,
             unsaved,
+            progress: None,
         }
     }
 

@@ -149,7 +149,7 @@ impl Claimant<'_> {
 
     /// Reads the partition. Begins the entry again if it was lost, or if the index went back to the
     /// entry of the copy that this one had replaced.
-    async fn read(&self, request: &ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
+    async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, head) = (self.context, &self.job.head);
         for _ in 0..TRIES {
             let read =
@@ -165,6 +165,7 @@ impl Claimant<'_> {
             }
             match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Admission::Admitted(..) => {
+                    request.begun_anew();
                     warn!("the ledger had no entry: begun again");
                 }
                 Admission::Duplicate => return Err(RunEnd::Stale),

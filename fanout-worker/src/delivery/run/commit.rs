@@ -10,7 +10,7 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::{ActiveRun, PartitionRun};
+use super::{ActiveRun, PartitionRun, counted};
 use crate::{
     control::retrier::RetryError,
     delivery::{
@@ -153,6 +153,7 @@ impl ActiveRun<'_> {
         };
         self.unsaved = None;
         self.open.saved();
+        self.done.add(&step.counts);
         self.count_committed(&step.counts);
         self.found += step.counts.targeted;
         self.owned.state = to;
@@ -175,6 +176,7 @@ impl ActiveRun<'_> {
     ) -> Result<(), RunEnd> {
         match self.reclaim(Some(intended)).await {
             Ok(()) if self.owned.state == intended => {
+                self.done.add(&counts);
                 self.count_committed(&counts);
                 Ok(())
             }
@@ -192,6 +194,7 @@ impl ActiveRun<'_> {
     /// which of its devices are tried again.
     pub(super) async fn reclaim(&mut self, intended: Option<PartitionState>) -> Result<(), RunEnd> {
         self.request.unsaved = self.unsaved.take();
+        self.request.progress = self.progress();
         let owned = self.run.claimant().claim(&mut self.request, None).await;
         let unsaved = self.request.unsaved.take();
         match owned {
@@ -200,6 +203,7 @@ impl ActiveRun<'_> {
                 if owned.state != self.owned.state && Some(owned.state) != intended {
                     self.open.clear();
                 }
+                self.done = counted(&self.request, &owned);
                 self.owned = owned;
                 let of_tail: Vec<ClientId> =
                     self.open.leftovers().flat_map(|tail| &tail.clients).cloned().collect();

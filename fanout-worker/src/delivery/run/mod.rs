@@ -35,7 +35,7 @@ use push_model::{
     device::TransportKind,
     envelope::{Head, Job, Unsaved},
     ids::AudienceKind,
-    ledger::{Advance, Checkpoint, PartitionState, PartitionView, Plan, PlannedPartition},
+    ledger::{Advance, Checkpoint, Counts, PartitionState, PartitionView, Plan, PlannedPartition},
     pace::TrafficClass,
     slots::SlotRange,
     time::UnixMillis,
@@ -171,6 +171,7 @@ impl PartitionRun<'_> {
         request.unsaved = None;
         request.record_claim(&owned.claim);
         let from = owned.state.checkpoint;
+        let done = counted(&request, &owned);
         let lifetime = self.context.lifetime(&self.job.head);
         let stopping = self.hold.stopping().clone();
         let clock = self.context.clock.clone();
@@ -180,6 +181,7 @@ impl PartitionRun<'_> {
             permission: Permission::new(lifetime, clock, stopping, owned.checked_at),
             request,
             owned,
+            done,
             open: OpenBatches::default(),
             unsaved: None,
             from,
@@ -206,8 +208,16 @@ impl PartitionRun<'_> {
 
     /// Waits for what a run left open that was detached from its queue message.
     pub(crate) async fn finish(&self, detached: DetachedRun) -> RunResult {
-        let DetachedRun { outgoing, permission, request, owned, open, stopping: _, room: _room } =
-            detached;
+        let DetachedRun {
+            outgoing,
+            permission,
+            request,
+            owned,
+            done,
+            open,
+            stopping: _,
+            room: _room,
+        } = detached;
         let from = owned.state.checkpoint;
         let mut work = ActiveRun {
             run: self,
@@ -215,6 +225,7 @@ impl PartitionRun<'_> {
             permission,
             request,
             owned,
+            done,
             open,
             unsaved: None,
             from,
@@ -268,12 +279,22 @@ impl PartitionRun<'_> {
     {
         let permit = || async {
             match self.lane {
-                Lane::Tasks => self.context.priority.bulk(self.hold.stopping()).await,
+                Lane::Tasks | Lane::Isolated => {
+                    self.context.priority.bulk(self.hold.stopping()).await
+                }
                 Lane::Jobs => None,
             }
         };
         self.context.retrier.ask_index_with_permit(self.hold, permit, step).await
     }
+}
+
+/// What is counted of a partition that was just claimed, as far as its messages know.
+fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Counts {
+    let before = request.progress.as_ref().map(|progress| &progress.counts);
+    let mut done = before.cloned().unwrap_or_default();
+    owned.saved.iter().for_each(|saved| done.add(saved));
+    done
 }
 
 /// A run that has claimed its partition.
@@ -292,6 +313,8 @@ struct ActiveRun<'a> {
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
+    /// What was counted of the partition, as far as its messages know.
+    done: Counts,
     /// The transport of the first device that is to be tried again.
     waits_for: Option<TransportKind>,
     /// Room to wait for the tail without the queue message.
@@ -305,6 +328,7 @@ pub(crate) struct DetachedRun {
     permission: Arc<Permission>,
     request: ClaimRequest,
     owned: OwnedPartition,
+    done: Counts,
     open: OpenBatches,
     stopping: CancellationToken,
     /// Counted until it has ended.
@@ -319,6 +343,18 @@ impl DetachedRun {
 }
 
 impl ActiveRun<'_> {
+    /// How far a push to named devices is ([`PartitionTask::progress`]).
+    ///
+    /// [`PartitionTask::progress`]: push_model::envelope::PartitionTask::progress
+    fn progress(&self) -> Option<Unsaved> {
+        let OwnedPartition { state, leftovers, .. } = &self.owned;
+        let step = || {
+            let leftovers = leftovers.iter().chain(self.open.leftovers()).cloned().collect();
+            Unsaved::from_nothing(state.checkpoint, leftovers, self.done.clone())
+        };
+        (!self.run.is_broadcast()).then(step)
+    }
+
     /// What it leaves of the partition when it ends like this.
     fn left(&self, end: &RunEnd) -> Left {
         let Self { run, owned, from, found, .. } = self;
@@ -406,9 +442,19 @@ impl ActiveRun<'_> {
     }
 
     fn into_result(self, end: RunEnd) -> RunResult {
-        let left = self.left(&end);
+        let (left, progress) = (self.left(&end), self.progress());
         let Self {
-            run, outgoing, permission, request, owned, open, unsaved, waits_for, room, ..
+            run,
+            outgoing,
+            permission,
+            request,
+            owned,
+            done,
+            open,
+            unsaved,
+            waits_for,
+            room,
+            ..
         } = self;
         let claim = Some(owned.claim);
         let continues = request.continued();
@@ -416,9 +462,18 @@ impl ActiveRun<'_> {
         let detached = room.map(|room| {
             let waits = open.transport().map(|kind| run.context.transports.note_waiting(kind));
             let room = (room, waits);
-            Box::new(DetachedRun { outgoing, permission, request, owned, open, stopping, room })
+            Box::new(DetachedRun {
+                outgoing,
+                permission,
+                request,
+                owned,
+                done,
+                open,
+                stopping,
+                room,
+            })
         });
-        let continuation = Continuation { claim, continues, unsaved };
+        let continuation = Continuation { claim, continues, unsaved, progress };
         RunResult { end, continuation, left, waits_for, detached }
     }
 
@@ -432,7 +487,7 @@ impl ActiveRun<'_> {
         // as a broadcast, also named devices that are tried again.
         let class = match self.run.lane {
             Lane::Jobs if self.run.ranges().is_empty() => TrafficClass::Named,
-            Lane::Jobs | Lane::Tasks => TrafficClass::Broadcast,
+            Lane::Jobs | Lane::Tasks | Lane::Isolated => TrafficClass::Broadcast,
         };
         let mut allowance = Allowance::new(pace, class);
         let deadline = context.deadline(&job.head);

@@ -63,6 +63,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         waits_for: None,
         attempt: 0,
         unsaved: None,
+        progress: None,
         written_off: false,
     }
 }

@@ -27,8 +27,9 @@ use self::{
     single::{JobStage, SingleJob},
 };
 use super::{
+    isolation::isolate,
     renewal::renew_job,
-    settling::{Requeue, put_aside_by_count, settle, unreadable},
+    settling::{Requeue, settle, unreadable},
 };
 use crate::{context::Context, control::hold::Hold, spans};
 
@@ -37,14 +38,18 @@ pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &Can
     let _interactive = context.priority.interactive();
     let is_ours = || delivery.is_ours();
     let hold = context.retrier.hold(&is_ours, stopping);
-    let result = match put_aside_by_count(context, Lane::Jobs, &delivery, &hold).await {
+    let result = match isolate(context, Lane::Jobs, &delivery, &hold).await {
         Some(result) => result,
         None => process(context, &delivery, &hold).await,
     };
     settle(context, Lane::Jobs, delivery, result).await;
 }
 
-async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Result<(), Requeue> {
+pub(super) async fn process(
+    context: &Context,
+    delivery: &Delivery,
+    hold: &Hold<'_>,
+) -> Result<(), Requeue> {
     let jobs = match decode_job_envelope(&delivery.payload) {
         Ok(jobs) => jobs,
         Err(error) => {

@@ -51,6 +51,17 @@ pub struct Counts {
     pub retried: Retried,
 }
 
+impl Counts {
+    /// Adds what another step counts.
+    pub fn add(&mut self, other: &Self) {
+        self.targeted += other.targeted;
+        self.outcomes.add(&other.outcomes);
+        for (reason, count) in &other.retried {
+            *self.retried.entry(*reason).or_default() += count;
+        }
+    }
+}
+
 /// The result of an [`Advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdvanceOutcome {

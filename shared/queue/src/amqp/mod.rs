@@ -79,18 +79,20 @@ pub struct AmqpQueue {
 struct Ages {
     jobs: Arc<HeadAge>,
     tasks: Arc<HeadAge>,
+    isolated: Arc<HeadAge>,
 }
 
 impl Ages {
     fn new(now: UnixMillis) -> Self {
         let age = || Arc::new(HeadAge::new(now));
-        Self { jobs: age(), tasks: age() }
+        Self { jobs: age(), tasks: age(), isolated: age() }
     }
 
     fn of(&self, lane: Lane) -> &Arc<HeadAge> {
         match lane {
             Lane::Jobs => &self.jobs,
             Lane::Tasks => &self.tasks,
+            Lane::Isolated => &self.isolated,
         }
     }
 }
@@ -187,13 +189,15 @@ impl Queue for AmqpQueue {
 
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError> {
         let channel = self.control.channel().await?;
-        Ok(self.control.ready_count(&channel, &self.names().lane(lane)).await?)
+        let ready = self.control.ready_count(&channel, &self.names().lane(lane)).await?;
+        self.control.close_channel(&channel).await?;
+        Ok(ready)
     }
 
     async fn counts(&self) -> Result<QueueCounts, QueueError> {
         let (names, channel) = (self.names(), self.control.channel().await?);
         let mut all = QueueCounts::default();
-        for lane in Lane::ALL {
+        for lane in Lane::QUEUES {
             let of = self.control.counts(&channel, &names.lane(lane)).await?;
             *all.lane_mut(lane) = LaneCounts {
                 ready: of.messages,

@@ -113,7 +113,7 @@ pub(super) fn counts(
     let now_ms = now.0 as i64;
     let consumers = number("SELECT count(*) FROM holder", &[])?;
     let mut all = QueueCounts::default();
-    for lane in Lane::ALL {
+    for lane in Lane::QUEUES {
         let id = lanes.id(lane);
         let ready = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
             + (SELECT count(*) FROM delayed WHERE lane = ?1 AND due <= ?2)";

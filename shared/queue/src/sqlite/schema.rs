@@ -69,14 +69,14 @@ pub(super) const SCHEMA: Schema = Schema {
 /// The rows of `lane` that belong to one namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lanes {
-    ids: [i64; Lane::ALL.len()],
+    ids: [i64; Lane::QUEUES.len()],
 }
 
 impl Lanes {
     /// Reads the rows of a namespace, and makes those that are missing.
     pub(super) fn declare(sql: &Connection, namespace: &str) -> Result<Self, StoreError> {
-        let mut ids = [0; Lane::ALL.len()];
-        for (id, lane) in ids.iter_mut().zip(Lane::ALL) {
+        let mut ids = [0; Lane::QUEUES.len()];
+        for (id, lane) in ids.iter_mut().zip(Lane::QUEUES) {
             let name = params![namespace, lane.name()];
             sql.execute("INSERT OR IGNORE INTO lane (namespace, name) VALUES (?1, ?2)", name)?;
             *id = sql.query_row(
@@ -92,16 +92,17 @@ impl Lanes {
         match lane {
             Lane::Jobs => self.ids[0],
             Lane::Tasks => self.ids[1],
+            Lane::Isolated => self.ids[2],
         }
     }
 
-    /// The ids of all lanes.
+    /// The ids of the lanes that a dead letter can come from.
     pub(super) fn ids(&self) -> [i64; Lane::ALL.len()] {
-        self.ids
+        Lane::ALL.map(|lane| self.id(lane))
     }
 
     pub(super) fn lane(&self, id: i64) -> Option<Lane> {
-        Lane::ALL.into_iter().find(|lane| self.id(*lane) == id)
+        Lane::QUEUES.into_iter().find(|lane| self.id(*lane) == id)
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) struct Shared {
     /// Notified when a delivery is added to `dropped`.
     pub(super) has_dropped: Notify,
     dropped: Mutex<Vec<DroppedDelivery>>,
-    /// One for each lane, in the order of [`Lane::ALL`].
-    wakers: [watch::Sender<()>; Lane::ALL.len()],
+    /// One for each lane, in the order of [`Lane::QUEUES`].
+    wakers: [watch::Sender<()>; Lane::QUEUES.len()],
 }
 
 impl Shared {
@@ -57,15 +57,16 @@ impl Shared {
             closing: CancellationToken::new(),
             has_dropped: Notify::new(),
             dropped: Mutex::default(),
-            wakers: [watch::Sender::new(()), watch::Sender::new(())],
+            wakers: Lane::QUEUES.map(|_| watch::Sender::new(())),
         }
     }
 
     fn waker(&self, lane: Lane) -> &watch::Sender<()> {
-        let [jobs, tasks] = &self.wakers;
+        let [jobs, tasks, isolated] = &self.wakers;
         match lane {
             Lane::Jobs => jobs,
             Lane::Tasks => tasks,
+            Lane::Isolated => isolated,
         }
     }
 
@@ -76,7 +77,7 @@ impl Shared {
 
     /// Makes all consumers look for messages at once.
     pub(super) fn wake_all(&self) {
-        for lane in Lane::ALL {
+        for lane in Lane::QUEUES {
             self.wake(lane);
         }
     }

@@ -140,7 +140,7 @@ impl Readings<'_, '_> {
 
     fn queue(&mut self, counts: &QueueCounts) -> fmt::Result {
         let of = |queue| [("queue", queue)];
-        let ready = Lane::ALL.map(|lane| (of(lane.name()), counts.lane(lane).ready));
+        let ready = Lane::QUEUES.map(|lane| (of(lane.name()), counts.lane(lane).ready));
         let others = [(of("delayed"), counts.delayed), (of("dead"), counts.dead)];
         let help = "Messages that are ready";
         self.write("push_queue_messages", help, ready.into_iter().chain(others))?;

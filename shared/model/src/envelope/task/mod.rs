@@ -75,6 +75,12 @@ pub struct PartitionTask {
     /// What was sent and could not be saved before the partition was handed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<Unsaved>,
+    /// How far a push to named devices was when its partition was handed on: the step from nothing
+    /// to there. Its entry may be evicted as soon as it is closed, while this message is not yet
+    /// acknowledged. A delivery that finds no entry goes on from here instead of sending to all
+    /// devices again. None for a broadcast, whose entry stays until it has expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Unsaved>,
     /// The closing check wrote this partition off: its message expired long ago, and the index lost
     /// how it ended. What is left counts as [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
     #[serde(rename = "forgotten", default, skip_serializing_if = "is_false")]
@@ -109,6 +115,25 @@ pub struct Unsaved {
     pub counts: Counts,
     /// The leftovers after it; none leaves them as they are.
     pub leftovers: Option<Vec<Leftover>>,
+}
+
+impl Unsaved {
+    /// The step from nothing to this state of a partition.
+    pub fn from_nothing(checkpoint: Checkpoint, leftovers: Vec<Leftover>, counts: Counts) -> Self {
+        Self { from: PartitionState::default(), checkpoint, counts, leftovers: Some(leftovers) }
+    }
+
+    /// This step and the one that follows it, as one. A step from nothing follows no other.
+    #[must_use]
+    pub fn and(mut self, next: Option<Self>) -> Self {
+        let Some(next) = next else { return self };
+        if next.from == self.from {
+            return next;
+        }
+        self.counts.add(&next.counts);
+        let leftovers = next.leftovers.or(self.leftovers);
+        Self { from: self.from, checkpoint: next.checkpoint, counts: self.counts, leftovers }
+    }
 }
 
 mod checkpoint_text {

@@ -61,6 +61,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         waits_for: None,
         attempt: task.attempt,
         unsaved: None,
+        progress: None,
         written_off: false,
     };
     Ok(Task { job, plan, work: Work::Partition(work) })

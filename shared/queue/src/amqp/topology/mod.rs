@@ -13,9 +13,9 @@
 //!   none in 3.10.
 //!
 //! The queues of a namespace `push`:
-//! - `push.jobs` and `push.tasks`, the lanes, and `push.dead`, the dead letters. RabbitMQ
-//!   dead-letters nothing from them: workers see how often a message was delivered, and dead-letter
-//!   it themselves when that is too often.
+//! - `push.jobs`, `push.tasks` and `push.isolated`, the lanes, and `push.dead`, the dead letters.
+//!   RabbitMQ dead-letters nothing from them: workers see how often a message was delivered, move it
+//!   to `push.isolated` when that is often, and dead-letter it themselves when it is too often there.
 //! - `push.delay.1s`, `push.delay.2s`, … `push.delay.2048s`, shared by the lanes. RabbitMQ only
 //!   expires the message at the head of a queue, so all messages of a delay queue must have the
 //!   same time to live. A delay is therefore written in binary, and the message waits once in the
@@ -131,7 +131,7 @@ impl Names {
 
     /// The lane with this queue.
     pub(crate) fn lane_of(&self, queue: &str) -> Option<Lane> {
-        Lane::ALL.into_iter().find(|lane| self.lane(*lane) == queue)
+        Lane::QUEUES.into_iter().find(|lane| self.lane(*lane) == queue)
     }
 
     /// The queue of dead letters.
@@ -187,14 +187,14 @@ impl Names {
     pub(crate) fn topology(&self) -> Topology {
         let levels = || (0..LEVELS).rev();
         let mut queues: Vec<QueueSpec> =
-            Lane::ALL.into_iter().map(|lane| consumed(self.lane(lane))).collect();
+            Lane::QUEUES.into_iter().map(|lane| consumed(self.lane(lane))).collect();
         queues.push(consumed(self.dead_letters()));
         queues.extend(levels().map(|level| self.delay_queue(level)));
         let mut exchanges: Vec<String> = levels().map(|level| self.delay(level)).collect();
         exchanges.push(self.due());
         let mut bindings: Vec<Binding> =
             levels().flat_map(|level| self.level_bindings(level)).collect();
-        bindings.extend(Lane::ALL.into_iter().map(|lane| Binding {
+        bindings.extend(Lane::QUEUES.into_iter().map(|lane| Binding {
             source: self.due(),
             pattern: format!("#.{}", lane.name()),
             target: Target::Queue(self.lane(lane)),

@@ -68,7 +68,7 @@ fn every_delay_ends_in_its_lane_after_its_time() {
     let names = Names::new("push".to_owned());
     for seconds in 1..=MAX_DELAY.as_secs() {
         let delay = Duration::from_secs(seconds);
-        for lane in Lane::ALL {
+        for lane in Lane::QUEUES {
             let (waited, queue) = travel(&names, &names.delayed_address(lane, delay));
             assert_eq!(queue, names.lane(lane));
             assert_eq!(waited, Duration::from_secs(rounded_up(delay).into()));
@@ -92,7 +92,8 @@ fn every_queue_is_a_quorum_queue_and_only_delay_queues_dead_letter_and_lose_noth
 fn what_is_consumed_is_never_dropped_by_a_limit_of_some_version() {
     let never = ("x-delivery-limit", Argument::Int(i32::MAX));
     let names = Names::new("push".to_owned());
-    for name in [names.lane(Lane::Jobs), names.lane(Lane::Tasks), names.dead_letters()] {
+    for name in Lane::QUEUES.map(|lane| names.lane(lane)).into_iter().chain([names.dead_letters()])
+    {
         let queue = names.topology().queues.into_iter().find(|q| q.name == name).unwrap();
         assert!(queue.arguments.contains(&never), "{name}");
     }
