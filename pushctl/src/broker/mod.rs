@@ -13,6 +13,7 @@
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
 //! - `login_log`: how many logins failed, for the log
+//! - `proxies`: whose connections they are that come through a proxy
 //! - `packets`: what a client may say, and what it is answered
 //! - `sessions`: the sessions, their number, and the memory of what waits in them
 //!
@@ -28,6 +29,7 @@ mod listener;
 mod login_log;
 mod metrics;
 mod packets;
+mod proxies;
 mod saving;
 mod sessions;
 mod settings;
@@ -38,6 +40,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use prometheus_client::registry::Registry;
 use push_model::secret::Secret;
 use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_service::proxy_protocol::TrustedProxies;
 use push_tls::{
     FileError,
     server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},
@@ -51,6 +54,7 @@ use self::{
     authentication::WorkerPassword,
     context::{Context, Door},
     login_log::LoginLog,
+    proxies::Arrivals,
     saving::Saving,
     sessions::{SessionLimits, Sessions},
 };
@@ -193,8 +197,14 @@ impl Broker {
             tokio::spawn(saving.clone().run(stop.clone()));
         }
         tokio::spawn(login_log.clone().run(stop.clone()));
-        tokio::spawn(listener::accept(devices, Door::Devices, tls, of_devices, context.clone()));
-        tokio::spawn(listener::accept(workers, Door::Worker, worker_tls, of_workers, context));
+        let trusted = settings.trusted_proxies.clone();
+        let of_devices = Arrivals::new((Door::Devices, tls), of_devices, context.clone(), trusted);
+        of_devices.register(registry);
+        tokio::spawn(listener::accept(devices, of_devices, context.clone()));
+        let none = TrustedProxies::default();
+        let of_workers =
+            Arrivals::new((Door::Worker, worker_tls), of_workers, context.clone(), none);
+        tokio::spawn(listener::accept(workers, of_workers, context));
         let uses_tls = settings.tls.is_some();
         Ok(Self { address, uses_tls, worker_url, saving, login_log, connections, stop })
     }
