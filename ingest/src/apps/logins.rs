@@ -130,15 +130,14 @@ impl Logins {
         at: UnixMillis,
     ) -> Option<Arc<CachedApp>> {
         let now = Instant::now();
-        let mut counted = None;
+        let mut is_counted = false;
         let may_ask = || {
-            let count = self.failed.count(address, now);
-            counted = Some(count);
-            count.is_ok()
+            is_counted = self.failed.count(address, now).is_ok();
+            is_counted
         };
         let cached = self.apps.get(id, now, may_ask).await.ok()??;
         cached.app.verify(secret, at)?;
-        if let Some(Ok(())) = counted {
+        if is_counted {
             self.failed.take_back(address);
         }
         Some(cached)
