@@ -42,8 +42,7 @@ impl Connection {
         activity: Arc<Activity>,
         handlers: Arc<Handlers>,
         http: Arc<HttpSettings>,
-        http2_requests: Arc<RequestPools>,
-        share: Arc<AddressShare>,
+        (http2_requests, share): (Arc<RequestPools>, Arc<AddressShare>),
         shutdown: CancellationToken,
     ) -> Self {
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);

@@ -185,8 +185,7 @@ impl Server {
             Arc::clone(&activity),
             handlers,
             http,
-            Arc::clone(&self.http2_requests),
-            Arc::clone(admitted.share()),
+            (Arc::clone(&self.http2_requests), Arc::clone(admitted.share())),
             stop.clone(),
         );
         let open = self.metrics.open_connection();
