@@ -6,7 +6,12 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::Request as HttpRequest;
 use http_body_util::Full;
-use push_tests::eventually;
+use push_tests::{
+    certificates::Authority,
+    eventually, free_port,
+    service::Program,
+    stack::{Servers, Stack},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -196,4 +201,33 @@ async fn a_device_that_claims_another_address_is_closed_and_counted() {
     })
     .await;
     assert!(log_in(&standalone, b"", "a").await.is_some());
+}
+
+#[tokio::test]
+async fn the_header_of_a_proxy_comes_before_the_tls_handshake() {
+    let stack = Stack::start(Servers::shared()).await;
+    let authority = Authority::new();
+    let certificate = authority.local_server();
+    let [file, key] =
+        [&certificate.certificate, &certificate.key].map(|path| path.to_str().unwrap());
+    let untrusted = "push_ingest_untrusted_proxies_total{claim=\"proxy_protocol\"}";
+    // The exit codes of curl: success, and a handshake that fails.
+    for (trusted, header, counted, exit) in
+        [("127.0.0.1", true, 0.0, 0), ("127.0.0.1", false, 0.0, 0), ("10.0.0.0/8", true, 1.0, 35)]
+    {
+        let port = free_port().unwrap();
+        let (engines, listen) = (stack.engines(), port.address());
+        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+        flags.extend(["--listen", &listen, "--tls-cert", file, "--tls-key", key]);
+        flags.extend(["--trusted-proxies", trusted]);
+        let ingest = Program::start_with_open_files("ingest", &flags, None).await;
+        let mut curl = tokio::process::Command::new("curl");
+        curl.args(["--silent", "--insecure", "--max-time", "20"]);
+        if header {
+            curl.arg("--haproxy-protocol");
+        }
+        let curl = curl.arg(format!("https://{listen}/openapi.json")).output().await.unwrap();
+        assert_eq!(curl.status.code(), Some(exit), "{trusted}: {curl:?}");
+        assert_eq!(ingest.metric(untrusted).await, counted, "{trusted}");
+    }
 }
