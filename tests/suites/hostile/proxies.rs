@@ -1,4 +1,4 @@
-//! Clients behind a proxy have addresses of their own, if the proxy is trusted, and nobody else can claim
+//! Clients behind a proxy have addresses of their own, if the proxy is trusted, and no other peer can claim
 //! one.
 
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 //!
 //! A proxy hides its clients' addresses, to which limits, failed logins and the log apply. It can name
 //! them: for a connection with a header of the PROXY protocol (`header`), for a request with
-//! `X-Forwarded-For` (`forwarded`). Anyone can send either, so they count only from the addresses of
+//! `X-Forwarded-For` (`forwarded`). Any client can send either, so they count only from the addresses of
 //! [`TrustedProxies`].
 
 mod forwarded;
@@ -194,7 +194,7 @@ mod tests {
         let (client, rest) = read(here, &[b"P", b"OST /"]).await;
         assert_eq!((client.unwrap(), &rest[..]), (itself, &b"POST /"[..]), "it may send none");
         let (client, rest) = read("10.0.0.0/8", &[line]).await;
-        assert_eq!((client.unwrap(), &rest[..]), (itself, &line[..]), "nobody else is believed");
+        assert_eq!((client.unwrap(), &rest[..]), (itself, &line[..]), "no other address is believed");
         assert!(matches!(read(here, &[b"PROXY \r\n"]).await.0, Err(NoClient::Header(_))));
         assert!(matches!(read(here, &[]).await.0, Err(NoClient::Io(_))));
     }
