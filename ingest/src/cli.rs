@@ -4,7 +4,8 @@
 use clap::Parser;
 use push_service::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
-    operations::health::HealthArgs, runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
+    operations::health::HealthArgs, proxy_protocol::ProxyArgs, runtime::RuntimeArgs,
+    telemetry::LogArgs, traces::TraceArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -21,6 +22,9 @@ pub struct Cli {
     /// The HTTP service.
     #[command(flatten)]
     pub ingest: IngestArgs,
+    /// The proxies in front.
+    #[command(flatten)]
+    pub proxies: ProxyArgs,
     /// Queue and index.
     #[command(flatten)]
     pub engines: EngineArgs,

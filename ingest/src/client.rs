@@ -1,8 +1,8 @@
-//! The unit to which limits per address apply.
+//! Who sends requests, and the unit to which limits per address apply.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use push_service::network::network_of;
+use push_service::{network::network_of, proxy_protocol::TrustedProxies};
 
 /// What counts as one address ([`network_of`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,5 +14,57 @@ impl Client {
 
     pub(crate) fn of(address: IpAddr) -> Self {
         Self(network_of(address))
+    }
+}
+
+/// The other end of a connection: a client, or a proxy that names its client with each request.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    address: IpAddr,
+    /// The trusted proxies, if it is one of them.
+    proxies: Option<TrustedProxies>,
+}
+
+/// The client that a request is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) address: IpAddr,
+    /// Returns true if the request names another client, and the peer is not trusted to.
+    pub(crate) is_claim_ignored: bool,
+}
+
+impl Peer {
+    /// A peer with this address.
+    pub(crate) fn new(address: IpAddr, proxies: &TrustedProxies) -> Self {
+        let proxies = proxies.contains(address).then(|| proxies.clone());
+        Self { address, proxies }
+    }
+
+    /// One that is no trusted proxy.
+    #[cfg(test)]
+    pub(crate) const fn client(address: IpAddr) -> Self {
+        Self { address, proxies: None }
+    }
+
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The client of a request without `X-Forwarded-For`.
+    pub(crate) const fn itself(&self) -> Sender {
+        Sender { address: self.address, is_claim_ignored: false }
+    }
+
+    /// The client of a request with these lines of `X-Forwarded-For`.
+    pub(crate) fn of_forwarded<'a>(
+        &self,
+        lines: impl DoubleEndedIterator<Item = &'a [u8]>,
+    ) -> Sender {
+        match &self.proxies {
+            None => Sender { address: self.address, is_claim_ignored: true },
+            Some(proxies) => {
+                Sender { address: proxies.forwarded(self.address, lines), is_claim_ignored: false }
+            }
+        }
     }
 }

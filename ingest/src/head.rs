@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
     request::Parts,
 };
 
+use crate::client::{Peer, Sender};
+
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The client's address, as proxies pass it on.
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// W3C Trace Context, section 3.2.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -17,8 +21,10 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) method: Method,
-    /// The client's address, or that of the proxy in between.
+    /// The client's address, or that of the proxy in between if it is not trusted.
     pub(crate) peer: IpAddr,
+    /// Whether the request names another client, and the peer is not trusted to.
+    pub(crate) is_claim_ignored: bool,
     /// The path as it was sent, without the query.
     pub(crate) path: &'a str,
     pub(crate) authorization: Option<&'a [u8]>,
@@ -39,12 +45,14 @@ pub(crate) struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// The head of a request of this client that hyper has read.
-    pub(crate) fn of(parts: &'a Parts, peer: IpAddr) -> Self {
+    pub(crate) fn of(parts: &'a Parts, peer: &Peer) -> Self {
+        let Sender { address, is_claim_ignored } = sender(&parts.headers, peer);
         let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
         let mut parents = parts.headers.get_all(TRACEPARENT).iter().map(HeaderValue::as_bytes);
         Self {
             method: parts.method.clone(),
-            peer,
+            peer: address,
+            is_claim_ignored,
             path: parts.uri.path(),
             authorization: header(AUTHORIZATION),
             content_type: header(CONTENT_TYPE),
@@ -52,13 +60,84 @@ impl<'a> Head<'a> {
             idempotency_key: header(IDEMPOTENCY_KEY),
             traceparent: parents.next().filter(|_| parents.next().is_none()),
             expects: parts.headers.contains_key(EXPECT),
-            stream_head: (parts.version == Version::HTTP_2).then(|| {
-                let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
-                path + headers_size(&parts.headers)
-            }),
+            stream_head: None,
             has_span: false,
         }
     }
+}
+
+/// The head of an HTTP/2 request, with what the handlers need of it and nothing else. What h2 has made of
+/// a head takes many times the memory of the bytes that came, and keeps those too.
+#[derive(Debug)]
+pub(crate) struct OwnedHead {
+    method: Method,
+    sender: Sender,
+    path: Box<str>,
+    /// The values of [`NEEDED`].
+    values: [Option<Box<[u8]>>; NEEDED.len()],
+    expects: bool,
+    size: usize,
+}
+
+/// The headers that the handlers need.
+static NEEDED: [HeaderName; 5] =
+    [AUTHORIZATION, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, TRACEPARENT];
+
+impl OwnedHead {
+    /// Of a request of this client. Nothing is kept of a head that is larger than `max` bytes, which is
+    /// answered by its size.
+    pub(crate) fn of<B>(request: &Request<B>, peer: &Peer, max: usize) -> Self {
+        let (uri, headers) = (request.uri(), request.headers());
+        let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+        let size = path + headers_size(headers);
+        let is_kept = size <= max;
+        let value = |name: &HeaderName| {
+            let mut values = headers.get_all(name).iter();
+            let first = values.next().filter(|_| is_kept)?;
+            let is_ambiguous = name == TRACEPARENT && values.next().is_some();
+            (!is_ambiguous).then(|| first.as_bytes().into())
+        };
+        Self {
+            method: if is_kept { request.method().clone() } else { Method::GET },
+            sender: sender(headers, peer),
+            path: if is_kept { uri.path().into() } else { "".into() },
+            values: NEEDED.each_ref().map(value),
+            expects: headers.contains_key(EXPECT),
+            size,
+        }
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(crate) fn as_head(&self) -> Head<'_> {
+        let [authorization, content_type, content_encoding, idempotency_key, traceparent] =
+            self.values.each_ref().map(Option::as_deref);
+        Head {
+            method: self.method.clone(),
+            peer: self.sender.address,
+            is_claim_ignored: self.sender.is_claim_ignored,
+            path: &self.path,
+            authorization,
+            content_type,
+            content_encoding,
+            idempotency_key,
+            traceparent,
+            expects: self.expects,
+            stream_head: Some(self.size),
+            has_span: false,
+        }
+    }
+}
+
+/// The client of a request with these headers.
+fn sender(headers: &HeaderMap, peer: &Peer) -> Sender {
+    if !headers.contains_key(X_FORWARDED_FOR) {
+        return peer.itself();
+    }
+    let lines = headers.get_all(X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes);
+    peer.of_forwarded(lines)
 }
 
 /// The size of headers as RFC 9113 section 6.5.2 counts it.

@@ -35,6 +35,7 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let engines = cli.engines.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
+    let proxies = cli.proxies.check(&mut errors);
     let credentials = cli.credentials.check(&mut errors);
     let health = cli.health.check(&mut errors);
     let threads = cli.runtime.check(&mut errors);
@@ -45,13 +46,14 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     let namespace = engines.as_ref().map(|engines| &*engines.namespace);
     let traces = cli.traces.check(namespace, &mut errors);
     let observed = health.zip(metrics).zip(traces);
-    let settings = settings.zip(engines).zip(credentials).zip(threads.zip(observed));
-    let (((mut settings, engines), credentials), (threads, ((health, metrics), traces))) =
+    let settings = settings.zip(proxies).zip(engines).zip(credentials).zip(threads.zip(observed));
+    let ((((mut settings, proxies), engines), credentials), (threads, ((health, metrics), traces))) =
         errors.finish(settings)?;
     let traces = Traces::new(traces, "ingest");
     telemetry::init(log, &traces);
     settings.is_traced = traces.is_on();
     settings.http.fit(descriptors::raise());
+    settings.http.trusted_proxies = proxies;
     settings.device_credentials = credentials.open()?;
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime::run(runtime, run(settings, engines, health, metrics, traces))

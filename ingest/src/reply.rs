@@ -9,9 +9,8 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
-    header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER},
+    header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER},
 };
-use http_body_util::Full;
 use httpdate::HttpDate;
 use push_model::ids::MessageId;
 use serde::Serialize;
@@ -54,10 +53,23 @@ impl Reply {
         self.status
     }
 
+    /// The answer as HTTP/2: its head, and its body.
+    pub(crate) fn into_http2(self) -> (Response<()>, Bytes) {
+        let Self { status, media_type, mut headers, body, close: _ } = self;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        // Always a valid value.
+        if let Ok(date) = HttpDate::from(SystemTime::now()).to_string().try_into() {
+            headers.insert(DATE, date);
+        }
+        let mut response = Response::new(());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        (response, body)
+    }
+
     /// Keeps this until the body was handed to the system, or the client was given up. HTTP/2 keeps an
     /// answer in memory for as long as the client gives its stream no window for it (RFC 9113 section
-    /// 5.2), which is after the answer exists and, if there is a window for a part, after hyper has
-    /// taken the body.
+    /// 5.2), which is after the answer exists.
     pub(crate) fn holding<G: Send + 'static>(self, guard: G) -> Self {
         let body = Bytes::from_owner(Held { body: self.body, _guard: guard });
         Self { body, ..self }
@@ -108,20 +120,6 @@ struct Held<G> {
 impl<G> AsRef<[u8]> for Held<G> {
     fn as_ref(&self) -> &[u8] {
         &self.body
-    }
-}
-
-/// For hyper, which adds `content-length` and `date` by itself.
-impl From<Reply> for Response<Full<Bytes>> {
-    fn from(reply: Reply) -> Self {
-        let Reply { status, media_type, mut headers, body, close } = reply;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        if close {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        let mut response = Self::new(Full::new(body));
-        (*response.status_mut(), *response.headers_mut()) = (status, headers);
-        response
     }
 }
 

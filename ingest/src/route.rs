@@ -168,6 +168,19 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// The app that it is for; none if it is for none.
+    pub(crate) fn app(&self) -> Option<&str> {
+        match self {
+            Self::Push { app } | Self::PushBatch { app } => Some(app),
+            Self::PutDevice(of)
+            | Self::GetDevice(of)
+            | Self::DeleteDevice(of)
+            | Self::GetMessage(of)
+            | Self::RecallMessage(of) => Some(&of.app),
+            Self::AskedByBroker(..) | Self::Description => None,
+        }
+    }
+
     /// The name in metrics.
     pub(crate) const fn name(&self) -> &'static str {
         match self {

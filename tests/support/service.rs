@@ -21,7 +21,7 @@ use push_queue::{
     Lane, Queue,
     amqp::{AmqpQueue, AmqpSettings},
 };
-use push_service::settings::ConfigErrors;
+use push_service::{proxy_protocol::ProxyArgs, settings::ConfigErrors};
 use push_tests::{amqp_url, eventually, namespace, redis_url};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,8 @@ pub const APP: &str = "app";
 struct Cli {
     #[command(flatten)]
     ingest: IngestArgs,
+    #[command(flatten)]
+    proxies: ProxyArgs,
 }
 
 /// A running `ingest`.
@@ -175,5 +177,8 @@ fn settings(flags: &[&str]) -> Settings {
     let cli = Cli::parse_from(["ingest", "--listen=127.0.0.1:0"].iter().chain(flags));
     let mut errors = ConfigErrors::default();
     let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut errors);
-    errors.finish(settings).unwrap()
+    let proxies = cli.proxies.check(&mut errors);
+    let (mut settings, proxies) = errors.finish(settings.zip(proxies)).unwrap();
+    settings.http.trusted_proxies = proxies;
+    settings
 }

@@ -120,6 +120,29 @@ impl Logins {
         })
     }
 
+    /// The app with this id, if the secret is one of its own, whatever its scopes. Nothing is answered
+    /// here, so the time that it takes tells nothing.
+    pub(crate) async fn verify(
+        &self,
+        id: &AppId,
+        secret: &[u8],
+        address: IpAddr,
+        at: UnixMillis,
+    ) -> Option<Arc<CachedApp>> {
+        let now = Instant::now();
+        let mut is_counted = false;
+        let may_ask = || {
+            is_counted = self.failed.count(address, now).is_ok();
+            is_counted
+        };
+        let cached = self.apps.get(id, now, may_ask).await.ok()??;
+        cached.app.verify(secret, at)?;
+        if is_counted {
+            self.failed.take_back(address);
+        }
+        Some(cached)
+    }
+
     /// The app with this id, for a client that has proved in another way that it may ask.
     pub(crate) async fn app(&self, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
         self.apps.get(id, Instant::now(), || true).await

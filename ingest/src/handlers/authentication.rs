@@ -12,8 +12,8 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::context::Handlers;
-use crate::{apps::CachedApp, head::Head, rejection::Rejection};
+use super::{broker_auth::is_broker, context::Handlers};
+use crate::{apps::CachedApp, body::AppMemory, head::Head, rejection::Rejection};
 
 /// The authenticated caller of a request.
 pub(super) struct Caller {
@@ -30,6 +30,19 @@ impl Caller {
 }
 
 impl Handlers {
+    /// The memory of the app, or of the brokers, whose secret a request has. None if it has none.
+    pub(crate) async fn memory_of_caller(&self, head: &Head<'_>) -> Option<Arc<AppMemory>> {
+        let route = self.route(head).ok()?;
+        let Some(app) = route.app() else {
+            let settings = self.settings.broker_auth.as_ref()?;
+            return is_broker(head, settings).then(|| Arc::clone(&self.broker_memory));
+        };
+        let secret = head.authorization?;
+        let id = app.parse().ok()?;
+        let caller = self.logins.verify(&id, secret, head.peer, UnixMillis::now()).await?;
+        Some(Arc::clone(&caller.memory))
+    }
+
     /// The app that the request is for, if the request has a secret of it with this scope.
     pub(super) async fn authenticate(
         &self,

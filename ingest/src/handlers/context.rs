@@ -35,6 +35,11 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
+    /// The metrics of this service.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
     pub(crate) fn new(
         settings: Settings,
         index: Arc<dyn Index>,

@@ -48,16 +48,17 @@ mod tests {
     use http::{HeaderValue, Request, header::CONTENT_TYPE};
 
     use super::*;
+    use crate::client::Peer;
 
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const PEER: Peer = Peer::client(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     #[test]
     fn json_may_have_parameters_and_nothing_else_is_json() {
         let (mut parts, ()) = Request::new(()).into_parts();
-        assert!(JSON.check(&Head::of(&parts, PEER)).is_err());
+        assert!(JSON.check(&Head::of(&parts, &PEER)).is_err());
         let mut check = |text: &'static str| {
             parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
-            JSON.check(&Head::of(&parts, PEER))
+            JSON.check(&Head::of(&parts, &PEER))
         };
         for good in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x"] {
             assert_eq!(check(good), Ok(()), "{good}");

@@ -43,6 +43,7 @@ use self::push::Handled;
 use crate::{
     body::RequestBody,
     head::Head,
+    metrics::ProxyClaim,
     rejection::Rejection,
     reply::{self, Reply},
     route::Route,
@@ -70,6 +71,9 @@ impl Handlers {
         body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Reply {
         let begun = Instant::now();
+        if head.is_claim_ignored {
+            self.metrics.untrusted_proxy(ProxyClaim::Forwarded);
+        }
         let mut body = RequestBody::new(body);
         let (name, handled) = match self.route(head) {
             Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
@@ -100,7 +104,7 @@ impl Handlers {
     }
 
     fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {
-        // hyper's own bound for HTTP/2 is higher than this, because it answers a larger head
+        // h2's own bound is higher than this, because it answers a larger head
         // without a body.
         if head.stream_head.is_some_and(|bytes| bytes > self.settings.http.max_header) {
             return Err(Rejection::HeadTooLarge);

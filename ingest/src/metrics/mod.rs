@@ -6,7 +6,9 @@
 //! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
 
 mod broker_refusals;
+mod http2_refusals;
 mod levels;
+mod untrusted_proxies;
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,9 +23,14 @@ use push_service::metrics::{ByApp, Histogram};
 
 use self::{
     broker_refusals::BrokerRefusals,
+    http2_refusals::Http2Refusals,
     levels::{LevelCollector, Levels},
+    untrusted_proxies::UntrustedProxies,
 };
-pub(crate) use self::{broker_refusals::RefusalReason, levels::Level};
+pub(crate) use self::{
+    broker_refusals::RefusalReason, http2_refusals::Http2Refusal, levels::Level,
+    untrusted_proxies::ProxyClaim,
+};
 use crate::route::Route;
 
 /// How many apps have metrics of their own if no setting says it.
@@ -109,6 +116,8 @@ pub struct Metrics {
     absent_attributes: Family<AbsentAttribute, Counter>,
     pub(crate) failed_logins: Counter,
     pub(crate) broker_refusals: BrokerRefusals,
+    http2_refusals: Http2Refusals,
+    untrusted_proxies: UntrustedProxies,
     pub(crate) levels: Arc<Levels>,
 }
 
@@ -149,6 +158,8 @@ impl Metrics {
             absent_attributes: absent_attributes(),
             failed_logins: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
+            http2_refusals: Http2Refusals::default(),
+            untrusted_proxies: UntrustedProxies::default(),
             levels: Arc::default(),
         }
     }
@@ -174,6 +185,11 @@ impl Metrics {
         registry.register("failed_logins", help, self.failed_logins.clone());
         let help = "Refusals that MQTT brokers were answered with, by the reason";
         registry.register("broker_refusals", help, self.broker_refusals.family.clone());
+        let help = "HTTP/2 connections and streams that were ended, by the reason";
+        registry.register("http2_refusals", help, self.http2_refusals.family.clone());
+        let help =
+            "Connections and requests in which an address that is not trusted names a client";
+        registry.register("untrusted_proxies", help, self.untrusted_proxies.family.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         let help = "Connections refused because the service or their address had too many";
         registry.register("turned_away", help, self.turned_away.clone());
@@ -233,6 +249,16 @@ impl Metrics {
     pub(crate) fn answered(&self, call: &'static str, status: u32, took: Duration) {
         self.answers.get_or_create(&Answer { call, status }).inc();
         self.request_seconds.get_or_create(&Call { call }).observe_time(took);
+    }
+
+    /// Counts an HTTP/2 connection or stream that is ended.
+    pub(crate) fn http2_refused(&self, why: Http2Refusal) {
+        self.http2_refusals.count(why);
+    }
+
+    /// Counts a connection or a request whose peer names a client and is not trusted to.
+    pub(crate) fn untrusted_proxy(&self, claim: ProxyClaim) {
+        self.untrusted_proxies.count(claim);
     }
 
     pub(crate) fn queue_blocked(&self, blocked: bool) {

@@ -1,20 +1,23 @@
 //! What the stages of a connection's life have in common.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::{net::TcpStream, sync::Semaphore};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{activity::Activity, stream::Stream, timeouts::Interruptions};
-use crate::{handlers::Handlers, settings::HttpSettings};
+use super::{
+    activity::Activity, admission::AddressShare, http2::RequestPools, stream::Stream,
+    timeouts::Interruptions,
+};
+use crate::{client::Peer, handlers::Handlers, settings::HttpSettings};
 
 /// A connection that is served. Each stage takes the fields apart, so that it can read into one
 /// while it borrows from another.
 pub(super) struct Connection {
     pub(super) stream: Stream,
-    /// The client's address, or that of the proxy in between.
-    pub(super) peer: IpAddr,
+    /// The client, or the proxy in between.
+    pub(super) peer: Peer,
     /// What was read from the stream and belongs to no request yet.
     pub(super) received: BytesMut,
     /// What the client and the service are doing, for the time limits and the log.
@@ -24,7 +27,9 @@ pub(super) struct Connection {
     /// Its limits.
     pub(super) http: Arc<HttpSettings>,
     /// Permits for HTTP/2 requests of all connections, beside the first one of each.
-    pub(super) http2_requests: Arc<Semaphore>,
+    pub(super) http2_requests: Arc<RequestPools>,
+    /// What it holds together with the other connections of its address.
+    pub(super) share: Arc<AddressShare>,
     /// Its time limits and the shutdown of the service.
     pub(super) interruptions: Interruptions,
 }
@@ -33,11 +38,11 @@ impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(
         stream: TcpStream,
-        peer: IpAddr,
+        peer: Peer,
         activity: Arc<Activity>,
         handlers: Arc<Handlers>,
         http: Arc<HttpSettings>,
-        http2_requests: Arc<Semaphore>,
+        (http2_requests, share): (Arc<RequestPools>, Arc<AddressShare>),
         shutdown: CancellationToken,
     ) -> Self {
         let interruptions = Interruptions::new(Arc::clone(&activity), Arc::clone(&http), shutdown);
@@ -49,6 +54,7 @@ impl Connection {
             handlers,
             http,
             http2_requests,
+            share,
             interruptions,
         }
     }

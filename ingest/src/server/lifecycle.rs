@@ -1,6 +1,6 @@
 //! The life of one connection, from its first byte to its close.
 
-use std::{io, net::IpAddr};
+use std::io;
 
 use push_tls::server::Acceptor;
 
@@ -9,11 +9,11 @@ use super::{
     close::{End, close},
     connection::Connection,
     encrypt::encrypt,
-    http1, hyper,
-    recognise::is_http2,
+    http1, http2,
+    recognise::{self, is_http2},
     timeouts::Interruption,
 };
-use crate::rejection::Rejection;
+use crate::{client::Peer, rejection::Rejection};
 
 /// Serves a connection until it ends, or until the service stops and what is in work is answered.
 pub(super) async fn serve(mut connection: Connection, tls: Option<Acceptor>) {
@@ -25,24 +25,26 @@ pub(super) async fn serve(mut connection: Connection, tls: Option<Acceptor>) {
         }
     }
     match is_http2(&mut connection).await {
+        // The header of a proxy that is not trusted, which was counted.
+        _ if recognise::is_proxy_header(&connection) => {}
         // Boxed for the same reason.
-        Ok(true) => Box::pin(hyper::serve_http2(connection)).await,
+        Ok(true) => Box::pin(http2::serve(connection)).await,
         Ok(false) => {
             let (stream, end) = http1::serve(connection).await;
             close(stream, end).await;
         }
         Err(interruption) => {
-            let end = end_before_requests(connection.peer, interruption);
+            let end = end_before_requests(&connection.peer, interruption);
             close(connection.stream, end).await;
         }
     }
 }
 
-/// How a connection ends of which it did not become clear what it is.
-fn end_before_requests(peer: IpAddr, interruption: Interruption<io::Error>) -> End {
+/// Closes a connection whose protocol was never identified.
+fn end_before_requests(peer: &Peer, interruption: Interruption<io::Error>) -> End {
     match interruption {
         Interruption::Failed(error) => {
-            tracing::debug!(%peer, %error, "a connection failed before its first request");
+            tracing::debug!(peer = %peer.address(), %error, "a connection failed before its first request");
             End::Silent
         }
         Interruption::Shutdown | Interruption::TimedOut(Timeout::Idle) => End::Silent,

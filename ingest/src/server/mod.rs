@@ -9,7 +9,7 @@
 //!    a doubt where the request ends. In the form that nearly every producer sends, it is answered
 //!    on the fast path (`fast_path`), in another through `hyper`; `--fast-path off` leaves the
 //!    first out.
-//! 4. **HTTP/2** (`hyper`): hyper serves the connection to its end.
+//! 4. **HTTP/2** (`http2`): h2 serves the connection to its end, within bounds of our own.
 //! 5. **Time limits and shutdown** (`timeouts`, over what `activity` notes) interrupt each of the
 //!    stages 2 to 4: a head that is late, a connection that is idle, a service that stops.
 //! 6. **Close** (`close`): a last answer, if the client waits for one, and the end in an order in
@@ -26,6 +26,7 @@ mod connection;
 mod encrypt;
 mod fast_path;
 mod http1;
+mod http2;
 mod hyper;
 mod lifecycle;
 mod receiving;
@@ -40,6 +41,7 @@ use std::{
     time::Duration,
 };
 
+use push_service::proxy_protocol::TrustedProxies;
 use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -54,10 +56,11 @@ use self::{
     admission::{Admission, Admitted, Full},
     close::End,
     connection::Connection,
+    http2::RequestPools,
     stream::Stream,
 };
 use crate::{
-    handlers::Handlers, listener::Listener, metrics::Metrics, rejection::Rejection,
+    client::Peer, handlers::Handlers, listener::Listener, metrics::Metrics, rejection::Rejection,
     settings::HttpSettings,
 };
 
@@ -67,6 +70,8 @@ const TURNING_AWAY: usize = 64;
 /// How many connections are accepted before requests over those that are open have their turn: a
 /// client that opens a thousand at once holds up the others for as long as these few take.
 const ACCEPTS_AT_ONCE: u64 = 8;
+/// Connections of trusted proxies that may wait for the header of the proxy, which sends it first of all.
+const ARRIVING: usize = 1024;
 /// How long after a failed accept (no file descriptors left) the next is tried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,8 +82,10 @@ pub(crate) struct Server {
     http: Arc<HttpSettings>,
     metrics: Arc<Metrics>,
     connections: JoinSet<()>,
-    /// A permit for each HTTP/2 request in work beside the first one of its connection.
-    http2_requests: Arc<Semaphore>,
+    /// Connections of trusted proxies whose client is not known yet.
+    arriving: JoinSet<Option<(TcpStream, SocketAddr)>>,
+    /// The permits for HTTP/2 requests in work beside the first one of each connection.
+    http2_requests: Arc<RequestPools>,
     /// The service stops: nothing new is taken, and what is in work is answered.
     shutdown: CancellationToken,
 }
@@ -92,10 +99,11 @@ impl Server {
     ) -> Self {
         Self {
             handlers,
-            http2_requests: Arc::new(Semaphore::new(http.max_connections)),
+            http2_requests: Arc::new(RequestPools::new(http.max_connections)),
             http: Arc::new(http),
             metrics,
             connections: JoinSet::new(),
+            arriving: JoinSet::new(),
             shutdown,
         }
     }
@@ -130,11 +138,25 @@ impl Server {
         shutdown.run_until_cancelled(accept).await;
     }
 
-    /// The next connection. The tasks of connections that end meanwhile are collected.
+    /// The next connection, with the address of its client. The tasks of connections that end
+    /// meanwhile are collected.
     async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
+            let accepts = self.arriving.len() < ARRIVING;
             tokio::select! {
-                accepted = listener.accept() => return accepted,
+                accepted = listener.accept(), if accepts => {
+                    let (stream, peer) = accepted?;
+                    if !self.http.trusted_proxies.contains(peer.ip()) {
+                        return Ok((stream, peer));
+                    }
+                    let trusted = self.http.trusted_proxies.clone();
+                    self.arriving.spawn(arrive(stream, peer, trusted));
+                }
+                Some(arrived) = self.arriving.join_next() => match arrived {
+                    Ok(Some(arrived)) => return Ok(arrived),
+                    Ok(None) => {}
+                    Err(error) => report(Err(error)),
+                },
                 Some(ended) = self.connections.join_next() => report(ended),
             }
         }
@@ -143,14 +165,14 @@ impl Server {
     fn serve(
         &mut self,
         stream: TcpStream,
-        peer: IpAddr,
+        address: IpAddr,
         tls: Option<Acceptor>,
         activity: Arc<Activity>,
         admitted: Admitted,
         admission: &Admission,
     ) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "a connection is gone before it was served");
+            tracing::debug!(peer = %address, %error, "a connection is gone before it was served");
             return;
         }
         let (handlers, http) = (Arc::clone(&self.handlers), Arc::clone(&self.http));
@@ -159,11 +181,11 @@ impl Server {
         let stop = shutdown.child_token();
         let connection = Connection::new(
             stream,
-            peer,
+            Peer::new(address, &self.http.trusted_proxies),
             Arc::clone(&activity),
             handlers,
             http,
-            Arc::clone(&self.http2_requests),
+            (Arc::clone(&self.http2_requests), Arc::clone(admitted.share())),
             stop.clone(),
         );
         let open = self.metrics.open_connection();
@@ -172,7 +194,7 @@ impl Server {
             let serve = std::pin::pin!(lifecycle::serve(connection, tls));
             // Declared after `serve`, so that it logs before the future's guards reset the
             // activity.
-            let mut cut_off = CutOffLog { peer, activity, shutdown, ended: false };
+            let mut cut_off = CutOffLog { peer: address, activity, shutdown, ended: false };
             serve.await;
             cut_off.ended = true;
             drop((admitted, open));
@@ -235,6 +257,21 @@ impl Drop for CutOffLog {
         if !self.ended && self.shutdown.is_cancelled() {
             let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
             tracing::warn!(peer = %self.peer, doing, ?open_for, "a connection is cut off");
+        }
+    }
+}
+
+/// A connection of a trusted proxy, with the address of its client. None if that is not known.
+async fn arrive(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    trusted: TrustedProxies,
+) -> Option<(TcpStream, SocketAddr)> {
+    match trusted.client_of(&mut stream, peer).await {
+        Ok(client) => Some((stream, client)),
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a connection of a trusted proxy cannot be served");
+            None
         }
     }
 }

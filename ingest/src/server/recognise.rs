@@ -2,9 +2,11 @@
 
 use std::io;
 
+use push_service::proxy_protocol;
 use tokio::io::AsyncReadExt;
 
 use super::{connection::Connection, timeouts::Interruption};
+use crate::metrics::ProxyClaim;
 
 /// What an HTTP/2 connection with prior knowledge begins with (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -22,6 +24,16 @@ pub(super) async fn is_http2(connection: &mut Connection) -> Result<bool, Interr
         activity.received();
     }
     Ok(received.starts_with(H2_PREFACE))
+}
+
+/// Returns true if a connection begins with a header of the PROXY protocol, and counts it. One from a
+/// trusted proxy was read before.
+pub(super) fn is_proxy_header(connection: &Connection) -> bool {
+    let is_header = proxy_protocol::is_header(&connection.received);
+    if is_header {
+        connection.handlers.metrics().untrusted_proxy(ProxyClaim::Protocol);
+    }
+    is_header
 }
 
 /// How many of these bytes are empty lines at the beginning. Some clients send one after a body,

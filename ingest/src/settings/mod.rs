@@ -15,7 +15,10 @@ use std::{
 
 use push_credentials::DeviceCredentials;
 use push_model::{ledger::Retention, secret::SecretHash};
-use push_service::descriptors::{Descriptors, HOW_TO_RAISE};
+use push_service::{
+    descriptors::{Descriptors, HOW_TO_RAISE},
+    proxy_protocol::TrustedProxies,
+};
 use push_tls::server::TlsSettings;
 
 pub use self::args::{DEFAULT_LISTEN, IngestArgs};
@@ -110,6 +113,9 @@ pub struct HttpSettings {
     /// How many bytes a second a body must come with on average, after its first seconds; none
     /// means no bound.
     pub min_body_rate: Option<NonZeroUsize>,
+    /// The proxies that may say which client a connection or a request is of. The program reads its flag
+    /// and puts them here.
+    pub trusted_proxies: TrustedProxies,
 }
 
 impl HttpSettings {

@@ -16,6 +16,7 @@ use push_service::{
         self, Operations,
         health::{Health, HealthArgs, HealthSettings, Need, state_of, watch_disk},
     },
+    proxy_protocol::ProxyArgs,
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, address, count, on_or_off, some_time},
     shutdown,
@@ -38,6 +39,8 @@ use crate::{
 pub struct BrokerCommandArgs {
     #[command(flatten)]
     broker: BrokerArgs,
+    #[command(flatten)]
+    proxies: ProxyArgs,
     /// Where the workers connect, as user `worker`: keep it from devices and strangers
     #[arg(
         long,
@@ -92,6 +95,7 @@ impl BrokerCommandArgs {
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
         let broker = self.broker.check(&mut errors);
+        let trusted_proxies = self.proxies.check(&mut errors);
         let workers = self.check_workers(broker.as_ref(), &mut errors);
         let worker_password = self.check_password(&mut errors);
         let login_log = self.check_login_log(&mut errors);
@@ -100,7 +104,12 @@ impl BrokerCommandArgs {
         let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             Some(Settings {
-                broker: BrokerSettings { workers: workers?, login_log: login_log?, ..broker? },
+                broker: BrokerSettings {
+                    workers: workers?,
+                    login_log: login_log?,
+                    trusted_proxies: trusted_proxies?,
+                    ..broker?
+                },
                 worker_password: worker_password?,
                 ops_listen: ops_listen?,
                 health: health?,

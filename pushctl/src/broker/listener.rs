@@ -5,14 +5,14 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
-    time::{Instant, timeout_at},
+    time::timeout_at,
 };
 use tracing::{debug, warn};
 
 use super::{
-    admission::Admission,
     connection::{self, HANDSHAKE_TIMEOUT, Opened},
-    context::{Context, Door},
+    context::Context,
+    proxies::Arrivals,
 };
 
 /// The listen backlog: connections that wait to be accepted.
@@ -35,13 +35,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the broker stops.
-pub(super) async fn accept(
-    listener: TcpListener,
-    door: Door,
-    tls: Option<Acceptor>,
-    admission: Arc<Admission>,
-    context: Arc<Context>,
-) {
+pub(super) async fn accept(listener: TcpListener, arrivals: Arrivals, context: Arc<Context>) {
     let mut failed = false;
     loop {
         let accepted = tokio::select! {
@@ -51,16 +45,7 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 failed = false;
-                match admission.admit(peer.ip()) {
-                    Ok(permit) => {
-                        let (tls, context) = (tls.clone(), context.clone());
-                        let opened = Opened { peer, at: Instant::now(), permit, door };
-                        let connection = secure_and_serve(stream, tls, opened, context.clone());
-                        context.connections.spawn(connection);
-                    }
-                    // Without an answer: it would cost what the bound is to save.
-                    Err(full) => debug!(%peer, ?full, "MQTT connection not accepted"),
-                }
+                arrivals.accept(stream, peer);
             }
             Err(error) => {
                 if !std::mem::replace(&mut failed, true) {
@@ -73,7 +58,7 @@ pub(super) async fn accept(
 }
 
 /// Serves a connection, after its TLS handshake if there is to be one.
-async fn secure_and_serve(
+pub(super) async fn secure_and_serve(
     stream: TcpStream,
     tls: Option<Acceptor>,
     opened: Opened,

@@ -14,6 +14,7 @@
 //! - `authentication`, `device_logins`: who the client is
 //! - `login_log`: how many logins failed, for the log
 //! - `clocks`: when messages expire
+//! - `proxies`: whose connections they are that come through a proxy
 //! - `packets`: what a client may say, and what it is answered
 //! - `sessions`: the sessions, their number, and the memory of what waits in them
 //!
@@ -30,6 +31,7 @@ mod listener;
 mod login_log;
 mod metrics;
 mod packets;
+mod proxies;
 mod saving;
 mod sessions;
 mod settings;
@@ -40,6 +42,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use prometheus_client::registry::Registry;
 use push_model::secret::Secret;
 use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_service::proxy_protocol::TrustedProxies;
 use push_tls::{
     FileError,
     server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},
@@ -53,6 +56,7 @@ use self::{
     authentication::WorkerPassword,
     context::{Context, Door},
     login_log::LoginLog,
+    proxies::Arrivals,
     saving::Saving,
     sessions::{SessionLimits, Sessions},
 };
@@ -195,8 +199,14 @@ impl Broker {
             tokio::spawn(saving.clone().run(stop.clone()));
         }
         tokio::spawn(login_log.clone().run(stop.clone()));
-        tokio::spawn(listener::accept(devices, Door::Devices, tls, of_devices, context.clone()));
-        tokio::spawn(listener::accept(workers, Door::Worker, worker_tls, of_workers, context));
+        let trusted = settings.trusted_proxies.clone();
+        let of_devices = Arrivals::new((Door::Devices, tls), of_devices, context.clone(), trusted);
+        of_devices.register(registry);
+        tokio::spawn(listener::accept(devices, of_devices, context.clone()));
+        let none = TrustedProxies::default();
+        let of_workers =
+            Arrivals::new((Door::Worker, worker_tls), of_workers, context.clone(), none);
+        tokio::spawn(listener::accept(workers, of_workers, context));
         let uses_tls = settings.tls.is_some();
         Ok(Self { address, uses_tls, worker_url, saving, login_log, connections, stop })
     }

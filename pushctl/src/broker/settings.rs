@@ -8,6 +8,7 @@ use std::{
 
 use push_service::{
     descriptors::Descriptors,
+    proxy_protocol::TrustedProxies,
     settings::{ConfigErrors, address, count, duration, on_or_off, size_from},
     tls,
 };
@@ -77,6 +78,8 @@ pub struct BrokerSettings {
     pub listen: SocketAddr,
     /// The certificate there; without one, devices connect in clear.
     pub tls: Option<TlsSettings>,
+    /// The proxies that may say which device a connection is of.
+    pub trusted_proxies: TrustedProxies,
     /// Connections of devices.
     pub connections: usize,
     /// Connections of devices from one address.
@@ -156,6 +159,7 @@ impl Default for BrokerSettings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
+            trusted_proxies: TrustedProxies::default(),
             connections: 100_000,
             address_connections: 1_000,
             sessions: 100_000,
@@ -228,6 +232,7 @@ impl BrokerArgs {
         Some(BrokerSettings {
             listen: listen?,
             tls: tls?,
+            trusted_proxies: TrustedProxies::default(),
             connections: connections?,
             address_connections: address_connections?,
             sessions: sessions?,

@@ -12,6 +12,7 @@
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
 //! - `programs`: what running programs say of themselves
+//! - `proxies`: proxies that programs do not trust
 //! - `http`: the client of the checks that ask over HTTP
 //! - `machine`: memory that Redis can rely on, and descriptors
 //! - `encryption`: how servers are reached, and until when certificates are valid
@@ -29,6 +30,7 @@ mod listeners;
 mod machine;
 mod mqtt;
 mod programs;
+mod proxies;
 mod queue;
 mod rabbitmq;
 mod stores;

@@ -8,7 +8,7 @@ use push_index::{Finding, Level};
 use push_service::build_info;
 use serde::Deserialize;
 
-use super::http::client;
+use super::{http::client, proxies};
 use crate::push::Server;
 
 const SUBJECT: &str = "programs";
@@ -82,15 +82,19 @@ fn ask(url: &str) -> Vec<Finding> {
         },
         Err(error) => return vec![unreachable(url, &error.to_string())],
     };
-    findings.push(match get("/metrics") {
-        Ok((200, metrics)) => judge_version(url, &metrics, OWN),
+    let version = match get("/metrics") {
+        Ok((200, metrics)) => {
+            findings.extend(proxies::judge(url, &metrics));
+            judge_version(url, &metrics, OWN)
+        }
         Ok((status, _)) => Finding::warning(
             VERSION,
             format!("{url} answers {status} to /metrics"),
             "run doctor again once it has started",
         ),
         Err(error) => unreachable(url, &error.to_string()),
-    });
+    };
+    findings.push(version);
     findings
 }
 

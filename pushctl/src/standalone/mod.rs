@@ -30,6 +30,7 @@ use push_service::{
         self, Operations,
         health::{Health, HealthArgs, HealthSettings, watch_disk},
     },
+    proxy_protocol::ProxyArgs,
     settings::ConfigErrors,
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
@@ -57,6 +58,8 @@ pub struct StandaloneArgs {
     broker: BrokerArgs,
     #[command(flatten)]
     ingest: IngestArgs,
+    #[command(flatten)]
+    proxies: ProxyArgs,
     #[command(flatten)]
     worker: WorkerArgs,
     #[command(flatten)]
@@ -105,6 +108,7 @@ impl StandaloneArgs {
         if self.demo && ingest.as_ref().is_some_and(|ingest| ingest.tls.is_some()) {
             errors.note("--demo pushes in clear: leave out --tls-cert and --tls-key with it");
         }
+        let proxies = self.proxies.check(&mut errors);
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
         let health = self.health.check(&mut errors);
@@ -113,9 +117,11 @@ impl StandaloneArgs {
         let namespace = engines.as_ref().map(|engines| &*engines.namespace);
         let traces = self.traces.check(namespace, &mut errors);
         let settings = (|| {
+            let (mut broker, mut ingest, proxies) = (broker?, ingest?, proxies?);
+            (broker.trusted_proxies, ingest.http.trusted_proxies) = (proxies.clone(), proxies);
             Some(Settings {
-                broker: broker?,
-                ingest: ingest?,
+                broker,
+                ingest,
                 worker: worker?,
                 mqtt: mqtt?,
                 health: health?,

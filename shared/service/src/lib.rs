@@ -15,7 +15,8 @@
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
-//! - [`network`]: which addresses count as one, for limits per address
+//! - [`network`]: which addresses count as one, for limits per address; [`proxy_protocol`]: whose
+//!   address it is behind a proxy
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
@@ -36,6 +37,7 @@ pub mod metrics;
 pub mod network;
 pub mod operations;
 pub mod outage;
+pub mod proxy_protocol;
 pub mod reference;
 pub mod runtime;
 pub mod secret;

@@ -35,12 +35,17 @@ pub(crate) struct Standalone {
 impl Standalone {
     /// Starts it, with this limit of open files if one is given.
     pub(crate) async fn start(open_files: Option<OpenFiles>) -> Self {
+        Self::start_with(open_files, &[]).await
+    }
+
+    /// The same, with these flags besides.
+    pub(crate) async fn start_with(open_files: Option<OpenFiles>, more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let [http, mqtt] = [(); 2].map(|()| free_port().unwrap());
         let data = folder.path().to_str().unwrap();
         let (listen, mqtt_listen) = (http.address(), mqtt.address());
         let flags = ["--listen", &listen, "--mqtt-listen", &mqtt_listen];
-        let flags = [&["standalone", "--data-dir", data], &flags[..]].concat();
+        let flags = [&["standalone", "--data-dir", data], &flags[..], more].concat();
         let program = Program::start_with_open_files("pushctl", &flags, open_files).await;
         let made = pushctl(&["--data-dir", data, "app", "create", APP, "--json"]).await;
         let made: Value = serde_json::from_str(&made).unwrap();

@@ -285,6 +285,33 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
     service.stop().await.unwrap();
 }
 
+/// A client that sends the whole body however it is answered meanwhile.
+#[tokio::test]
+async fn an_early_answer_reaches_clients_that_still_send_the_body() {
+    // Larger than the windows, so it is not whole when the answer comes.
+    let body = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(body.path(), vec![b' '; 3 << 20]).unwrap();
+    let service = Service::start(&[]).await;
+    for (path, secret, expected) in [
+        ("/v1/message/push/app", "wrong", "401"),
+        ("/v1/message/push/app", &*service.secret, "413"),
+        ("/nowhere", "wrong", "404"),
+    ] {
+        let url = format!("http://{}{path}", service.address);
+        let curl = tokio::process::Command::new("curl")
+            .args(["--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "20"])
+            .args(["-H", "content-type: application/json"])
+            .args(["-H", &format!("authorization: {secret}"), "--write-out", "%{http_code}"])
+            .args(["--data-binary", &format!("@{}", body.path().display()), &url])
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&curl.stdout);
+        assert!(curl.status.success() && said.ends_with(expected), "{expected}: {curl:?}");
+    }
+    service.stop().await.unwrap();
+}
+
 type MaybeSent = Either<Full<Bytes>, NeverComes>;
 
 /// A body that is announced and never sent.

@@ -48,11 +48,12 @@ mod tests {
     use http::{HeaderValue, Request, header::CONTENT_TYPE};
 
     use super::*;
+    use crate::client::Peer;
 
     fn read(media_type: &'static str, body: &str) -> Option<Fields> {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        Fields::read(&Head::of(&parts, Ipv4Addr::LOCALHOST.into()), body.as_bytes())
+        Fields::read(&Head::of(&parts, &Peer::client(Ipv4Addr::LOCALHOST.into())), body.as_bytes())
     }
 
     #[test]

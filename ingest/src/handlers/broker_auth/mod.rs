@@ -45,6 +45,7 @@ use crate::{
     head::Head,
     reply::Reply,
     route::{Broker, BrokerQuestion},
+    settings::BrokerAuthSettings,
 };
 
 /// The largest body of a question, in bytes: the longest token, ids and topic, encoded in a form,
@@ -62,6 +63,11 @@ enum Answer {
     NoSuperuser,
     /// It may not.
     Refuse(Refusal),
+}
+
+/// Returns true if a request has the secret of brokers.
+pub(super) fn is_broker(head: &Head<'_>, settings: &BrokerAuthSettings) -> bool {
+    caller::check(head, &settings.secret).is_ok()
 }
 
 impl Handlers {

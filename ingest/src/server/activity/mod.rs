@@ -243,6 +243,8 @@ impl Drop for RequestGuard {
 
 #[cfg(test)]
 mod tests {
+    use push_service::proxy_protocol::TrustedProxies;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -264,6 +266,7 @@ mod tests {
             max_buffered: 1,
             max_buffered_per_app: 1,
             min_body_rate: None,
+            trusted_proxies: TrustedProxies::default(),
         }
     }
 

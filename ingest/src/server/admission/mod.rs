@@ -15,10 +15,12 @@
 //! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
 //! do that at once, the next is closed without a word.
 //!
-//! `register` has the connections that are served, `search` says which of them is closed.
+//! `register` has the connections that are served, `search` says which of them is closed, `share` is what
+//! those of one address may hold.
 
 mod register;
 mod search;
+mod share;
 
 use std::{
     net::IpAddr,
@@ -34,7 +36,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::register::{ConnectionId, Evicted, Register, Task};
-use super::activity::Activity;
+pub(super) use self::share::AddressShare;
+use super::{activity::Activity, http2::unchecked_per_address};
 use crate::{client::Client, metrics::Metrics, settings::HttpSettings};
 
 /// How long a new connection waits until the one that is closed for it has ended.
@@ -66,6 +69,7 @@ pub(super) enum Full {
 pub(super) struct Admitted {
     register: Arc<Mutex<Register>>,
     id: ConnectionId,
+    share: Arc<AddressShare>,
     /// None only while it is dropped.
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -75,7 +79,9 @@ impl Admission {
         Self {
             room: Arc::new(Semaphore::new(http.max_connections)),
             per_address: http.max_connections_per_address(),
-            register: Arc::default(),
+            register: Arc::new(Mutex::new(Register::new(unchecked_per_address(
+                http.max_connections,
+            )))),
             metrics,
         }
     }
@@ -103,8 +109,8 @@ impl Admission {
                 self.wait_for_room().await?
             }
         };
-        let id = lock(&self.register).add(client, Arc::clone(activity));
-        Ok(Admitted { register: Arc::clone(&self.register), id, permit: Some(permit) })
+        let (id, share) = lock(&self.register).add(client, Arc::clone(activity));
+        Ok(Admitted { register: Arc::clone(&self.register), id, share, permit: Some(permit) })
     }
 
     /// Notes which task serves a connection, and what tells it to stop. From then on the connection
@@ -146,6 +152,11 @@ impl Admission {
 impl Admitted {
     pub(super) fn id(&self) -> ConnectionId {
         self.id
+    }
+
+    /// What it holds together with the other connections of its address.
+    pub(super) fn share(&self) -> &Arc<AddressShare> {
+        &self.share
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::search::Turns;
+use super::{search::Turns, share::AddressShare};
 use crate::{client::Client, server::activity::Activity};
 
 /// How many connections at once may be open that were told to end for others.
@@ -28,6 +28,8 @@ pub(in crate::server) struct ConnectionId {
 #[derive(Debug, Default)]
 pub(super) struct Register {
     next_id: u64,
+    /// How many HTTP/2 requests whose secret was not checked each address may have.
+    requests_per_address: usize,
     pub(super) groups: HashMap<Client, Group>,
     /// The addresses by the number of their connections.
     pub(super) by_count: BTreeSet<(usize, Client)>,
@@ -55,8 +57,9 @@ pub(super) enum Evicted {
 }
 
 /// The connections of one address, in the order of their accept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Group {
+    pub(super) share: Arc<AddressShare>,
     pub(super) connections: BTreeMap<u64, Entry>,
     /// Where the next sample begins.
     pub(super) next_sample: u64,
@@ -69,17 +72,31 @@ pub(super) struct Entry {
 }
 
 impl Register {
+    /// Each address may have so many HTTP/2 requests whose secret was not checked.
+    pub(super) fn new(requests_per_address: usize) -> Self {
+        Self { requests_per_address, ..Self::default() }
+    }
+
     pub(super) fn count(&self, client: Client) -> usize {
         self.groups.get(&client).map_or(0, |group| group.connections.len())
     }
 
-    pub(super) fn add(&mut self, client: Client, activity: Arc<Activity>) -> ConnectionId {
+    pub(super) fn add(
+        &mut self,
+        client: Client,
+        activity: Arc<Activity>,
+    ) -> (ConnectionId, Arc<AddressShare>) {
         self.next_id += 1;
-        let group = self.groups.entry(client).or_default();
+        let group = self.groups.entry(client).or_insert_with(|| Group {
+            share: Arc::new(AddressShare::new(self.requests_per_address)),
+            connections: BTreeMap::new(),
+            next_sample: 0,
+        });
+        let share = Arc::clone(&group.share);
         let count = group.connections.len();
         group.connections.insert(self.next_id, Entry { activity, task: None });
         self.recount(client, count, count + 1);
-        ConnectionId { client, id: self.next_id }
+        (ConnectionId { client, id: self.next_id }, share)
     }
 
     pub(super) fn set_task(&mut self, ConnectionId { client, id }: ConnectionId, task: Task) {
@@ -150,10 +167,8 @@ mod tests {
         let mut register = Register::default();
         let ids: Vec<_> = (0..200)
             .map(|n| {
-                register.add(
-                    Client::of(Ipv4Addr::new(192, 0, 2, n).into()),
-                    Arc::new(Activity::new(Instant::now())),
-                )
+                let client = Client::of(Ipv4Addr::new(192, 0, 2, n).into());
+                register.add(client, Arc::new(Activity::new(Instant::now()))).0
             })
             .collect();
         for id in ids {

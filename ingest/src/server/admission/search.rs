@@ -212,7 +212,7 @@ mod tests {
         fn open(&mut self, client: Client, connections: usize) {
             for _ in 0..connections {
                 let activity = Arc::new(Activity::new(Instant::now()));
-                let id = self.register.add(client, Arc::clone(&activity));
+                let (id, _) = self.register.add(client, Arc::clone(&activity));
                 let stop = CancellationToken::new();
                 let task = tokio::spawn(stop.clone().cancelled_owned()).abort_handle();
                 self.register.set_task(id, Task { task: task.clone(), stop });

@@ -20,20 +20,24 @@ use proptest::{
 use tokio::io::AsyncWriteExt;
 
 use crate::{
+    client::Peer,
     head::Head,
     server::http1::{Framing, Parsed, Request, parse},
 };
 
 const MAX_HEAD: usize = 16 * 1024;
-const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PEER: Peer = Peer::client(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const CASES: u32 = 4000;
 
 fn takes_fast_path(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Request(Request { usual: Some(_), .. }))
+    matches!(
+        parse(bytes.as_ref(), MAX_HEAD, &PEER),
+        Parsed::Request(Request { usual: Some(_), .. })
+    )
 }
 
 fn is_left_to_hyper(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Request(Request { usual: None, .. }))
+    matches!(parse(bytes.as_ref(), MAX_HEAD, &PEER), Parsed::Request(Request { usual: None, .. }))
 }
 
 #[test]
@@ -97,7 +101,7 @@ async fn by_hyper(bytes: &[u8]) -> Option<Read> {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.ok().map(http_body_util::Collected::to_bytes);
-            let head = format!("{:?}", Head::of(&parts, PEER));
+            let head = format!("{:?}", Head::of(&parts, &PEER));
             first.lock().unwrap().get_or_insert(Read { head, body });
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
@@ -193,7 +197,7 @@ fn hyper_reads_what_takes_the_fast_path_in_the_same_way() {
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&requests(), |bytes| {
-            let Parsed::Request(request) = parse(&bytes, MAX_HEAD, PEER) else { return Ok(()) };
+            let Parsed::Request(request) = parse(&bytes, MAX_HEAD, &PEER) else { return Ok(()) };
             let (Some(head), Framing::Sized(length)) = (request.usual, request.framing) else {
                 return Ok(());
             };

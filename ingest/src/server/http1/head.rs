@@ -6,12 +6,16 @@
 //! and 6.3): no `Host`, or two; a length besides a transfer coding; two lengths, even if they are
 //! equal; any coding but one `chunked`; a transfer coding in HTTP/1.0.
 
-use std::{mem::MaybeUninit, net::IpAddr};
+use std::mem::MaybeUninit;
 
 use http::Method;
 
 use super::{byte_set::ByteSet, host::is_host};
-use crate::{head::Head, rejection::Rejection};
+use crate::{
+    client::{Peer, Sender},
+    head::Head,
+    rejection::Rejection,
+};
 
 /// A request may have so many headers, as with hyper.
 const MAX_HEADERS: usize = 100;
@@ -58,7 +62,7 @@ pub(in crate::server) enum Framing {
 }
 
 /// Parses the head that these bytes of a client begin with, which may have `max_head` bytes.
-pub(in crate::server) fn parse(bytes: &[u8], max_head: usize, peer: IpAddr) -> Parsed<'_> {
+pub(in crate::server) fn parse<'a>(bytes: &'a [u8], max_head: usize, peer: &Peer) -> Parsed<'a> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
@@ -77,7 +81,7 @@ pub(in crate::server) fn parse(bytes: &[u8], max_head: usize, peer: IpAddr) -> P
 fn read<'a>(
     request: &httparse::Request<'_, 'a>,
     head_bytes: usize,
-    peer: IpAddr,
+    peer: &Peer,
 ) -> Result<Request<'a>, Rejection> {
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
     else {
@@ -99,13 +103,19 @@ fn read<'a>(
         (true, None) => Framing::Chunked,
         (false, length) => Framing::Sized(length.unwrap_or(0)),
     };
+    let sender = if fields.is_forwarded {
+        let lines = request.headers.iter().filter(|header| is_forwarded(header.name));
+        peer.of_forwarded(lines.map(|header| header.value))
+    } else {
+        peer.itself()
+    };
     let usual = is_1_1 && framing != Framing::Chunked && !fields.expects;
     Ok(Request {
         head_bytes,
         framing,
         is_last: fields.closes || !is_1_1,
         answer_has_body: method != "HEAD",
-        usual: if usual { fields.into_head(method, target, peer) } else { None },
+        usual: if usual { fields.into_head(method, target, sender) } else { None },
     })
 }
 
@@ -123,6 +133,11 @@ struct Fields<'a> {
     idempotency_key: Option<&'a [u8]>,
     traceparent: Option<&'a [u8]>,
     has_several_traceparents: bool,
+    is_forwarded: bool,
+}
+
+fn is_forwarded(name: &str) -> bool {
+    name.eq_ignore_ascii_case("x-forwarded-for")
 }
 
 impl<'a> Fields<'a> {
@@ -162,12 +177,14 @@ impl<'a> Fields<'a> {
             self.idempotency_key.get_or_insert(value);
         } else if is("traceparent") {
             self.has_several_traceparents |= self.traceparent.replace(value).is_some();
+        } else if is_forwarded(name) {
+            self.is_forwarded = true;
         }
         Ok(())
     }
 
     /// The head as the handlers need it, if method and target are usual.
-    fn into_head(self, method: &str, target: &'a str, peer: IpAddr) -> Option<Head<'a>> {
+    fn into_head(self, method: &str, target: &'a str, sender: Sender) -> Option<Head<'a>> {
         Some(Head {
             method: match method {
                 "POST" => Method::POST,
@@ -176,7 +193,8 @@ impl<'a> Fields<'a> {
                 "DELETE" => Method::DELETE,
                 _ => return None,
             },
-            peer,
+            peer: sender.address,
+            is_claim_ignored: sender.is_claim_ignored,
             path: path(target)?,
             authorization: self.authorization,
             content_type: self.content_type,
@@ -210,26 +228,26 @@ fn content_length(value: &[u8]) -> Result<u64, Rejection> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
 
     const MAX_HEAD: usize = 8192;
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const PEER: Peer = Peer::client(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     fn with(headers: &str) -> String {
         format!("POST /p HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n")
     }
 
     fn request(bytes: &str) -> Request<'_> {
-        match parse(bytes.as_bytes(), MAX_HEAD, PEER) {
+        match parse(bytes.as_bytes(), MAX_HEAD, &PEER) {
             Parsed::Request(request) => request,
             other => panic!("{other:?} of {bytes}"),
         }
     }
 
     fn is_malformed(bytes: impl AsRef<[u8]>) -> bool {
-        matches!(parse(bytes.as_ref(), MAX_HEAD, PEER), Parsed::Refused(Rejection::Malformed(_)))
+        matches!(parse(bytes.as_ref(), MAX_HEAD, &PEER), Parsed::Refused(Rejection::Malformed(_)))
     }
 
     #[test]
@@ -295,14 +313,14 @@ mod tests {
         let head = with("Content-Length: 3");
         let head = head.as_bytes();
         for end in 0..head.len() {
-            assert_eq!(parse(&head[..end], MAX_HEAD, PEER), Parsed::Partial, "{end}");
+            assert_eq!(parse(&head[..end], MAX_HEAD, &PEER), Parsed::Partial, "{end}");
         }
-        assert!(matches!(parse(head, head.len(), PEER), Parsed::Request(_)));
+        assert!(matches!(parse(head, head.len(), &PEER), Parsed::Request(_)));
         let too_large = Parsed::Refused(Rejection::HeadTooLarge);
-        assert_eq!(parse(head, head.len() - 1, PEER), too_large);
-        assert_eq!(parse(&head[..20], 20, PEER), too_large);
+        assert_eq!(parse(head, head.len() - 1, &PEER), too_large);
+        assert_eq!(parse(&head[..20], 20, &PEER), too_large);
         let many = with(&"X: y\r\n".repeat(100));
-        assert_eq!(parse(many.as_bytes(), MAX_HEAD, PEER), too_large);
+        assert_eq!(parse(many.as_bytes(), MAX_HEAD, &PEER), too_large);
     }
 
     #[test]
@@ -311,10 +329,10 @@ mod tests {
             ["hello\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n"]
         {
             let refused = Parsed::Refused(Rejection::NotHttp);
-            assert_eq!(parse(bytes.as_bytes(), MAX_HEAD, PEER), refused, "{bytes}");
+            assert_eq!(parse(bytes.as_bytes(), MAX_HEAD, &PEER), refused, "{bytes}");
         }
         assert_eq!(
-            parse(with("X: a\r\n b").as_bytes(), MAX_HEAD, PEER),
+            parse(with("X: a\r\n b").as_bytes(), MAX_HEAD, &PEER),
             Parsed::Refused(Rejection::NotHttp)
         );
     }

@@ -13,8 +13,6 @@ mod byte_set;
 mod head;
 mod host;
 
-use std::net::IpAddr;
-
 use bytes::Buf;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -28,7 +26,7 @@ use super::{
     activity::Timeout, close::End, connection::Connection, fast_path, hyper, receiving::MAKES_ROOM,
     recognise::empty_lines, stream::Stream, timeouts::Interruption,
 };
-use crate::{rejection::Rejection, reply::Date};
+use crate::{client::Peer, rejection::Rejection, reply::Date};
 
 /// How much is read at once at least, in bytes.
 const MIN_READ: usize = 4096;
@@ -47,6 +45,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         http,
         mut interruptions,
         http2_requests: _,
+        share: _,
     } = connection;
     let (mut date, mut answer) = (Date::default(), Vec::new());
     let end = 'connection: loop {
@@ -64,7 +63,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 let is_parsed = reads < EARLY_PARSES
                     || received.len() >= http.max_header
                     || ends_a_head(&received, seen);
-                match is_parsed.then(|| parse(&received, http.max_header, peer)) {
+                match is_parsed.then(|| parse(&received, http.max_header, &peer)) {
                     Some(Parsed::Request(request)) => break request,
                     Some(Parsed::Refused(why)) => break 'connection End::AfterReply(why),
                     Some(Parsed::Partial) | None => activity.received(),
@@ -76,7 +75,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 Ok(0) if received.is_empty() => break 'connection End::Graceful,
                 Ok(0) => break 'connection End::AfterReply(Rejection::NotHttp),
                 Ok(_) => {}
-                Err(Interruption::Failed(error)) => break 'connection failed(peer, &error),
+                Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
                 Err(Interruption::Shutdown) if received.is_empty() => {
                     break 'connection End::Graceful;
                 }
@@ -107,7 +106,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 &mut stream,
                 &mut received,
                 &handlers,
-                peer,
+                &peer,
                 &http,
                 &in_work,
             ))
@@ -133,7 +132,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
             match interruptions.run(written).await {
                 Ok(_) if rest.is_empty() => break,
                 Ok(written) => rest = &rest[written..],
-                Err(Interruption::Failed(error)) => break 'connection failed(peer, &error),
+                Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
                 Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
                 // The client does not read its answer.
                 Err(Interruption::TimedOut(_)) => break 'connection End::Silent,
@@ -160,8 +159,8 @@ fn ends_a_head(received: &[u8], seen: usize) -> bool {
     received[from..].windows(2).any(|two| two == b"\n\n" || two == b"\n\r")
 }
 
-fn failed(peer: IpAddr, error: &std::io::Error) -> End {
-    tracing::debug!(%peer, %error, "a connection ended early");
+fn failed(peer: &Peer, error: &std::io::Error) -> End {
+    tracing::debug!(peer = %peer.address(), %error, "a connection ended early");
     End::Graceful
 }
 

@@ -1,6 +1,6 @@
 //! From a request that hyper has read to its answer.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt;
@@ -8,6 +8,7 @@ use hyper::body::{Body as _, Bytes, Incoming};
 use tokio::time::timeout;
 
 use crate::{
+    client::Peer,
     handlers::Handlers,
     head::Head,
     reply::Reply,
@@ -24,20 +25,17 @@ const PIECE_TIME: Duration = Duration::from_secs(1);
 const REST_TIME: Duration = Duration::from_secs(5);
 
 /// The answer to a request of this client. If the connection is to take another one, the body is
-/// read to its end, of which at most `discards` bytes are dropped.
+/// read to its end, of which at most `limit` bytes are dropped.
 pub(super) async fn answer(
     handlers: &Handlers,
-    peer: IpAddr,
+    peer: &Peer,
     request: Request<Incoming>,
-    discards: Option<usize>,
+    limit: usize,
     in_work: &RequestGuard,
 ) -> Reply {
     let (parts, mut body) = request.into_parts();
     let mut reply = receiving::answer(handlers, &Head::of(&parts, peer), &mut body, in_work).await;
-    if let Some(limit) = discards
-        && !reply.close
-        && !body.is_end_stream()
-    {
+    if !reply.close && !body.is_end_stream() {
         reply.close = !discard_what_comes(&mut body, limit).await;
     }
     reply

@@ -12,7 +12,6 @@ use std::{
     convert::Infallible,
     future::{pending, poll_fn},
     io, mem,
-    net::IpAddr,
     pin::Pin,
     sync::{
         Mutex, PoisonError,
@@ -30,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{answer::answer, replay::Replay};
 use crate::{
+    client::Peer,
     handlers::Handlers,
     rejection::Rejection,
     reply::Reply,
@@ -51,7 +51,7 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
     stream: &mut S,
     received: &mut BytesMut,
     handlers: &Handlers,
-    peer: IpAddr,
+    peer: &Peer,
     http: &HttpSettings,
     in_work: &RequestGuard,
 ) -> Result<Reply, End> {
@@ -60,7 +60,7 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
         let (is_handed_over, reply) = (&is_handed_over, &reply);
         async move {
             is_handed_over.store(true, Ordering::Relaxed);
-            let answer = answer(handlers, peer, request, Some(http.max_body), in_work).await;
+            let answer = answer(handlers, peer, request, http.max_body, in_work).await;
             *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
             pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
         }
@@ -97,7 +97,7 @@ pub(in crate::server) async fn answer_http1<S: AsyncRead + AsyncWrite + Unpin + 
             Err(End::AfterReply(Rejection::NotHttp))
         }
         Err(Err(error)) => {
-            tracing::debug!(%peer, %error, "a connection ended early");
+            tracing::debug!(peer = %peer.address(), %error, "a connection ended early");
             Err(End::Graceful)
         }
     }

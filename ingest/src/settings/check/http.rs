@@ -2,7 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use push_service::settings::{ConfigErrors, count, on_or_off, size, size_between, some_time};
+use push_service::{
+    proxy_protocol::TrustedProxies,
+    settings::{ConfigErrors, count, on_or_off, size, size_between, some_time},
+};
 
 use crate::settings::{HttpSettings, IngestArgs, LINE_MEMORY};
 
@@ -64,6 +67,7 @@ impl IngestArgs {
             max_buffered: memory.max_buffered,
             max_buffered_per_app: memory.max_buffered_per_app,
             min_body_rate: NonZeroUsize::new(min_body_rate?),
+            trusted_proxies: TrustedProxies::default(),
         })
     }
 

@@ -132,7 +132,7 @@ fn take_suppressed(callsites: &mut Callsites, now: Instant) -> Vec<Suppressed> {
 
 fn report(callsites: &Weak<Mutex<Callsites>>) {
     loop {
-        thread::sleep(WINDOW);
+        thread::park_timeout(WINDOW);
         let Some(callsites) = callsites.upgrade() else { return };
         // Logged without the lock, which admitting these lines takes again.
         let suppressed = take_suppressed(&mut lock(&callsites), Instant::now());

@@ -1,0 +1,82 @@
+//! What clients without a secret can write to the log.
+
+use std::{net::SocketAddr, time::Duration};
+
+use push_tests::{
+    certificates::Authority,
+    free_port,
+    service::Program,
+    stack::{APP, Servers, Stack},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::audit_log;
+
+const A_MOMENT: Duration = Duration::from_secs(10);
+
+/// The first message of a TLS handshake, which names a server that no server may have, in a name as long
+/// as it may be.
+fn hello_with_an_illegal_name() -> Vec<u8> {
+    let with_length = |bytes: usize, content: &[u8]| {
+        [&content.len().to_be_bytes()[8 - bytes..], content].concat()
+    };
+    let name = [&[0][..], &with_length(2, &vec![b'_'; 60_000])].concat();
+    let server_name = [&[0, 0][..], &with_length(2, &with_length(2, &name))].concat();
+    let hello = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0],
+        &with_length(2, &[0x13, 0x01, 0xc0, 0x2f]),
+        &with_length(1, &[0]),
+        &with_length(2, &server_name),
+    ]
+    .concat();
+    let handshake = [&[1][..], &with_length(3, &hello)].concat();
+    let records = handshake.chunks(16_000);
+    records.flat_map(|record| [&[22, 3, 1][..], &with_length(2, record)].concat()).collect()
+}
+
+#[tokio::test]
+async fn hellos_with_illegal_names_write_little_and_audit_lines_stay() {
+    let stack = Stack::start(Servers::shared()).await;
+    let authority = Authority::new();
+    let certificate = authority.local_server();
+    let port = free_port().unwrap();
+    let (engines, listen) = (stack.engines(), port.address());
+    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
+    let [file, key] =
+        [&certificate.certificate, &certificate.key].map(|path| path.to_str().unwrap());
+    flags.extend(["--listen", &listen, "--tls-cert", file, "--tls-key", key]);
+    flags.extend(audit_log::AT_STOP);
+    let ingest = Program::start_with_open_files("ingest", &flags, None).await;
+    let before = ingest.log().len();
+
+    let address: SocketAddr = listen.parse().unwrap();
+    let hello = hello_with_an_illegal_name();
+    for _ in 0..300 {
+        let mut attacker = TcpStream::connect(address).await.unwrap();
+        let _ = attacker.write_all(&hello).await;
+        let mut answer = Vec::new();
+        let _ = timeout(A_MOMENT, attacker.read_to_end(&mut answer)).await.expect("ended in time");
+    }
+    let written = ingest.log().len() - before;
+    assert!(written < 64 * 1024, "{written} bytes for 300 connections");
+
+    let url = format!("https://{listen}/v1/message/push/{APP}");
+    for _ in 0..50 {
+        let curl = tokio::process::Command::new("curl")
+            .args(["--silent", "--insecure", "--http1.1", "-H", "Authorization: wrong"])
+            .args(["-H", "Content-Type: application/json", "-d", "{}", &url])
+            .output()
+            .await
+            .unwrap();
+        assert!(String::from_utf8_lossy(&curl.stdout).contains("21004"), "{curl:?}");
+    }
+    let stopped = ingest.stop().await;
+    let failed = audit_log::failed_logins(&stopped.log);
+    assert_eq!(failed.iter().map(|(_, count)| count).sum::<u64>(), 50, "{failed:?}");
+}
