@@ -24,6 +24,7 @@ use crate::{
         retrier::{Retrier, RetryError},
         retry_policy::RetryPolicy,
     },
+    dropped_copies::DroppedCopies,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     message_usage::ClosedMessages,
     metrics::Metrics,
@@ -51,6 +52,7 @@ pub(crate) struct Context {
     /// How fast broadcasts are sent.
     pub(crate) rate: RateMeter,
     pub(crate) closed: ClosedMessages,
+    pub(crate) dropped_copies: DroppedCopies,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

@@ -21,6 +21,7 @@ mod context;
 mod control;
 mod delivery;
 mod dependencies;
+mod dropped_copies;
 mod in_work;
 mod intake;
 mod lane_health;
@@ -59,6 +60,7 @@ pub use crate::{
 use crate::{
     context::Context,
     control::{pace::PaceCache, priority::IndexPriority, rate::RateMeter, retrier::Retrier},
+    dropped_copies::DroppedCopies,
     in_work::InWork,
     intake::consumer::consume,
     message_usage::ClosedMessages,
@@ -114,6 +116,7 @@ pub async fn run(
         paces: PaceCache::default(),
         rate: RateMeter::default(),
         closed: ClosedMessages::default(),
+        dropped_copies: DroppedCopies::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,

@@ -30,6 +30,11 @@ pub(super) struct EntryStateLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BodyLabel {
+    pub(super) body: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct EndLabel {
     pub(super) end: &'static str,
 }
@@ -69,6 +74,7 @@ pub(super) struct Families {
     pub(super) dispositions: Family<DispositionLabel, Counter>,
     pub(super) in_work: Family<LaneLabel, Gauge>,
     pub(super) dead: Family<LaneLabel, Counter>,
+    pub(super) dropped_copies: Family<BodyLabel, Counter>,
     pub(super) closing_checks: Family<EntryStateLabel, Counter>,
     pub(super) broadcasts: LastEstimate,
     pub(super) ledger_bytes: Gauge,
@@ -105,6 +111,7 @@ impl Families {
             dispositions: Family::default(),
             in_work: Family::default(),
             dead: Family::default(),
+            dropped_copies: Family::default(),
             closing_checks: Family::default(),
             broadcasts: LastEstimate::default(),
             ledger_bytes: Gauge::default(),
@@ -131,6 +138,9 @@ impl Families {
             self.in_work.get_or_create_owned(&LaneLabel { lane });
             self.dead.get_or_create_owned(&LaneLabel { lane });
         }
+        for body in ["same", "other"] {
+            self.dropped_copies.get_or_create_owned(&BodyLabel { body });
+        }
         for found in ["open", "closed", "missing", "forgotten", "overdue"] {
             self.closing_checks.get_or_create_owned(&EntryStateLabel { found });
         }
@@ -153,6 +163,9 @@ impl Families {
         registry.register("turns", help, self.dispositions.clone());
         registry.register("in_work", "Queue messages in work", self.in_work.clone());
         registry.register("dead_letters", "Messages put aside", self.dead.clone());
+        let help = "Copies of messages with an Idempotency-Key that were dropped, by whether they have the \
+                    body of the copy that is sent";
+        registry.register("dropped_copies", help, self.dropped_copies.clone());
     }
 
     fn register_times(&self, registry: &mut Registry) {

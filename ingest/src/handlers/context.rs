@@ -6,7 +6,7 @@ use push_index::Index;
 
 use super::broker_auth::BrokerLogins;
 use crate::{
-    apps::Logins,
+    apps::{Logins, RecentKeys},
     body::{AppMemory, BodyMemory},
     index_outage::IndexOutage,
     metrics::{Level, Metrics},
@@ -26,6 +26,8 @@ pub(crate) struct Handlers {
     pub(super) broker_memory: Arc<AppMemory>,
     /// The failed logins that they asked about.
     pub(super) broker_logins: BrokerLogins,
+    /// The bodies that idempotency keys were used for lately.
+    pub(super) recent_keys: RecentKeys,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
     /// Which requests are traced; none if there are no traces.
@@ -56,6 +58,7 @@ impl Handlers {
             settings,
             index,
             index_outage,
+            recent_keys: RecentKeys::default(),
             publisher,
             metrics,
         }
