@@ -38,6 +38,7 @@ async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
         }
     };
     spans::note_task(&task);
+    let _in_work = context.closed.begin(std::iter::once(&task.job));
     carry_on(context, &task, delivery, hold).instrument(spans::task(&task)).await
 }
 

@@ -9,6 +9,7 @@
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
+//! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
 //! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
@@ -25,6 +26,7 @@ mod message_usage;
 mod rate_limit;
 mod recalls;
 mod recent_keys;
+mod usage_leaks;
 
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
@@ -34,6 +36,7 @@ pub(crate) use self::{
     rate_limit::Quota,
     recalls::RecallPermit,
     recent_keys::RecentKeys,
+    usage_leaks::{LOOK_EVERY, UsageLeaks, claim},
 };
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use push_index::Index;
 
 use super::broker_auth::BrokerLogins;
 use crate::{
-    apps::{Logins, RecentKeys},
+    apps::{Logins, RecentKeys, UsageLeaks},
     body::{AppMemory, BodyMemory},
     index_outage::IndexOutage,
     metrics::{Level, Metrics},
@@ -28,6 +28,7 @@ pub(crate) struct Handlers {
     pub(super) broker_logins: BrokerLogins,
     /// The bodies that idempotency keys were used for lately.
     pub(super) recent_keys: RecentKeys,
+    pub(super) leaks: UsageLeaks,
     pub(super) publisher: Publisher,
     pub(super) metrics: Arc<Metrics>,
     /// Which requests are traced; none if there are no traces.
@@ -59,6 +60,7 @@ impl Handlers {
             index,
             index_outage,
             recent_keys: RecentKeys::default(),
+            leaks: UsageLeaks::default(),
             publisher,
             metrics,
         }

@@ -101,6 +101,7 @@ pub struct Metrics {
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
     pub(crate) failed_logins: Counter,
+    pub(crate) settled_usage: Counter,
     pub(crate) broker_refusals: BrokerRefusals,
     pub(crate) levels: Arc<Levels>,
 }
@@ -140,6 +141,7 @@ impl Metrics {
             turned_away: Counter::default(),
             evicted: Counter::default(),
             failed_logins: Counter::default(),
+            settled_usage: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
             levels: Arc::default(),
         }
@@ -164,6 +166,8 @@ impl Metrics {
         registry.register("app_reads", help, self.app_reads.family.clone());
         let help = "Requests with a wrong secret";
         registry.register("failed_logins", help, self.failed_logins.clone());
+        let help = "Messages that counted against a quota of waiting messages after they had ended";
+        registry.register("settled_usage", help, self.settled_usage.clone());
         let help = "Refusals that MQTT brokers were answered with, by the reason";
         registry.register("broker_refusals", help, self.broker_refusals.family.clone());
         registry.register("connections", "Open connections", self.connections.clone());

@@ -53,6 +53,7 @@ async fn process(context: &Context, delivery: &Delivery, hold: &Hold<'_>) -> Res
         }
     };
     spans::note_jobs(jobs.iter().map(|job| job.as_ref().ok()));
+    let _in_work = context.closed.begin(jobs.iter().flatten());
     let mut results = vec![Err(Requeue::Unfinished); jobs.len()];
     let mut all = process_jobs(context, &jobs, delivery.deliveries, hold);
     while let Some((number, result)) = all.next().await {

@@ -134,9 +134,11 @@ impl Session {
         let now = Instant::now();
         findings.forget(now);
         let [messages, idle] = self.probes.clone();
-        self.sent.retain(|sent| now.saturating_duration_since(*sent) < PROBED);
+        let found = self.count(&messages).await?;
+        // By the time of the answer, because the server may have been slow.
+        self.sent.retain(|sent| sent.elapsed() < PROBED);
         let expected = self.sent.len() as u64;
-        match self.count(&messages).await? {
+        match found {
             Some(count) if count >= expected => {}
             found => {
                 let key = if found.is_none() { PolicyKey::Expires } else { PolicyKey::MessageTtl };
