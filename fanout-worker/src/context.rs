@@ -30,6 +30,7 @@ use crate::{
         retry_policy::RetryPolicy,
         slots::TaskSlots,
     },
+    dropped_copies::DroppedCopies,
     intake::Detachments,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     message_usage::ClosedMessages,
@@ -65,6 +66,7 @@ pub(crate) struct Context {
     pub(crate) closed: ClosedMessages,
     /// Notified when an envelope was moved to the isolated lane.
     pub(crate) has_isolated: Notify,
+    pub(crate) dropped_copies: DroppedCopies,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) random: Random,

@@ -23,6 +23,7 @@ mod control;
 mod delivery;
 mod dependencies;
 mod dictionary_sweeps;
+mod dropped_copies;
 mod in_work;
 mod intake;
 mod lane_health;
@@ -70,6 +71,7 @@ use crate::{
         retrier::Retrier,
         slots::{TASKS_AHEAD, TaskSlots},
     },
+    dropped_copies::DroppedCopies,
     in_work::InWork,
     intake::{Detachments, consumer::consume, isolation::consume_isolated},
     message_usage::ClosedMessages,
@@ -131,6 +133,7 @@ pub async fn run(
         rate: RateMeter::default(),
         closed: ClosedMessages::default(),
         has_isolated: Notify::new(),
+        dropped_copies: DroppedCopies::default(),
         metrics: dependencies.metrics,
         clock: dependencies.clock,
         random: dependencies.random,

@@ -89,7 +89,7 @@ pub async fn run_with_metrics(
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let (publisher, mut publisher_join_handle) =
-        Publisher::start(queue, settings.publisher.clone(), Arc::clone(&metrics));
+        Publisher::start(Arc::clone(&queue), settings.publisher.clone(), Arc::clone(&metrics));
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
     let handlers = Arc::new(Handlers::new(settings, index, publisher, Arc::clone(&metrics)));
@@ -102,6 +102,7 @@ pub async fn run_with_metrics(
         () = publisher_join_handle.failed() => stop.cancel(),
         () = handlers.keep_writing_activity() => {}
         () = handlers.keep_exchanging_usage() => {}
+        () = handlers.keep_settling_usage(queue) => {}
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;

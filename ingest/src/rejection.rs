@@ -14,7 +14,7 @@ use http::StatusCode;
 use push_model::{
     app::Scope,
     codes::PushCode,
-    ids::{AppId, BadId},
+    ids::{AppId, BadId, MessageId},
 };
 
 use crate::apps::{Quota, QuotaUsedUp};
@@ -98,6 +98,8 @@ pub(crate) enum Rejection {
         /// Which quota.
         used_up: QuotaUsedUp,
     },
+    /// The idempotency key was used for another body: that of this message.
+    KeyUsed(MessageId),
     /// The index has no room for the device.
     NoRoom(String),
     /// The service cannot do it now. The caller can try again.
@@ -127,6 +129,7 @@ impl Rejection {
                 StatusCode::REQUEST_TIMEOUT
             }
             Self::NoRoom(_) | Self::DevicesUsedUp { .. } => StatusCode::CONFLICT,
+            Self::KeyUsed(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::MessageTooLarge(_)
             | Self::TooManyLines(_)
             | Self::TooManyBlankLines(_)
@@ -172,6 +175,7 @@ impl Rejection {
             | Self::BodyTimeout
             | Self::BodyTooSlow(_)
             | Self::Unknown(_)
+            | Self::KeyUsed(_)
             | Self::NoRoom(_)
             | Self::DevicesUsedUp { .. }
             | Self::MessagesUsedUp { .. }
@@ -257,6 +261,10 @@ impl Rejection {
                  have the operator raise it: pushctl app set {app} --{quota} N"
                 )
             }
+            Self::KeyUsed(message) => format!(
+                "the Idempotency-Key was used for another body: that of message {message}. Send this \
+                 push with a key of its own; to repeat the first one, send its body unchanged"
+            ),
             Self::Unknown(what) => format!("this app has no such {what}"),
             Self::Unavailable(why) => format!("try again: {why}"),
             Self::QueueBlocked(why) => {
@@ -296,6 +304,7 @@ mod tests {
             (Rejection::TooManyFailedLogins { retry_after: 1 }, 429, 429),
             (Rejection::DevicesUsedUp { app: app.clone(), most: NonZeroU32::MIN }, 409, 409),
             (Rejection::MessagesUsedUp { app, used_up }, 429, 429),
+            (Rejection::KeyUsed(MessageId::issue_named(&"a".parse().unwrap())), 422, 422),
             (Rejection::NoSuchPath, 404, 404),
             (Rejection::NoSuchMethod("POST"), 405, 405),
             (Rejection::Unavailable(""), 503, 503),

@@ -2,7 +2,7 @@
 //! first device is sent to.
 //!
 //! Two requests with one `Idempotency-Key` make two copies of a message. The copy that begins the
-//! entry is sent. The other one is dropped, unless the first expires without being sent to any
+//! entry is sent. The other one is dropped if it has another body, and otherwise unless the first expires without being sent to any
 //! device and the other expires later: then the other takes the entry over.
 //!
 //! An open entry does not say that a worker has the first copy: the index may have lost how it
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use push_model::{
     envelope::Job,
+    fingerprint::Fingerprint,
     ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
     message::Audience,
     time::UnixMillis,
@@ -84,6 +85,10 @@ pub(crate) async fn admit(
         let entry = context.retrier.ask_index(hold, begin).await?.value;
         match entry.dedup_nonce {
             Some(dedup_nonce) if dedup_nonce == job.dedup_nonce => break entry,
+            // A copy with another body is never sent in place of the first one.
+            Some(dedup_nonce) if Fingerprint::differs(dedup_nonce, job.dedup_nonce) => {
+                return Ok(drop_copy(context, job, &entry));
+            }
             Some(dedup_nonce)
                 if new.replaces != Some(dedup_nonce)
                     && ends_after(job, &entry)
@@ -103,10 +108,7 @@ pub(crate) async fn admit(
                     new.replaces = Some(dedup_nonce);
                 }
             }
-            _ => {
-                info!("another copy of this message is the one that is sent");
-                return Ok(Admission::Duplicate);
-            }
+            _ => return Ok(drop_copy(context, job, &entry)),
         }
     };
     if let Some(plan) = entry.plan.clone() {
@@ -126,6 +128,12 @@ pub(crate) async fn admit(
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Admission::Admitted(Box::new(entry), plan))
+}
+
+fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> Admission {
+    let Context { metrics, dropped_copies, .. } = context;
+    dropped_copies.note(metrics, &job.head.message_id, job.dedup_nonce, entry.dedup_nonce);
+    Admission::Duplicate
 }
 
 /// Whether this copy expires after the copy that holds the entry. Only such a copy may replace it:

@@ -68,6 +68,7 @@ pub(super) async fn carry_out(
             Some(delay) => context.queue.publish_later(Lane::Tasks, envelope, delay).await,
         }
     };
+    context.count_put_off(job, delay.unwrap_or_default());
     Ok(context.retrier.publish(hold, publish).await?)
 }
 

@@ -163,6 +163,9 @@ async fn next(
     let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Closing(check) };
     let envelope = task.encode().map_err(|error| RetryError::Broken(error.to_string()))?;
     let every = context.closing.every;
+    if !check.closed {
+        context.count_put_off(job, every);
+    }
     let publish = || context.queue.publish_later(Lane::Tasks, envelope.clone(), every);
     context.retrier.publish(hold, publish).await
 }

@@ -43,6 +43,7 @@ pub(super) async fn process(
         }
     };
     spans::note_task(&task);
+    let _in_work = context.closed.begin(std::iter::once(&task.job));
     carry_on(context, &task, delivery, hold).instrument(spans::task(&task)).await
 }
 

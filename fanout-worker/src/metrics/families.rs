@@ -30,6 +30,11 @@ pub(super) struct EntryStateLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BodyLabel {
+    pub(super) body: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct EndLabel {
     pub(super) end: &'static str,
 }
@@ -70,6 +75,7 @@ pub(super) struct Families {
     pub(super) in_work: Family<LaneLabel, Gauge>,
     pub(super) dead: Family<LaneLabel, Counter>,
     pub(super) isolated: Family<LaneLabel, Counter>,
+    pub(super) dropped_copies: Family<BodyLabel, Counter>,
     pub(super) closing_checks: Family<EntryStateLabel, Counter>,
     pub(super) broadcasts: LastEstimate,
     pub(super) ledger_bytes: Gauge,
@@ -109,6 +115,7 @@ impl Families {
             in_work: Family::default(),
             dead: Family::default(),
             isolated: Family::default(),
+            dropped_copies: Family::default(),
             closing_checks: Family::default(),
             broadcasts: LastEstimate::default(),
             ledger_bytes: Gauge::default(),
@@ -138,6 +145,9 @@ impl Families {
             self.dead.get_or_create_owned(&LaneLabel { lane });
             self.isolated.get_or_create_owned(&LaneLabel { lane });
         }
+        for body in ["same", "other"] {
+            self.dropped_copies.get_or_create_owned(&BodyLabel { body });
+        }
         for found in ["open", "closed", "missing", "forgotten", "overdue"] {
             self.closing_checks.get_or_create_owned(&EntryStateLabel { found });
         }
@@ -162,6 +172,9 @@ impl Families {
         registry.register("dead_letters", "Messages put aside", self.dead.clone());
         let help = "Queue messages that were delivered often and are processed alone";
         registry.register("isolated", help, self.isolated.clone());
+        let help = "Copies of messages with an Idempotency-Key that were dropped, by whether they have the \
+                    body of the copy that is sent";
+        registry.register("dropped_copies", help, self.dropped_copies.clone());
     }
 
     fn register_times(&self, registry: &mut Registry) {

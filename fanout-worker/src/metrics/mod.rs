@@ -26,7 +26,7 @@ use push_model::{
 use push_queue::Lane;
 
 use self::families::{
-    DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
+    BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
 };
 use crate::{broadcasts::Estimate, delivery::RunEnd, transport::Outcome};
 
@@ -133,6 +133,11 @@ impl Metrics {
     /// Counts a closing check by the state in which it found the ledger entry.
     pub(crate) fn closing_check(&self, found: &'static str) {
         self.0.closing_checks.get_or_create(&EntryStateLabel { found }).inc();
+    }
+
+    /// Counts a copy of a message that is dropped because another one is sent.
+    pub(crate) fn dropped_copy(&self, body: &'static str) {
+        self.0.dropped_copies.get_or_create(&BodyLabel { body }).inc();
     }
 
     pub(crate) fn dead_letter(&self, lane: Lane) {

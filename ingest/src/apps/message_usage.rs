@@ -94,8 +94,8 @@ struct Counts {
 impl Counts {
     fn of(&mut self, kind: UsageKind) -> &mut u64 {
         match kind {
-            UsageKind::Named | UsageKind::Broadcast => &mut self.messages,
             UsageKind::EarlyRecall => &mut self.early_recalls,
+            _ => &mut self.messages,
         }
     }
 }
@@ -245,6 +245,7 @@ impl State {
                     return Err(QuotaUsedUp { quota, what, most, retry_after: entries() });
                 }
             }
+            UsageKind::Held | UsageKind::Settling => {}
             UsageKind::EarlyRecall => {
                 let own = since.early_recalls + in_work.early_recalls;
                 if let Some(most) = used_up(known.early_recalls + own, quotas.entries) {

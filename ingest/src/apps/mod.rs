@@ -8,6 +8,8 @@
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
+//! - `recent_keys`: the bodies that its idempotency keys were used for lately;
+//! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
 //! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
@@ -23,6 +25,8 @@ mod logins;
 mod message_usage;
 mod rate_limit;
 mod recalls;
+mod recent_keys;
+mod usage_leaks;
 
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
@@ -31,6 +35,8 @@ pub(crate) use self::{
     message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
     rate_limit::Quota,
     recalls::RecallPermit,
+    recent_keys::RecentKeys,
+    usage_leaks::{LOOK_EVERY, UsageLeaks, claim},
 };
 
 #[cfg(test)]

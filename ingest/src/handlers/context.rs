@@ -6,7 +6,7 @@ use push_index::Index;
 
 use super::{broker_auth::BrokerLogins, full_dictionaries::FullDictionaries, sequence::Sequence};
 use crate::{
-    apps::Logins,
+    apps::{Logins, RecentKeys, UsageLeaks},
     body::{AppMemory, BodyMemory},
     index_outage::IndexOutage,
     metrics::{Level, Metrics},
@@ -27,6 +27,9 @@ pub(crate) struct Handlers {
     /// The failed logins that they asked about.
     pub(super) broker_logins: BrokerLogins,
     pub(super) dictionaries_full: FullDictionaries,
+    /// The bodies that idempotency keys were used for lately.
+    pub(super) recent_keys: RecentKeys,
+    pub(super) leaks: UsageLeaks,
     pub(super) publisher: Publisher,
     pub(super) sequence: Sequence,
     pub(super) metrics: Arc<Metrics>,
@@ -64,6 +67,8 @@ impl Handlers {
             settings,
             index,
             index_outage,
+            recent_keys: RecentKeys::default(),
+            leaks: UsageLeaks::default(),
             publisher,
             sequence: Sequence::default(),
             metrics,

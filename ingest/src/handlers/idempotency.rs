@@ -1,27 +1,38 @@
 //! Message ids, and the idempotency keys that they can be derived from.
+//!
+//! A key that comes again must come with the same body ([`Fingerprint`]). What it came with before is
+//! known from the ledger, once a worker has begun the first push, and from what this process took
+//! lately. Where neither knows, the worker finds two bodies, and drops the second.
 
+use std::collections::HashMap;
+
+use futures::{StreamExt, stream};
 use push_model::{
     app::App,
-    ids::{AudienceKind, MessageId},
+    fingerprint::Fingerprint,
+    ids::{AppId, AudienceKind, MessageId},
 };
+use tokio::time::Instant;
 
+use super::{context::Handlers, index_request::Subject};
 use crate::{head::Head, rejection::Rejection};
 
 /// The longest idempotency key, in characters.
 const MAX_KEY: usize = 128;
+/// How many ledger entries are asked for at once on behalf of one request.
+const ENTRIES_AT_ONCE: usize = 64;
 
-/// The id of a push, and its deduplication nonce. With an idempotency key, several accepted jobs
-/// of the message share one id. The nonce tells them apart, so that only one of them is sent.
+/// The id of a push. With an idempotency key, several accepted jobs of the message share one id.
 pub(super) fn identify(
     app: &App,
     key: Option<&[u8]>,
     audience_kind: AudienceKind,
     dry_run: bool,
-) -> (MessageId, u64) {
+) -> MessageId {
     match key {
-        Some(key) => (app.message_id(key), rand::random()),
-        None if dry_run => (MessageId::void(&app.app_id), 0),
-        None => (MessageId::issue(&app.app_id, audience_kind), 0),
+        Some(key) => app.message_id(key),
+        None if dry_run => MessageId::void(&app.app_id),
+        None => MessageId::issue(&app.app_id, audience_kind),
     }
 }
 
@@ -38,5 +49,48 @@ pub(super) fn checked_key<'a>(key: &'a [u8], field: &str) -> Result<&'a [u8], Re
     } else {
         let problem = format!("{field} must be 1 to {MAX_KEY} visible ASCII characters");
         Err(Rejection::MessageIllegal(problem))
+    }
+}
+
+/// The deduplication nonces of the messages that the ledger has, of those that were asked for.
+pub(super) type KnownNonces = HashMap<MessageId, u64>;
+
+impl Handlers {
+    /// Asks the ledger for messages of an app with idempotency keys. While it does not answer, none
+    /// is known: a key is then compared with what this process took, and by the worker.
+    pub(super) async fn known_nonces(
+        &self,
+        app: &AppId,
+        messages: impl IntoIterator<Item = MessageId>,
+    ) -> KnownNonces {
+        let ask = async |message: MessageId| {
+            let entry =
+                self.ask_index(Subject::message(app, &message), self.index.entry(app, &message));
+            Some((message, entry.await.ok()??.dedup_nonce?))
+        };
+        // Boxed: few pushes have a key, and its future would be part of every connection.
+        let asked = stream::iter(messages).map(ask).buffer_unordered(ENTRIES_AT_ONCE);
+        Box::pin(asked.filter_map(async |known| known).collect()).await
+    }
+
+    /// The deduplication nonce of a push with an idempotency key: it tells copies of the message
+    /// apart, so that only one of them is sent. A push is remembered unless it is a dry run.
+    ///
+    /// # Errors
+    /// If the key was used for another body.
+    pub(super) fn keyed_nonce(
+        &self,
+        app: &AppId,
+        message: MessageId,
+        fingerprint: Fingerprint,
+        known: &KnownNonces,
+        dry_run: bool,
+    ) -> Result<u64, Rejection> {
+        let nonce = fingerprint.nonce(rand::random());
+        let (keys, now) = (&self.recent_keys, Instant::now());
+        let is_used = known.get(&message).is_some_and(|first| Fingerprint::differs(*first, nonce))
+            || keys.conflicts(app, &message, fingerprint, now)
+            || !dry_run && !keys.remember(app, message, fingerprint, now);
+        if is_used { Err(Rejection::KeyUsed(message)) } else { Ok(nonce) }
     }
 }

@@ -5,12 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use push_index::IndexError;
-use push_model::{time::UnixMillis, usage::UsageKind};
+use push_model::{
+    app::AppKey,
+    time::UnixMillis,
+    usage::{UsageCounts, UsageHour, UsageKind},
+};
+use push_queue::Queue;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::Handlers;
 use crate::{
-    apps::{CachedApp, MessagePlaces, MessageUsage},
+    apps::{CachedApp, LOOK_EVERY, MessagePlaces, MessageUsage, claim},
     rejection::Rejection,
 };
 
@@ -41,9 +46,9 @@ impl Handlers {
     ) -> Result<Option<Box<MessagePlaces>>, Rejection> {
         let Some((quotas, usage)) = &cached.messages else { return Ok(None) };
         let place = usage.place(*quotas, kind, now, expires_at, self.settings.ledger_retention);
-        place.map(Some).map_err(|used_up| Rejection::MessagesUsedUp {
-            app: cached.app.app_id.clone(),
-            used_up,
+        place.map(Some).map_err(|used_up| {
+            self.leaks.refused(&usage.app);
+            Rejection::MessagesUsedUp { app: cached.app.app_id.clone(), used_up }
         })
     }
 
@@ -60,6 +65,45 @@ impl Handlers {
         let apps = self.logins.usage_to_write().take();
         let exchange = async |usage: Arc<MessageUsage>| self.exchange_usage(&usage, None).await;
         stream::iter(apps).for_each_concurrent(APPS_AT_ONCE, exchange).await;
+    }
+
+    /// Settles lost counts of apps that are refused, until the future is dropped.
+    pub(crate) async fn keep_settling_usage(&self, queue: Arc<dyn Queue>) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            let apps = self.leaks.watched();
+            if apps.is_empty() {
+                continue;
+            }
+            // An engine that does not answer may have jobs.
+            let counts = timeout(self.settings.apps.index_timeout, queue.counts()).await;
+            let is_empty = counts.is_ok_and(|counts| counts.is_ok_and(|of| of.jobs.ready == 0));
+            for app in apps {
+                if let Err(error) = self.settle_usage(&app, is_empty).await {
+                    tracing::debug!(%app, error = &error as &dyn std::error::Error, "usage not read");
+                }
+            }
+        }
+    }
+
+    async fn settle_usage(&self, app: &AppKey, is_empty: bool) -> Result<(), IndexError> {
+        let hours = self.index.usage(app).await?;
+        let now = UnixMillis::now();
+        let lost = self.leaks.look(app, &hours, is_empty, now);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let claim = claim(now);
+        let claimed = self.index.add_usage(app, &[claim], now).await?;
+        let is_first =
+            |(hour, counts): &(UsageHour, UsageCounts)| *hour == claim.0 && counts.accepted == 1;
+        if claimed.iter().any(is_first) {
+            self.index.add_usage(app, &lost, now).await?;
+            let messages = lost.iter().map(|(_, counts)| counts.closed.unsigned_abs()).sum();
+            self.metrics.settled_usage.inc_by(messages);
+            tracing::info!(%app, messages, "messages counted as waiting that had ended");
+        }
+        Ok(())
     }
 
     /// Nothing is asked if that was done after `since`.

@@ -7,6 +7,7 @@ use hyper::body::Body;
 use push_model::{
     app::Scope,
     envelope::{JobMarks, encode_job},
+    fingerprint::Fingerprint,
     ids::{AppId, MessageId},
     time::UnixMillis,
     trace_parent::TraceParent,
@@ -93,15 +94,28 @@ impl Handlers {
         let key = header_key(head)?;
 
         let dry_run = push.dry_run;
-        let (id, dedup_nonce) = identify(&cached.app, key, push.audience_kind(), dry_run);
+        let id = identify(&cached.app, key, push.audience_kind(), dry_run);
         let trace = self.note_message(head, id);
+        let kind = push.audience_kind().into();
+        let (payload, audience) = push.into_parts(id, app, now, self.sequence.next());
+        let place = match dry_run {
+            true => None,
+            false => {
+                self.learn_usage(cached).await;
+                self.place(cached, kind, now, payload.expires_at)?
+            }
+        };
+        let dedup_nonce = match key {
+            Some(_) => {
+                let fingerprint = Fingerprint::of(&payload, &audience);
+                let known = self.known_nonces(&payload.app_id, [id]).await;
+                self.keyed_nonce(&payload.app_id, id, fingerprint, &known, dry_run)?
+            }
+            None => 0,
+        };
         if dry_run {
             return Ok(Handled::Reply(accepted(id, quota)));
         }
-        self.learn_usage(cached).await;
-        let kind = push.audience_kind().into();
-        let (payload, audience) = push.into_parts(id, app, now, self.sequence.next());
-        let place = self.place(cached, kind, now, payload.expires_at)?;
         let (app_generation, counted) = (cached.app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         let job = encode_job(&payload, &audience, marks)

@@ -115,6 +115,7 @@ pub struct Metrics {
     pub(crate) evicted: Counter,
     absent_attributes: Family<AbsentAttribute, Counter>,
     pub(crate) failed_logins: Counter,
+    pub(crate) settled_usage: Counter,
     pub(crate) broker_refusals: BrokerRefusals,
     http2_refusals: Http2Refusals,
     untrusted_proxies: UntrustedProxies,
@@ -157,6 +158,7 @@ impl Metrics {
             evicted: Counter::default(),
             absent_attributes: absent_attributes(),
             failed_logins: Counter::default(),
+            settled_usage: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
             http2_refusals: Http2Refusals::default(),
             untrusted_proxies: UntrustedProxies::default(),
@@ -183,6 +185,8 @@ impl Metrics {
         registry.register("app_reads", help, self.app_reads.family.clone());
         let help = "Requests with a wrong secret";
         registry.register("failed_logins", help, self.failed_logins.clone());
+        let help = "Messages that counted against a quota of waiting messages after they had ended";
+        registry.register("settled_usage", help, self.settled_usage.clone());
         let help = "Refusals that MQTT brokers were answered with, by the reason";
         registry.register("broker_refusals", help, self.broker_refusals.family.clone());
         let help = "HTTP/2 connections and streams that were ended, by the reason";

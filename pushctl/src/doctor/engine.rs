@@ -110,7 +110,9 @@ impl Engine {
             ),
             QueueError::Unavailable(_) => self.reach(),
             QueueError::Blocked(_) => {
-                "free memory or disk of the queue's server, see `rabbitmqctl status`".to_owned()
+                "free memory or disk of the queue's server, see `rabbitmqctl status`; or change the \
+                 policy that is named"
+                    .to_owned()
             }
             QueueError::Refused(_) => {
                 "see the log of the queue's server, and whether a policy limits its queues"

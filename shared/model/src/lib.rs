@@ -11,6 +11,7 @@ pub mod causes;
 pub mod codes;
 pub mod device;
 pub mod envelope;
+pub mod fingerprint;
 pub mod id_key;
 pub mod ids;
 pub mod ledger;

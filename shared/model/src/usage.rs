@@ -3,9 +3,10 @@
 //! Counting each message where it is accepted and where it ends would cost every push a write. So the
 //! programs count in memory and add up what they counted about once a second: `ingest` what it
 //! accepted, workers what they closed. What a program has not written when it dies is lost, so no
-//! count may be wrong for ever: messages are counted by the *hour* in which they were accepted, and an
-//! hour is forgotten when none of its messages can wait and none of its ledger entries is kept any
-//! more.
+//! count may be wrong for long: `ingest` settles lost counts of an app that it refuses, within two
+//! minutes after its last message has ended ([`UsageHour::HELD`] says until when workers have some).
+//! And messages are counted by the *hour* in which they were accepted, which is forgotten when none of
+//! its messages can wait and none of its ledger entries is kept any more.
 //!
 //! Clocks of machines that differ do no harm: the hour of a message is that of its time of acceptance,
 //! which travels with it.
@@ -29,16 +30,23 @@ pub enum UsageKind {
     Broadcast,
     /// Recalls of messages without a ledger entry, each of which makes one.
     EarlyRecall,
+    /// No messages: until when a worker has messages of the app, or has put some off.
+    Held,
+    /// No messages: who settles lost counts in a minute.
+    Settling,
 }
 
 impl UsageKind {
-    const ALL: [Self; 3] = [Self::Named, Self::Broadcast, Self::EarlyRecall];
+    const ALL: [Self; 5] =
+        [Self::Named, Self::Broadcast, Self::EarlyRecall, Self::Held, Self::Settling];
 
     const fn letter(self) -> char {
         match self {
             Self::Named => 'n',
             Self::Broadcast => 'b',
             Self::EarlyRecall => 'r',
+            Self::Held => 'h',
+            Self::Settling => 's',
         }
     }
 }
@@ -63,6 +71,14 @@ pub struct UsageHour {
 }
 
 impl UsageHour {
+    /// Says until when workers have messages of the app.
+    pub const HELD: Self = Self { kind: UsageKind::Held, hour: 0 };
+
+    /// Says who settles lost counts in this minute since 1970.
+    pub const fn settling(minute: u64) -> Self {
+        Self { kind: UsageKind::Settling, hour: minute }
+    }
+
     /// The hour of this time.
     pub fn of(kind: UsageKind, at: UnixMillis) -> Self {
         Self { kind, hour: at.0 / HOUR }
@@ -115,10 +131,25 @@ impl UsageCounts {
             UsageKind::Named => retention.named,
             UsageKind::Broadcast => retention.broadcast,
             UsageKind::EarlyRecall => retention.named.max(retention.broadcast),
+            UsageKind::Held | UsageKind::Settling => Duration::ZERO,
         };
         let longest = hour.end().plus(LONGEST_COUNTED);
         let waits_until = expires_at.plus(OVERDUE_AFTER).min(longest);
         Self { waits_until, kept_until: hour.end().plus(kept_for), ..Self::default() }
+    }
+
+    /// Counts nothing, and is kept until this time.
+    pub fn until(time: UnixMillis) -> Self {
+        Self { waits_until: time, kept_until: time, ..Self::default() }
+    }
+
+    /// How many of the hour's messages count as waiting.
+    pub fn waiting(&self, now: UnixMillis) -> u64 {
+        if now > self.waits_until {
+            return 0;
+        }
+        // Of an hour of which a count was lost, more may be closed than accepted.
+        u64::try_from(self.accepted.saturating_sub(self.closed)).unwrap_or(0)
     }
 
     /// Adds other counts of the same hour.
@@ -178,21 +209,20 @@ impl Usage {
     pub fn of(hours: &[(UsageHour, UsageCounts)], now: UnixMillis) -> Self {
         let mut usage = Self::default();
         for (hour, counts) in hours {
-            let UsageCounts { accepted, closed, waits_until, kept_until } = *counts;
-            // Of an hour of which a count was lost, more may be closed than accepted.
-            let count = |number: i64| u64::try_from(number).unwrap_or(0);
-            if hour.kind != UsageKind::EarlyRecall && now <= waits_until {
-                usage.waiting =
-                    usage.waiting.saturating_add(count(accepted.saturating_sub(closed)));
+            let UsageCounts { accepted, kept_until, .. } = *counts;
+            if matches!(hour.kind, UsageKind::Named | UsageKind::Broadcast) {
+                usage.waiting = usage.waiting.saturating_add(counts.waiting(now));
             }
-            if now > kept_until || accepted <= 0 {
+            let Ok(accepted @ 1..) = u64::try_from(accepted) else { continue };
+            if now > kept_until {
                 continue;
             }
             let of_kind = match hour.kind {
                 UsageKind::Named | UsageKind::Broadcast => &mut usage.entries,
                 UsageKind::EarlyRecall => &mut usage.early_recalls,
+                UsageKind::Held | UsageKind::Settling => continue,
             };
-            *of_kind = of_kind.saturating_add(count(accepted));
+            *of_kind = of_kind.saturating_add(accepted);
             let first = usage.first_kept_until.unwrap_or(UnixMillis::MAX);
             usage.first_kept_until = Some(first.min(kept_until));
         }

@@ -33,6 +33,7 @@ mod config_file;
 pub mod credentials;
 pub mod descriptors;
 pub mod engines;
+pub mod log_pause;
 pub mod metrics;
 pub mod network;
 pub mod operations;

@@ -18,9 +18,9 @@ mod transports;
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use push_tests::{
-    RogueBroker, amqp_url, redis_url,
+    RogueBroker, amqp_url, eventually, redis_url,
     service::Program,
-    stack::{APP, Servers, Stack},
+    stack::{APP, DEADLINE, Servers, Stack},
 };
 use serde_json::{Value, json};
 
@@ -108,19 +108,57 @@ async fn a_second_request_with_one_key_is_sent_if_the_first_expired_unsent() {
     let world = World::start(amqp_url(), redis_url(), 3).await;
     let path = format!("/v1/message/push/{APP}");
     let key = [("idempotency-key", "order-4711")];
-    let push = async |time_to_live| {
-        let body = everyone(time_to_live);
+    let push = async || {
+        let body = everyone(5);
         let (status, answer) = world.stack.call_at(0, "POST", &path, &key, &body).await;
         assert_eq!(status, 200, "{answer}");
         answer["result"]["message_id"].as_str().unwrap().to_owned()
     };
-    let first = push(1).await;
-    // No worker runs until its time to live of 1 s is over. Only time ends it, so it is waited for.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    let second = push(600).await;
+    let first = push().await;
+    // No worker runs until its time to live of 5 s is over. Only time ends it, so it is waited for.
+    tokio::time::sleep(Duration::from_millis(5500)).await;
+    let second = push().await;
     assert_eq!(first, second);
     let _worker = world.worker(&[]).await;
     let ledger = world.stack.closed(&second).await;
     assert_eq!(ledger["sent"], 3, "{ledger}");
     world.all_received(&second, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_bodies_with_one_key_the_first_is_sent_and_the_second_is_refused_or_dropped() {
+    let mut world = World::start(amqp_url(), redis_url(), 3).await;
+    world.stack.add_ingest().await;
+    world.stack.add_ingest().await;
+    let [other, third] = [1, 2];
+    let world = world;
+    let path = format!("/v1/message/push/{APP}");
+    let key = [("idempotency-key", "order-4712")];
+    let push = async |ingest, time_to_live| {
+        let body = everyone(time_to_live);
+        let (status, answer) = world.stack.call_at(ingest, "POST", &path, &key, &body).await;
+        (status, answer)
+    };
+    // No worker has begun it, and the other ingest has not seen it.
+    let (status, first) = push(0, 600).await;
+    assert_eq!(status, 200, "{first}");
+    assert_eq!(push(0, 601).await.0, 422, "the same ingest has seen it");
+    assert_eq!(push(other, 601).await.0, 200, "nobody can know yet");
+    let id = first["result"]["message_id"].as_str().unwrap();
+    let worker = world.worker(&[]).await;
+    let dropped = r#"push_worker_dropped_copies_total{body="other"}"#;
+    eventually("the second body is dropped", DEADLINE, async || {
+        match worker.metric(dropped).await {
+            1.0 => Ok(()),
+            found => Err(found.to_string()),
+        }
+    })
+    .await;
+    world.stack.closed(id).await;
+    world.all_received(id, 1);
+    // Both were in one prefetch, so which of them was begun first is open.
+    let answers = [push(third, 600).await, push(third, 601).await];
+    let mut statuses = answers.clone().map(|(status, _)| status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 422], "the ledger knows the one that was sent: {answers:?}");
 }

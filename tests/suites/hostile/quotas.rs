@@ -6,7 +6,7 @@ use push_model::{
     ids::MessageId,
     secret::Secret,
     time::UnixMillis,
-    usage::Usage,
+    usage::{Usage, UsageCounts, UsageHour, UsageKind},
 };
 use push_tests::{
     eventually,
@@ -218,4 +218,63 @@ async fn a_broadcast_of_many_partitions_waits_until_all_of_them_have_ended() {
         assert_eq!(report["sent"], 200, "{report}");
         shows(&stack, 0, round).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_are_killed_use_up_no_quota_for_longer_than_minutes() {
+    const QUOTA: usize = 20;
+    let stack = Stack::start(Servers::shared()).await;
+    stack.pushctl(&["app", "set", stack::APP, "--max-waiting", &QUOTA.to_string()]).await;
+    stack.import("{\"client_id\":\"a\",\"transport\":\"discard\"}\n").await;
+    let push = json!({"type": 2, "time_to_live": 86400,
+        "condition": {"type": 2, "client_ids": ["a"]}});
+    let mut last = None;
+    for kill_after in [0, 50, 100, 200, 300, 400, 600, 800] {
+        let worker = stack.worker(&[]).await;
+        for _ in 0..4 {
+            if let (200, answer) = stack.try_push(&push).await {
+                last = answer["result"]["message_id"].as_str().map(str::to_owned);
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(kill_after)).await;
+        drop(worker);
+    }
+    let _worker = stack.worker(&[]).await;
+    stack.closed(&last.expect("the first is accepted")).await;
+    // Whatever was lost, the whole quota is there again, and no more than that.
+    let bound = std::time::Duration::from_secs(180);
+    eventually("nothing counts as waiting", bound, async || {
+        let tried = stack.try_push(&push).await;
+        let shown = shown(&stack).await.0;
+        if shown == json!(0) { Ok(()) } else { Err(format!("{shown}, {tried:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_count_is_settled_but_not_while_messages_wait_or_a_worker_has_some() {
+    let service = Service::start(&["--app-max-waiting=3", "--app-fresh=0s"]).await;
+    let (key, now) = (AppKey::first(APP.parse().unwrap()), UnixMillis::now());
+    let hour = UsageHour::of(UsageKind::Named, now);
+    let until = UsageCounts::until(now.plus_seconds(86_400));
+    let lost = UsageCounts { accepted: 3, ..until };
+    let held = UsageCounts::until(now.plus_seconds(75));
+    let more = [(hour, lost), (UsageHour::HELD, held)];
+    service.index.add_usage(&key, &more, now).await.unwrap();
+    let push = Request::push(&service, NAMED);
+    let begun = std::time::Instant::now();
+    let bound = std::time::Duration::from_secs(240);
+    eventually("the app is served again", bound, async || {
+        let answer = push.send(&service).await;
+        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    assert!(begun.elapsed().as_secs() >= 75, "a worker had them for so long");
+    assert_eq!(usage(&service).await.entries, 4, "their ledger entries count all the same");
+    // Two more wait in the queue, for which there is no worker: now they do wait.
+    push.send(&service).await.expect(200, 200, "OK");
+    push.send(&service).await.expect(200, 200, "OK");
+    tokio::time::sleep(std::time::Duration::from_secs(75)).await;
+    push.send(&service).await.expect(429, 429, "the quota max-waiting is used up");
+    service.stop().await.unwrap();
 }

@@ -314,6 +314,53 @@ async fn a_retry_with_the_same_idempotency_key_gets_the_same_id_and_copies_are_t
 }
 
 #[tokio::test]
+async fn a_key_that_comes_with_another_body_is_refused_and_one_that_means_the_same_is_not() {
+    Service::on_both_paths(&[], async |service| {
+        let push = |body: &str| Request::push(&service, body).header("Idempotency-Key", "order-1");
+        let first = r#"{"type":1,"time_to_live":60,"condition":{"type":2,"client_ids":["b","a"]},
+            "notification":{"title":"é","desc":"d"}}"#;
+        let id = push(first).send(&service).await.message_id().to_owned();
+        let same = [
+            first.to_owned(),
+            first.replace('é', "\\u00e9").replace(r#""b","a""#, r#""a","b","a""#),
+            r#"{"notification":{"desc":"d","title":"é","icon":"button only","notification_type":1},
+               "unknown":1,"condition":{"client_ids":["a","b"],"targeting":{},"type":2},
+               "dry_run":true,"time_to_live":60,"type":1,"data":{}}"#
+                .to_owned(),
+        ];
+        for body in &same {
+            assert_eq!(push(body).send(&service).await.message_id(), id, "{body}");
+        }
+        let other = [
+            first.replace("60", "61"),
+            first.replace(r#""type":1"#, r#""type":2"#),
+            first.replace(r#""b","a""#, r#""b""#),
+            first.replace(r#""type":2,"client"#, r#""type":0,"client"#),
+            first.replace('é', "e"),
+            first.replace(r#","desc":"d""#, ""),
+            first.replace("desc", "open_content"),
+            first.replace(r#"{"type":1"#, r#"{"dry_run":true,"type":2"#),
+        ];
+        for body in &other {
+            let answer = push(body).send(&service).await;
+            answer.expect(
+                422,
+                422,
+                "the Idempotency-Key was used for another body: that of message",
+            );
+            assert!(answer.message().contains(&id), "{}", answer.message());
+        }
+        let bad = push(r#"{"type":1}"#).send(&service).await;
+        bad.expect(400, 21005, "Message illegal");
+        let by_another = Request::push(&service, &other[0]).header("Idempotency-Key", "order-2");
+        assert_ne!(by_another.send(&service).await.message_id(), id);
+        assert_eq!(service.jobs(4).await.len(), 4, "the first body three times, and another key");
+        service.stop().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_description_is_served_without_a_secret_and_names_the_version() {
     Service::on_both_paths(&[], async |service| {
         let mut connection = Connection::open(service.address).await;

@@ -50,6 +50,7 @@ async fn every_status_that_the_description_lists_occurs() {
     wrong_secrets(&mut seen).await;
     a_disabled_app(&mut seen).await;
     a_full_app(&mut seen).await;
+    a_used_key(&mut seen).await;
     operations_listener(&mut seen).await;
 
     let excepted = NOT_ON_PURPOSE.map(|(id, status)| (id.to_owned(), status));
@@ -285,6 +286,15 @@ async fn a_full_app(seen: &mut Seen) {
     })
     .await;
     seen.note("putDevice", 409);
+    service.stop().await.unwrap();
+}
+
+async fn a_used_key(seen: &mut Seen) {
+    let service = Service::start(&[]).await;
+    let push = |body: &str| Request::push(&service, body).header("Idempotency-Key", "order-1");
+    assert_eq!(answer_to(&service, &push(VALID)).await.http, 200);
+    let other = VALID.replacen(r#""time_to_live":"#, r#""time_to_live":1"#, 1);
+    seen.expect(&service, 422, [("push", push(&other))]).await;
     service.stop().await.unwrap();
 }
 

@@ -70,8 +70,9 @@ async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_lat
 
     server.control(&[MEMORY, "0.9"]).await.unwrap();
     timeout(DEADLINE, in_flight).await.expect("in time").unwrap().unwrap();
-    assert_eq!(*queue.blocked().borrow(), None);
     queue.ping().await.unwrap();
+    let mut blocked = queue.blocked();
+    blocked.wait_for(Option::is_none).await.unwrap();
     publish(&queue, "afterwards").await.unwrap().unwrap();
     let mut consumer = queue.consume(Lane::Jobs, 10).await.unwrap();
     assert_eq!(next_acked(&mut consumer).await, "in flight");

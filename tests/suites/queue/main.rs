@@ -10,6 +10,7 @@
 
 mod alarm;
 mod contract;
+mod policies;
 mod rabbitmq;
 mod restart;
 mod support;

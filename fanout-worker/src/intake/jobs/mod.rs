@@ -58,6 +58,7 @@ pub(super) async fn process(
         }
     };
     spans::note_jobs(jobs.iter().map(|job| job.as_ref().ok()));
+    let _in_work = context.closed.begin(jobs.iter().flatten());
     let mut results = vec![Err(Requeue::Unfinished); jobs.len()];
     let mut all = process_jobs(context, &jobs, delivery.deliveries, hold);
     while let Some((number, result)) = all.next().await {

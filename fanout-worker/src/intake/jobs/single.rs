@@ -235,6 +235,7 @@ impl SingleJob<'_> {
             let alone = encode_alone(&job).map_err(|_| QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };
+        context.count_put_off(&job, delay);
         Ok(context.retrier.publish(hold, publish).await?)
     }
 }

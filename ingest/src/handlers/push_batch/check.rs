@@ -1,7 +1,9 @@
 //! The lines of a batch request, each checked as a single push would be.
 
 use push_model::{
+    app::App,
     envelope::{JobMarks, write_job},
+    fingerprint::Fingerprint,
     ids::MessageId,
     text::without_mark,
     time::UnixMillis,
@@ -12,7 +14,7 @@ use crate::{
     apps::{CachedApp, MessagePlaces},
     handlers::{
         Handlers,
-        idempotency::{checked_key, identify},
+        idempotency::{KnownNonces, checked_key, identify},
     },
     message::Push,
     publisher::PushGroup,
@@ -38,6 +40,14 @@ pub(super) enum CheckedLine {
     Rejected(Rejection),
 }
 
+/// A line whose fields are valid.
+struct ReadLine<'a> {
+    push: Push<'a>,
+    id: MessageId,
+    /// The id was derived from an idempotency key.
+    has_key: bool,
+}
+
 /// A line that is valid.
 enum Checked {
     DryRun(MessageId),
@@ -61,58 +71,99 @@ impl Handlers {
         trace: Option<TraceParent>,
     ) -> CheckedLines {
         self.learn_usage(app).await;
-        let now = UnixMillis::now();
+        let stamp = (UnixMillis::now(), trace);
         let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
         // Each job is written into this buffer, and then appended to its group.
         let mut job = Vec::new();
-        let mut portion = 0;
-        for line in lines(body).take(allowed) {
-            portion += line.len() + LINE_COST;
-            if portion >= PORTION {
-                portion = 0;
-                tokio::task::yield_now().await;
-            }
-            job.clear();
-            let line = match self.check_line(app, line, (now, trace), &mut job) {
-                Ok(Checked::DryRun(id)) => CheckedLine::DryRun(id),
-                Ok(Checked::Job(id, place)) => CheckedLine::InGroup(id, groups.add(&job, place)),
-                Err(rejection) => CheckedLine::Rejected(rejection),
+        let mut lines = lines(body).take(allowed).peekable();
+        while lines.peek().is_some() {
+            let read: Vec<_> =
+                next_portion(&mut lines).map(|line| self.read_line(&app.app, line)).collect();
+            let keyed = read.iter().flatten().filter(|line| line.has_key).map(|line| line.id);
+            let keyed: Vec<MessageId> = keyed.collect();
+            let known = match keyed.is_empty() {
+                true => KnownNonces::default(),
+                false => self.known_nonces(&app.app.app_id, keyed).await,
             };
-            checked.push(line);
+            for line in read {
+                job.clear();
+                let line =
+                    line.and_then(|line| self.check_line(app, line, &known, stamp, &mut job));
+                checked.push(match line {
+                    Ok(Checked::DryRun(id)) => CheckedLine::DryRun(id),
+                    Ok(Checked::Job(id, place)) => {
+                        CheckedLine::InGroup(id, groups.add(&job, place))
+                    }
+                    Err(rejection) => CheckedLine::Rejected(rejection),
+                });
+            }
+            tokio::task::yield_now().await;
         }
         CheckedLines { lines: checked, groups: groups.finish() }
     }
 
-    /// Checks a line. Its job is written unless it is a dry run.
-    fn check_line(
-        &self,
-        cached: &CachedApp,
-        line: &[u8],
-        (now, trace): (UnixMillis, Option<TraceParent>),
-        job: &mut Vec<u8>,
-    ) -> Result<Checked, Rejection> {
+    /// Reads a line and checks its fields.
+    fn read_line<'a>(&self, app: &App, line: &'a [u8]) -> Result<ReadLine<'a>, Rejection> {
         let limit = self.settings.http.max_body;
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
         }
         let (push, key) = Push::read_line(line, self.settings.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
-        let (key, dry_run) = (key.transpose()?, push.dry_run);
-        let (app, kind) = (&cached.app, push.audience_kind());
-        let (id, dedup_nonce) = identify(app, key, kind, dry_run);
+        let key = key.transpose()?;
+        let id = identify(app, key, push.audience_kind(), push.dry_run);
+        let has_key = key.is_some();
+        Ok(ReadLine { push, id, has_key })
+    }
+
+    /// The checks of a line that was read. Its job is written unless it is a dry run.
+    fn check_line(
+        &self,
+        cached: &CachedApp,
+        line: ReadLine<'_>,
+        known: &KnownNonces,
+        (now, trace): (UnixMillis, Option<TraceParent>),
+        job: &mut Vec<u8>,
+    ) -> Result<Checked, Rejection> {
+        let ReadLine { push, id, has_key } = line;
+        let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
+        let sequence = self.sequence.next();
+        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now, sequence);
+        let place = match dry_run {
+            true => None,
+            false => self.place(cached, kind.into(), now, payload.expires_at)?,
+        };
+        let dedup_nonce = match has_key {
+            true => {
+                let fingerprint = Fingerprint::of(&payload, &audience);
+                self.keyed_nonce(&app.app_id, id, fingerprint, known, dry_run)?
+            }
+            false => 0,
+        };
         if dry_run {
             return Ok(Checked::DryRun(id));
         }
-        let sequence = self.sequence.next();
-        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now, sequence);
-        let place = self.place(cached, kind.into(), now, payload.expires_at)?;
         let (app_generation, counted) = (app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(Checked::Job(id, place))
     }
+}
+
+/// The next lines whose checks take the time of a portion.
+fn next_portion<'a>(
+    lines: &mut std::iter::Peekable<impl Iterator<Item = &'a [u8]>>,
+) -> impl Iterator<Item = &'a [u8]> {
+    let mut portion = 0;
+    std::iter::from_fn(move || {
+        lines.next_if(|line| {
+            let fits = portion < PORTION;
+            portion += line.len() + LINE_COST;
+            fits
+        })
+    })
 }
 
 /// The lines that are pushes.

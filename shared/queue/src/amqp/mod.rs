@@ -11,6 +11,7 @@
 //! - [`connection`]: opening connections, and the operator's requests
 //! - [`publisher`]: publishing with confirms
 //! - [`consumer`]: consuming with prefetch, and settling
+//! - [`policies`]: policies of the server that make it drop messages
 //! - [`dead_letters`]: listing, replaying and dropping dead letters
 //! - [`settings`], [`error`]: timeouts and limits; what can go wrong
 
@@ -18,6 +19,7 @@ mod connection;
 mod consumer;
 mod dead_letters;
 mod error;
+mod policies;
 mod publisher;
 mod settings;
 mod topology;
@@ -40,6 +42,7 @@ use self::{
     connection::{ControlConnection, Dialer},
     consumer::AmqpConsumer,
     dead_letters::Action,
+    policies::Policies,
     publisher::{AlarmProbe, Publisher},
     topology::Names,
 };
@@ -65,6 +68,9 @@ pub struct AmqpQueue {
     publisher: Publisher,
     control: ControlConnection,
     alarm_probe: AlarmProbe,
+    policies: Policies,
+    /// Why nothing should be published: an alarm or a policy.
+    blocked: watch::Receiver<Option<Arc<str>>>,
     ages: Ages,
     /// Whether each consumer has a session. Closed when its consumer has ended.
     sessions: Mutex<Vec<watch::Receiver<bool>>>,
@@ -114,6 +120,11 @@ impl AmqpQueue {
         tasks.spawn(task);
         let control = ControlConnection::new(dialer.clone());
         let alarm_probe = AlarmProbe::new(dialer.clone());
+        let (policies, task) = Policies::start(dialer.clone(), closing.clone());
+        tasks.spawn(task);
+        let (announce, blocked) = watch::channel(None);
+        let (alarm, policy) = (publisher.blocked(), policies.found());
+        tasks.spawn(join_reasons([alarm, policy], announce, closing.clone()));
         let ages = Ages::new(UnixMillis::now());
         let (sessions, consumed) = (Mutex::default(), Mutex::default());
         Ok(Self {
@@ -121,6 +132,8 @@ impl AmqpQueue {
             publisher,
             control,
             alarm_probe,
+            policies,
+            blocked,
             ages,
             sessions,
             consumed,
@@ -142,6 +155,32 @@ impl AmqpQueue {
 
     fn names(&self) -> &Names {
         &self.dialer.names
+    }
+}
+
+/// Announces the first of these reasons that there is, until `closing`.
+async fn join_reasons(
+    mut reasons: [watch::Receiver<Option<Arc<str>>>; 2],
+    announce: watch::Sender<Option<Arc<str>>>,
+    closing: CancellationToken,
+) {
+    loop {
+        let first =
+            reasons.iter_mut().filter_map(|reason| reason.borrow_and_update().clone()).next();
+        announce.send_if_modified(|known| {
+            let is_new = *known != first;
+            *known = first;
+            is_new
+        });
+        let [alarm, policy] = &mut reasons;
+        let changed = tokio::select! {
+            () = closing.cancelled() => return,
+            changed = alarm.changed() => changed,
+            changed = policy.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
     }
 }
 
@@ -236,14 +275,18 @@ impl Queue for AmqpQueue {
     }
 
     fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
-        self.publisher.blocked()
+        self.blocked.clone()
     }
 
     async fn ping(&self) -> Result<(), QueueError> {
         self.publisher.check_usable()?;
         self.alarm_probe.takes_messages().await?;
         // The server is back before the publisher's next try may be.
-        self.publisher.check_connected()
+        self.publisher.check_connected()?;
+        match self.policies.found_by_any(&self.control).await? {
+            Some(reason) => Err(QueueError::Blocked(reason)),
+            None => Ok(()),
+        }
     }
 
     async fn describe(&self) -> Result<String, QueueError> {

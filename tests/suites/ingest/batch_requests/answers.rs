@@ -87,6 +87,23 @@ async fn blank_lines_are_no_pushes_and_a_request_without_a_push_is_refused() {
 }
 
 #[tokio::test]
+async fn a_line_whose_key_was_used_for_another_body_is_refused_alone() {
+    let service = Service::start(&[]).await;
+    let keyed = |more: &str| valid_with(&format!(r#""idempotency_key":"order-1"{more}"#));
+    let other = keyed(r#","unknown":1"#).replacen(r#""time_to_live":"#, r#""time_to_live":1"#, 1);
+    let dry = other.replacen('{', r#"{"dry_run":true,"#, 1);
+    let lines = [dry, keyed(""), VALID.into(), other.clone(), keyed("")];
+    let answers = Answers::to(&service, &batch_request(&service, &lines)).await;
+    assert_eq!(answers.statuses(), [200, 200, 200, 422, 200], "a dry run uses no key up");
+    let answers = Answers::to(&service, &batch_request(&service, &[other])).await;
+    assert_eq!(answers.statuses(), [422]);
+    let problem = answers.lines[0].message();
+    assert!(problem.starts_with("the Idempotency-Key was used for another body"), "{problem}");
+    assert_eq!(service.jobs(3).await.len(), 3);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_idempotency_key_of_a_line_does_what_the_header_does() {
     let service = Service::start(&[]).await;
     let keyed = |key: &str| valid_with(&format!(r#""idempotency_key":{}"#, json!(key)));

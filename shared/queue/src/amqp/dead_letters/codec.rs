@@ -69,6 +69,19 @@ fn id(properties: &BasicProperties, payload: &[u8]) -> String {
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The queue that the server dropped a message from last, and why.
+pub(crate) fn dropped_from(headers: &FieldTable) -> (String, String) {
+    let last = match headers.inner().get(DEATHS) {
+        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice().first(),
+        _ => None,
+    };
+    let field = |name: &str| match last {
+        Some(AMQPValue::FieldTable(death)) => death.inner().get(name).and_then(text),
+        _ => None,
+    };
+    (field("queue").unwrap_or_default(), field("reason").unwrap_or_default())
+}
+
 /// What `x-death` says about a message.
 struct Death {
     lane: Option<Lane>,

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use lapin::message::Delivery as LapinDelivery;
 
 use self::browse::Browse;
-pub(super) use self::codec::headers;
+pub(super) use self::codec::{dropped_from, headers};
 use super::{connection::ControlConnection, publisher::Publisher};
 use crate::{DeadLetter, QueueError};
 

@@ -54,7 +54,7 @@ pub(crate) async fn declare(
     Ok(())
 }
 
-fn table(arguments: &[(&'static str, Argument)]) -> FieldTable {
+pub(crate) fn table(arguments: &[(&'static str, Argument)]) -> FieldTable {
     let value = |argument: &Argument| match argument {
         Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
         Argument::Int(int) => AMQPValue::LongInt(*int),

@@ -14,8 +14,10 @@
 //!
 //! The queues of a namespace `push`:
 //! - `push.jobs`, `push.tasks` and `push.isolated`, the lanes, and `push.dead`, the dead letters.
-//!   RabbitMQ dead-letters nothing from them: workers see how often a message was delivered, move it
-//!   to `push.isolated` when that is often, and dead-letter it themselves when it is too often there.
+//!   Workers see how often a message was delivered, move it to `push.isolated` when that is often, and
+//!   dead-letter it themselves when it is too often there. RabbitMQ drops something from them only if a
+//!   policy says so, and then into `push.dropped`, from where it is restored (`policies`). That is not
+//!   at-least-once, for the reason above.
 //! - `push.delay.1s`, `push.delay.2s`, … `push.delay.2048s`, shared by the lanes. RabbitMQ only
 //!   expires the message at the head of a queue, so all messages of a delay queue must have the
 //!   same time to live. A delay is therefore written in binary, and the message waits once in the
@@ -39,7 +41,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub(crate) use self::declare::{Counts, counts, declare, ready_count};
+pub(crate) use self::declare::{Counts, counts, declare, ready_count, table};
 use crate::{Lane, MAX_DELAY};
 
 /// The number of delay queues; the longest waits `2^(LEVELS - 1)` seconds.
@@ -139,6 +141,21 @@ impl Names {
         format!("{}.dead", self.namespace)
     }
 
+    /// The queue for what a policy makes other queues drop.
+    pub(crate) fn dropped(&self) -> String {
+        format!("{}.dropped", self.namespace)
+    }
+
+    /// A queue by which a program learns of policies.
+    pub(crate) fn probe(&self, what: &str, program: &str) -> String {
+        format!("{}.probe.{what}.{program}", self.namespace)
+    }
+
+    /// The exchange by which programs tell one another of a policy with this key.
+    pub(crate) fn policy_notice(&self, key: &str) -> String {
+        format!("{}.policy.{key}", self.namespace)
+    }
+
     /// The delay queues.
     pub(crate) fn delay_queues(&self) -> impl Iterator<Item = String> {
         (0..LEVELS).map(|level| self.delay(level))
@@ -186,8 +203,14 @@ impl Names {
     /// Everything to declare.
     pub(crate) fn topology(&self) -> Topology {
         let levels = || (0..LEVELS).rev();
-        let mut queues: Vec<QueueSpec> =
-            Lane::QUEUES.into_iter().map(|lane| consumed(self.lane(lane))).collect();
+        let dropped = self.dropped();
+        let consumed = |name| consumed(name, &dropped);
+        // First the queue that the others name.
+        let mut arguments = quorum();
+        arguments.push(("x-delivery-limit", Argument::Int(NO_DELIVERY_LIMIT)));
+        arguments.push(("x-overflow", Argument::Text("reject-publish".to_owned())));
+        let mut queues = vec![QueueSpec { name: self.dropped(), arguments }];
+        queues.extend(Lane::QUEUES.into_iter().map(|lane| consumed(self.lane(lane))));
         queues.push(consumed(self.dead_letters()));
         queues.extend(levels().map(|level| self.delay_queue(level)));
         let mut exchanges: Vec<String> = levels().map(|level| self.delay(level)).collect();
@@ -224,14 +247,23 @@ impl Names {
     }
 }
 
-/// A queue that programs consume: it keeps its messages until a consumer settles them.
-fn consumed(name: String) -> QueueSpec {
+/// A queue that programs consume: it keeps its messages until a consumer settles them. If a policy
+/// makes it drop messages all the same, they go to this queue. A policy with a maximal length makes
+/// it refuse them.
+fn consumed(name: String, dropped: &str) -> QueueSpec {
+    let text = |value: &str| Argument::Text(value.to_owned());
     let mut arguments = quorum();
-    arguments.push(("x-delivery-limit", Argument::Int(NO_DELIVERY_LIMIT)));
+    arguments.extend([
+        ("x-delivery-limit", Argument::Int(NO_DELIVERY_LIMIT)),
+        ("x-overflow", text("reject-publish")),
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(dropped)),
+    ]);
     QueueSpec { name, arguments }
 }
 
-fn quorum() -> Vec<(&'static str, Argument)> {
+/// The arguments of every queue.
+pub(crate) fn quorum() -> Vec<(&'static str, Argument)> {
     vec![("x-queue-type", Argument::Text("quorum".to_owned()))]
 }
 

@@ -77,13 +77,13 @@ fn every_delay_ends_in_its_lane_after_its_time() {
 }
 
 #[test]
-fn every_queue_is_a_quorum_queue_and_only_delay_queues_dead_letter_and_lose_nothing() {
+fn every_queue_is_a_quorum_queue_that_refuses_what_does_not_fit_and_delay_queues_lose_nothing() {
     let at_least_once = ("x-dead-letter-strategy", Argument::Text("at-least-once".to_owned()));
     for queue in Names::new("push".to_owned()).topology().queues {
         assert_eq!(queue.arguments[0], ("x-queue-type", Argument::Text("quorum".to_owned())));
         let delays = queue.name.starts_with("push.delay.");
-        let dead_letters = queue.arguments.iter().any(|(n, _)| n.starts_with("x-dead-letter"));
-        assert_eq!(dead_letters, delays, "{}", queue.name);
+        let refuses = ("x-overflow", Argument::Text("reject-publish".to_owned()));
+        assert!(queue.arguments.contains(&refuses), "{}", queue.name);
         assert_eq!(queue.arguments.contains(&at_least_once), delays, "{}", queue.name);
     }
 }
