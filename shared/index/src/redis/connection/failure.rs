@@ -220,8 +220,8 @@ mod tests {
             let error = IndexError::from(Failure::after_sending(server_error(line)));
             let refusal = Refusal::of(&error).unwrap();
             assert_eq!(refusal.reason, expected, "{line}");
-            let (code, text) = line.split_once(' ').unwrap();
-            assert!(refusal.text.contains(code) && refusal.text.contains(text), "{refusal}");
+            let (_, text) = line.split_once(' ').unwrap();
+            assert!(refusal.text.contains(text), "{refusal}");
         }
         let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong"));
         let error = IndexError::from(Failure::before_sending(wrong));

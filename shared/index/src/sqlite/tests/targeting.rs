@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 const LANGUAGES: [&str; 9] =
-    ["zh", "zh-CN", "zh-Hans", "zh-Hans-CN", "zha", "en", "en-US", "z", "zh-C"];
+    ["zh", "zh-CN", "zh-Hans", "zh-Hans-CN", "zha", "en", "en-US", "x", "zh-C"];
 const MODELS: [&str; 5] = ["A", "A1", "Ä", "A-1", "A.1"];
 
 fn device_values() -> impl Strategy<Value = (Option<usize>, Option<usize>)> {
