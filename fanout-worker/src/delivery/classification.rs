@@ -296,12 +296,16 @@ mod tests {
     #[test]
     fn a_device_whose_transport_is_busy_uses_up_no_try_and_waits_longer_each_time() {
         let mut prior = PriorAttempts { attempt: 2, ..PriorAttempts::default() };
-        let target =
-            Target { client_id: "d".parse().unwrap(), transport: TransportKind::Mqtt, token: None };
+        let target = Target {
+            client_id: "d".parse().unwrap(),
+            transport: TransportKind::Mqtt,
+            token: None,
+            epoch: RegistrationEpoch::default(),
+        };
         let mut waits = Vec::new();
         for _ in 0..9 {
             let busy = [Outcome::Later(RetryReason::Busy, None)];
-            let result = classify([&target], busy, prior, &rules(100_000_000));
+            let result = classify([&target], busy, prior, UnixMillis(900), &rules(100_000_000));
             assert_eq!(result.outcomes.total(), 0);
             assert_eq!(result.retried[&RetryReason::Busy], 1);
             waits.push(result.leftovers[0].due_at.0 - 1000);

@@ -11,12 +11,13 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_credentials::MqttLogin;
+use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::{Put, PutRefused};
 use push_model::{
     app::{AppKey, Scope},
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::ClientId,
+    registration::RegistrationEpoch,
     time::UnixMillis,
 };
 use serde::Serialize;
@@ -83,22 +84,21 @@ impl Handlers {
             Some(most) => Box::pin(self.device_place(&cached, &app, &device, most)).await?,
             None => None,
         };
-        let put = self.index.put_devices(&app, std::slice::from_ref(&device), now);
+        let put = self.index.register(&app, &device, now);
         let put = self.ask_index(Subject::device(&app.id, &device.client_id), put).await?;
-        if let (Some(place), Some(Ok(Put::Updated) | Err(_))) = (place, put.first()) {
+        if let (Some(place), Ok((Put::Updated, _)) | Err(_)) = (place, &put) {
             place.give_back();
         }
-        match put.first() {
-            Some(Ok(_)) => self.registered(&app, &device, warnings, quota, now),
-            Some(Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull))) => {
+        match put {
+            Ok((_, epoch)) => self.registered(&app, &device, epoch, warnings, quota, now),
+            Err(refused @ (PutRefused::DictionaryFull(_) | PutRefused::IndexFull)) => {
                 Err(Rejection::NoRoom(refused.to_string()))
             }
             // The cached record is of an app that was removed.
-            Some(Err(PutRefused::AppRemoved)) => {
+            Err(PutRefused::AppRemoved) => {
                 self.logins.invalidate(&app.id);
                 Err(Rejection::SecretIllegal)
             }
-            None => Err(Rejection::Unavailable("the device index gave no answer")),
         }
     }
 
@@ -107,13 +107,16 @@ impl Handlers {
         &self,
         app: &AppKey,
         device: &Device,
+        epoch: RegistrationEpoch,
         warnings: Vec<String>,
         quota: Option<Quota>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
         let credentials = self.settings.device_credentials.as_ref();
         let credentials = credentials.filter(|_| device.transport == TransportKind::Mqtt);
-        let login = credentials.map(|credentials| credentials.issue(app, &device.client_id, now));
+        let issue =
+            |credentials: &DeviceCredentials| credentials.issue(app, &device.client_id, epoch, now);
+        let login = credentials.map(issue);
         let mqtt = login.transpose().map_err(|error| {
             tracing::error!(
                 app = %app.id,

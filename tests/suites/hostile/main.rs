@@ -35,6 +35,9 @@ mod embedded_broker;
 mod evictions;
 mod http2;
 mod quotas;
+#[path = "../../support/registration.rs"]
+mod registration;
+mod removed_devices;
 mod secrets;
 mod standalone;
 mod tenants;
