@@ -171,7 +171,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let credentials = credentials.open_in(&cli.data_dir)?;
             let index = index(&urls, &cli.data_dir).await?;
             let logins = AppLogins::of(&app_id, credentials, &index).await?;
-            device::credentials::run(&logins, &client_id, out)
+            device::credentials::run(&logins, &client_id, out).await
         }
         Command::Device(DeviceCommand::Listen(args)) => {
             let broker = args.broker()?;

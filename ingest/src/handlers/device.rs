@@ -12,12 +12,13 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_credentials::MqttLogin;
-use push_index::{AttributeSet, Put, PutRefused};
+use push_credentials::{DeviceCredentials, MqttLogin};
+use push_index::{Put, PutRefused};
 use push_model::{
     app::{AppKey, Scope},
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::ClientId,
+    registration::RegistrationEpoch,
     time::UnixMillis,
 };
 use serde::Serialize;
@@ -84,23 +85,22 @@ impl Handlers {
             Some(most) => Box::pin(self.device_place(&cached, &app, &device, most)).await?,
             None => None,
         };
-        let put = self.index.put_devices(&app, std::slice::from_ref(&device), now);
+        let put = self.index.register(&app, &device, now);
         let put = self.ask_index(Subject::device(&app.id, &device.client_id), put).await?;
-        let is_new = put.first().is_some_and(|put| put.is_ok_and(Put::is_new));
-        if let (Some(place), false, false) = (place, is_new, put.is_empty()) {
+        let is_new = put.is_ok_and(|(put, _)| put.is_new());
+        if let Some(place) = place
+            && !is_new
+        {
             place.give_back();
         }
-        match put.first() {
-            Some(Ok(put)) => self.registered(&app, device, warnings, put.absent(), quota, now),
-            Some(Err(refused @ PutRefused::IndexFull)) => {
-                Err(Rejection::NoRoom(refused.to_string()))
-            }
+        match put {
+            Ok(put) => self.registered(&app, device, put, warnings, quota, now),
+            Err(refused @ PutRefused::IndexFull) => Err(Rejection::NoRoom(refused.to_string())),
             // The cached record is of an app that was removed.
-            Some(Err(PutRefused::AppRemoved)) => {
+            Err(PutRefused::AppRemoved) => {
                 self.logins.invalidate(&app.id);
                 Err(Rejection::SecretIllegal)
             }
-            None => Err(Rejection::Unavailable("the device index gave no answer")),
         }
     }
 
@@ -109,11 +109,12 @@ impl Handlers {
         &self,
         app: &AppKey,
         mut device: Device,
+        (put, epoch): (Put, RegistrationEpoch),
         mut warnings: Vec<String>,
-        absent: AttributeSet,
         quota: Option<Quota>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
+        let absent = put.absent();
         if !absent.is_empty() {
             self.metrics.absent(absent);
             self.dictionaries_full.log(&app.id, absent);
@@ -127,7 +128,9 @@ impl Handlers {
         }
         let credentials = self.settings.device_credentials.as_ref();
         let credentials = credentials.filter(|_| device.transport == TransportKind::Mqtt);
-        let login = credentials.map(|credentials| credentials.issue(app, &device.client_id, now));
+        let issue =
+            |credentials: &DeviceCredentials| credentials.issue(app, &device.client_id, epoch, now);
+        let login = credentials.map(issue);
         let mqtt = login.transpose().map_err(|error| {
             tracing::error!(
                 app = %app.id,

@@ -23,6 +23,8 @@ pub(crate) enum RefusalReason {
     Expired,
     /// The app of the token was removed.
     AppRemoved,
+    /// The device of the token was removed.
+    DeviceRemoved,
     /// The client may not do that.
     Forbidden,
     /// The index is unavailable.
@@ -30,13 +32,14 @@ pub(crate) enum RefusalReason {
 }
 
 impl RefusalReason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Off,
         Self::Secret,
         Self::Question,
         Self::Credentials,
         Self::Expired,
         Self::AppRemoved,
+        Self::DeviceRemoved,
         Self::Forbidden,
         Self::Unavailable,
     ];
@@ -49,6 +52,7 @@ impl RefusalReason {
             Self::Credentials => "credentials",
             Self::Expired => "expired",
             Self::AppRemoved => "app_removed",
+            Self::DeviceRemoved => "device_removed",
             Self::Forbidden => "forbidden",
             Self::Unavailable => "unavailable",
         }

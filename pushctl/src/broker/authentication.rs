@@ -11,6 +11,8 @@ use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, TokenError};
 use push_model::{
     app::AppKey,
+    ids::ClientId,
+    registration::RegistrationEpoch,
     secret::{Secret, SecretHash},
     time::UnixMillis,
 };
@@ -36,6 +38,8 @@ pub enum LoginRefusal {
     BadCredentials,
     /// The token was right, and its app was removed since.
     AppRemoved,
+    /// The token was right, and its device was removed since. There may be a later one of that client id.
+    DeviceRemoved,
     /// The token was right and has expired.
     Expired,
     /// The token is of another device than the one that client id and user name say.
@@ -60,6 +64,14 @@ pub trait DeviceAuthenticator: Send + Sync {
     /// Whether this app still exists. It is asked again and again for apps that have sessions; if
     /// it cannot be found out, the answer is yes.
     async fn has_app(&self, app: &AppKey) -> bool;
+
+    /// Which of these devices of an app are still registered as these registrations: one answer for each,
+    /// in order. It is asked again and again for devices that have sessions. None if it cannot be found out.
+    async fn registered(
+        &self,
+        app: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+    ) -> Option<Vec<bool>>;
 
     /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
     /// that are connected.

@@ -1,12 +1,14 @@
-//! Which devices may log in: those with a token that this service signed,
-//! for an app that still exists.
+//! Which devices may log in: those with a token that this service signed, for an app that still exists
+//! and a device that is still registered.
 
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, KeyFile};
-use push_index::Index;
-use push_model::{app::AppKey, time::UnixMillis};
+use push_index::{Index, IndexError};
+use push_model::{
+    app::AppKey, device::NoTarget, ids::ClientId, registration::RegistrationEpoch, time::UnixMillis,
+};
 use push_service::{log_failure, outage::Outage};
 use tracing::info;
 
@@ -37,19 +39,22 @@ impl DeviceAuthenticator for DeviceLogins {
         let Login { client_id, user, password } = login;
         let device = self.keys.authenticate(client_id, user, password, now)?;
         // A token outlives its app. Under the same name there may be another app by now.
-        let app = self.index.app(&device.app).await;
-        if app.is_ok()
+        // So may there be another device of its client id.
+        let found = self.find(&device).await;
+        if found.is_ok()
             && let Some(ended) = self.outage.answered()
         {
-            info!(for_ms = ended.for_ms(), failed = ended.failed, "apps can be looked up again");
+            info!(for_ms = ended.for_ms(), failed = ended.failed, "devices can be looked up again");
         }
-        match app {
-            Ok(Some(app)) if app.generation == device.generation => Ok(device),
-            Ok(_) => Err(LoginRefusal::AppRemoved),
+        match found {
+            Ok(Found::Device) => Ok(device),
+            Ok(Found::NoApp) => Err(LoginRefusal::AppRemoved),
+            Ok(Found::NoDevice) => Err(LoginRefusal::DeviceRemoved),
+            Ok(Found::Unreadable) => Err(LoginRefusal::Unavailable),
             Err(error) => {
                 let cause: &dyn std::error::Error = &error;
                 let is_first = self.outage.failed(1, error.kind());
-                log_failure!(is_first, app = %device.app, client_id, cause, "an app cannot be looked up");
+                log_failure!(is_first, app = %device.app, client_id, cause, "a device cannot be looked up");
                 Err(LoginRefusal::Unavailable)
             }
         }
@@ -59,11 +64,54 @@ impl DeviceAuthenticator for DeviceLogins {
         self.keys.current().verifying(kid, now).is_some()
     }
 
+    async fn registered(
+        &self,
+        app: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+    ) -> Option<Vec<bool>> {
+        let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
+        let found = self.index.targets(app, &clients).await.ok()?;
+        let each = found.into_iter().zip(devices);
+        Some(
+            each.map(|(found, (_, registration))| match found {
+                Ok(target) => target.epoch == *registration,
+                Err(NoTarget::Unreadable) => true,
+                Err(NoTarget::Unknown) => false,
+            })
+            .collect(),
+        )
+    }
+
     async fn has_app(&self, app: &AppKey) -> bool {
         match self.index.app(&app.id).await {
             Ok(found) => found.is_some_and(|found| AppKey::from(&found) == *app),
             Err(_) => true,
         }
+    }
+}
+
+/// What the index has of the device of a token.
+enum Found {
+    Device,
+    NoApp,
+    NoDevice,
+    /// Its record cannot be read.
+    Unreadable,
+}
+
+impl DeviceLogins {
+    async fn find(&self, device: &DeviceIdentity) -> Result<Found, IndexError> {
+        let app = self.index.app(&device.app).await?;
+        if app.is_none_or(|app| app.generation != device.generation) {
+            return Ok(Found::NoApp);
+        }
+        let clients = std::slice::from_ref(&device.client);
+        let found = self.index.targets(&device.app_key(), clients).await?;
+        Ok(match found.into_iter().next() {
+            Some(Ok(target)) if target.epoch == device.registration => Found::Device,
+            Some(Err(NoTarget::Unreadable)) => Found::Unreadable,
+            _ => Found::NoDevice,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::Index;
 use push_model::{
@@ -20,6 +21,7 @@ pub struct AppLogins {
     /// A token says which generation of the app it is for.
     app: AppKey,
     credentials: DeviceCredentials,
+    index: Arc<dyn Index>,
 }
 
 impl AppLogins {
@@ -32,24 +34,33 @@ impl AppLogins {
         credentials: DeviceCredentials,
         index: &Arc<dyn Index>,
     ) -> anyhow::Result<Self> {
-        Ok(Self { app: require_app(index, app).await?, credentials })
+        let app = require_app(index, app).await?;
+        Ok(Self { app, credentials, index: Arc::clone(index) })
     }
 
-    /// A login for this device, whether it is registered or not.
+    /// A login for this device, as it is registered now.
     ///
     /// # Errors
-    /// If no key signs now.
-    pub fn issue(&self, client: &ClientId) -> anyhow::Result<MqttLogin> {
-        Ok(self.credentials.issue(&self.app, client, UnixMillis::now())?)
+    /// If it is not registered, the index did not answer, or no key signs now.
+    pub async fn issue(&self, client: &ClientId) -> anyhow::Result<MqttLogin> {
+        let found = self.index.targets(&self.app, std::slice::from_ref(client)).await?;
+        let Some(Ok(target)) = found.into_iter().next() else {
+            bail!(
+                "{client} is not registered in {}, and only a registered device can log in: \
+                 register it with `pushctl device put`",
+                self.app.id
+            );
+        };
+        Ok(self.credentials.issue(&self.app, client, target.epoch, UnixMillis::now())?)
     }
 }
 
 /// Prints the login.
 ///
 /// # Errors
-/// If no key signs now.
-pub fn run(logins: &AppLogins, client: &ClientId, out: Output) -> anyhow::Result<()> {
-    let login = logins.issue(client)?;
+/// As [`AppLogins::issue`].
+pub async fn run(logins: &AppLogins, client: &ClientId, out: Output) -> anyhow::Result<()> {
+    let login = logins.issue(client).await?;
     let MqttLogin { client_id, username, password, expires_at } = &login;
     let text = format!(
         "client id  {client_id}\nusername   {username}\npassword   {password}\nexpires    {expires_at}"

@@ -109,7 +109,7 @@ async fn connect(
 ) -> anyhow::Result<Subscriber> {
     let mut broker = broker.clone();
     if let Some(logins) = logins {
-        let login = logins.issue(&args.client_id)?;
+        let login = logins.issue(&args.client_id).await?;
         broker = broker.with_login(&login.username, &login.password);
     }
     Ok(Subscriber::connect(&broker, &args.app_id, &args.client_id, args.session).await?)

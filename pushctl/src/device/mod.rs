@@ -70,7 +70,7 @@ pub enum DeviceCommand {
     Credentials {
         /// The app
         app_id: AppId,
-        /// The device; it need not be registered
+        /// The device, which must be registered
         client_id: ClientId,
     },
     /// Connect over MQTT as this device and print what it receives. The broker is

@@ -12,7 +12,7 @@ use push_credentials::DeviceCredentials;
 use push_index::Index;
 use push_model::{
     app::{App, AppKey},
-    device::{Device, DeviceDraft},
+    device::{Device, DeviceDraft, NoTarget, Target},
     ids::{AppId, MessageId},
     message::Payload,
     secret::Secret,
@@ -76,7 +76,9 @@ pub(super) async fn run(
     let record = index.app(&app).await?.context("the demo's app is gone")?;
     let app_key = AppKey::from(&record);
     let devices = register(index, &app_key).await?;
-    let mut received = listen(broker, &app_key, &devices, logins).await?;
+    let ids: Vec<_> = devices.iter().map(|device| device.client_id.clone()).collect();
+    let targets = index.targets(&app_key, &ids).await?;
+    let mut received = listen(broker, &app_key, targets, logins).await?;
 
     out.note(format_args!(
         "\nSix devices of the app `{APP}` listen over MQTT on {broker}.\n\
@@ -171,13 +173,13 @@ type Received = mpsc::Receiver<(String, Bytes)>;
 async fn listen(
     broker: &MqttUrl,
     app: &AppKey,
-    devices: &[Device],
+    devices: Vec<Result<Target, NoTarget>>,
     logins: &DeviceCredentials,
 ) -> anyhow::Result<Received> {
     let (sender, receiver) = mpsc::channel(RECEIVED_AHEAD);
-    for device in devices {
+    for device in devices.into_iter().flatten() {
         let id = &device.client_id;
-        let login = logins.issue(app, id, UnixMillis::now())?;
+        let login = logins.issue(app, id, device.epoch, UnixMillis::now())?;
         let broker = broker.clone().with_login(&login.username, &login.password);
         let mut listener = Subscriber::connect(&broker, &app.id, id, SESSION)
             .await

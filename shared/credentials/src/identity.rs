@@ -6,6 +6,7 @@ use push_model::{
     app::AppKey,
     ids::{AppId, ClientId},
     mqtt::MqttDevice,
+    registration::RegistrationEpoch,
     time::UnixMillis,
 };
 
@@ -19,6 +20,9 @@ pub struct DeviceIdentity {
     /// The generation of the app. If the app of that name is of another one, the token belongs to
     /// an app that was removed, and must be refused where that can be known.
     pub generation: u64,
+    /// The registration of the device. If the device is not registered any more, or as another registration, the
+    /// token belongs to a removed device, and must be refused where that can be known.
+    pub registration: RegistrationEpoch,
     /// From then on the token is refused: it expires, or its key does.
     pub expires_at: UnixMillis,
     /// The key that signed the token. If [`KeySet::verifying`](crate::KeySet::verifying) does not

@@ -16,6 +16,12 @@
 //! algorithm exists, every claim is required, and the code that decides has about a hundred lines
 //! ([`token`]).
 //!
+//! # A removed device
+//! A token names the registration of its device
+//! ([`RegistrationEpoch`](push_model::registration::RegistrationEpoch)), so that a token of a removed device is
+//! refused although a device of that client id is registered again. As for a removed app, only what can ask the
+//! index compares it.
+//!
 //! # A removed app
 //! A token names the generation of its app
 //! ([`AppKey::generation`](push_model::app::AppKey::generation)). What can ask the index compares

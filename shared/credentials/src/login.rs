@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice, time::UnixMillis};
+use push_model::{
+    app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, time::UnixMillis,
+};
 use serde::Serialize;
 
 use crate::{issue_error::IssueError, key_file::KeyFile};
@@ -25,7 +27,7 @@ impl DeviceCredentials {
         &self.keys
     }
 
-    /// A login for this device.
+    /// A login for this registration of a device.
     ///
     /// # Errors
     /// If no key signs at this time, or the operating system gives no random numbers.
@@ -33,9 +35,10 @@ impl DeviceCredentials {
         &self,
         app: &AppKey,
         client: &ClientId,
+        registration: RegistrationEpoch,
         now: UnixMillis,
     ) -> Result<MqttLogin, IssueError> {
-        let token = self.keys.current().issue(app, client, now, self.token_ttl)?;
+        let token = self.keys.current().issue(app, client, registration, now, self.token_ttl)?;
         let name = MqttDevice { app: app.id.clone(), client: client.clone() }.to_string();
         Ok(MqttLogin {
             client_id: name.clone(),

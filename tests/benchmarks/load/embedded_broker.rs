@@ -6,7 +6,10 @@ use std::{process::Stdio, sync::Arc};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use push_credentials::DeviceIdentity;
-use push_model::{app::AppKey, mqtt::MqttDevice, secret::Secret, time::UnixMillis};
+use push_model::{
+    app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, secret::Secret,
+    time::UnixMillis,
+};
 use push_service::{descriptors, runtime};
 use pushctl::broker::{Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER};
 use tokio::{
@@ -89,7 +92,16 @@ impl DeviceAuthenticator for AnyDevice {
             login.client_id.parse().map_err(|_| LoginRefusal::BadCredentials)?;
         let MqttDevice { app, client } = device;
         let (expires_at, kid) = (UnixMillis::MAX, "key".into());
-        Ok(DeviceIdentity { app, client, generation: 0, expires_at, kid })
+        let registration = RegistrationEpoch::default();
+        Ok(DeviceIdentity { app, client, generation: 0, registration, expires_at, kid })
+    }
+
+    async fn registered(
+        &self,
+        _: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+    ) -> Option<Vec<bool>> {
+        Some(vec![true; devices.len()])
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

@@ -59,7 +59,10 @@ impl Attacked {
     fn expired(&self) -> String {
         let app = AppKey::first(APP.parse().unwrap());
         let now = UnixMillis::now();
-        self.keys.issue(&app, &"d".parse().unwrap(), now, Duration::ZERO).unwrap().text
+        self.keys
+            .issue(&app, &"d".parse().unwrap(), Default::default(), now, Duration::ZERO)
+            .unwrap()
+            .text
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use push_credentials::{KeyFile, KeySet};
-use push_model::{app::AppKey, time::UnixMillis};
+use push_model::{app::AppKey, registration::RegistrationEpoch, time::UnixMillis};
 use push_tests::{
     Port, eventually, free_port,
     service::{Program, pushctl, request},
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::audit_log::{AT_ONCE, wait_for};
+use crate::registration::registered;
 
 const SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";
@@ -156,6 +157,14 @@ impl Service {
         KeyFile::open(&self.folder.path().join("device-keys.json")).unwrap().current()
     }
 
+    /// A token of a device that is registered.
+    fn token(&self, client: &str) -> String {
+        let registration = registered(self.folder.path(), "news", client);
+        let (app, client) = (AppKey::first("news".parse().unwrap()), client.parse().unwrap());
+        let now = UnixMillis::now();
+        self.keys().issue(&app, &client, registration, now, HOUR).unwrap().text
+    }
+
     /// Asks as a broker does that has this in its `Authorization` header.
     async fn ask_with(
         &self,
@@ -180,7 +189,8 @@ impl Service {
 
 fn token(keys: &KeySet, app: &str, client: &str, ttl: Duration) -> String {
     let app = AppKey::first(app.parse().unwrap());
-    keys.issue(&app, &client.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
+    let (client, none) = (client.parse().unwrap(), RegistrationEpoch::default());
+    keys.issue(&app, &client, none, UnixMillis::now(), ttl).unwrap().text
 }
 
 /// The token with another header, and with a signature over both parts that this makes.
@@ -211,7 +221,7 @@ async fn an_ingest_that_brokers_ask_does_not_start_without_device_keys() {
 async fn a_broker_that_asks_lets_a_device_in_with_its_own_token_only() {
     let service = Service::that_brokers_may_ask().await;
     let keys = service.keys();
-    let own = token(&keys, "news", "phone:1", HOUR);
+    let own = service.token("phone:1");
     let kid = keys.keys()[0].kid();
     let header = |alg: &str| format!(r#"{{"alg":"{alg}","typ":"JWT","kid":"{kid}"}}"#);
     // What a library that takes the algorithm from the token would check with the public key as the
@@ -282,7 +292,7 @@ async fn a_broker_that_asks_lets_a_device_in_with_its_own_token_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_rmqtt_changes_between_its_questions_opens_no_other_topic() {
     let service = Service::that_brokers_may_ask().await;
-    let own = token(&service.keys(), "news", "2", HOUR);
+    let own = service.token("2");
     // `rmqtt-auth-http` replaces `%A` also in the name that the client gave: with nothing at the
     // login, and with the kind of access when the client subscribes.
     let asked = |kind: &str| "news:%A2".replace("%A", kind);
@@ -351,7 +361,7 @@ async fn mosquitto_delivers_to_a_device_what_is_of_its_own_topic_only() {
 async fn a_request_without_the_secret_of_brokers_is_always_refused_and_learns_nothing() {
     let service = Service::that_brokers_may_ask().await;
     let closed = Service::start(&[]).await;
-    let own = token(&service.keys(), "news", "phone:1", HOUR);
+    let own = service.token("phone:1");
     let closed_own = token(&closed.keys(), "news", "phone:1", HOUR);
     let as_basic = |secret: &str| {
         let login = format!("broker:{secret}");
@@ -397,12 +407,13 @@ async fn a_request_without_the_secret_of_brokers_is_always_refused_and_learns_no
 async fn a_token_of_a_removed_app_is_refused_wherever_that_can_be_known() {
     let service = Service::that_brokers_may_ask().await;
     let data_dir = service.folder.path().to_str().unwrap().to_owned();
-    let old = token(&service.keys(), "news", "phone:1", HOUR);
+    let old = service.token("phone:1");
     let connect = |token: &str| Broker::Rmqtt.connect(DEVICE, DEVICE, token);
     assert!(service.ask(Broker::Rmqtt, &connect(&old)).await);
     pushctl(&["app", "remove", "news", "--data-dir", &data_dir]).await;
     assert!(!service.ask(Broker::Rmqtt, &connect(&old)).await, "the app is gone");
     pushctl(&["app", "create", "news", "--data-dir", &data_dir]).await;
+    pushctl(&["device", "put", "news", "phone:1", "--data-dir", &data_dir]).await;
     assert!(!service.ask(Broker::Rmqtt, &connect(&old)).await, "it is another app");
     let flags = ["device", "credentials", "news", "phone:1", "--json", "--data-dir", &data_dir];
     let login: Value = serde_json::from_str(&pushctl(&flags).await).unwrap();
@@ -410,10 +421,32 @@ async fn a_token_of_a_removed_app_is_refused_wherever_that_can_be_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_a_removed_device_is_refused_also_if_its_client_id_is_registered_again() {
+    let service = Service::that_brokers_may_ask().await;
+    let data_dir = service.folder.path().to_str().unwrap().to_owned();
+    let old = service.token("phone:1");
+    pushctl(&["device", "put", "news", "phone:1", "--model", "m", "--data-dir", &data_dir]).await;
+    for broker in BROKERS {
+        let login = broker.connect(DEVICE, DEVICE, &old);
+        assert!(service.ask(broker, &login).await, "{broker:?}: a change keeps the login");
+    }
+    pushctl(&["device", "remove", "news", "phone:1", "--data-dir", &data_dir]).await;
+    for broker in BROKERS {
+        assert!(!service.ask(broker, &broker.connect(DEVICE, DEVICE, &old)).await, "{broker:?}");
+    }
+    let new = service.token("phone:1");
+    for broker in BROKERS {
+        assert!(!service.ask(broker, &broker.connect(DEVICE, DEVICE, &old)).await, "{broker:?}");
+        assert!(service.ask(broker, &broker.connect(DEVICE, DEVICE, &new)).await, "{broker:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_log() {
     let service = Service::that_brokers_may_ask_with(&AT_ONCE).await;
     let keys = service.keys();
-    let own = token(&keys, "news", "phone:1", HOUR);
+    let own = service.token("phone:1");
+    let removed = token(&keys, "news", "phone:1", HOUR);
     let expired = token(&keys, "news", "phone:1", Duration::ZERO);
     let of_no_app = token(&keys, "gone", "phone:1", HOUR);
     for broker in BROKERS {
@@ -423,6 +456,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
             (SECRET, connect("guess")),
             (SECRET, broker.connect("w-1", "worker", "guess")),
             (SECRET, connect(&expired)),
+            (SECRET, connect(&removed)),
             (SECRET, broker.connect("gone:phone:1", "gone:phone:1", &of_no_app)),
             (SECRET, broker.access(DEVICE, DEVICE, true, "push/news/phone:2")),
             (SECRET, (path, media_type, "{".to_owned())),
@@ -448,6 +482,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
         ("credentials", 2.0),
         ("expired", 1.0),
         ("app_removed", 1.0),
+        ("device_removed", 1.0),
         ("forbidden", 1.0),
         ("unavailable", 0.0),
     ];
@@ -458,7 +493,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
             assert_eq!(service.ingest.metric(&name).await, count, "{labels}");
         }
     }
-    let logged = [("program=ingest by=broker", 6), ("program=ingest by=mqtt_client", 15)];
+    let logged = [("program=ingest by=broker", 6), ("program=ingest by=mqtt_client", 18)];
     wait_for(|| service.ingest.log(), &logged).await;
     let log = service.ingest.log();
     assert!(![&*own, &*expired, SECRET].iter().any(|secret| log.contains(secret)), "{log}");

@@ -38,6 +38,9 @@ mod http2_memory;
 mod log;
 mod proxies;
 mod quotas;
+#[path = "../../support/registration.rs"]
+mod registration;
+mod removed_devices;
 mod secrets;
 mod standalone;
 mod tenants;

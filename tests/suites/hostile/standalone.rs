@@ -17,6 +17,8 @@ use pushctl::device::subscriber::Subscriber;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::registration::registered;
+
 /// The app of every one.
 pub(crate) const APP: &str = "news";
 /// How long a token, and a session without a connection, is valid.
@@ -74,10 +76,12 @@ impl Standalone {
         self.program.log()
     }
 
-    /// A token of a device of the app.
+    /// A token of a device of the app, which is registered now.
     pub(crate) fn token(&self, name: &str, ttl: Duration) -> String {
         let app = AppKey { id: APP.parse().unwrap(), generation: 0 };
-        self.keys.issue(&app, &name.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
+        let registration = registered(self.folder.path(), APP, name);
+        let client = name.parse().unwrap();
+        self.keys.issue(&app, &client, registration, UnixMillis::now(), ttl).unwrap().text
     }
 
     /// A device that listens, if the broker lets it in.

@@ -11,8 +11,10 @@ use push_fanout_worker::transport::{
 };
 use push_model::{
     app::AppKey,
+    ids::ClientId,
     ledger::{FailReason, RetryReason},
     mqtt::MqttDevice,
+    registration::RegistrationEpoch,
     secret::Secret,
     time::UnixMillis,
 };
@@ -56,6 +58,14 @@ impl DeviceAuthenticator for Keys {
         Ok(self.0.authenticate(login.client_id, login.user, login.password, now)?)
     }
 
+    async fn registered(
+        &self,
+        _: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+    ) -> Option<Vec<bool>> {
+        Some(vec![true; devices.len()])
+    }
+
     async fn has_app(&self, _: &AppKey) -> bool {
         true
     }
@@ -92,7 +102,17 @@ impl EmbeddedBroker {
 
     pub(crate) fn token(&self, app: &str, name: &str, ttl: Duration) -> String {
         let app = AppKey { id: app.parse().unwrap(), generation: 0 };
-        self.keys.0.issue(&app, &name.parse().unwrap(), UnixMillis::now(), ttl).unwrap().text
+        self.keys
+            .0
+            .issue(
+                &app,
+                &name.parse().unwrap(),
+                RegistrationEpoch::default(),
+                UnixMillis::now(),
+                ttl,
+            )
+            .unwrap()
+            .text
     }
 
     pub(crate) fn device_url(&self, app: &str, name: &str, ttl: Duration) -> MqttUrl {

@@ -5,6 +5,8 @@
 
 mod embedded;
 mod program;
+#[path = "../../support/registration.rs"]
+mod registration;
 mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};

@@ -15,6 +15,8 @@ use push_tests::{
 };
 use tempfile::TempDir;
 
+use crate::registration::registered;
+
 use super::{DEADLINE, LONG, is_ready, listen, message, next, now, targets};
 
 const PASSWORD: &str = "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
@@ -73,7 +75,9 @@ impl Broker {
     fn device_url(&self, name: &str) -> MqttUrl {
         let keys = KeyFile::open(&self.folder.path().join("device-keys.json")).unwrap().current();
         let app = AppKey { id: APP.parse().unwrap(), generation: 0 };
-        let token = keys.issue(&app, &name.parse().unwrap(), UnixMillis::now(), LONG).unwrap();
+        let registration = registered(self.folder.path(), APP, name);
+        let client = name.parse().unwrap();
+        let token = keys.issue(&app, &client, registration, UnixMillis::now(), LONG).unwrap();
         let url: MqttUrl = format!("mqtt://{}", self.devices.address()).parse().unwrap();
         url.with_login(&format!("{APP}:{name}"), &token.text)
     }
@@ -212,7 +216,9 @@ async fn workers_and_devices_log_in_only_where_they_belong() {
     };
     let keys = KeyFile::open(&broker.folder.path().join("device-keys.json")).unwrap().current();
     let app = AppKey { id: APP.parse().unwrap(), generation: 0 };
-    let token = keys.issue(&app, &"d".parse().unwrap(), UnixMillis::now(), LONG).unwrap().text;
+    let registration = registered(broker.folder.path(), APP, "d");
+    let client = "d".parse().unwrap();
+    let token = keys.issue(&app, &client, registration, UnixMillis::now(), LONG).unwrap().text;
     let refused = [
         ("the workers' password at the port of devices", &broker.devices, "worker", PASSWORD),
         ("a guess at the port of workers", &broker.workers, "worker", "guess"),

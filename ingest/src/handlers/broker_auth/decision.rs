@@ -10,9 +10,12 @@ use push_credentials::{
     DeviceIdentity, TokenError,
     acl::{self, Rule},
 };
-use push_model::{mqtt::MqttDevice, time::UnixMillis};
+use push_model::{device::NoTarget, mqtt::MqttDevice, time::UnixMillis};
 
-use super::{super::context::Handlers, fields::Fields};
+use super::{
+    super::{context::Handlers, index_request::Subject},
+    fields::Fields,
+};
 use crate::{metrics::RefusalReason, settings::BrokerAuthSettings};
 
 /// The user name of the workers. No device has it: a device's name has a colon.
@@ -63,6 +66,8 @@ pub(super) enum Refusal {
     Password,
     /// The app of the token was removed.
     AppRemoved,
+    /// The device of the token was removed. There may be a later one of that client id.
+    DeviceRemoved,
     /// The client may not do that.
     Forbidden,
     /// The index is unavailable, so nothing is known of the app.
@@ -79,6 +84,7 @@ impl Refusal {
             Self::Token(TokenError::Expired(_)) => RefusalReason::Expired,
             Self::Token(_) | Self::Password => RefusalReason::Credentials,
             Self::AppRemoved => RefusalReason::AppRemoved,
+            Self::DeviceRemoved => RefusalReason::DeviceRemoved,
             Self::Forbidden => RefusalReason::Forbidden,
             Self::Unavailable => RefusalReason::Unavailable,
         }
@@ -94,6 +100,7 @@ impl fmt::Display for Refusal {
             Self::Token(error) => return error.fmt(f),
             Self::Password => "the password of the workers is wrong or not set",
             Self::AppRemoved => "the app of the token was removed",
+            Self::DeviceRemoved => "the device of the token was removed",
             Self::Forbidden => "the client may not do that",
             Self::Unavailable => "the index is unavailable",
         })
@@ -121,10 +128,23 @@ impl Handlers {
             .map_err(Refusal::Token)?;
         match self.logins.app(&device.app).await {
             Ok(Some(cached)) if cached.app.generation == device.generation => {
+                self.check_registration(&device).await?;
                 Ok(Client::Device(device))
             }
             Ok(_) => Err(Refusal::AppRemoved),
             Err(_) => Err(Refusal::Unavailable),
+        }
+    }
+
+    /// Asks the index whether the device is still registered as it was when the token was issued.
+    async fn check_registration(&self, device: &DeviceIdentity) -> Result<(), Refusal> {
+        let (app, clients) = (device.app_key(), std::slice::from_ref(&device.client));
+        let found = self.index.targets(&app, clients);
+        let found = self.ask_index(Subject::device(&app.id, &device.client), found).await;
+        match found.map_err(|_| Refusal::Unavailable)?.into_iter().next() {
+            Some(Ok(target)) if target.epoch == device.registration => Ok(()),
+            Some(Err(NoTarget::Unreadable)) => Err(Refusal::Unavailable),
+            _ => Err(Refusal::DeviceRemoved),
         }
     }
 }

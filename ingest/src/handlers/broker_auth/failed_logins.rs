@@ -22,6 +22,7 @@ impl BrokerLogins {
             RefusalReason::Credentials
             | RefusalReason::Expired
             | RefusalReason::AppRemoved
+            | RefusalReason::DeviceRemoved
             | RefusalReason::Forbidden => &self.clients,
             RefusalReason::Secret => &self.brokers,
             // No login was right or wrong: there is none that could be, or it was not looked at.

@@ -95,7 +95,9 @@ impl Role for DeviceSession {
 fn reason(loss: SessionLoss) -> DisconnectReasonCode {
     match loss {
         SessionLoss::TakenOver => DisconnectReasonCode::SessionTakenOver,
-        SessionLoss::AppRemoved | SessionLoss::KeyEnded => DisconnectReasonCode::NotAuthorized,
+        SessionLoss::AppRemoved | SessionLoss::DeviceRemoved | SessionLoss::KeyEnded => {
+            DisconnectReasonCode::NotAuthorized
+        }
     }
 }
 

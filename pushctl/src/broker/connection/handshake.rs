@@ -183,6 +183,7 @@ fn refusal(refusal: LoginRefusal) -> ConnectRefusal {
     match refusal {
         LoginRefusal::BadCredentials => ConnectRefusal::BadCredentials,
         LoginRefusal::AppRemoved => ConnectRefusal::AppRemoved,
+        LoginRefusal::DeviceRemoved => ConnectRefusal::DeviceRemoved,
         LoginRefusal::Expired => ConnectRefusal::TokenExpired,
         LoginRefusal::OtherDevice => ConnectRefusal::NotAuthorized,
         LoginRefusal::Unavailable => ConnectRefusal::Unavailable,

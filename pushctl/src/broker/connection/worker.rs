@@ -113,6 +113,7 @@ mod tests {
             app: "a".parse().unwrap(),
             client: client.parse().unwrap(),
             generation,
+            registration: push_model::registration::RegistrationEpoch::default(),
             expires_at: UnixMillis::MAX,
             kid: "key".into(),
         };

@@ -8,6 +8,8 @@ pub(in crate::broker) enum ConnectRefusal {
     BadCredentials,
     /// The token is of an app that was removed.
     AppRemoved,
+    /// The token is of a device that was removed.
+    DeviceRemoved,
     TokenExpired,
     /// The client may not do this: be another device, or leave a will.
     NotAuthorized,
@@ -24,7 +26,9 @@ pub(in crate::broker) enum ConnectRefusal {
 impl ConnectRefusal {
     pub(super) fn v3(self) -> v3::ConnectAckReason {
         match self {
-            Self::BadCredentials | Self::AppRemoved => v3::ConnectAckReason::BadUserNameOrPassword,
+            Self::BadCredentials | Self::AppRemoved | Self::DeviceRemoved => {
+                v3::ConnectAckReason::BadUserNameOrPassword
+            }
             Self::TokenExpired
             | Self::NotAuthorized
             | Self::AuthMethod
@@ -42,6 +46,9 @@ impl ConnectRefusal {
             }
             Self::AppRemoved => {
                 (ConnectAckReason::BadUserNameOrPassword, "the app of the token was removed")
+            }
+            Self::DeviceRemoved => {
+                (ConnectAckReason::BadUserNameOrPassword, "the device of the token was removed")
             }
             Self::TokenExpired => {
                 (ConnectAckReason::NotAuthorized, "the token has expired: get a new one")

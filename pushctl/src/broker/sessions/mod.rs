@@ -49,6 +49,13 @@ use super::{
 /// served, but take memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long the broker waits before it looks again for sessions whose app or device was removed, or whose key
+/// has ended. Such a session ends within five seconds, so time is left to ask the index for all of them.
+const AUTHORISATION_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The most devices that the index is asked for together. Of 50,000 sessions, each round asks it 49 times.
+const DEVICES_ASKED_FOR: usize = 1024;
+
 /// The sessions of all devices.
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -112,22 +119,28 @@ impl Sessions {
         let mut registry = self.write();
         let present = registry.get(&topic).cloned();
         let (session, resumed) = match present {
-            // Never that of an earlier app of this name.
+            // Never that of an earlier app of this name, or of an earlier device of this client id.
             Some(session)
-                if !clean && *session.app() == app && session.take_over(&connection, now) =>
+                if !clean
+                    && (session.app(), session.registration()) == (&app, device.registration)
+                    && session.take_over(&connection, now) =>
             {
                 (session, true)
             }
             present => {
                 if let Some(before) = present {
-                    let is_of_app = *before.app() == app;
-                    let other = SessionLoss::AppRemoved;
-                    before.end(if is_of_app { SessionLoss::TakenOver } else { other });
+                    before.end(if *before.app() != app {
+                        SessionLoss::AppRemoved
+                    } else if before.registration() != device.registration {
+                        SessionLoss::DeviceRemoved
+                    } else {
+                        SessionLoss::TakenOver
+                    });
                 } else {
                     registry.room_for(&app.id)?;
                 }
                 let share = self.waiting.share(&app.id);
-                let client = device.client.clone();
+                let client = (device.client.clone(), device.registration);
                 let changed = self.changed.clone();
                 let session = Session::new(app, client, share, self.limits, changed, connection);
                 let session = Arc::new(session);
@@ -190,20 +203,22 @@ impl Sessions {
     }
 
     /// Ends what is not authorised any more, as long as the sessions are in use: sessions of apps
-    /// that were removed, also of devices that are connected, and connections whose token was signed
-    /// by a key that has ended. It waits for the index, so it is no part of the other sweep.
+    /// and devices that were removed, also of devices that are connected, and connections whose token was
+    /// signed by a key that has ended. While the index does not answer, they go on. It waits for the index, so it is no part of the other sweep.
     pub(super) async fn sweep_unauthorised(
         sessions: Weak<Self>,
         devices: Arc<dyn DeviceAuthenticator>,
     ) {
         loop {
-            tokio::time::sleep(SWEEP_INTERVAL).await;
+            tokio::time::sleep(AUTHORISATION_INTERVAL).await;
             let Some(sessions) = sessions.upgrade() else { return };
             let now = UnixMillis::now();
             sessions.disconnect_keys(|kid| !devices.accepts_key(kid, now));
             for app in sessions.apps() {
                 if !devices.has_app(&app).await {
                     sessions.remove_app(&app);
+                } else if !sessions.remove_unregistered(&app, &*devices).await {
+                    break;
                 }
             }
         }
@@ -229,6 +244,31 @@ impl Sessions {
             }
         }
         apps
+    }
+
+    /// Ends the sessions of an app's devices that were removed. False if the index does not answer.
+    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) -> bool {
+        let of_app: Vec<_> =
+            self.all().into_iter().filter(|session| session.app() == app).collect();
+        for sessions in of_app.chunks(DEVICES_ASKED_FOR) {
+            let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
+            let asked: Vec<_> = sessions.iter().map(of).collect();
+            let Some(registered) = devices.registered(app, &asked).await else { return false };
+            let each = sessions.iter().zip(registered);
+            each.filter(|(_, registered)| !registered).for_each(|(one, _)| self.remove_device(one));
+        }
+        true
+    }
+
+    /// Ends the session of a removed device, unless a later device has begun another one.
+    fn remove_device(&self, session: &Arc<Session>) {
+        let mut registry = self.write();
+        if registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session)) {
+            registry.remove(session.topic());
+        }
+        drop(registry);
+        session.end(SessionLoss::DeviceRemoved);
+        self.changed.set();
     }
 
     /// Ends the sessions of an app, and the connections that own them.

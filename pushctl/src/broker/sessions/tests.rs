@@ -8,7 +8,8 @@ const KEEP: Duration = Duration::from_secs(60);
 fn device(name: &str) -> DeviceIdentity {
     let (app, client) = ("a".parse().unwrap(), name.parse().unwrap());
     let (expires_at, kid) = (UnixMillis::MAX, "key".into());
-    DeviceIdentity { app, client, generation: 0, expires_at, kid }
+    let registration = push_model::registration::RegistrationEpoch(1);
+    DeviceIdentity { app, client, generation: 0, registration, expires_at, kid }
 }
 
 fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> SessionOwner {
@@ -109,6 +110,21 @@ async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before()
     sessions.remove_app(&device("here").app_key());
     assert_eq!((here.loss(), resumed.loss()), (Some(SessionLoss::AppRemoved), None));
     assert_eq!(sessions.apps(), HashSet::from([later.app_key()]));
+}
+
+#[tokio::test]
+async fn a_later_device_of_a_client_id_begins_with_no_session_of_the_one_before() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    drop(own(&sessions, "away", false, KEEP));
+    let here = own(&sessions, "here", false, KEEP);
+    publish(&sessions, "away").unwrap();
+    let registration = push_model::registration::RegistrationEpoch(2);
+    let [away, later] =
+        ["away", "here"].map(|name| DeviceIdentity { registration, ..device(name) });
+    let away = sessions.own(&away, false, KEEP, Clocks::now()).unwrap();
+    assert!(!away.resumed() && sessions.usage().1 == 0);
+    let later = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
+    assert_eq!((here.loss(), later.loss()), (Some(SessionLoss::DeviceRemoved), None));
 }
 
 #[tokio::test]

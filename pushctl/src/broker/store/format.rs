@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const FORMAT: &str = "push-mqtt-sessions";
 
 /// The version of these lines.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The longest line, in bytes: the largest message in base64, and the rest of its line.
 pub(super) const MAX_LINE: usize =
@@ -37,6 +37,7 @@ pub(super) struct SessionLine {
     pub(super) app: String,
     pub(super) generation: u64,
     pub(super) client: String,
+    pub(super) registration: String,
     /// The QoS of its subscription, if it has one.
     pub(super) qos: Option<u8>,
     /// When it ends, if its device was away.

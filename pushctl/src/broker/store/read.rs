@@ -151,6 +151,10 @@ fn read_session(line: &SessionLine, now: Clocks) -> Result<SavedSession, Problem
     Ok(SavedSession {
         app: AppKey { id: line.app.parse().map_err(wrong)?, generation: line.generation },
         client: line.client.parse().map_err(wrong)?,
+        registration: line
+            .registration
+            .parse()
+            .map_err(|_| Problem::Damaged("it names no device"))?,
         qos,
         ends,
         messages: VecDeque::new(),

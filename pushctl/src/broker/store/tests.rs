@@ -26,6 +26,7 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
         app: "news".parse().unwrap(),
         client: client.parse().unwrap(),
         generation: GENERATION,
+        registration: push_model::registration::RegistrationEpoch(7),
         expires_at: UnixMillis::MAX,
         kid: "key".into(),
     };

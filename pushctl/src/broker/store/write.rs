@@ -63,6 +63,7 @@ fn session_line(session: &SavedSession, now: Clocks) -> SessionLine {
         app: session.app.id.as_str().to_owned(),
         generation: session.app.generation,
         client: session.client.as_str().to_owned(),
+        registration: session.registration.to_string(),
         qos: session.qos.map(u8::from),
         ends_at,
         keep,

@@ -175,7 +175,9 @@ fn a_token_of_a_key_that_is_new_makes_a_program_look_at_the_file() {
     let rotation = Rotation { lead: Duration::ZERO, overlap: Duration::ZERO };
     let rotated = KeyFile::rotate(&path, rotation, now).unwrap();
     let app = AppKey { id: "news".parse().unwrap(), generation: 0 };
-    let token = rotated.issue(&app, &"one".parse().unwrap(), now, Duration::from_secs(60)).unwrap();
+    let token = rotated
+        .issue(&app, &"one".parse().unwrap(), Default::default(), now, Duration::from_secs(60))
+        .unwrap();
     let log_in = || file.authenticate("news:one", "news:one", token.text.as_bytes(), now);
     assert_eq!(log_in(), Err(TokenError::UnknownKey), "the file was looked at within the second");
     // As if a second had passed.

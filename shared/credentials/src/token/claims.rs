@@ -49,6 +49,8 @@ pub(super) struct Claims<'a> {
     /// The generation of the app, so that a token of a removed app can be told apart.
     #[serde(skip_serializing_if = "is_first")]
     pub(super) generation: u64,
+    /// The epoch of the device's registration, so that a token of a removed device can be told apart.
+    pub(super) registration: String,
     pub(super) acl: [Rule; 3],
 }
 
@@ -64,6 +66,8 @@ pub(super) struct ReceivedClaims<'a> {
     pub(super) username: Cow<'a, str>,
     #[serde(default)]
     pub(super) generation: u64,
+    #[serde(borrow)]
+    pub(super) registration: Cow<'a, str>,
 }
 
 fn is_first(generation: &u64) -> bool {

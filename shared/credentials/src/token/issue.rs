@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice, time::UnixMillis};
+use push_model::{
+    app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, time::UnixMillis,
+};
 use serde::Serialize;
 
 use super::{
@@ -12,7 +14,7 @@ use super::{
 use crate::{acl, encoding::push_base64url, issue_error::IssueError, key_set::KeySet};
 
 impl KeySet {
-    /// A token for this device, signed with the key that signs at this time. It ends after `ttl`, or
+    /// A token for this registration of a device, signed with the key that signs at this time. It ends after `ttl`, or
     /// when its key does, if that is earlier, so that `expires_at` is true.
     ///
     /// # Errors
@@ -21,6 +23,7 @@ impl KeySet {
         &self,
         app: &AppKey,
         client: &ClientId,
+        registration: RegistrationEpoch,
         now: UnixMillis,
         ttl: Duration,
     ) -> Result<Token, IssueError> {
@@ -37,6 +40,7 @@ impl KeySet {
             clientid: &name,
             username: &name,
             generation: app.generation,
+            registration: registration.to_string(),
             acl: acl::of_device(&device),
         };
         let mut text = String::with_capacity(1024);

@@ -3,7 +3,7 @@
 //! ```text
 //! header   {"alg":"ES256","typ":"JWT","kid":"…"}
 //! claims   {"iat":…,"exp":…,"sub":"app:device","clientid":"app:device","username":"app:device",
-//!           "generation":3,"acl":[…]}
+//!           "generation":3,"registration":"5f8e…","acl":[…]}
 //! ```
 //!
 //! MQTT client id and user name are both `{AppID}:{ClientID}`, and the token says so three times:

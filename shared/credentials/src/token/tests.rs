@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use push_model::{app::AppKey, ids::ClientId};
+use push_model::{app::AppKey, ids::ClientId, registration::RegistrationEpoch};
 
 use super::*;
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
 
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
+const EPOCH: RegistrationEpoch = RegistrationEpoch(7);
 
 /// A key that is used nowhere else: PKCS #8 in base64url.
 const GOLDEN_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgoCkye_JxD4FO7CqbTDdniBWdNy-ikE3OsGZ6xyx9Nb\
@@ -40,7 +41,7 @@ fn golden_keys() -> KeySet {
 }
 
 fn token(keys: &KeySet) -> String {
-    keys.issue(&app(0), &client(), NOW, DAY).unwrap().text
+    keys.issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap().text
 }
 
 /// Signs any header and claims, as only the owner of the key can.
@@ -54,18 +55,19 @@ fn header(keys: &KeySet) -> String {
     format!(r#"{{"alg":"ES256","typ":"JWT","kid":"{}"}}"#, keys.keys()[0].kid())
 }
 
-const CLAIMS: &str = r#"{"exp":1700000001,"sub":"a:d","clientid":"a:d","username":"a:d"}"#;
+const CLAIMS: &str =
+    r#"{"exp":1700000001,"sub":"a:d","clientid":"a:d","username":"a:d","registration":"7"}"#;
 
 #[test]
 fn a_token_says_what_brokers_read() {
-    let token = golden_keys().issue(&app(2), &client(), NOW, DAY).unwrap();
+    let token = golden_keys().issue(&app(2), &client(), EPOCH, NOW, DAY).unwrap();
     let (signed, _) = token.text.rsplit_once('.').unwrap();
     assert_eq!(signed, GOLDEN_TOKEN.rsplit_once('.').unwrap().0);
     let claims = signed.split_once('.').unwrap().1;
     let claims = String::from_utf8(from_base64url(claims.as_bytes()).unwrap()).unwrap();
     let expected = concat!(
         r#"{"iat":1699999995,"exp":1700086400,"sub":"news:phone:1","clientid":"news:phone:1","#,
-        r#""username":"news:phone:1","generation":2,"acl":["#,
+        r#""username":"news:phone:1","generation":2,"registration":"0000000000000007","acl":["#,
         r#"{"permission":"allow","action":"subscribe","topic":"eq push/news/phone:1"},"#,
         r##"{"permission":"deny","action":"all","topic":"$SYS/#"},"##,
         r##"{"permission":"deny","action":"all","topic":"#"}]}"##,
@@ -83,7 +85,7 @@ fn a_token_that_was_issued_earlier_is_still_read() {
 #[test]
 fn a_token_ends_at_its_time_and_not_later_than_its_key() {
     let mut keys = KeySet::generate(NOW).unwrap();
-    let token = keys.issue(&app(0), &client(), NOW, DAY).unwrap();
+    let token = keys.issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap();
     assert_eq!(token.expires_at, NOW.plus(DAY));
     let last = UnixMillis(token.expires_at.0 - 1);
     assert!(keys.verify(token.text.as_bytes(), last).is_ok());
@@ -92,7 +94,7 @@ fn a_token_ends_at_its_time_and_not_later_than_its_key() {
         Err(TokenError::Expired(token.expires_at))
     );
     keys.rotate(Rotation { lead: DAY / 2, overlap: DAY / 4 }, NOW).unwrap();
-    let shorter = keys.issue(&app(0), &client(), NOW, DAY).unwrap();
+    let shorter = keys.issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap();
     assert_eq!(shorter.expires_at, NOW.plus(DAY / 2 + DAY / 4));
     assert!(keys.verify(token.text.as_bytes(), UnixMillis(shorter.expires_at.0 - 1)).is_ok());
     let after = keys.verify(token.text.as_bytes(), shorter.expires_at);
@@ -205,7 +207,7 @@ fn a_signed_token_that_lasts_longer_than_any_that_is_issued_is_refused() {
         assert_eq!(ends(&keys, exp), Err(TokenError::Claims), "{exp}");
     }
     assert_eq!(
-        keys.issue(&app(0), &client(), NOW, DAY * 9999).unwrap().expires_at,
+        keys.issue(&app(0), &client(), EPOCH, NOW, DAY * 9999).unwrap().expires_at,
         NOW.plus(MAX_TTL)
     );
     keys.rotate(Rotation { lead: DAY, overlap: DAY }, NOW).unwrap();
@@ -226,14 +228,14 @@ fn the_longest_ids_fit_into_a_token() {
     let keys = KeySet::generate(NOW).unwrap();
     let app = AppKey { id: "a".repeat(64).parse().unwrap(), generation: u64::MAX };
     let client: ClientId = "c".repeat(128).parse().unwrap();
-    let token = keys.issue(&app, &client, NOW, Duration::MAX).unwrap();
+    let token = keys.issue(&app, &client, EPOCH, NOW, Duration::MAX).unwrap();
     assert!(token.text.len() <= MAX_LEN, "{}", token.text.len());
     assert_eq!(keys.verify(token.text.as_bytes(), NOW).unwrap().client, client);
 }
 
 #[test]
 fn a_token_does_not_print() {
-    let token = KeySet::generate(NOW).unwrap().issue(&app(0), &client(), NOW, DAY).unwrap();
+    let token = KeySet::generate(NOW).unwrap().issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap();
     assert!(!format!("{token:?}").contains(&token.text[..20]));
 }
 

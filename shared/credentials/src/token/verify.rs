@@ -147,5 +147,7 @@ fn read_claims(encoded: &[u8], key: &Key, now: UnixMillis) -> Result<DeviceIdent
     }
     let expires_at = key.verifies_until.map_or(expires_at, |until| until.min(expires_at));
     let kid = key.kid.clone();
-    Ok(DeviceIdentity { app, client, generation: claims.generation, expires_at, kid })
+    let registration = claims.registration.parse().map_err(|_| TokenError::Claims)?;
+    let generation = claims.generation;
+    Ok(DeviceIdentity { app, client, generation, registration, expires_at, kid })
 }

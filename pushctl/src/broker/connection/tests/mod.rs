@@ -8,7 +8,10 @@ use std::num::NonZeroU32;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use push_credentials::DeviceIdentity;
-use push_model::{app::AppKey, mqtt::MqttDevice, secret::Secret, time::UnixMillis};
+use push_model::{
+    app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, secret::Secret,
+    time::UnixMillis,
+};
 use rmqtt_codec::v5::{
     self, Codec, ConnectAckReason, Disconnect, DisconnectReasonCode, Packet as Sent,
 };
@@ -51,10 +54,19 @@ impl DeviceAuthenticator for AnyDevice {
         match device {
             Ok(MqttDevice { app, client }) if login.password != WRONG.as_bytes() => {
                 let (expires_at, kid) = (UnixMillis::MAX, "key".into());
-                Ok(DeviceIdentity { app, client, generation: 0, expires_at, kid })
+                let registration = RegistrationEpoch::default();
+                Ok(DeviceIdentity { app, client, generation: 0, registration, expires_at, kid })
             }
             _ => Err(LoginRefusal::BadCredentials),
         }
+    }
+
+    async fn registered(
+        &self,
+        _: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+    ) -> Option<Vec<bool>> {
+        Some(vec![true; devices.len()])
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

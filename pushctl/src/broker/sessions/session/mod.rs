@@ -22,7 +22,7 @@ use std::{
 };
 
 use bytestring::ByteString;
-use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice};
+use push_model::{app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch};
 use rmqtt_codec::types::QoS;
 use tokio::time::Instant;
 
@@ -79,6 +79,8 @@ pub(in crate::broker) struct Outgoing {
 pub(in crate::broker) struct Session {
     app: AppKey,
     client: ClientId,
+    /// The registration of the device, told apart from others of its client id.
+    registration: RegistrationEpoch,
     topic: ByteString,
     share: AppShare,
     limits: SessionLimits,
@@ -136,18 +138,18 @@ impl Session {
     /// A new session that this connection owns.
     pub(super) fn new(
         app: AppKey,
-        client: ClientId,
+        (client, registration): (ClientId, RegistrationEpoch),
         share: AppShare,
         limits: SessionLimits,
         changed: Arc<Changed>,
         connection: NewConnection,
     ) -> Self {
-        Self::with(app, client, share, limits, changed, connection.into())
+        Self::with(app, (client, registration), share, limits, changed, connection.into())
     }
 
     fn with(
         app: AppKey,
-        client: ClientId,
+        (client, registration): (ClientId, RegistrationEpoch),
         share: AppShare,
         limits: SessionLimits,
         changed: Arc<Changed>,
@@ -156,12 +158,20 @@ impl Session {
         let device = MqttDevice { app: app.id.clone(), client: client.clone() };
         let topic = device.topic().into();
         let state = State { messages: Messages::default(), subscribed: None, life };
-        Self { app, client, topic, share, limits, changed, state: Mutex::new(state) }
+        Self { app, client, registration, topic, share, limits, changed, state: Mutex::new(state) }
     }
 
     /// The app of its device, told apart from others of that name.
     pub(super) fn app(&self) -> &AppKey {
         &self.app
+    }
+
+    pub(super) fn client(&self) -> &ClientId {
+        &self.client
+    }
+
+    pub(super) fn registration(&self) -> RegistrationEpoch {
+        self.registration
     }
 
     pub(super) fn topic(&self) -> &ByteString {

@@ -25,6 +25,8 @@ pub(in crate::broker) enum SessionLoss {
     TakenOver,
     /// The app of its device was removed. There may be a later app of that name.
     AppRemoved,
+    /// Its device was removed. There may be a later one of that client id.
+    DeviceRemoved,
     /// The key that signed its token has ended.
     KeyEnded,
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, num::NonZeroU16, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use push_model::{app::AppKey, ids::ClientId};
+use push_model::{app::AppKey, ids::ClientId, registration::RegistrationEpoch};
 use rmqtt_codec::types::QoS;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::broker::clocks::{Clocks, Expiry};
 pub(in crate::broker) struct SavedSession {
     pub(in crate::broker) app: AppKey,
     pub(in crate::broker) client: ClientId,
+    pub(in crate::broker) registration: RegistrationEpoch,
     /// That of its subscription, if it has one.
     pub(in crate::broker) qos: Option<QoS>,
     pub(in crate::broker) ends: Ends,
@@ -68,6 +69,7 @@ impl Session {
         Some(SavedSession {
             app: self.app.clone(),
             client: self.client.clone(),
+            registration: self.registration,
             qos: state.subscribed,
             ends,
             messages: messages.collect(),
@@ -89,7 +91,8 @@ impl Session {
             Ends::After(keep) => now.monotonic.checked_add(keep),
         };
         let life = Life::OfflineUntil(end);
-        let session = Self::with(saved.app, saved.client, share, limits, changed, life);
+        let device = (saved.client, saved.registration);
+        let session = Self::with(saved.app, device, share, limits, changed, life);
         let mut kept = Kept { messages: 0, no_room: 0 };
         let mut state = session.lock();
         state.subscribed = saved.qos;

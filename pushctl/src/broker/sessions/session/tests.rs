@@ -15,8 +15,14 @@ fn session(limits: SessionLimits) -> (Session, Owner, Arc<WaitingBytes>) {
     let app = AppKey { id: "a".parse().unwrap(), generation: 0 };
     let share = memory.share(&app.id);
     let first = Owner::default();
-    let session =
-        Session::new(app, "d".parse().unwrap(), share, limits, Arc::default(), connection(&first));
+    let session = Session::new(
+        app,
+        ("d".parse().unwrap(), Default::default()),
+        share,
+        limits,
+        Arc::default(),
+        connection(&first),
+    );
     session.subscribe(&first, Some(QoS::AtLeastOnce));
     (session, first, memory)
 }
