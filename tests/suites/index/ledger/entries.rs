@@ -147,6 +147,7 @@ pub(crate) async fn leftovers_stay_until_a_step_replaces_them(index: &dyn Index)
     let leftovers = vec![Leftover {
         attempt: 1,
         unanswered: 2,
+        throttled: 0,
         due_at: UnixMillis(77),
         clients: vec!["a:1".parse().unwrap(), "b".parse().unwrap()],
     }];
