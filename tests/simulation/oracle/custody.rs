@@ -1,7 +1,7 @@
 //! Batches that were handed to a transport and are not saved yet. Only these may be sent again, and
 //! only because of a fault.
 //!
-//! A *hand-over* is one batch in one call of a transport. It is *saved* when the ledger takes the
+//! A *hand-over* is one batch, in one call of each transport that its devices have. It is *saved* when the ledger takes the
 //! step that counts it. If it is never saved, its devices received a message without a lasting
 //! record. That is excused
 //! - if its process died before it was saved,
@@ -36,7 +36,7 @@ struct Saves {
     counts: Counts,
 }
 
-/// One batch in one call of a transport.
+/// One batch.
 #[derive(Debug)]
 struct HandOver {
     handler: Handler,
@@ -117,10 +117,23 @@ impl Custody {
         received: Vec<(ClientId, bool)>,
     ) {
         let look = self.look(handler, message).copied();
+        let partition = look.map_or(0, |look| look.partition);
+        // The devices of a batch may have several transports, each of which is called.
+        let of_batch = |h: &&mut HandOver| {
+            let is_open = h.saves.is_none() && !h.saved && h.partition == partition;
+            let is_new = |client| h.received.iter().all(|(known, _)| known != client);
+            is_open && received.iter().all(|(client, _)| is_new(client))
+        };
+        let last = self.all.iter_mut().rev().find(|h| (h.handler, h.message) == (handler, message));
+        if let Some(batch) = last.filter(of_batch) {
+            batch.excused |= look.is_some_and(|look| look.outdated);
+            batch.received.extend(received);
+            return;
+        }
         self.all.push(HandOver {
             handler,
             message,
-            partition: look.map_or(0, |look| look.partition),
+            partition,
             received,
             saves: None,
             saved: false,

@@ -15,6 +15,25 @@ use crate::{World, everyone, topic};
 /// Far less than what a silent or dead broker costs its own devices.
 const SOON: Duration = Duration::from_secs(10);
 
+/// Flags of a worker: short pauses before another try, and a broker that is waited for longer than all
+/// that is measured here.
+const PATIENT: [&str; 14] = [
+    "--strand-min-slots",
+    "500",
+    "--strands",
+    "4",
+    "--turn",
+    "200ms",
+    "--retry-first",
+    "200ms",
+    "--retry-longest",
+    "1s",
+    "--mqtt-ack-timeout",
+    "20s",
+    "--mqtt-patience",
+    "20s",
+];
+
 impl World {
     /// Adds devices that are reached over another transport, which is always there.
     async fn add_discarded(&self, devices: usize) {
@@ -43,9 +62,7 @@ impl World {
 async fn a_broadcast_reaches_the_devices_of_one_transport_while_another_is_silent_or_gone() {
     let world = World::start(amqp_url(), redis_url(), 600).await;
     world.add_discarded(4000).await;
-    // Waiting for the broker takes longer than all that is measured.
-    let worker =
-        world.worker(&["--mqtt-ack-timeout", "20s", "--mqtt-offline-timeout", "20s"]).await;
+    let worker = world.stack.worker(&PATIENT).await;
     world.broker.behave(|b| b.withholds_acks = true);
     let begun = Instant::now();
     let silent = world.stack.push(&everyone(600)).await;
@@ -72,7 +89,7 @@ async fn a_broadcast_reaches_the_devices_of_one_transport_while_another_is_silen
 async fn an_envelope_of_pushes_to_named_devices_ends_while_a_silent_transport_holds_some_of_them() {
     let world = World::start(amqp_url(), redis_url(), 40).await;
     world.add_discarded(40).await;
-    let worker = world.worker(&["--mqtt-ack-timeout", "20s"]).await;
+    let worker = world.stack.worker(&PATIENT).await;
     world.broker.behave(|b| b.withholds_acks = true);
     let push = |n: usize| {
         let clients = [format!("device-{n}"), format!("other-{n}")];
@@ -112,7 +129,7 @@ async fn after_the_answer_of_a_recall_a_slow_broker_is_sent_nothing_more() {
         b.acks_per_second = Some(20);
         b.receive_maximum = NonZeroU16::new(10).unwrap();
     });
-    let _worker = world.worker(&["--batch", "1000"]).await;
+    let _worker = world.stack.worker(&PATIENT).await;
     let id = world.stack.push(&everyone(600)).await;
     eventually("the broker is sent to", DEADLINE, async || match world.messages(&id) {
         sent if sent > 50 => Ok(()),
@@ -143,7 +160,7 @@ async fn a_worker_that_stops_returns_what_a_slow_broker_was_not_sent() {
         b.acks_per_second = Some(20);
         b.receive_maximum = NonZeroU16::new(10).unwrap();
     });
-    let worker = world.worker(&["--batch", "1000"]).await;
+    let worker = world.stack.worker(&PATIENT).await;
     let id = world.stack.push(&everyone(600)).await;
     eventually("the broker is sent to", DEADLINE, async || match world.messages(&id) {
         sent if sent > 50 => Ok(()),
