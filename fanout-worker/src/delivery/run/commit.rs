@@ -129,7 +129,7 @@ impl ActiveRun<'_> {
             return self.resolve_conflict(to, step.counts).await;
         };
         self.unsaved = None;
-        self.done.add(&step.counts);
+        self.done.iter_mut().for_each(|done| done.add(&step.counts));
         self.count_committed(&step.counts);
         self.found += step.counts.targeted;
         self.owned.state = to;
@@ -151,7 +151,6 @@ impl ActiveRun<'_> {
     ) -> Result<(), RunEnd> {
         match self.reclaim().await {
             Ok(()) if self.owned.state == intended => {
-                self.done.add(&counts);
                 self.count_committed(&counts);
                 Ok(())
             }

@@ -225,12 +225,22 @@ impl PartitionRun<'_> {
     }
 }
 
-/// What is counted of a partition that was just claimed, as far as its messages know.
-fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Counts {
-    let before = request.progress.as_ref().map(|progress| &progress.counts);
-    let mut done = before.cloned().unwrap_or_default();
-    owned.saved.iter().for_each(|saved| done.add(saved));
-    done
+/// What is counted of a partition that was just claimed. None if its messages do not know: another
+/// delivery changed it, or the index went back to an earlier state.
+fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
+    let OwnedPartition { state, leftovers, saved, .. } = owned;
+    let progress = request.progress.as_ref();
+    if let Some(saved) = saved {
+        let mut done = progress?.counts.clone();
+        done.add(saved);
+        return Some(done);
+    }
+    let is_there = |progress: &&Unsaved| {
+        progress.checkpoint == state.checkpoint && progress.leftovers.as_ref() == Some(leftovers)
+    };
+    let is_new = state.checkpoint == Checkpoint::START && leftovers.is_empty();
+    let done = progress.filter(is_there).map(|progress| progress.counts.clone());
+    done.or_else(|| is_new.then(Counts::default))
 }
 
 /// A run that has claimed its partition.
@@ -243,8 +253,8 @@ struct ActiveRun<'a> {
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
-    /// What was counted of the partition, as far as its messages know.
-    done: Counts,
+    /// What was counted of the partition, if its messages know.
+    done: Option<Counts>,
 }
 
 impl ActiveRun<'_> {
@@ -253,8 +263,8 @@ impl ActiveRun<'_> {
     /// [`PartitionTask::progress`]: push_model::envelope::PartitionTask::progress
     fn progress(&self) -> Option<Unsaved> {
         let OwnedPartition { state, leftovers, .. } = &self.owned;
-        let step = || Unsaved::from_nothing(state.checkpoint, leftovers.clone(), self.done.clone());
-        (!self.run.is_broadcast()).then(step)
+        let done = self.done.as_ref().filter(|_| !self.run.is_broadcast())?;
+        Some(Unsaved::from_nothing(state.checkpoint, leftovers.clone(), done.clone()))
     }
 
     /// What it leaves of the partition when it ends like this.
