@@ -30,6 +30,9 @@ use crate::{
 /// longer has counted what it sent, if a worker has it at all.
 const IN_FLIGHT: Duration = Duration::from_secs(15);
 
+/// A copy that outlives the first one by less than this waits until the first is written off.
+const WORTH_TAKING: Duration = Duration::from_secs(10);
+
 /// How often an entry is read while it changes, before the message is put off.
 const TRIES: u32 = 8;
 
@@ -165,6 +168,10 @@ fn take_over_at(context: &Context, entry: &Entry, job: &Job) -> UnixMillis {
         _ => entry.accepted_at.plus(context.run.now_window),
     };
     let own = context.deadline(&job.head).since(end);
+    // Too little time to tell a lost copy from one whose last batch is not counted yet.
+    if own < WORTH_TAKING {
+        return end.plus(context.closing.write_off_after);
+    }
     end.plus(IN_FLIGHT.min(own / 2))
 }
 

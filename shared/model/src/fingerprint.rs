@@ -13,7 +13,10 @@ use std::num::NonZeroU32;
 
 use sha2::{Digest, Sha256};
 
-use crate::message::{Audience, Notification, Payload};
+use crate::{
+    message::{Audience, Notification, Payload},
+    text::Literal,
+};
 
 /// What pushes with the same key must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,7 +92,7 @@ impl Hash {
         self.number(open_type.map_or(u64::MAX, u64::from));
         let texts = [title, desc, icon, button_text, small_icon, small_icon_color, open_content];
         for text in texts {
-            self.text(text.as_ref().map(|literal| literal.text()).as_deref());
+            self.text(text.as_ref().map(Literal::text).as_deref());
         }
     }
 

@@ -315,10 +315,15 @@ impl Store {
         self.journal.push(Undo { message, before, touched, saved, written_off });
     }
 
-    /// Evicts the closed entries of pushes to named devices. Those of broadcasts stay until their
+    /// Evicts the closed entries of those pushes that are to named devices. Those of broadcasts stay until their
     /// message has expired.
-    pub(crate) fn evict(&mut self, now: UnixMillis, mut evicted: impl FnMut(MessageId)) {
-        for message in self.ledger.keys().copied().collect::<Vec<_>>() {
+    pub(crate) fn evict(
+        &mut self,
+        parts: Vec<(MessageId, u32)>,
+        now: UnixMillis,
+        mut evicted: impl FnMut(MessageId),
+    ) {
+        for (message, _) in parts {
             let is_named = |entry: &&Entry| entry.plan == Some(Plan::named());
             let entry = self.ledger.get(&message).filter(is_named);
             if entry.is_some_and(|entry| may_be_evicted(entry, now)) {

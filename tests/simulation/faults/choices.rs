@@ -74,7 +74,9 @@ impl Choices {
                 if *left == 0 || random.random_range(0..1000) >= *rate {
                     return Vec::new();
                 }
-                let can: Vec<Fault> = can().each().collect();
+                // Beside another fault it is not clear what an eviction excuses.
+                let fits = |fault: &Fault| *fault != Fault::AckLostEvicted;
+                let can: Vec<Fault> = can().each().filter(fits).collect();
                 if can.is_empty() {
                     return can;
                 }

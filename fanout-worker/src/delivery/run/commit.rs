@@ -153,7 +153,7 @@ impl ActiveRun<'_> {
         };
         self.unsaved = None;
         self.open.saved();
-        self.done.add(&step.counts);
+        self.done.iter_mut().for_each(|done| done.add(&step.counts));
         self.count_committed(&step.counts);
         self.found += step.counts.targeted;
         self.owned.state = to;
@@ -176,7 +176,6 @@ impl ActiveRun<'_> {
     ) -> Result<(), RunEnd> {
         match self.reclaim(Some(intended)).await {
             Ok(()) if self.owned.state == intended => {
-                self.done.add(&counts);
                 self.count_committed(&counts);
                 Ok(())
             }

@@ -289,12 +289,22 @@ impl PartitionRun<'_> {
     }
 }
 
-/// What is counted of a partition that was just claimed, as far as its messages know.
-fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Counts {
-    let before = request.progress.as_ref().map(|progress| &progress.counts);
-    let mut done = before.cloned().unwrap_or_default();
-    owned.saved.iter().for_each(|saved| done.add(saved));
-    done
+/// What is counted of a partition that was just claimed. None if its messages do not know: another
+/// delivery changed it, or the index went back to an earlier state.
+fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
+    let OwnedPartition { state, leftovers, saved, .. } = owned;
+    let progress = request.progress.as_ref();
+    if let Some(saved) = saved {
+        let mut done = progress?.counts.clone();
+        done.add(saved);
+        return Some(done);
+    }
+    let is_there = |progress: &&Unsaved| {
+        progress.checkpoint == state.checkpoint && progress.leftovers.as_ref() == Some(leftovers)
+    };
+    let is_new = state.checkpoint == Checkpoint::START && leftovers.is_empty();
+    let done = progress.filter(is_there).map(|progress| progress.counts.clone());
+    done.or_else(|| is_new.then(Counts::default))
 }
 
 /// A run that has claimed its partition.
@@ -313,8 +323,8 @@ struct ActiveRun<'a> {
     from: Checkpoint,
     /// The devices that it found from there on.
     found: u64,
-    /// What was counted of the partition, as far as its messages know.
-    done: Counts,
+    /// What was counted of the partition, if its messages know.
+    done: Option<Counts>,
     /// The transport of the first device that is to be tried again.
     waits_for: Option<TransportKind>,
     /// Room to wait for the tail without the queue message.
@@ -328,7 +338,7 @@ pub(crate) struct DetachedRun {
     permission: Arc<Permission>,
     request: ClaimRequest,
     owned: OwnedPartition,
-    done: Counts,
+    done: Option<Counts>,
     open: OpenBatches,
     stopping: CancellationToken,
     /// Counted until it has ended.
@@ -348,11 +358,9 @@ impl ActiveRun<'_> {
     /// [`PartitionTask::progress`]: push_model::envelope::PartitionTask::progress
     fn progress(&self) -> Option<Unsaved> {
         let OwnedPartition { state, leftovers, .. } = &self.owned;
-        let step = || {
-            let leftovers = leftovers.iter().chain(self.open.leftovers()).cloned().collect();
-            Unsaved::from_nothing(state.checkpoint, leftovers, self.done.clone())
-        };
-        (!self.run.is_broadcast()).then(step)
+        let done = self.done.as_ref().filter(|_| !self.run.is_broadcast())?;
+        let leftovers = leftovers.iter().chain(self.open.leftovers()).cloned().collect();
+        Some(Unsaved::from_nothing(state.checkpoint, leftovers, done.clone()))
     }
 
     /// What it leaves of the partition when it ends like this.
