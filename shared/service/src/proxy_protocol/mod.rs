@@ -194,7 +194,11 @@ mod tests {
         let (client, rest) = read(here, &[b"P", b"OST /"]).await;
         assert_eq!((client.unwrap(), &rest[..]), (itself, &b"POST /"[..]), "it may send none");
         let (client, rest) = read("10.0.0.0/8", &[line]).await;
-        assert_eq!((client.unwrap(), &rest[..]), (itself, &line[..]), "no other address is believed");
+        assert_eq!(
+            (client.unwrap(), &rest[..]),
+            (itself, &line[..]),
+            "no other address is believed"
+        );
         assert!(matches!(read(here, &[b"PROXY \r\n"]).await.0, Err(NoClient::Header(_))));
         assert!(matches!(read(here, &[]).await.0, Err(NoClient::Io(_))));
     }
