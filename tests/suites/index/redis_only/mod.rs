@@ -8,6 +8,7 @@
 //! - `layout`: keys that another version of the program wrote
 
 mod corruption;
+mod large_pages;
 mod layout;
 mod outages;
 mod refusals;
