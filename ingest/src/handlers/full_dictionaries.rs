@@ -31,7 +31,7 @@ impl FullDictionaries {
         }
         *logged = Some(Instant::now());
         let unnamed = self.unnamed.swap(0, Ordering::Relaxed);
-        let names: Vec<_> = absent.iter().map(|attribute| attribute.name()).collect();
+        let names: Vec<_> = absent.iter().map(Attribute::name).collect();
         let attributes = names.join(", ");
         warn!(
             %app,

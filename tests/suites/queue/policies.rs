@@ -37,7 +37,7 @@ async fn reason(queue: &AmqpQueue) -> String {
 }
 
 /// Publishes until the queue refuses one, and returns what it has confirmed.
-async fn publish_until_refused(queue: &AmqpQueue, most: usize) -> Vec<String> {
+async fn publish_until_refused(queue: &AmqpQueue, most: usize, what: &str) -> Vec<String> {
     let mut stored = Vec::new();
     for number in 0..most {
         let message = format!("message {number} {}", "x".repeat(1000));
@@ -47,7 +47,7 @@ async fn publish_until_refused(queue: &AmqpQueue, most: usize) -> Vec<String> {
             Err(other) => panic!("{other:?}"),
         }
     }
-    panic!("{most} messages were taken");
+    panic!("{most} messages were taken: {what}");
 }
 
 /// Every message arrives, however often.
@@ -64,8 +64,7 @@ async fn a_policy_with_a_maximal_length_makes_the_queue_refuse_and_drops_nothing
     let server = RabbitMq::start().await.unwrap();
     for definition in [
         r#"{"max-length":5}"#,
-        r#"{"max-length":5,"overflow":"drop-head"}"#,
-        r#"{"max-length-bytes":5000,"overflow":"drop-head"}"#,
+        r#"{"max-length-bytes":5000}"#,
         r#"{"max-length":5,"overflow":"reject-publish","dead-letter-exchange":"amq.fanout"}"#,
     ] {
         for is_before in [true, false] {
@@ -85,11 +84,30 @@ async fn a_policy_with_a_maximal_length_makes_the_queue_refuse_and_drops_nothing
             };
             // The server applies it a moment later, and the limit is not exact.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let stored = publish_until_refused(&queue, 200).await;
+            let stored =
+                publish_until_refused(&queue, 500, &format!("{definition}, {is_before}")).await;
             all_arrive(&queue, stored).await;
             queue.close().await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_drops_the_oldest_messages_is_named() {
+    let server = RabbitMq::start().await.unwrap();
+    let namespace = namespace();
+    let queue = connect(&server, &namespace).await;
+    set(&server, "jobs$", r#"{"max-length":5,"overflow":"drop-head"}"#).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let messages: Vec<String> = (0..50).map(|number| format!("message {number}")).collect();
+    for message in &messages {
+        queue.publish(Lane::Jobs, payload(message)).await.unwrap();
+    }
+    let reason = reason(&queue).await;
+    assert!(reason.contains(&format!("max-length on {namespace}.jobs")), "{reason}");
+    clear(&server).await;
+    all_arrive(&queue, messages).await;
+    queue.close().await;
 }
 
 /// Messages that wait longer than a policy allows: it is named, nothing is lost, and when it is gone

@@ -10,6 +10,7 @@
 
 mod corruption;
 mod dictionaries;
+mod large_pages;
 mod layout;
 mod outages;
 mod refusals;

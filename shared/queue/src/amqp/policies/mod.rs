@@ -2,9 +2,9 @@
 //!
 //! An operator sets a policy for all queues of a pattern, often `.*`, and no client sees it. What a
 //! policy may do to our queues, and what holds against it:
-//! - `max-length`, `max-length-bytes`: all queues say that they refuse what does not fit, and a
-//!   declaration goes before a policy. So a publish is refused, and nothing is dropped.
-//! - `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a queue
+//! - `max-length`, `max-length-bytes`: all queues say that they refuse what does not fit, so a
+//!   publish is refused. Only a policy that sets `overflow` to `drop-head` as well goes before that.
+//! - that one, `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a queue
 //!   of its own, `{namespace}.dropped`, from where this task of any program publishes it again. A
 //!   `dead-letter-exchange` of a policy changes nothing, because the queues have their own.
 //! - `expires`: a queue without a consumer is deleted, with what is in it. Nothing can be done after that,
@@ -51,15 +51,17 @@ const REOPEN: Duration = Duration::from_secs(3);
 pub(super) enum PolicyKey {
     MessageTtl,
     Expires,
+    MaxLength,
 }
 
 impl PolicyKey {
-    const ALL: [Self; 2] = [Self::MessageTtl, Self::Expires];
+    const ALL: [Self; 3] = [Self::MessageTtl, Self::Expires, Self::MaxLength];
 
     fn name(self) -> &'static str {
         match self {
             Self::MessageTtl => "message-ttl",
             Self::Expires => "expires",
+            Self::MaxLength => "max-length",
         }
     }
 }
@@ -94,6 +96,7 @@ fn reason(key: PolicyKey, queue: Option<&str>) -> Arc<str> {
     let (name, does) = match key {
         PolicyKey::MessageTtl => (key.name(), "drops waiting messages"),
         PolicyKey::Expires => (key.name(), "deletes unused queues with their messages"),
+        PolicyKey::MaxLength => (key.name(), "drops the oldest messages"),
     };
     format!(
         "a policy of RabbitMQ sets {name} on {queue} and {does}: let its pattern leave out the queues \

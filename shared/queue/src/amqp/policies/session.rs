@@ -197,8 +197,13 @@ impl Session {
         let names = &self.dialer.names;
         let headers = dropped.properties.headers().clone().unwrap_or_default();
         let (queue, reason) = dropped_from(&headers);
-        if reason == "expired" {
-            findings.note(PolicyKey::MessageTtl, queue.clone(), Instant::now());
+        let key = match reason.as_str() {
+            "expired" => Some(PolicyKey::MessageTtl),
+            "maxlen" => Some(PolicyKey::MaxLength),
+            _ => None,
+        };
+        if let Some(key) = key {
+            findings.note(key, queue.clone(), Instant::now());
         }
         let to = match names.lane_of(&queue) {
             Some(lane) => names.delayed_address(lane, RESTORE_AFTER),

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 
 use super::{
     lists::ListedPage,
-    stripes::{IN_FLIGHT, all_of, memory_usage, records_of},
+    stripes::{IN_FLIGHT, all_of, memory_usage, records_of, sample_of},
 };
 use crate::{
     IndexError,
@@ -47,17 +47,19 @@ impl RedisIndex {
             }
             let ask = pages.iter().flat_map(|page| {
                 let key = self.keys.stripe(page.stripe).page(&page.name);
-                [(page.stripe, all_of(&key)), (page.stripe, memory_usage(&key))]
+                let [count, sample] = sample_of(&key);
+                [count, sample, memory_usage(&key)].map(|command| (page.stripe, command))
             });
             let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
             for page in pages {
                 if all.bytes >= bytes {
                     break;
                 }
+                let all_of_page = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
                 let records = records_of(answers.next().unwrap_or_default())?;
                 let usage = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
                 let (entries, of_entries) = self.evict_page(page, &records, now).await?;
-                let count = records.len().max(1) as u64;
+                let count = all_of_page.max(records.len() as u64).max(1);
                 all.bytes += of_entries + usage * entries.min(count) / count;
                 all.entries += entries;
                 all.pages += 1;

@@ -8,7 +8,7 @@ use rand::{
 
 use super::{
     lists::{ListKind, PageLists},
-    stripes::{all_of, memory_usage, records_of},
+    stripes::{memory_usage, records_of, sample_of},
 };
 use crate::{
     IndexError,
@@ -69,15 +69,20 @@ impl RedisIndex {
 
     /// The memory of the expanded entries of these pages, from a sample of each page.
     async fn measure_entries(&self, pages: &[(u8, String)]) -> Result<u64, IndexError> {
-        let ask = pages
-            .iter()
-            .map(|(stripe, name)| (*stripe, all_of(&self.keys.stripe(*stripe).page(name))));
+        let ask = pages.iter().flat_map(|(stripe, name)| {
+            sample_of(&self.keys.stripe(*stripe).page(name)).map(|command| (*stripe, command))
+        });
+        let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
         // Of each page how many expanded entries it has, and how many of them are measured.
         let (mut counts, mut chosen) = (Vec::new(), Vec::new());
-        for ((stripe, name), answer) in pages.iter().zip(self.ask_stripes(ask.collect()).await?) {
+        for (stripe, name) in pages {
+            let all = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
+            let answer = answers.next().unwrap_or_default();
             let Some(page) = page_of_name(*stripe, name) else { continue };
+            let records = records_of(answer)?;
+            let (all, sampled) = (all.max(1), records.len().max(1) as u64);
             let mut entries: Vec<String> = Vec::new();
-            for (field, record) in records_of(answer)? {
+            for (field, record) in records {
                 if record::is_stub(&record) {
                     entries.push(
                         self.keys.message(&MessageId::from_page(page, field)).expanded_entry(),
@@ -85,7 +90,8 @@ impl RedisIndex {
                 }
             }
             entries.shuffle(&mut rand::rng());
-            counts.push((entries.len(), entries.len().min(MEASURED_ENTRIES)));
+            let expanded = entries.len() as u64 * all / sampled;
+            counts.push((expanded, entries.len().min(MEASURED_ENTRIES)));
             chosen.extend(entries.into_iter().take(MEASURED_ENTRIES).map(|entry| (*stripe, entry)));
         }
         let ask = chosen.into_iter().map(|(stripe, entry)| (stripe, memory_usage(&entry)));
@@ -96,7 +102,7 @@ impl RedisIndex {
             for usage in usages.by_ref().take(measured) {
                 sum += reply::number(usage)?.unwrap_or(0);
             }
-            bytes += sum * entries as u64 / measured.max(1) as u64;
+            bytes += sum * entries / measured.max(1) as u64;
         }
         Ok(bytes)
     }

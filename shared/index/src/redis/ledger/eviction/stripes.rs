@@ -63,6 +63,18 @@ pub(super) fn all_of(key: &str) -> Cmd {
     read
 }
 
+/// The most records of a page that a round reads at once. Ids that are issued put about a hundred on
+/// a page, but a client can make up any number that share one.
+pub(super) const SAMPLE: usize = 512;
+
+/// The commands for a page: the number of its records, and a random sample of at most [`SAMPLE`].
+pub(super) fn sample_of(key: &str) -> [Cmd; 2] {
+    let (mut count, mut sample) = (redis::cmd("HLEN"), redis::cmd("HRANDFIELD"));
+    count.arg(key);
+    sample.arg(key).arg(SAMPLE).arg("WITHVALUES");
+    [count, sample]
+}
+
 /// The command for the memory that a key takes, in bytes.
 pub(super) fn memory_usage(key: &str) -> Cmd {
     let mut usage = redis::cmd("MEMORY");

@@ -7,7 +7,9 @@
 --
 -- A page that is then empty does not exist any more, and leaves the list. A page that has entries
 -- left moves to the end of the list as if it had begun now: its entries are open, and may be
--- evicted later. Answers how many entries were evicted.
+-- evicted later. Only of a page with more entries than issued ids can put there a part was read: while
+-- that helps it stays where it is, so that the rest of it goes next. Answers how many entries were
+-- evicted.
 
 local records, evicted = tonumber(ARGV[2]), 0
 for i = 4, 3 + 2 * records, 2 do
@@ -28,7 +30,13 @@ end
 redis.call('LREM', KEYS[2], 1, ARGV[1])
 local now = clock()
 local left = redis.call('PTTL', KEYS[1])
-if left > 0 then keep_page(KEYS[1], KEYS[2], true, now + left, now) end
+if left > 0 then
+  if evicted > 0 and redis.call('HLEN', KEYS[1]) > 256 then
+    redis.call('LPUSH', KEYS[2], ARGV[1])
+  else
+    keep_page(KEYS[1], KEYS[2], true, now + left, now)
+  end
+end
 if evicted > 0 then
   local known = tonumber(redis.call('GET', KEYS[3]) or 0)
   if tonumber(ARGV[3]) > known then redis.call('SET', KEYS[3], ARGV[3]) end
