@@ -14,17 +14,17 @@ use push_model::{
 /// names it. Blocks for some milliseconds.
 pub(crate) fn registered(data_dir: &Path, app: &str, client: &str) -> RegistrationEpoch {
     let file = data_dir.join("index.sqlite3");
-    let app = AppKey::first(app.parse().expect("an app id"));
-    let client = client.parse().expect("a client id");
+    let app = AppKey::first(app.parse().unwrap());
+    let client = client.parse().unwrap();
     // On a thread of its own, because the caller may be inside a runtime.
     let registering = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(async {
+        runtime.unwrap().block_on(async {
             let index = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await;
-            let device = DeviceDraft::default().check(client).expect("a device").device;
+            let device = DeviceDraft::default().check(client).unwrap().device;
             let now = UnixMillis::now();
-            index.expect("the index").register(&app, &device, now).await.expect("an answer")
+            index.unwrap().register(&app, &device, now).await.unwrap()
         })
     });
-    registering.join().expect("it does not panic").expect("there is room").1
+    registering.join().unwrap().unwrap().1
 }

@@ -308,7 +308,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..9 {
             let busy = [Outcome::Later(RetryReason::Busy, None)];
-            let result = classify([&target], busy, prior, UnixMillis(900), &rules(100_000_000));
+            let result = classify([&target], busy, prior, &rules(100_000_000));
             assert_eq!(result.outcomes.total(), 0);
             assert_eq!(result.retried[&RetryReason::Busy], 1);
             waits.push(result.leftovers[0].due_at.0 - 1000);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use push_index::AttributeSet;
-use push_model::ids::AppId;
+use push_model::{attributes::Attribute, ids::AppId};
 use tracing::warn;
 
 const PAUSE: Duration = Duration::from_mins(1);

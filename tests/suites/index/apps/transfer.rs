@@ -37,7 +37,7 @@ async fn begin(index: &dyn Index, of: &App) -> bool {
 
 fn at(id: &str, time: u64) -> Registration {
     // The transport of every other one keeps when a device registered last.
-    let transport = if time % 2 == 0 { "mqtt" } else { "fcm" };
+    let transport = if time.is_multiple_of(2) { "mqtt" } else { "fcm" };
     let fields = [("country", "SG"), ("transport", transport), ("token", "t")];
     let registered_at = UnixMillis(NOW.0 + time);
     let renewed_at = UnixMillis(registered_at.0 + 1000 * (time % 2));
