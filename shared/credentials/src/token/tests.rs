@@ -21,11 +21,11 @@ const GOLDEN_KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgoCkye_
 /// Header and claims of the token for device `phone:1` of app `news`, generation 2, at [`NOW`].
 const GOLDEN_TOKEN: &str = "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6IkplZHdzZHJEWk85aUFIckYifQ.eyJpYXQiOjE2OTk5OTk\
     5OTUsImV4cCI6MTcwMDA4NjQwMCwic3ViIjoibmV3czpwaG9uZToxIiwiY2xpZW50aWQiOiJuZXdzOnBob25lOjEiL\
-    CJ1c2VybmFtZSI6Im5ld3M6cGhvbmU6MSIsImdlbmVyYXRpb24iOjIsImFjbCI6W3sicGVybWlzc2lvbiI6ImFsbG9\
-    3IiwiYWN0aW9uIjoic3Vic2NyaWJlIiwidG9waWMiOiJlcSBwdXNoL25ld3MvcGhvbmU6MSJ9LHsicGVybWlzc2lvb\
-    iI6ImRlbnkiLCJhY3Rpb24iOiJhbGwiLCJ0b3BpYyI6IiRTWVMvIyJ9LHsicGVybWlzc2lvbiI6ImRlbnkiLCJhY3R\
-    pb24iOiJhbGwiLCJ0b3BpYyI6IiMifV19.9zT6k9Htl6rulevNDvDTCwKJqkyOuZFVNTmwvhubZKlccGBvL5sq7hbI\
-    crEJ2aBwcGrKHuk1__mwLrDORblzAw";
+    CJ1c2VybmFtZSI6Im5ld3M6cGhvbmU6MSIsImdlbmVyYXRpb24iOjIsInJlZ2lzdHJhdGlvbiI6IjAwMDAwMDAwMDA\
+    wMDAwMDciLCJhY2wiOlt7InBlcm1pc3Npb24iOiJhbGxvdyIsImFjdGlvbiI6InN1YnNjcmliZSIsInRvcGljIjoiZ\
+    XEgcHVzaC9uZXdzL3Bob25lOjEifSx7InBlcm1pc3Npb24iOiJkZW55IiwiYWN0aW9uIjoiYWxsIiwidG9waWMiOiI\
+    kU1lTLyMifSx7InBlcm1pc3Npb24iOiJkZW55IiwiYWN0aW9uIjoiYWxsIiwidG9waWMiOiIjIn1dfQ.oQ2BK2sJ7h\
+    wYx6DInR8p3daI982GmAlCp2QOqvRB5Vv5q_rCgqQPfYS3hkJWw5HiQ11tN-thPEZRimKajxTZQg";
 
 fn app(generation: u64) -> AppKey {
     AppKey { id: "news".parse().unwrap(), generation }
