@@ -8,7 +8,6 @@
 //! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
 //! - `dependencies`: licences and sources, which `deny.toml` allows
 //! - `packaging`: systemd units and the Debian package
-//! - `words`: words that were given up
 //! - `pages`: the pages, and what of their text can be checked
 
 #![allow(
@@ -26,4 +25,3 @@ mod pages;
 mod references;
 mod settings;
 mod walk_through;
-mod words;

@@ -307,6 +307,7 @@ async fn a_device_of_a_removed_app_is_disconnected_and_never_let_in_again() {
     assert!(gone.contains("CONNACK (134)"), "its app is gone: {gone}");
 
     pushctl(&["--data-dir", data, "app", "create", APP]).await;
+    pushctl(&["--data-dir", data, "device", "put", APP, "d"]).await;
     let other = log_in(&old).await;
     assert!(other.contains("CONNACK (134)"), "it is another app: {other}");
     let flags = ["device", "credentials", APP, "d", "--json", "--data-dir", data];

@@ -73,8 +73,9 @@ impl TrustedProxies {
     fn parse(text: &str) -> Result<Self, String> {
         let network = |text: &str| {
             let address = text.parse::<IpAddr>().map(IpNet::from);
+            // Without the text: it may be a URL with a password.
             address.or_else(|_| text.parse()).map_err(|_| {
-                format!("{text:?} is no network: write it like 10.0.0.0/8 or 2001:db8::1")
+                "must be networks like 10.0.0.0/8 or 2001:db8::1, separated by commas".to_owned()
             })
         };
         text.split(',').map(|text| network(text.trim())).collect::<Result<_, _>>().map(Self)
