@@ -75,8 +75,11 @@ async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
         }
         match context.index.sweep(app, SweepStep::InTime).await {
             Ok(swept) => context.metrics.dictionary_values_freed(swept.freed),
-            // One app that cannot be read must not keep the others from being swept.
-            Err(IndexError::Corrupt(what)) => warn!(%app, what, "dictionaries were not swept"),
+            // One app that cannot be read or changed must not keep the others from being swept.
+            Err(error @ (IndexError::Corrupt(_) | IndexError::Refused(_))) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(%app, error, "dictionaries were not swept");
+            }
             Err(error) => return Err(error),
         }
     }

@@ -33,6 +33,9 @@ pub(crate) enum RunEnd {
     Paced(UnixMillis),
     /// Devices are to be tried again at this time, and nothing is to be done before.
     RetryDue(UnixMillis),
+    /// This worker waits for what is open without the queue message; if it dies, the next one goes on at this
+    /// time, also if the message has expired by then.
+    Detached(UnixMillis),
     /// Another copy of the message holds the ledger entry and may end unsent: ask again at this
     /// time, also if this copy has expired by then.
     Deferred(UnixMillis),
@@ -44,7 +47,7 @@ pub(crate) enum RunEnd {
 
 impl RunEnd {
     /// Every [name](Self::name).
-    pub(crate) const NAMES: [&str; 13] = [
+    pub(crate) const NAMES: [&str; 14] = [
         "finished",
         "stale",
         "superseded",
@@ -55,6 +58,7 @@ impl RunEnd {
         "index_unavailable",
         "paced",
         "retry_due",
+        "detached",
         "deferred",
         "interrupted",
         "broken",
@@ -73,6 +77,7 @@ impl RunEnd {
             Self::IndexUnavailable => "index_unavailable",
             Self::Paced(_) => "paced",
             Self::RetryDue(_) => "retry_due",
+            Self::Detached(_) => "detached",
             Self::Deferred(_) => "deferred",
             Self::Interrupted => "interrupted",
             Self::Broken(_) => "broken",

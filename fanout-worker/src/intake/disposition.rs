@@ -45,7 +45,8 @@ impl Disposition {
 /// Waiting for a transport, a pace or a retry ends at the message's deadline: nothing is sent after
 /// it, and what is left is to be counted as expired soon. Waiting for the index or for other claims
 /// does not end there, because without them nothing can be counted, and a message past its deadline
-/// would be delivered again and again without a pause.
+/// would be delivered again and again without a pause. Nor does waiting for a detached run, which
+/// counts what it waits for itself.
 pub(super) fn decide(
     end: RunEnd,
     attempt: u32,
@@ -70,6 +71,7 @@ pub(super) fn decide(
         RunEnd::Paced(until) | RunEnd::RetryDue(until) => {
             Disposition::Wait(until.min(over).since(now))
         }
+        RunEnd::Detached(until) => Disposition::Wait(until.since(now)),
         RunEnd::Deferred(until) => Disposition::Wait(until.since(now).max(delay)),
         RunEnd::Broken(reason) => Disposition::Reject(reason),
     }

@@ -69,7 +69,8 @@ pub(crate) async fn consume_isolated(
 ) -> Result<(), QueueError> {
     loop {
         // If the queue does not answer, others log that.
-        if context.queue.depth(Lane::Isolated).await.is_ok_and(|ready| ready > 0) {
+        let depth = stopping.run_until_cancelled(context.queue.depth(Lane::Isolated)).await;
+        if depth.is_some_and(|depth| depth.is_ok_and(|ready| ready > 0)) {
             consume_until_idle(&context, &stopping, &handlers, &in_work).await?;
         }
         tokio::select! {
@@ -102,13 +103,21 @@ async fn consume_until_idle(
         };
         let span = spans::delivery(Lane::Isolated, delivery.deliveries);
         let guard = in_work.enter(span.clone(), delivery.payload.len(), context.now());
-        let (context, stopping) = (context.clone(), stopping.clone());
-        let handle = async move {
-            handle(&context, delivery, &stopping).await;
-            drop(guard);
+        let handle = {
+            let (context, stopping) = (context.clone(), stopping.clone());
+            async move {
+                handle(&context, delivery, &stopping).await;
+                drop(guard);
+            }
         };
-        // One after the other. A handler that panics gives its message back.
-        let _ = handlers.spawn(handle.instrument(span)).await;
+        let handled = handlers.spawn(handle.instrument(span));
+        // One after the other. A handler that panics gives its message back. One that is in work when
+        // the worker stops is waited for with all others, within the drain deadline.
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Ok(()),
+            _ = handled => {}
+        }
     }
 }
 

@@ -74,12 +74,20 @@ async fn run(
     let planned = task.planned(partition.partition);
     let transport = planned.and_then(|planned| planned.transport).or(partition.waits_for);
     let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
-    let slot = hold.stopping().run_until_cancelled(context.slots.enter(transport)).await;
-    let Some(Some(slot)) = slot else {
-        let end = if slot.is_none() { RunEnd::Interrupted } else { RunEnd::Crowded };
-        let not_begun = RunResult::not_begun(end, request, partition.waits_for);
-        let plan = task.plan.as_ref();
-        return carry_out(context, &task.job, plan, partition, not_begun, hold).await;
+    // What is over is only counted, so it needs no slot, and nothing of it is put off for one.
+    let is_over = partition.written_off || context.now() > context.deadline(&task.job.head);
+    let slot = if is_over {
+        None
+    } else {
+        match hold.stopping().run_until_cancelled(context.slots.enter(transport)).await {
+            Some(Some(slot)) => Some(slot),
+            entered => {
+                let end = if entered.is_none() { RunEnd::Interrupted } else { RunEnd::Crowded };
+                let not_begun = RunResult::not_begun(end, request, partition.waits_for);
+                let plan = task.plan.as_ref();
+                return carry_out(context, &task.job, plan, partition, not_begun, hold).await;
+            }
+        }
     };
     let run = PartitionRun {
         context,
@@ -87,7 +95,7 @@ async fn run(
         plan: task.plan.as_ref(),
         planned,
         lane: Lane::Tasks,
-        slot: Some(&slot),
+        slot: slot.as_ref(),
         written_off: partition.written_off,
         beyond_plan: partition.is_beyond_plan(),
         hold,

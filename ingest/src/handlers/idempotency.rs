@@ -56,12 +56,18 @@ pub(super) fn checked_key<'a>(key: &'a [u8], field: &str) -> Result<&'a [u8], Re
 pub(super) type KnownNonces = HashMap<MessageId, u64>;
 
 impl Handlers {
-    /// Asks the ledger for messages of an app with idempotency keys. While it does not answer, none
-    /// is known: a key is then compared with what this process took, and by the worker.
+    /// Until when a request that begins now asks the ledger for the messages of its keys.
+    pub(super) fn ledger_deadline(&self) -> Instant {
+        Instant::now() + self.settings.apps.index_timeout
+    }
+
+    /// Asks the ledger for messages of an app with idempotency keys, at most until this time. While it does
+    /// not answer, none is known: a key is then compared with what this process took, and by the worker.
     pub(super) async fn known_nonces(
         &self,
         app: &AppId,
         messages: impl IntoIterator<Item = MessageId>,
+        until: Instant,
     ) -> KnownNonces {
         let ask = async |message: MessageId| {
             let entry =
@@ -70,7 +76,10 @@ impl Handlers {
         };
         // Boxed: few pushes have a key, and its future would be part of every connection.
         let asked = stream::iter(messages).map(ask).buffer_unordered(ENTRIES_AT_ONCE);
-        Box::pin(asked.filter_map(async |known| known).collect()).await
+        let known = asked.filter_map(async |known| known);
+        // What is not known by then is compared by the worker.
+        let until = Box::pin(tokio::time::sleep_until(until));
+        Box::pin(known.take_until(until).collect()).await
     }
 
     /// The deduplication nonce of a push with an idempotency key: it tells copies of the message

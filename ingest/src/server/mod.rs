@@ -142,12 +142,16 @@ impl Server {
     /// meanwhile are collected.
     async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
-            let accepts = self.arriving.len() < ARRIVING;
             tokio::select! {
-                accepted = listener.accept(), if accepts => {
+                accepted = listener.accept() => {
                     let (stream, peer) = accepted?;
                     if !self.http.trusted_proxies.contains(peer.ip()) {
                         return Ok((stream, peer));
+                    }
+                    if self.arriving.len() >= ARRIVING {
+                        // Closed: clients whose header has come must not wait for it.
+                        self.metrics.turned_away.inc();
+                        continue;
                     }
                     let trusted = self.http.trusted_proxies.clone();
                     self.arriving.spawn(arrive(stream, peer, trusted));

@@ -79,16 +79,19 @@ impl Interruptions {
     }
 
     /// Goes on after the client was told to end the connection: looks after each such time whether a
-    /// request is in work, and interrupts if none is. A client that does not do what it was told must
+    /// request is in work, and interrupts if none was twice, so that the last answer has that time to be read. A client that does not do what it was told must
     /// not keep the service from stopping.
     pub(super) fn only_idleness(&mut self, every: Duration) {
         let activity = Arc::clone(&self.activity);
         self.next = Box::pin(async move {
+            let mut was_idle = false;
             loop {
                 sleep(every).await;
-                if !activity.is_in_work() {
+                let is_idle = !activity.is_in_work();
+                if is_idle && was_idle {
                     return Signal::TimedOut(Timeout::Idle);
                 }
+                was_idle = is_idle;
             }
         });
     }

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     message::{Audience, Notification, Payload},
     text::Literal,
+    time::UnixMillis,
 };
 
 /// What pushes with the same key must have in common.
@@ -27,8 +28,13 @@ impl Fingerprint {
     pub fn of(payload: &Payload<'_>, audience: &Audience) -> Self {
         let mut hash = Hash(Sha256::new());
         hash.number(u64::from(payload.kind));
-        hash.number(payload.expires_at.0.saturating_sub(payload.accepted_at.0));
+        // A time that was cut to the latest one says nothing about the time to live.
+        hash.number(match payload.expires_at {
+            UnixMillis::MAX => u64::MAX,
+            end => end.0.saturating_sub(payload.accepted_at.0),
+        });
         hash.notification(payload.notification.as_ref());
+        hash.number(payload.data.as_ref().map_or(0, |data| data.len() as u64));
         for (key, value) in payload.data.iter().flatten() {
             hash.text(Some(key));
             hash.text(Some(value));
@@ -110,6 +116,7 @@ impl Hash {
             }
             Audience::Clients(clients) => {
                 self.text(Some("clients"));
+                self.number(clients.len() as u64);
                 clients.iter().for_each(|client| self.text(Some(client.as_str())));
             }
         }

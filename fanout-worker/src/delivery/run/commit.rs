@@ -174,8 +174,14 @@ impl ActiveRun<'_> {
         intended: PartitionState,
         counts: Counts,
     ) -> Result<(), RunEnd> {
+        let before = self.done.clone();
         match self.reclaim(Some(intended)).await {
             Ok(()) if self.owned.state == intended => {
+                self.open.saved();
+                self.done = before.map(|mut done| {
+                    done.add(&counts);
+                    done
+                });
                 self.count_committed(&counts);
                 Ok(())
             }

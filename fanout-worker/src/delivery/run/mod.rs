@@ -398,6 +398,7 @@ impl ActiveRun<'_> {
             | RunEnd::Superseded
             | RunEnd::Contended
             | RunEnd::Crowded
+            | RunEnd::Detached(_)
             | RunEnd::Deferred(_)
             | RunEnd::IndexUnavailable
             | RunEnd::Broken(_) => return end,
@@ -412,8 +413,12 @@ impl ActiveRun<'_> {
             self.room = self.run.context.detached.room();
         }
         let patience = self.room.is_some().then_some(NAMED_PATIENCE);
-        let end = self.end_with_tail(end, patience).await;
-        if self.open.is_empty() || self.run.hold.is_stopping() {
+        let mut end = self.end_with_tail(end, patience).await;
+        if self.run.hold.is_stopping() && self.room.take().is_some() && !self.open.is_empty() {
+            // Once the worker has stopped, its answers are lost, so it gets its time now.
+            end = self.end_with_tail(end, None).await;
+        }
+        if self.open.is_empty() {
             self.room = None;
         }
         end
@@ -441,12 +446,15 @@ impl ActiveRun<'_> {
     /// If there is room for what is open, it is waited for without the queue message. The task that is published then tries it again after the longest time that a transport takes.
     fn detach(&mut self, end: RunEnd) -> RunEnd {
         let context = self.run.context;
-        let waits = matches!(end, RunEnd::RetryDue(_) | RunEnd::Yielded | RunEnd::Paced(_));
+        let waits = matches!(
+            end,
+            RunEnd::RetryDue(_) | RunEnd::Yielded | RunEnd::Paced(_) | RunEnd::TransportUnavailable
+        );
         if self.room.is_none() || !waits {
             self.room = None;
             return end;
         }
-        RunEnd::RetryDue(context.now().plus(context.transports.longest_delivery()))
+        RunEnd::Detached(context.now().plus(context.transports.longest_delivery()))
     }
 
     fn into_result(self, end: RunEnd) -> RunResult {
@@ -521,6 +529,9 @@ impl ActiveRun<'_> {
                 }
                 ends_at = Instant::now() + context.run.time;
                 continue;
+            } else if is_over && !self.open.is_empty() && self.run.lane == Lane::Jobs {
+                // Waited for without the queue message, if there is room.
+                return RunEnd::RetryDue(now);
             } else if is_over && !self.open.is_empty() {
                 // What was handed over is counted by its answers, and the rest is written off then.
                 self.finish_tail(deadline, None).await

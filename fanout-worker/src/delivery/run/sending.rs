@@ -225,7 +225,8 @@ impl ActiveRun<'_> {
                 },
             }
         }
-        Ok(())
+        // Devices of a delivery that goes on may be answered already.
+        self.settle_tail(deadline).await
     }
 
     /// The next batch: leftovers that are due, or devices that were not tried yet.

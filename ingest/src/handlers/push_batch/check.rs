@@ -72,6 +72,8 @@ impl Handlers {
     ) -> CheckedLines {
         self.learn_usage(app).await;
         let stamp = (UnixMillis::now(), trace);
+        // For all portions together, so that an index that is away holds the request up once.
+        let until = self.ledger_deadline();
         let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
         // Each job is written into this buffer, and then appended to its group.
@@ -84,7 +86,7 @@ impl Handlers {
             let keyed: Vec<MessageId> = keyed.collect();
             let known = match keyed.is_empty() {
                 true => KnownNonces::default(),
-                false => self.known_nonces(&app.app.app_id, keyed).await,
+                false => self.known_nonces(&app.app.app_id, keyed, until).await,
             };
             for line in read {
                 job.clear();

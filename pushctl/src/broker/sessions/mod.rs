@@ -217,8 +217,8 @@ impl Sessions {
             for app in sessions.apps() {
                 if !devices.has_app(&app).await {
                     sessions.remove_app(&app);
-                } else if !sessions.remove_unregistered(&app, &*devices).await {
-                    break;
+                } else {
+                    sessions.remove_unregistered(&app, &*devices).await;
                 }
             }
         }
@@ -246,18 +246,19 @@ impl Sessions {
         apps
     }
 
-    /// Ends the sessions of an app's devices that were removed. False if the index does not answer.
-    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) -> bool {
+    /// Ends the sessions of an app's devices that were removed. Those about which the index does not answer go
+    /// on.
+    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) {
         let of_app: Vec<_> =
             self.all().into_iter().filter(|session| session.app() == app).collect();
         for sessions in of_app.chunks(DEVICES_ASKED_FOR) {
             let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
             let asked: Vec<_> = sessions.iter().map(of).collect();
-            let Some(registered) = devices.registered(app, &asked).await else { return false };
+            // A part of the index that is away keeps no other part from being asked.
+            let Some(registered) = devices.registered(app, &asked).await else { continue };
             let each = sessions.iter().zip(registered);
             each.filter(|(_, registered)| !registered).for_each(|(one, _)| self.remove_device(one));
         }
-        true
     }
 
     /// Ends the session of a removed device, unless a later device has begun another one.

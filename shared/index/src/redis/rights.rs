@@ -16,8 +16,13 @@ const KEY: &str = "KEY";
 
 /// What programs and their scripts run on keys. Whether a command suits what the key holds does not
 /// matter. The last one removes the key.
-const ON_KEYS: [&str; 35] = [
+const ON_KEYS: [&str; 40] = [
     "SET KEY 1 EX 60",
+    "GETBIT KEY 0",
+    "SETBIT KEY 0 1",
+    "LSET KEY 0 1",
+    "HRANDFIELD KEY 1 WITHVALUES",
+    "PEXPIRE KEY 60000",
     "GET KEY",
     "MGET KEY",
     "GETRANGE KEY 0 0",

@@ -25,7 +25,6 @@ for i = 4, #ARGV do
   else
     if free > 0 then
       code = tonumber(redis.call('LINDEX', KEYS[3], -1))
-      redis.call('HSET', KEYS[1], value, code)
       redis.call('LSET', KEYS[2], code - 1, value)
       redis.call('RPUSH', KEYS[5], code)
       redis.call('RPOP', KEYS[3])
@@ -33,9 +32,10 @@ for i = 4, #ARGV do
     else
       made = made + 1
       code = made
-      redis.call('HSET', KEYS[1], value, code)
       redis.call('RPUSH', KEYS[2], value)
     end
+    -- Last: a call that ends before it loses the code, and never gives it to two values.
+    redis.call('HSET', KEYS[1], value, code)
     added, added_bytes = added + 1, added_bytes + #value + overhead
   end
   codes[#codes + 1] = code
