@@ -289,7 +289,9 @@ async fn a_worker_is_ready_only_while_it_consumes_both_lanes() {
     let_tasks_be_consumed(&amqp, true).await;
     worker.wait_ready().await;
     let consumed = amqp.control(&["list_consumers", "--silent", "queue_name"]).await.unwrap();
-    let consumed: BTreeSet<&str> = consumed.lines().collect();
+    // Programs restore at times what a policy dropped.
+    let consumed: BTreeSet<&str> =
+        consumed.lines().filter(|queue| !queue.ends_with(".dropped")).collect();
     let lanes = ["jobs", "tasks"].map(|lane| format!("{}.{lane}", service.namespace));
     assert_eq!(consumed, lanes.iter().map(String::as_str).collect());
 

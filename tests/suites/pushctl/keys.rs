@@ -82,6 +82,8 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
     store.run(&["key", "create"]).await;
     assert!(store.run(&login).await.refused().contains("pushctl app create news"));
     store.run(&["app", "create", "news"]).await;
+    assert!(store.run(&login).await.refused().contains("pushctl device put"));
+    store.run(&["device", "put", "news", "phone:1"]).await;
 
     let keys = KeyFile::open(&store.dir().join(KEY_FILE)).unwrap().current();
     let now = UnixMillis::now();
@@ -99,6 +101,7 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
 
     store.run(&["app", "remove", "news"]).await;
     store.run(&["app", "create", "news"]).await;
+    store.run(&["device", "put", "news", "phone:1"]).await;
     let again = store.run(&login).await.json();
     let again = keys.verify(again["password"].as_str().unwrap().as_bytes(), now).unwrap();
     assert_eq!(again.generation, 1, "a token of the removed app can be told apart");
