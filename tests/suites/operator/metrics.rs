@@ -286,7 +286,7 @@ async fn the_caches_of_a_worker_hold_what_it_read_of_the_index_within_their_limi
         stack.closed(&id).await;
     }
     let expected =
-        [("slots", 2.0, 524_288.0), ("dictionaries", 1.0, 64.0), ("buckets", 1.0, 1024.0)];
+        [("slots", 2.0, 524_288.0), ("dictionaries", 1.0, 65_536.0), ("buckets", 1.0, 1024.0)];
     for (cache, entries, limit) in expected {
         let of = |name| format!(r#"push_index_cache_{name}{{cache="{cache}"}}"#);
         until(&worker, &of("entries"), |seen| seen == entries).await;
