@@ -125,7 +125,7 @@ impl Life {
         *lock(&self.0.unanswered_until) = Some(Instant::now() + time);
     }
 
-    /// Whether the index answers it now.
+    /// Returns true if the index answers it now.
     pub(crate) fn is_answered(&self) -> bool {
         let until = *lock(&self.0.unanswered_until);
         until.is_none_or(|until| until <= Instant::now()) && !self.0.world.is_silent()

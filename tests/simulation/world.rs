@@ -236,7 +236,7 @@ impl World {
         *lock(&self.silent) = self.now().plus(time);
     }
 
-    /// Whether the index answers nobody now.
+    /// Returns true if the index answers nobody now.
     pub(crate) fn is_silent(&self) -> bool {
         self.now() < *lock(&self.silent)
     }

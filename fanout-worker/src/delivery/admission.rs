@@ -145,14 +145,14 @@ fn ends_after(job: &Job, entry: &Entry) -> bool {
     entry.expires_at.is_some_and(|at| at < job.head.expires_at)
 }
 
-/// Whether the copy that holds the entry may end before any device was sent to, as far as the entry
+/// Returns true if the copy that holds the entry may end before any device was sent to, as far as the entry
 /// says. That does not mean that the copy is in work: the index may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
     let is_unsent = entry.is_unsent() || is_partly_taken(entry, job);
     !entry.is_closed() && ends_after(job, entry) && is_unsent
 }
 
-/// Whether this copy has begun to take the entry over. It must not stop halfway, because the tasks
+/// Returns true if this copy has begun to take the entry over. It must not stop halfway, because the tasks
 /// of the partitions that it claimed are stale from then on.
 fn is_partly_taken(entry: &Entry, job: &Job) -> bool {
     let is_ours = |claim: Claim| claim.nonce == job.dedup_nonce;

@@ -103,7 +103,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
         sending: &Sending,
     ) -> Vec<Outcome>;
 
-    /// Whether it could send now. Answers immediately, from what it knows.
+    /// Returns true if it could send now. Answers immediately, from what it knows.
     async fn ready(&self) -> bool;
 
     /// The longest time that a delivery takes.

@@ -130,7 +130,7 @@ impl Transports {
         WaitGuard { waiting: self.waiting.clone(), kind }
     }
 
-    /// Whether a transport other than the one of this name could send now. The one of load tests does
+    /// Returns true if a transport other than the one of this name could send now. The one of load tests does
     /// not count, because it reaches nobody.
     pub(crate) async fn another_is_ready(&self, name: &str) -> bool {
         for (other, transport) in &self.by_kind {

@@ -180,7 +180,7 @@ impl Sending {
         Self { positions: Some(positions.into()), ..self.clone() }
     }
 
-    /// Whether the next devices may be written to a connection. Asked for each window of devices,
+    /// Says if the next devices may be written to a connection. Asked for each window of devices,
     /// just before they are written.
     pub fn may_send_more(&self) -> Proceed {
         self.permission.proceed()

@@ -94,7 +94,7 @@ impl RecentKeys {
         true
     }
 
-    /// Whether another body is remembered for the id of a push.
+    /// Returns true if another body is remembered for the id of a push.
     pub(crate) fn conflicts(
         &self,
         app: &AppId,

@@ -83,12 +83,12 @@ impl DictionaryUse {
         (attribute, thousandths(values, most).max(thousandths(self.bytes, DICTIONARY_BYTES)))
     }
 
-    /// Whether an operator should look at the app.
+    /// Returns true if an operator should look at the app.
     pub fn is_nearly_full(&self) -> bool {
         self.fullest().1 >= NEARLY_FULL_FROM
     }
 
-    /// Whether it is time for a step of a sweep: one was begun, or the dictionaries are filled to a
+    /// Returns true if it is time for a step of a sweep: one was begun, or the dictionaries are filled to a
     /// good part and have grown since, or values find no room.
     pub fn is_sweep_due(&self) -> bool {
         if self.sweeping {
@@ -137,7 +137,7 @@ pub trait DictionarySweeps: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Whether this program may sweep now: one at a time does. Asked anew before each app.
+    /// Returns true if this program may sweep now: one does at a time. Asked anew before each app.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -155,7 +155,7 @@ pub trait DictionarySweeps: Send + Sync {
 }
 
 impl DictionaryUse {
-    /// Whether it is listed by [`DictionarySweeps::filled_dictionaries`].
+    /// Returns true if it is listed by [`DictionarySweeps::filled_dictionaries`].
     pub(crate) fn matters(&self) -> bool {
         self.sweeping || self.fullest().1 >= SWEPT_FROM
     }

@@ -55,7 +55,7 @@ impl Fingerprint {
         u32::try_from(nonce >> 32).ok().and_then(NonZeroU32::new).map(Self)
     }
 
-    /// Whether copies of a message with these nonces were made of different bodies.
+    /// Returns true if copies of a message with these nonces were made of different bodies.
     pub fn differs(one: u64, other: u64) -> bool {
         let both = Self::of_nonce(one).zip(Self::of_nonce(other));
         both.is_some_and(|(one, other)| one != other)

@@ -41,7 +41,7 @@ impl Targeting {
         Arc::make_mut(&mut self.lists)[attribute.index()] = wanted;
     }
 
-    /// Whether a device with this value of the attribute is meant; true if the attribute does not
+    /// Returns true if a device with this value of the attribute is meant; true if the attribute does not
     /// restrict.
     pub fn wants(&self, attribute: Attribute, has: &str) -> bool {
         let wanted = self.wanted(attribute);
@@ -56,7 +56,7 @@ impl Targeting {
         self.lists.iter().map(Vec::len).sum()
     }
 
-    /// Whether every device is meant.
+    /// Returns true if every device is meant.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

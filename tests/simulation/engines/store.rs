@@ -335,7 +335,7 @@ impl Store {
         }
     }
 
-    /// Whether the entry of a message was evicted.
+    /// Returns true if the entry of a message was evicted.
     pub(crate) fn was_evicted(&self, message: &MessageId) -> bool {
         self.evicted.contains(message)
     }

@@ -103,7 +103,7 @@ impl OpenBatches {
         self.batches.get(&key).map(|batch| batch.answers.clone())
     }
 
-    /// Whether the devices of this batch that are still open find room in the tail.
+    /// Returns true if the devices of this batch that are still open find room in the tail.
     pub(super) fn has_room_for(&self, key: BatchKey) -> bool {
         let others = self.batches.range(..key).map(|(_, batch)| batch.tail_devices());
         others.sum::<u64>() < MOST_IN_TAIL as u64
@@ -164,12 +164,12 @@ impl OpenBatches {
         self.batches.values().find_map(open)
     }
 
-    /// Whether nothing is open.
+    /// Returns true if nothing is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Whether the ledger has other leftovers of the tail than [`Self::leftovers`].
+    /// Returns true if the ledger has other leftovers of the tail than [`Self::leftovers`].
     pub(super) fn is_changed(&self) -> bool {
         self.changed
     }

@@ -86,7 +86,7 @@ impl Exchange {
         }
     }
 
-    /// Whether something waits until it may be written ([`Proceed::Pause`]): encode again soon.
+    /// Returns true if something waits until it may be written ([`Proceed::Pause`]): encode again soon.
     pub(super) fn is_paused(&self) -> bool {
         self.paused
     }

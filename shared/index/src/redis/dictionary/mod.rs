@@ -113,7 +113,7 @@ pub(super) struct Interned {
 }
 
 impl Dictionaries {
-    /// Whether a decision that used them, on devices that were read at this moment, can be relied on.
+    /// Checks that a decision that used them, on devices that were read at this moment, can be relied on.
     pub(super) fn decided_in_time(&self, devices_read: Moment) -> Result<(), IndexError> {
         if self.age() < READ_WITHIN && devices_read.elapsed() < READ_WITHIN {
             return Ok(());

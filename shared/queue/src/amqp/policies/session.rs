@@ -306,7 +306,7 @@ impl Session {
     }
 }
 
-/// Whether a program has posted this notice. If not, the channel is closed.
+/// Returns true if a program has posted this notice. If not, the channel is closed.
 pub(super) async fn is_posted(channel: &Channel, notice: &str, bound: Duration) -> bool {
     let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
     let (kind, arguments) = (ExchangeKind::Fanout, FieldTable::default());

@@ -247,7 +247,7 @@ impl Writer {
         outcomes
     }
 
-    /// Whether a device may be written now, or taken for the one that was looked up at this moment: its
+    /// Returns a check that a device may be written now, or taken for the one that was looked up at this moment: its
     /// codes were read on the current connections and not too long ago, and its caller still waits.
     fn may_be_written(
         &self,

@@ -73,7 +73,7 @@ impl Current {
 }
 
 impl MadeOf {
-    /// Whether a decision on devices that were read at this moment can be relied on.
+    /// Checks that a decision on devices that were read at this moment can be relied on.
     pub(super) fn decided_in_time(&self, devices_read: Moment) -> Result<(), IndexError> {
         self.dictionaries.decided_in_time(devices_read)
     }
