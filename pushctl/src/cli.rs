@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::{
     app::{self, AppCommand},
     audit::{self, AuditCommand},
-    broker::{self, command::BrokerCommandArgs},
+    broker::{self, BrokerCommandArgs},
     completions::{self, CompletionsArgs},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
@@ -142,7 +142,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Broker(args) => {
             let data_dir = &cli.data_dir;
-            return broker::command::run(*args, urls, credentials, errors, data_dir, out).await;
+            return broker::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         // These are about no installation, so its settings do not matter.
         Command::Completions(args) => return completions::run(&args, out),

@@ -9,8 +9,7 @@ use std::{
 use async_trait::async_trait;
 use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
-    RunLimits, Transports, WorkerSettings,
-    transport::{Outcome, Outgoing, Sending, Transport},
+    RunLimits, WorkerSettings,
 };
 use push_index::{
     Apps as _, Devices as _, Ledger as _,
@@ -31,6 +30,7 @@ use push_queue::{
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };
 use push_tests::{eventually, stack::DEADLINE};
+use push_transports::{Outcome, Outgoing, Sending, Transport, Transports};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

@@ -5,10 +5,6 @@ use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Durati
 use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use push_credentials::{DeviceIdentity, KeySet};
-use push_fanout_worker::transport::{
-    Outcome, Outgoing, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{
     app::AppKey,
     ids::ClientId,
@@ -26,6 +22,10 @@ use push_tests::{
 use push_tls::{
     client::{ClientFiles, ClientTls},
     server::TlsSettings,
+};
+use push_transports::{
+    Outcome, Outgoing, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
 };
 use pushctl::{
     broker::{Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal},

@@ -12,10 +12,6 @@ mod rogue_broker;
 use std::{process::Stdio, time::Duration};
 
 use bytes::Bytes;
-use push_fanout_worker::transport::{
-    Lifetime, Outcome, Outgoing, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{
     app::AppKey,
     device::{Target, TransportKind},
@@ -25,6 +21,10 @@ use push_model::{
 };
 use push_mqtt::MqttUrl;
 use push_tests::{eventually, mqtt_url, namespace, servers::Mosquitto};
+use push_transports::{
+    Lifetime, Outcome, Outgoing, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
+};
 use pushctl::device::subscriber::{Subscriber, SubscriberError};
 
 use self::embedded::EmbeddedBroker;

@@ -3,15 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use push_credentials::KeyFile;
-use push_fanout_worker::transport::{
-    Outcome, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{app::AppKey, time::UnixMillis};
 use push_mqtt::MqttUrl;
 use push_tests::{
     Port, eventually, free_port,
     service::{Program, pushctl},
+};
+use push_transports::{
+    Outcome, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
 };
 use tempfile::TempDir;
 

@@ -62,8 +62,8 @@ use crate::{
         slots::TaskSlot,
     },
     spans,
-    transport::{Outgoing, Permission, WaitGuard},
 };
+use push_transports::{Outgoing, Permission, WaitGuard};
 
 pub(crate) use self::open_batches::{Answered, OpenBatches};
 

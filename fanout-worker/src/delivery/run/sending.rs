@@ -24,8 +24,8 @@ use crate::{
         run_end::RunEnd,
     },
     spans,
-    transport::{FEW, Outcome, few_of},
 };
+use push_transports::{FEW, Outcome, few_of};
 
 /// How often the index is asked whether a message is recalled if each answer comes too late, before
 /// the partition is put off.

@@ -46,8 +46,8 @@ use crate::{
     },
     intake::{disposition::Disposition, settling::Requeue},
     spans,
-    transport::{Outcome, Permission},
 };
+use push_transports::{Outcome, Permission};
 
 /// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
 /// and how many are processed by themselves.
