@@ -4,7 +4,7 @@
 //! that it was accepted, and a recall writes an entry that the worker finds when it begins the
 //! message.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use push_index::{IndexError, begin_recall, horizon, recall_known};
 use push_model::{
@@ -34,6 +34,9 @@ use crate::{
 
 const MESSAGE: &str = "message";
 
+/// How much the clocks may differ by which an id was issued and its app was made.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
+
 impl Handlers {
     pub(super) async fn get_message(
         &self,
@@ -41,16 +44,16 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (Caller { app, .. }, message, quota) =
+        let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Read, now).await?;
-        let subject = Subject::message(&app, &message);
+        let (app, subject) = (caller.key(), Subject::message(&caller.app, &message));
         let report = match self.ask_index(subject, self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
                 let retention = self.settings.ledger_retention;
-                let horizon = horizon(&*self.index, &message, retention);
+                let horizon = horizon(&*self.index, &app, &message, retention);
                 let horizon = self.ask_index(subject, horizon).await?;
-                Report::of_waiting(&app, &message, now, horizon)
+                Report::of_waiting(&caller.app, &message, now, horizon)
             }
         };
         success(&report.ok_or(Rejection::Unknown(MESSAGE))?, quota)
@@ -69,7 +72,8 @@ impl Handlers {
         let subject = Subject::message(&caller.app, &message);
         let begin = self.begin_recall(&caller, message, now, place, permit);
         let begun = self.ask_index(subject, begin).await?;
-        let known = recall_known(&*self.index, &caller.app, &message, begun);
+        let app = caller.key();
+        let known = recall_known(&*self.index, &app, &message, begun);
         match self.ask_index(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), quota)
@@ -90,9 +94,9 @@ impl Handlers {
         permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
         let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
-        let app = caller.app.clone();
+        let app = caller.key();
         let event = AuditEvent {
-            app: Some(app.clone()),
+            app: Some(caller.app.clone()),
             secret: caller.secret_name().map(str::to_owned),
             message: Some(message),
             ..audit::event("ingest", Action::MessageRecalled)
@@ -123,7 +127,8 @@ impl Handlers {
         self.learn_usage(&caller.cached).await;
         match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
             Err(used_up) => {
-                let entry = self.index.entry(&caller.app, message);
+                let app = caller.key();
+                let entry = self.index.entry(&app, message);
                 match self.ask_index(Subject::message(&caller.app, message), entry).await? {
                     Some(_) => Ok(None),
                     None => Err(used_up),
@@ -146,7 +151,13 @@ impl Handlers {
         let quota = acquire_call(&caller.cached).await?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
-        let message = message.map_err(not_an_id)?;
+        let message: MessageId = message.map_err(not_an_id)?;
+        let app = &caller.cached.app;
+        // The checksum of an id says the name of the app, which an earlier app may have had.
+        let is_earlier = |at: UnixMillis| at.plus(MAX_CLOCK_SKEW) < app.created_at;
+        if app.generation > 0 && message.time().is_some_and(is_earlier) {
+            return Err(Rejection::Unknown(MESSAGE));
+        }
         self.note_message(head, message);
         Ok((caller, message, quota))
     }

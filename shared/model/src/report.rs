@@ -135,7 +135,7 @@ mod tests {
         let expires_at = UnixMillis(5_000);
         let mut entry = Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&app),
-            app_id: app,
+            app: crate::app::AppKey::first(app),
             accepted_at: UnixMillis(0),
             expires_at,
             dedup_nonce: 0,

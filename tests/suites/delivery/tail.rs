@@ -157,14 +157,14 @@ async fn broadcast(unanswered: bool) -> Duration {
     queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
     let silent = if unanswered { DEVICES / 1000 } else { 0 };
     eventually("those that answer are sent to", DEADLINE, async || {
-        let entry = index.entry(&app, &id).await.unwrap();
+        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap();
         let sent = entry.as_ref().map_or(0, |entry| entry.outcomes.sent);
         if sent as usize == DEVICES - silent { Ok(()) } else { Err(format!("{sent} are sent to")) }
     })
     .await;
     let took = begun.elapsed();
     if unanswered {
-        let entry = index.entry(&app, &id).await.unwrap().unwrap();
+        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap().unwrap();
         assert_eq!(entry.pending(), silent as u64, "they are counted and open");
         assert_eq!(entry.targeted, DEVICES as u64);
     }

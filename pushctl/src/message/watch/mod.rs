@@ -17,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use push_fanout_worker::progress::Progress;
 use push_index::{Index, horizon};
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId, Origin},
     ledger::{Entry, Horizon, Retention},
     report::{self, Report},
@@ -26,7 +27,7 @@ use push_service::{settings::duration, shutdown};
 use tokio::time::{Instant, sleep};
 
 use self::rate::{RateEstimator, Sample};
-use super::{pace, text};
+use super::{key, pace, text};
 use crate::output::Output;
 
 /// How long the index may be unavailable before the command fails.
@@ -69,15 +70,16 @@ pub(super) async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let WatchArgs { app_id, message_id, interval, timeout } = args;
-    let began = index.entry(&app_id, &message_id).await?.is_some();
-    let horizon = horizon(index, &message_id, retention).await?;
+    let app = key(index, &app_id).await?;
+    let began = index.entry(&app, &message_id).await?.is_some();
+    let horizon = horizon(index, &app, &message_id, retention).await?;
     if !began && !may_begin(&app_id, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let stop = shutdown::on_signal();
     let bar = out.progress(None, "{spinner} {wide_msg}");
     let pace = pace(index, &app_id).await?;
-    let mut watcher = Watcher { app_id, message_id, interval, index, pace, out, bar, last: None };
+    let mut watcher = Watcher { app, message_id, interval, index, pace, out, bar, last: None };
     let end = tokio::select! {
         closed = watcher.until_closed() => Ok(closed),
         () = stop.cancelled() => Err("stopped by a signal".to_owned()),
@@ -120,7 +122,7 @@ async fn elapsed(timeout: Option<Duration>) -> Duration {
 
 /// Polls one message.
 struct Watcher<'a> {
-    app_id: AppId,
+    app: AppKey,
     message_id: MessageId,
     interval: Duration,
     index: &'a dyn Index,
@@ -157,10 +159,10 @@ impl Watcher<'_> {
     }
 
     async fn wait_until_begun(&self) -> anyhow::Result<()> {
-        let Self { app_id, message_id, .. } = self;
+        let Self { app, message_id, .. } = self;
         let mut noted = false;
         while self.poll().await?.is_none() {
-            let wait = format!("waiting: no worker has begun {message_id} of {app_id} yet");
+            let wait = format!("waiting: no worker has begun {message_id} of {app} yet");
             if !self.bar.is_hidden() {
                 self.bar.set_message(wait);
                 self.bar.tick();
@@ -177,7 +179,7 @@ impl Watcher<'_> {
     async fn poll(&self) -> anyhow::Result<Option<Entry>> {
         let mut unavailable_since: Option<Instant> = None;
         loop {
-            match self.index.entry(&self.app_id, &self.message_id).await {
+            match self.index.entry(&self.app, &self.message_id).await {
                 Ok(entry) => {
                     if unavailable_since.is_some() {
                         self.note("the index answers again");
@@ -253,7 +255,7 @@ mod tests {
     pub(super) fn entry() -> Entry {
         Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&"a".parse().unwrap()),
-            app_id: "a".parse().unwrap(),
+            app: AppKey::first("a".parse().unwrap()),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
             dedup_nonce: 0,

@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-pub use self::pages::{AudienceKind, LedgerPage, PageField, Window};
+pub use self::pages::{AppTag, AudienceKind, LedgerPage, PageField, Window};
 use crate::{id_key::IdKey, text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the message is for the sender.
@@ -127,9 +127,10 @@ text_id!(SecretName);
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
 ///
 /// The last 32 bits are a checksum over the app and the other bits, so that ingest recognises an id
-/// of the app before any worker has written an entry for it, and a small record need not name its app:
-/// one in 4 billion ids of other apps passes. It is no signature: it needs no secret. A recall of a made-up id begins an entry, and the ledger's limit bounds how many of them
-/// there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
+/// of the app before any worker has written an entry for it: one in 4 billion ids of other apps
+/// passes. It is no signature: it needs no secret. The ledger keeps the entries of each app apart by
+/// its [`AppTag`]. A recall of a made-up id begins an entry, and the ledger's limit bounds how many
+/// of them there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);
@@ -220,12 +221,13 @@ impl MessageId {
         pages::audience_kind(&self.0)
     }
 
-    /// The page on which the ledger keeps the message's record, and the record's field there.
-    pub fn page_and_field(&self) -> (LedgerPage, PageField) {
-        pages::page_and_field(&self.0)
+    /// The page on which the ledger keeps the record of an app's message, and the record's field
+    /// there.
+    pub fn page_and_field(&self, app: AppTag) -> (LedgerPage, PageField) {
+        pages::page_and_field(&self.0, app)
     }
 
-    /// The id of the record in this field of a page.
+    /// The id of the record in this field of a page, with zeros in place of the checksum.
     pub fn from_page(page: LedgerPage, in_page: PageField) -> Self {
         Self(pages::id_at(page, in_page))
     }

@@ -1,5 +1,6 @@
 //! The lists of the ledger's pages: of each stripe one for pages that began with a record, and one
-//! for pages that began with an expanded entry, in the order in which the pages were begun.
+//! for pages that began with an expanded entry, in the order in which the pages were begun. A page that
+//! a round has read and that has entries left is in a third list, whose pages are read in turns.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ const HEADS: usize = 8;
 /// An element of a list of pages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListedPage {
-    /// When the page was begun, or when a round evicted all of it but its open entries.
+    /// When the page was begun.
     pub(super) begun: UnixMillis,
     /// The window of its ids; if they have none, the window in which the page was begun.
     pub(super) window: Window,
@@ -36,15 +37,20 @@ pub(super) struct ListedPage {
     pub(super) name: String,
 }
 
-/// What the pages of a list began with.
+/// Which pages a list has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListKind {
+    /// Those that began with a record.
     Record,
+    /// Those that began with an expanded entry.
     Expanded,
+    /// Those that a round has read and that have entries left: open ones, and ones of apps that hold no
+    /// more than their share.
+    Kept,
 }
 
 impl ListKind {
-    pub(super) const ALL: [Self; 2] = [Self::Record, Self::Expanded];
+    pub(super) const ALL: [Self; 3] = [Self::Record, Self::Expanded, Self::Kept];
 }
 
 /// The lists of all stripes.
@@ -52,15 +58,22 @@ impl ListKind {
 pub(super) struct PageLists {
     /// The lengths of the lists.
     pub(super) lengths: BTreeMap<(ListKind, u8), u64>,
-    /// The pages at the heads of the lists, the oldest first.
+    /// The pages at the heads of the lists that no round has read yet, the oldest first.
     pub(super) heads: Vec<ListedPage>,
+    /// The pages at the heads of the lists of kept pages, the oldest first.
+    pub(super) kept: Vec<ListedPage>,
     /// All pages at the head of some list had expired: more expired pages may follow them.
     pub(super) more: bool,
-    /// Every page that was begun no later than this is in `heads`; none if all pages are.
+    /// Every unread page that was begun no later than this is in `heads`; none if all of them are.
     pub(super) complete_until: Option<UnixMillis>,
 }
 
 impl ListedPage {
+    /// About when its oldest entry was accepted.
+    pub(super) fn oldest(&self) -> UnixMillis {
+        self.begun.min(self.window.next().start())
+    }
+
     /// Parses an element of a list.
     fn read(kind: ListKind, stripe: u8, element: &[u8]) -> Option<Self> {
         let element = std::str::from_utf8(element).ok()?.to_owned();
@@ -80,6 +93,7 @@ impl RedisIndex {
         match kind {
             ListKind::Record => keys.pages(),
             ListKind::Expanded => keys.expanded_pages(),
+            ListKind::Kept => keys.kept_pages(),
         }
     }
 
@@ -115,7 +129,8 @@ impl RedisIndex {
                     None => invalid.push((self.list(kind, stripe), element)),
                 }
             }
-            let last = found.heads[before..].last().filter(|_| length > HEADS as u64);
+            let is_ordered = kind != ListKind::Kept && length > HEADS as u64;
+            let last = found.heads[before..].last().filter(|_| is_ordered);
             found.complete_until =
                 found.complete_until.into_iter().chain(last.map(|page| page.begun)).min();
         }
@@ -158,7 +173,8 @@ impl RedisIndex {
         let removals = stream::iter(expired).map(remove).buffer_unordered(IN_FLIGHT);
         removals.try_for_each(async |()| Ok(())).await?;
         there.sort();
-        found.heads = there;
+        (found.kept, found.heads) =
+            there.into_iter().partition(|page: &ListedPage| page.kind == ListKind::Kept);
         Ok(found)
     }
 

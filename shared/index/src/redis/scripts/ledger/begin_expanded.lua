@@ -1,5 +1,5 @@
 -- Begins an expanded ledger entry unless there is one. KEYS[1]: the entry; KEYS[2]: its page;
--- KEYS[3]: the list of pages. ARGV: until when the entry is kept at least, and the shortest time
+-- KEYS[3]: the list of pages; KEYS[4]: the page that the entry has if its own is full. ARGV: until when the entry is kept at least, and the shortest time
 -- for which it is kept from now on, in milliseconds; the deduplication nonce whose entry is
 -- replaced, or nothing; the field of its record, the stub that says there that the entry is
 -- expanded, and the record that it replaces, or nothing; then fields and values, the app first.
@@ -19,10 +19,8 @@ if not nonce or (nonce == ARGV[3] and not recalled) then
   local app = redis.call('HGET', KEYS[1], 'app')
   if nonce or (app and app ~= ARGV[8]) then redis.call('DEL', KEYS[1]) end
   redis.call('HSET', KEYS[1], unpack(ARGV, 7))
-  local added = redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  local now = clock()
-  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+  local wanted = math.max(tonumber(ARGV[1]), clock() + tonumber(ARGV[2]))
   redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
-  keep_page(KEYS[2], KEYS[3], redis.call('HLEN', KEYS[2]) == added, wanted, now)
+  add_stub(KEYS[2], KEYS[4], KEYS[3], ARGV[4], ARGV[5], wanted)
 end
 return redis.call('HGETALL', KEYS[1])
