@@ -1,7 +1,7 @@
 -- Begins records on one ledger page, each only if there is none. KEYS[1]: the page; KEYS[2]: the
 -- list of pages. ARGV: until when the page is kept at least, and the shortest time for which it is
--- kept from now on, in milliseconds; the stub that says that an entry is expanded; then for each record
--- its field, and the record. No field comes twice.
+-- kept from now on, in milliseconds; the stub that says that an entry is expanded; then for each
+-- record its field, and the record. No field comes twice.
 --
 -- Answers as swap_records.lua does, which could begin records too. But here there is nearly always no
 -- record, and the arguments are passed on without making a string of them. A page that is full, or was,
