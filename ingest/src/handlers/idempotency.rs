@@ -32,7 +32,7 @@ pub(super) fn identify(
     match key {
         Some(key) => app.message_id(key),
         None if dry_run => MessageId::void(&app.app_id),
-        None => MessageId::issue(&app.app_id, audience_kind),
+        None => MessageId::issue(&app.app_id, audience_kind).for_app(&AppKey::from(app)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! that it was accepted, and a recall writes an entry that the worker finds when it begins the
 //! message.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use push_index::{IndexError, begin_recall, horizon, recall_known};
 use push_model::{
@@ -34,9 +34,6 @@ use crate::{
 
 const MESSAGE: &str = "message";
 
-/// How much the clocks may differ by which an id was issued and its app was made.
-const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
-
 impl Handlers {
     pub(super) async fn get_message(
         &self,
@@ -53,7 +50,7 @@ impl Handlers {
                 let retention = self.settings.ledger_retention;
                 let horizon = horizon(&*self.index, &app, &message, retention);
                 let horizon = self.ask_index(subject, horizon).await?;
-                Report::of_waiting(&caller.app, &message, now, horizon)
+                Report::of_waiting(&app, &message, now, horizon)
             }
         };
         success(&report.ok_or(Rejection::Unknown(MESSAGE))?, quota)
@@ -151,13 +148,7 @@ impl Handlers {
         let quota = acquire_call(&caller.cached).await?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
-        let message: MessageId = message.map_err(not_an_id)?;
-        let app = &caller.cached.app;
-        // The checksum of an id says the name of the app, which an earlier app may have had.
-        let is_earlier = |at: UnixMillis| at.plus(MAX_CLOCK_SKEW) < app.created_at;
-        if app.generation > 0 && message.time().is_some_and(is_earlier) {
-            return Err(Rejection::Unknown(MESSAGE));
-        }
+        let message = message.map_err(not_an_id)?;
         self.note_message(head, message);
         Ok((caller, message, quota))
     }

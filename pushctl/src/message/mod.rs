@@ -60,7 +60,7 @@ pub async fn run(
                 Some(entry) => Some(Report::of(&entry, now)),
                 None => {
                     let horizon = horizon(index, &app, &message_id, retention).await?;
-                    Report::of_waiting(&app_id, &message_id, now, horizon)
+                    Report::of_waiting(&app, &message_id, now, horizon)
                 }
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;

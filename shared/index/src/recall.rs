@@ -55,7 +55,7 @@ pub async fn begin_recall(
     at: UnixMillis,
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
-    let recall = Recall::new(&app.id, message, at, horizon(index, app, message, retention).await?);
+    let recall = Recall::new(app, message, at, horizon(index, app, message, retention).await?);
     let outcome = index.recall(app, message, &recall).await?;
     if message.audience_kind() != Some(AudienceKind::Named) {
         // Nothing of it is left to do. If this fails, the worker that finds it recalled does it.

@@ -73,7 +73,7 @@ pub(super) async fn run(
     let app = key(index, &app_id).await?;
     let began = index.entry(&app, &message_id).await?.is_some();
     let horizon = horizon(index, &app, &message_id, retention).await?;
-    if !began && !may_begin(&app_id, &message_id, UnixMillis::now(), horizon) {
+    if !began && !may_begin(&app, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let stop = shutdown::on_signal();
@@ -101,7 +101,7 @@ pub(super) async fn run(
 
 /// Whether a message without an entry may still get one: its id must be one of the app's, and if
 /// the id holds the time of acceptance, entries of that time must not be evicted yet.
-fn may_begin(app: &AppId, message: &MessageId, now: UnixMillis, horizon: Horizon) -> bool {
+fn may_begin(app: &AppKey, message: &MessageId, now: UnixMillis, horizon: Horizon) -> bool {
     match message.origin(app) {
         Origin::Issued(_) => horizon.waits_since(app, message, now).is_some(),
         Origin::Derived => true,
@@ -290,15 +290,15 @@ mod tests {
     fn only_a_message_that_can_still_begin_is_waited_for() {
         let week = Duration::from_hours(7 * 24);
         let horizon = Horizon { retention: Retention::all(week), evicted_until: None };
-        let app: AppId = "a".parse().unwrap();
-        let (now, issued) = (UnixMillis::now(), MessageId::issue_named(&app));
+        let app = AppKey::first("a".parse().unwrap());
+        let (now, issued) = (UnixMillis::now(), MessageId::issue_named(&app.id));
         assert!(may_begin(&app, &issued, now, horizon));
         assert!(!may_begin(&app, &issued, now.plus(week).plus_seconds(1), horizon));
         let evicted = Horizon { evicted_until: issued.time(), ..horizon };
         assert!(!may_begin(&app, &issued, now, evicted));
-        let derived = MessageId::from_idempotency_key(&app, 0, b"k");
+        let derived = MessageId::from_idempotency_key(&app.id, 0, b"k");
         assert!(may_begin(&app, &derived, now, evicted));
-        assert!(!may_begin(&app, &MessageId::void(&app), now, horizon));
+        assert!(!may_begin(&app, &MessageId::void(&app.id), now, horizon));
     }
 
     #[test]

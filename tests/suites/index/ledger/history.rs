@@ -29,12 +29,12 @@ pub(crate) async fn an_evicted_message_is_not_taken_for_one_that_waits(index: &d
         assert_eq!(entry(index, message).await, None);
         let horizon = horizon_of(index, message).await;
         assert!(horizon.evicted_until >= message.time(), "{horizon:?}");
-        assert_eq!(horizon.waits_since(&app(), message, now), None);
+        assert_eq!(horizon.waits_since(&key(), message, now), None);
     }
     let waiting = MessageId::issue_named(&app());
     let horizon = horizon_of(index, &waiting).await;
     let now = waiting.time().unwrap();
-    assert_eq!(horizon.waits_since(&app(), &waiting, now), Some(now), "{horizon:?}");
+    assert_eq!(horizon.waits_since(&key(), &waiting, now), Some(now), "{horizon:?}");
 }
 
 pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(index: &dyn Index) {

@@ -91,7 +91,7 @@ impl Ledger for RedisIndex {
         let ask = |pipe: &mut Pipeline| expanded::ask_for_partition(pipe, &keys, number);
         match self.read_both_forms(&keys, ask).await? {
             (Some(record), _) if !record::is_stub(&record) => {
-                let entry = is_of(&app.id, message).then(|| decode(&app.id, message, &record));
+                let entry = is_of(app, message).then(|| decode(&app.id, message, &record));
                 Ok(entry.transpose()?.map(|entry| entry.view(number)))
             }
             (_, fields) => expanded::read_view(&app.id, message, fields),
@@ -118,7 +118,7 @@ impl Ledger for RedisIndex {
         };
         let entry = match self.read_both_forms(&keys, ask).await? {
             (Some(record), _) if !record::is_stub(&record) => {
-                is_of(&app.id, message).then(|| decode(&app.id, message, &record)).transpose()?
+                is_of(app, message).then(|| decode(&app.id, message, &record)).transpose()?
             }
             (_, fields) => expanded::read(message, fields)?,
         };

@@ -20,9 +20,8 @@ impl RedisIndex {
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
         let keys = self.keys.message(app, message);
-        let app = &app.id;
         for _ in 0..TRIES {
-            let record = match self.recall_expanded(&keys, app, message, recall).await? {
+            let record = match self.recall_expanded(&keys, &app.id, message, recall).await? {
                 StoredEntry::Missing => return Ok(RecallOutcome::Unknown),
                 StoredEntry::Expanded(entry) if entry.recalled_at.is_some() => {
                     return Ok(RecallOutcome::Recalled(*entry));
@@ -33,7 +32,7 @@ impl RedisIndex {
                 }
                 StoredEntry::Record(record) => record,
             };
-            let mut entry = decode(app, message, &record)?;
+            let mut entry = decode(&app.id, message, &record)?;
             if entry.recalled_at.is_some() {
                 return Ok(RecallOutcome::Recalled(entry));
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId, Origin},
     ledger::{Entry, record},
 };
@@ -54,6 +55,6 @@ pub(super) fn contended() -> IndexError {
 
 /// Whether this app can have such a message: the field of a record has the tag of its app, but not the
 /// checksum of its id.
-pub(super) fn is_of(app: &AppId, message: &MessageId) -> bool {
+pub(super) fn is_of(app: &AppKey, message: &MessageId) -> bool {
     message.origin(app) != Origin::Foreign
 }
