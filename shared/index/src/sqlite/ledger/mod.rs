@@ -125,7 +125,8 @@ impl Ledger for SqliteIndex {
     }
 
     async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError> {
-        self.read_rows(app, message, |rows| rows.entry()).await
+        let read = |rows: &LedgerRows<'_>| rows.entry();
+        self.read_rows(app, message, read).await
     }
 
     async fn recall(
