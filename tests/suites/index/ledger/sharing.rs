@@ -143,17 +143,17 @@ pub(crate) async fn thousands_of_made_up_ids_of_one_page_cost_their_own_app_only
     assert!(entry.is_closed() && entry.outcomes.sent == 1, "{entry:?}");
 
     let bytes = measure(index).await;
-    let mut round = index.keep_within(bytes / 4, now).await.unwrap();
-    for _ in 0..400 {
+    let mut round = index.keep_within(bytes / 4 * 3, now).await.unwrap();
+    for _ in 0..200 {
         if round.more {
-            round = index.keep_within(bytes / 4, now).await.unwrap();
+            round = index.keep_within(bytes / 4 * 3, now).await.unwrap();
         }
     }
     let history = round.history;
-    assert!(history.bytes <= bytes / 4, "{history:?} of {bytes}");
+    assert!(history.bytes <= bytes / 4 * 3, "{history:?} of {bytes}");
     assert_eq!(kept(index, &quiet, &of_quiet).await, of_quiet.len(), "{history:?}");
     let gone = history.evicted as f64 / MADE_UP as f64;
-    assert!((0.5..1.0).contains(&gone), "{gone} of what was made up is gone");
+    assert!((0.15..0.5).contains(&gone), "{gone} of what was made up is gone");
 }
 
 pub(crate) async fn an_app_sees_no_entry_of_an_earlier_one_of_its_name(index: &dyn Index) {
