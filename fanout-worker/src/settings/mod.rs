@@ -5,7 +5,10 @@ mod mqtt;
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_model::ledger::{MOST_PARTITIONS, Retention};
+use push_model::{
+    ledger::{MOST_PARTITIONS, Retention},
+    registration::MOST_CLOCK_ALLOWANCE,
+};
 use push_queue::MAX_DELAY;
 use push_service::settings::{ConfigErrors, address, count, duration, size};
 
@@ -196,6 +199,10 @@ impl WorkerArgs {
         if retry_first > retry_longest || retry_first.is_zero() {
             errors.note("--retry-first must be more than zero and at most --retry-longest");
         }
+        let clock_allowance = clock_allowance?;
+        if clock_allowance > MOST_CLOCK_ALLOWANCE {
+            errors.note(format!("--clock-allowance must be at most {MOST_CLOCK_ALLOWANCE:?}"));
+        }
         let closing = ClosingLimits { every: closing_check?, write_off_after: closing_rest? };
         if closing.every.is_zero() || closing.every > MAX_DELAY {
             errors
@@ -217,7 +224,7 @@ impl WorkerArgs {
                 batch: batch?,
                 time: run_time?,
                 now_window: now_window?,
-                clock_allowance: clock_allowance?,
+                clock_allowance,
             },
             plan: PlanLimits { partitions: partitions?, min_slots: min_slots? },
             retry: RetryPolicy { first: retry_first, longest: retry_longest },
@@ -277,5 +284,7 @@ mod tests {
         assert!(text.contains("--batch") && text.contains("--turn"), "{text}");
         let text = check(&["--retry-first", "2m"]).unwrap_err().to_string();
         assert!(text.contains("at most --retry-longest"), "{text}");
+        let text = check(&["--clock-allowance", "31s"]).unwrap_err().to_string();
+        assert!(text.contains("--clock-allowance must be at most 30s"), "{text}");
     }
 }

@@ -328,14 +328,14 @@ pub(super) const SCHEMA: Schema = Schema {
     ",
         // `push_model::registration` explains these. `renewed` is NULL for transports that do not keep it, and the
         // last three are NULL for a device that has not changed its transport lately. A partition of a broadcast
-        // reads the devices of one transport, and those that belonged to it a short time ago.
+        // reads the devices that are in the partitions of one transport, and those that were a short time ago.
         "
         ALTER TABLE device ADD COLUMN serial INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE device ADD COLUMN renewed INTEGER;
         ALTER TABLE device ADD COLUMN transport_before INTEGER;
         ALTER TABLE device ADD COLUMN transport_since INTEGER;
-        ALTER TABLE device ADD COLUMN transport_before_since INTEGER;
-        CREATE INDEX device_transport ON device (app, transport, slot);
+        ALTER TABLE device ADD COLUMN transport_partition INTEGER;
+        CREATE INDEX device_transport ON device (app, ifnull(transport_partition, transport), slot);
         CREATE INDEX device_transport_before ON device (app, transport_before, slot)
             WHERE transport_before IS NOT NULL;
     ",
