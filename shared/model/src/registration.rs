@@ -120,11 +120,14 @@ pub struct TransportChange {
 /// that, so a broadcast that is not finished after so long may reach such a device twice.
 pub const TRANSPORT_CHANGE_KEPT: Duration = Duration::from_hours(31 * 24);
 
+/// The most that the clocks of machines may be allowed to differ.
+pub const MAX_CLOCK_ALLOWANCE: Duration = Duration::from_secs(30);
+
 /// How much earlier than the latest time of registration a device must have had its transport to belong to the
 /// partition of it. Callers give times of registration that lie behind the acceptance of the broadcast by what
-/// clocks may differ; a change that happens after the acceptance must never seem earlier than it. So this must
-/// be at least twice the largest `--clock-allowance`.
-const CHANGE_ALLOWANCE: Duration = Duration::from_secs(60);
+/// clocks may differ; a change that happens after the acceptance must never seem earlier than it, by a clock that
+/// is late by as much.
+const CHANGE_ALLOWANCE: Duration = Duration::from_secs(2 * MAX_CLOCK_ALLOWANCE.as_secs());
 
 /// The transport in whose partition of a broadcast a device is, if the broadcast reaches devices that registered
 /// by `registered_by`.
@@ -177,6 +180,15 @@ mod tests {
         assert_eq!(partition_of(Mqtt, back, ACCEPTED), None, "it may have got the message already");
         assert_eq!(partition_of(Mqtt, back, at(120)), Some(Fcm));
         assert_eq!(partition_of(Mqtt, back, at(700)), Some(Mqtt));
+    }
+
+    #[test]
+    fn a_change_after_the_acceptance_never_seems_earlier_by_clocks_that_differ_as_much_as_they_may()
+    {
+        let allowance = MAX_CLOCK_ALLOWANCE.as_secs() as i64;
+        // The broadcast was accepted by the right clock, and the change was stored by one that is late.
+        let change = change_after(Mqtt, None, Fcm, UnixMillis(at(-allowance).0 + 1));
+        assert_eq!(partition_of(Fcm, change, at(allowance)), Some(Mqtt));
     }
 
     #[test]
