@@ -9,8 +9,6 @@
     reason = "a test ends where something is wrong, and says what it counted"
 )]
 
-mod removed_devices;
-
 use std::time::Duration;
 
 use push_queue::amqp::queue_names;
