@@ -213,6 +213,15 @@ mod tests {
     }
 
     #[test]
+    fn a_change_after_the_acceptance_never_seems_earlier_by_clocks_that_differ_as_much_as_they_may()
+    {
+        let allowance = MOST_CLOCK_ALLOWANCE.as_secs() as i64;
+        // The broadcast was accepted by the right clock, and the change was stored by one that is late.
+        let change = change_after(Mqtt, None, Fcm, UnixMillis(at(-allowance).0 + 1));
+        assert_eq!(partition_of(Fcm, change, at(allowance)), Mqtt);
+    }
+
+    #[test]
     fn a_change_is_forgotten_when_no_broadcast_needs_it_any_more() {
         let moved = change_after(Mqtt, None, Webhook, at(0));
         let (soon, later) = (at(30 * 24 * 3600), at(32 * 24 * 3600));
