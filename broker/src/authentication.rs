@@ -5,7 +5,7 @@
 //! the client id and user name `{AppID}:{ClientID}`, and may do nothing but read its own topic,
 //! until its token expires.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, TokenError};
@@ -65,13 +65,14 @@ pub trait DeviceAuthenticator: Send + Sync {
     /// it cannot be found out, the answer is yes.
     async fn has_app(&self, app: &AppKey) -> bool;
 
-    /// Which of these devices of an app are still registered as these registrations: one answer for each,
-    /// in order. It is asked again and again for devices that have sessions. None if it cannot be found out.
-    async fn registered(
+    /// Which of these devices of an app were removed: they are not registered any more as these registrations.
+    /// It is asked again and again for devices that have sessions. Those of which it cannot be found out are none
+    /// of them.
+    async fn removed(
         &self,
         app: &AppKey,
-        devices: &[(ClientId, RegistrationEpoch)],
-    ) -> Option<Vec<bool>>;
+        devices: Vec<(ClientId, RegistrationEpoch)>,
+    ) -> HashSet<(ClientId, RegistrationEpoch)>;
 
     /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
     /// that are connected.

@@ -1,18 +1,29 @@
 //! Which devices may log in: those with a token that this service signed, for an app that still exists
 //! and a device that is still registered.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use async_trait::async_trait;
+use futures::future;
 use push_credentials::{DeviceIdentity, KeyFile};
 use push_index::{Index, IndexError};
 use push_model::{
-    app::AppKey, device::NoTarget, ids::ClientId, registration::RegistrationEpoch, time::UnixMillis,
+    app::AppKey,
+    device::{NoTarget, Target},
+    ids::ClientId,
+    registration::RegistrationEpoch,
+    time::UnixMillis,
 };
 use push_service::{log_failure, outage::Outage};
 use tracing::info;
 
 use super::{DeviceAuthenticator, Login, LoginRefusal};
+
+/// The most devices that the index is asked for together. Of 50,000 sessions, each round asks it 49 times.
+const DEVICES_ASKED_FOR: usize = 1024;
+
+/// A device as which a session was begun.
+type Registered = (ClientId, RegistrationEpoch);
 
 /// Checks tokens with the keys that sign them, and their apps in the index.
 pub struct DeviceLogins {
@@ -64,22 +75,20 @@ impl DeviceAuthenticator for DeviceLogins {
         self.keys.current().verifying(kid, now).is_some()
     }
 
-    async fn registered(
-        &self,
-        app: &AppKey,
-        devices: &[(ClientId, RegistrationEpoch)],
-    ) -> Option<Vec<bool>> {
-        let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
-        let found = self.index.targets(app, &clients).await.ok()?;
-        let each = found.into_iter().zip(devices);
-        Some(
-            each.map(|(found, (_, registration))| match found {
-                Ok(target) => target.epoch == *registration,
-                Err(NoTarget::Unreadable) => true,
-                Err(NoTarget::Unknown) => false,
-            })
-            .collect(),
-        )
+    async fn removed(&self, app: &AppKey, devices: Vec<Registered>) -> HashSet<Registered> {
+        let mut removed = HashSet::new();
+        for asked in devices.chunks(DEVICES_ASKED_FOR) {
+            match self.removed_of(app, asked).await {
+                Ok(found) => removed.extend(found),
+                // A part of the index is away. Asked one by one, which the index joins into few requests again,
+                // only the devices of that part are left.
+                Err(_) => {
+                    let each = asked.chunks(1).map(|device| self.removed_of(app, device));
+                    removed.extend(future::join_all(each).await.into_iter().flatten().flatten());
+                }
+            }
+        }
+        removed
     }
 
     async fn has_app(&self, app: &AppKey) -> bool {
@@ -100,6 +109,23 @@ enum Found {
 }
 
 impl DeviceLogins {
+    async fn removed_of(
+        &self,
+        app: &AppKey,
+        devices: &[Registered],
+    ) -> Result<Vec<Registered>, IndexError> {
+        let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
+        let found = self.index.targets(app, &clients).await?;
+        let is_removed = |found: &Result<Target, NoTarget>, registration| match found {
+            Ok(target) => target.epoch != registration,
+            Err(NoTarget::Unreadable) => false,
+            Err(NoTarget::Unknown) => true,
+        };
+        let each = devices.iter().zip(found);
+        let removed = each.filter(|((_, registration), found)| is_removed(found, *registration));
+        Ok(removed.map(|(device, _)| device.clone()).collect())
+    }
+
     async fn find(&self, device: &DeviceIdentity) -> Result<Found, IndexError> {
         let app = self.index.app(&device.app).await?;
         if app.is_none_or(|app| app.generation != device.generation) {

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_model::ledger::{MOST_PARTITIONS, Retention};
+use push_model::{
+    ledger::{MOST_PARTITIONS, Retention},
+    registration::MOST_CLOCK_ALLOWANCE,
+};
 use push_queue::MAX_DELAY;
 use push_service::settings::{ConfigErrors, address, count, duration, size};
 
@@ -81,7 +84,7 @@ pub struct WorkerArgs {
     #[arg(long, env = "PUSH_HOLD", value_name = "TIME", default_value = "10m")]
     hold: String,
     /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
-    /// to so much after it was accepted
+    /// to so much after it was accepted; at most 30s
     #[arg(long, env = "PUSH_CLOCK_ALLOWANCE", value_name = "TIME", default_value = "1s")]
     clock_allowance: String,
     /// How often the ledger entry of a broadcast is checked until it is closed
@@ -170,10 +173,11 @@ impl WorkerArgs {
         let retry_attempts = errors.read("--retry-attempts", &self.retry_attempts, count(1, 1000));
         let backlog = errors.read("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
         let ledger_limit = errors.read("--ledger-limit", &self.ledger_limit, size);
+        let clock_allowance =
+            errors.read("--clock-allowance", &self.clock_allowance, clock_allowance);
         let mut time = |flag, text| errors.read(flag, text, duration);
         let ledger_check = time("--ledger-check", &self.ledger_check);
         let hold = time("--hold", &self.hold);
-        let clock_allowance = time("--clock-allowance", &self.clock_allowance);
         let closing_check = time("--closing-check", &self.closing_check);
         let closing_rest = time("--closing-rest", &self.closing_rest);
         let bulk_yields = time("--bulk-yields", &self.bulk_yields);
@@ -187,6 +191,7 @@ impl WorkerArgs {
         if retry_first > retry_longest || retry_first.is_zero() {
             errors.note("--retry-first must be more than zero and at most --retry-longest");
         }
+        let clock_allowance = clock_allowance?;
         let closing = ClosingLimits { every: closing_check?, write_off_after: closing_rest? };
         if closing.every.is_zero() || closing.every > MAX_DELAY {
             errors
@@ -208,7 +213,7 @@ impl WorkerArgs {
                 batch: batch?,
                 time: run_time?,
                 now_window: now_window?,
-                clock_allowance: clock_allowance?,
+                clock_allowance,
             },
             plan: PlanLimits { partitions: partitions?, min_slots: min_slots? },
             retry: RetryPolicy { first: retry_first, longest: retry_longest },
@@ -228,6 +233,15 @@ impl ProcessArgs {
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
         Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
+    }
+}
+
+/// Reads how far clocks may differ. With more, a device that changes its transport after a broadcast was accepted
+/// could be taken for one that changed before, and get the message twice or not at all.
+fn clock_allowance(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        allowance if allowance <= MOST_CLOCK_ALLOWANCE => Ok(allowance),
+        _ => Err(format!("must be at most {MOST_CLOCK_ALLOWANCE:?}")),
     }
 }
 
@@ -262,5 +276,12 @@ mod tests {
         assert!(text.contains("--batch") && text.contains("--turn"), "{text}");
         let text = check(&["--retry-first", "2m"]).unwrap_err().to_string();
         assert!(text.contains("at most --retry-longest"), "{text}");
+    }
+
+    #[test]
+    fn clocks_may_differ_by_no_more_than_changes_of_transports_allow() {
+        assert!(check(&["--clock-allowance", "30s"]).is_ok());
+        let text = check(&["--clock-allowance", "30001ms"]).unwrap_err().to_string();
+        assert!(text.contains("--clock-allowance") && text.contains("at most 30s"), "{text}");
     }
 }

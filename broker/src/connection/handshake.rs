@@ -5,7 +5,7 @@
 
 use std::{num::NonZeroU16, time::Duration};
 
-use push_model::time::UnixMillis;
+use push_model::{mqtt::MqttDevice, time::UnixMillis};
 use rmqtt_codec::error::DecodeError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
@@ -17,7 +17,7 @@ use crate::{
     clocks::Clocks,
     context::{Context, Door},
     packets::{Connect, ConnectRefusal, Packet, Welcome, Wire},
-    sessions::{SessionOwner, TooMany},
+    sessions::{NotOwned, SessionOwner},
 };
 
 /// The largest packet that a device may send, in bytes: CONNECT with a token, and SUBSCRIBE.
@@ -157,16 +157,20 @@ async fn log_in(
         context.worker.check(login).map_err(refusal)?;
         return Ok((Client::Worker(keep_alive), false));
     }
+    let device = connect.client_id.parse::<MqttDevice>().ok();
+    let seen = device.and_then(|device| context.sessions.registration_of(&device.topic()));
     let identity = context.devices.authenticate(login, UnixMillis::now()).await.map_err(refusal)?;
     if connect.has_will {
         return Err(ConnectRefusal::NotAuthorized);
     }
     // MQTT 3.1.1 cannot say how long, so such a device gets the longest time.
     let keep = connect.keep.unwrap_or(context.longest_keep).min(context.longest_keep);
-    let owner = context
-        .sessions
-        .own(&identity, connect.clean, keep, Clocks::now())
-        .map_err(|TooMany| ConnectRefusal::TooManySessions)?;
+    let owner = context.sessions.own(&identity, seen, connect.clean, keep, Clocks::now()).map_err(
+        |error| match error {
+            NotOwned::TooMany => ConnectRefusal::TooManySessions,
+            NotOwned::Outdated => ConnectRefusal::Unavailable,
+        },
+    )?;
     let resumed = owner.resumed();
     let session = DeviceSession {
         owner,
@@ -205,6 +209,8 @@ impl Client {
             Self::Device(session) => (session.owner.keep(), session.keep_alive),
             Self::Worker(keep_alive) => (Duration::ZERO, *keep_alive),
         };
-        Welcome { resumed, keep, keep_alive, receive_max: WORKER_WINDOW, max_packet }
+        let asks_for_registrations = matches!(self, Self::Worker(_));
+        let receive_max = WORKER_WINDOW;
+        Welcome { resumed, keep, keep_alive, receive_max, max_packet, asks_for_registrations }
     }
 }

@@ -4,14 +4,21 @@
 //! | reason | when | outcome at the worker |
 //! |---|---|---|
 //! | success | it is kept, or goes to the device | sent |
-//! | no matching subscribers | the device has no session, does not subscribe, or is of an earlier or later app of the name | failed, `no_subscriber` |
+//! | no matching subscribers | the device has no session, does not subscribe, or is an earlier or later one of its client id | failed, `no_subscriber` |
 //! | quota exceeded | there is no memory for it now | tried again, as for a busy broker |
 //! | quota exceeded, with [`QUEUE_FULL`] | as many messages wait for the absent device as may wait | failed, `queue_full` |
-//! | implementation specific error | it names a generation that cannot be read | tried again |
+//! | implementation specific error | it names a registration that cannot be read | tried again |
 
-use std::{convert::Infallible, num::NonZeroU32, time::Duration};
+use std::{
+    convert::Infallible,
+    num::{NonZeroU32, ParseIntError},
+    time::Duration,
+};
 
-use push_model::mqtt::{APP_GENERATION, QUEUE_FULL};
+use push_model::{
+    mqtt::{QUEUE_FULL, REGISTRATION},
+    registration::RegistrationEpoch,
+};
 use rmqtt_codec::{
     types::{Publish, QoS},
     v5::{DisconnectReasonCode, PublishAckReason, SubscribeAckReason},
@@ -73,10 +80,11 @@ fn keep(sessions: &Sessions, publish: &Publish) -> (PublishAckReason, Option<&'s
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
     let lifetime = interval.map(|seconds: NonZeroU32| Duration::from_secs(seconds.get().into()));
     let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
-    let Some(generation) = generation(publish) else {
+    let Ok(registration) = registration(publish) else {
         return (PublishAckReason::ImplementationSpecificError, None);
     };
-    let reason = match sessions.publish(&publish.topic, generation, &publish.payload, expiry, now) {
+    let kept = sessions.publish(&publish.topic, registration, &publish.payload, expiry, now);
+    let reason = match kept {
         Ok(()) => PublishAckReason::Success,
         Err(NotTaken::NoSubscriber) => PublishAckReason::NoMatchingSubscribers,
         Err(NotTaken::NoRoom) => PublishAckReason::QuotaExceeded,
@@ -85,14 +93,12 @@ fn keep(sessions: &Sessions, publish: &Publish) -> (PublishAckReason, Option<&'s
     (reason, None)
 }
 
-/// The generation of the message's app: that of the first app of the name if the worker says none.
-/// None if it cannot be read.
-fn generation(publish: &Publish) -> Option<u64> {
+/// The registration of the device that the message is for. Workers name it with each message; a client that
+/// names none sends to whichever device of the client id is there.
+fn registration(publish: &Publish) -> Result<Option<RegistrationEpoch>, ParseIntError> {
     let mut properties = publish.properties.iter().flat_map(|has| &has.user_properties);
-    match properties.find(|(name, _)| name == APP_GENERATION) {
-        Some((_, generation)) => generation.parse().ok(),
-        None => Some(0),
-    }
+    let named = properties.find(|(name, _)| name == REGISTRATION);
+    named.map(|(_, epoch)| epoch.parse()).transpose()
 }
 
 #[cfg(test)]
@@ -106,25 +112,25 @@ mod tests {
     use crate::sessions::SessionLimits;
 
     #[tokio::test]
-    async fn a_message_that_names_no_generation_is_of_the_first_app_of_the_name() {
+    async fn a_message_reaches_only_the_registration_that_it_names() {
         let limits = SessionLimits { messages: 10, bytes: 1 << 20 };
         let sessions = Sessions::new(10, 10, 1 << 20, limits);
-        let device = |client: &str, generation| DeviceIdentity {
+        let device = |client: &str, registration| DeviceIdentity {
             app: "a".parse().unwrap(),
             client: client.parse().unwrap(),
-            generation,
-            registration: push_model::registration::RegistrationEpoch::default(),
+            generation: 0,
+            registration: RegistrationEpoch(registration),
             expires_at: UnixMillis::MAX,
             kid: "key".into(),
         };
         let own = |device: DeviceIdentity| {
-            let owner = sessions.own(&device, false, Duration::ZERO, Clocks::now()).unwrap();
+            let owner = sessions.own(&device, None, false, Duration::ZERO, Clocks::now()).unwrap();
             owner.subscribe(Some(QoS::AtLeastOnce));
             owner
         };
-        let _owners = [own(device("first", 0)), own(device("later", 1))];
-        let publish = |client: &str, generation: Option<&str>| {
-            let named = generation.map(|text| (APP_GENERATION.into(), text.into()));
+        let _owners = [own(device("first", 1)), own(device("later", 0x2f))];
+        let publish = |client: &str, registration: Option<&str>| {
+            let named = registration.map(|text| (REGISTRATION.into(), text.into()));
             let properties = PublishProperties {
                 user_properties: named.into_iter().collect(),
                 ..Default::default()
@@ -141,9 +147,13 @@ mod tests {
             keep(&sessions, &publish).0
         };
         let (success, none) = (PublishAckReason::Success, PublishAckReason::NoMatchingSubscribers);
-        assert_eq!((publish("first", None), publish("later", None)), (success, none));
-        assert_eq!((publish("first", Some("1")), publish("later", Some("1"))), (none, success));
+        let (first, later) =
+            (RegistrationEpoch(1).to_string(), RegistrationEpoch(0x2f).to_string());
+        let both = |named: Option<&str>| (publish("first", named), publish("later", named));
+        assert_eq!(both(Some(&first)), (success, none));
+        assert_eq!(both(Some(&later)), (none, success));
+        assert_eq!(both(None), (success, success));
         let unreadable = PublishAckReason::ImplementationSpecificError;
-        assert_eq!(publish("later", Some("one")), unreadable);
+        assert_eq!(publish("later", Some("another")), unreadable);
     }
 }

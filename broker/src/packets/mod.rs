@@ -13,6 +13,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
+use push_model::mqtt::REGISTRATION;
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
     types::{Publish, QoS},
@@ -50,6 +51,8 @@ pub(super) struct Welcome {
     pub(super) receive_max: NonZeroU16,
     /// The largest packet that the client may send, in bytes.
     pub(super) max_packet: u32,
+    /// Asks the client to name the registration of the device with each message.
+    pub(super) asks_for_registrations: bool,
 }
 
 /// A message for a device.
@@ -101,6 +104,7 @@ impl Wire {
                 codec.encode(v3::Packet::ConnectAck(ack), to)
             }
             Self::V5(codec) => {
+                let asked = with.asks_for_registrations.then(|| (REGISTRATION.into(), "".into()));
                 let ack = ConnectAck {
                     session_present: with.resumed,
                     session_expiry_interval_secs: Some(seconds(with.keep)),
@@ -112,6 +116,7 @@ impl Wire {
                     wildcard_subscription_available: false,
                     subscription_identifiers_available: false,
                     shared_subscription_available: false,
+                    user_properties: asked.into_iter().collect(),
                     ..ConnectAck::default()
                 };
                 codec.encode(v5::Packet::ConnectAck(Box::new(ack)), to)

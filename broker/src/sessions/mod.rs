@@ -26,7 +26,7 @@ use std::{
 };
 
 use push_credentials::DeviceIdentity;
-use push_model::{app::AppKey, ids::AppId, time::UnixMillis};
+use push_model::{app::AppKey, ids::AppId, registration::RegistrationEpoch, time::UnixMillis};
 
 use self::{
     counts::AppCounts,
@@ -45,6 +45,21 @@ use super::{
     clocks::{Clocks, Expiry},
 };
 
+/// Why a connection does not get the session of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotOwned {
+    /// There are as many sessions or connections as there may be.
+    TooMany,
+    /// Another device of the client id has logged in since the login was checked.
+    Outdated,
+}
+
+impl From<TooMany> for NotOwned {
+    fn from(TooMany: TooMany) -> Self {
+        Self::TooMany
+    }
+}
+
 /// How often sessions and messages whose time is over are looked for. Until then they are not
 /// served, but take memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -52,9 +67,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the broker waits before it looks again for sessions whose app or device was removed, or whose key
 /// has ended. Such a session ends within five seconds, so time is left to ask the index for all of them.
 const AUTHORISATION_INTERVAL: Duration = Duration::from_secs(3);
-
-/// The most devices that the index is asked for together. Of 50,000 sessions, each round asks it 49 times.
-const DEVICES_ASKED_FOR: usize = 1024;
 
 /// The sessions of all devices.
 #[derive(Debug)]
@@ -86,32 +98,43 @@ impl Sessions {
         })
     }
 
-    /// Keeps a message for the device with this topic. A message of one app of the name does not reach
-    /// the devices of an earlier or later one, so its app's generation is given too.
+    /// Keeps a message for the device with this topic. If it names the registration of the device that it is
+    /// for, it reaches no earlier or later device of the client id.
     pub(super) fn publish(
         &self,
         topic: &str,
-        generation: u64,
+        registration: Option<RegistrationEpoch>,
         payload: &[u8],
         expiry: Option<Expiry>,
         now: Clocks,
     ) -> Result<(), NotTaken> {
         let session = self.read().get(topic).cloned().ok_or(NotTaken::NoSubscriber)?;
-        if generation != session.app().generation {
+        if registration.is_some_and(|registration| registration != session.registration()) {
             return Err(NotTaken::NoSubscriber);
         }
         session.put(payload, expiry, now)
     }
 
+    /// The registration of the device whose session is there now. A login is checked after this was asked,
+    /// so that [`Sessions::own`] can tell whether that device is an earlier or a later one.
+    pub(super) fn registration_of(&self, topic: &str) -> Option<RegistrationEpoch> {
+        self.read().get(topic).map(|session| session.registration())
+    }
+
     /// Takes over the session of a device, or makes one. With `clean` it begins empty. It outlives
     /// the connection by `keep`.
+    ///
+    /// The session of another device of the client id ends only if it was there before the login was checked
+    /// (`seen`): then that device is an earlier one. One that logged in since may be a later one, and the check
+    /// is outdated.
     pub(super) fn own(
         self: &Arc<Self>,
         device: &DeviceIdentity,
+        seen: Option<RegistrationEpoch>,
         clean: bool,
         keep: Duration,
         now: Clocks,
-    ) -> Result<SessionOwner, TooMany> {
+    ) -> Result<SessionOwner, NotOwned> {
         let owner = Owner::default();
         let connection = NewConnection { owner: owner.clone(), keep, kid: device.kid.clone() };
         let (app, topic) = (device.app_key(), device.device().topic());
@@ -129,6 +152,10 @@ impl Sessions {
             }
             present => {
                 if let Some(before) = present {
+                    let registration = before.registration();
+                    if registration != device.registration && Some(registration) != seen {
+                        return Err(NotOwned::Outdated);
+                    }
                     before.end(if *before.app() != app {
                         SessionLoss::AppRemoved
                     } else if before.registration() != device.registration {
@@ -251,14 +278,10 @@ impl Sessions {
     async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) {
         let of_app: Vec<_> =
             self.all().into_iter().filter(|session| session.app() == app).collect();
-        for sessions in of_app.chunks(DEVICES_ASKED_FOR) {
-            let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
-            let asked: Vec<_> = sessions.iter().map(of).collect();
-            // A part of the index that is away keeps no other part from being asked.
-            let Some(registered) = devices.registered(app, &asked).await else { continue };
-            let each = sessions.iter().zip(registered);
-            each.filter(|(_, registered)| !registered).for_each(|(one, _)| self.remove_device(one));
-        }
+        let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
+        let removed = devices.removed(app, of_app.iter().map(of).collect()).await;
+        let ended = of_app.iter().filter(|session| removed.contains(&of(session)));
+        ended.for_each(|session| self.remove_device(session));
     }
 
     /// Ends the session of a removed device, unless a later device has begun another one.

@@ -8,18 +8,29 @@ const KEEP: Duration = Duration::from_secs(60);
 fn device(name: &str) -> DeviceIdentity {
     let (app, client) = ("a".parse().unwrap(), name.parse().unwrap());
     let (expires_at, kid) = (UnixMillis::MAX, "key".into());
-    let registration = push_model::registration::RegistrationEpoch(1);
+    let registration = RegistrationEpoch(1);
     DeviceIdentity { app, client, generation: 0, registration, expires_at, kid }
 }
 
+/// A connection whose login was checked just now.
+fn take(
+    sessions: &Arc<Sessions>,
+    device: &DeviceIdentity,
+    clean: bool,
+    keep: Duration,
+) -> Result<SessionOwner, NotOwned> {
+    let seen = sessions.registration_of(&device.device().topic());
+    sessions.own(device, seen, clean, keep, Clocks::now())
+}
+
 fn own(sessions: &Arc<Sessions>, name: &str, clean: bool, keep: Duration) -> SessionOwner {
-    let owner = sessions.own(&device(name), clean, keep, Clocks::now()).unwrap();
+    let owner = take(sessions, &device(name), clean, keep).unwrap();
     owner.subscribe(Some(QoS::AtLeastOnce));
     owner
 }
 
 fn publish(sessions: &Sessions, name: &str) -> Result<(), NotTaken> {
-    sessions.publish(&format!("push/a/{name}"), 0, b"x", None, Clocks::now())
+    sessions.publish(&format!("push/a/{name}"), None, b"x", None, Clocks::now())
 }
 
 #[tokio::test]
@@ -71,11 +82,11 @@ async fn sessions_are_bounded_and_make_room_when_their_time_is_over() {
     let sessions = Sessions::new(1, 100, 1 << 20, LIMITS);
     drop(own(&sessions, "one", false, KEEP));
     let now = Clocks::now();
-    assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
+    assert!(take(&sessions, &device("two"), true, KEEP).is_err());
     sessions.remove_expired(now + KEEP / 2);
-    assert!(sessions.own(&device("two"), true, KEEP, now).is_err());
+    assert!(take(&sessions, &device("two"), true, KEEP).is_err());
     sessions.remove_expired(now + KEEP * 2);
-    assert!(sessions.own(&device("two"), true, KEEP, now).is_ok());
+    assert!(take(&sessions, &device("two"), true, KEEP).is_ok());
 }
 
 #[tokio::test]
@@ -83,7 +94,7 @@ async fn one_app_never_takes_all_sessions() {
     let sessions = Sessions::new(4, 100, 1 << 20, LIMITS);
     let own = |app: &str, name: &str| {
         let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
-        sessions.own(&device, false, KEEP, Clocks::now()).is_ok()
+        take(&sessions, &device, false, KEEP).is_ok()
     };
     assert!(own("a", "1") && own("a", "2") && !own("a", "3"));
     assert!(own("a", "2"), "a device that has one keeps it");
@@ -104,7 +115,7 @@ async fn a_later_app_of_the_same_name_begins_with_no_session_of_the_one_before()
     let here = own(&sessions, "here", false, KEEP);
     publish(&sessions, "away").unwrap();
     let later = DeviceIdentity { generation: 1, ..device("away") };
-    let resumed = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
+    let resumed = take(&sessions, &later, false, KEEP).unwrap();
     assert!(!resumed.resumed() && sessions.usage().1 == 0);
 
     sessions.remove_app(&device("here").app_key());
@@ -118,28 +129,44 @@ async fn a_later_device_of_a_client_id_begins_with_no_session_of_the_one_before(
     drop(own(&sessions, "away", false, KEEP));
     let here = own(&sessions, "here", false, KEEP);
     publish(&sessions, "away").unwrap();
-    let registration = push_model::registration::RegistrationEpoch(2);
+    let registration = RegistrationEpoch(2);
     let [away, later] =
         ["away", "here"].map(|name| DeviceIdentity { registration, ..device(name) });
-    let away = sessions.own(&away, false, KEEP, Clocks::now()).unwrap();
+    let away = take(&sessions, &away, false, KEEP).unwrap();
     assert!(!away.resumed() && sessions.usage().1 == 0);
-    let later = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
+    let later = take(&sessions, &later, false, KEEP).unwrap();
     assert_eq!((here.loss(), later.loss()), (Some(SessionLoss::DeviceRemoved), None));
 }
 
 #[tokio::test]
-async fn what_is_for_one_app_of_a_name_reaches_no_device_of_an_earlier_or_later_one() {
+async fn what_is_for_one_device_of_a_client_id_reaches_no_earlier_or_later_one() {
     let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
     let before = own(&sessions, "d", false, KEEP);
-    let publish = |generation| sessions.publish("push/a/d", generation, b"x", None, Clocks::now());
-    assert_eq!(publish(1), Err(NotTaken::NoSubscriber), "it is connected and subscribes");
-    assert_eq!(publish(0), Ok(()));
+    let publish = |registration| {
+        let registration = Some(RegistrationEpoch(registration));
+        sessions.publish("push/a/d", registration, b"x", None, Clocks::now())
+    };
+    assert_eq!(publish(2), Err(NotTaken::NoSubscriber), "it is connected and subscribes");
+    assert_eq!(publish(1), Ok(()));
 
-    let later = DeviceIdentity { generation: 1, ..device("d") };
-    let later = sessions.own(&later, false, KEEP, Clocks::now()).unwrap();
+    let registration = RegistrationEpoch(2);
+    let later = DeviceIdentity { generation: 1, registration, ..device("d") };
+    let later = take(&sessions, &later, false, KEEP).unwrap();
     later.subscribe(Some(QoS::AtLeastOnce));
     assert_eq!((before.loss(), later.loss()), (Some(SessionLoss::AppRemoved), None));
-    assert_eq!((publish(1), publish(0)), (Ok(()), Err(NotTaken::NoSubscriber)));
+    assert_eq!((publish(2), publish(1)), (Ok(()), Err(NotTaken::NoSubscriber)));
+}
+
+#[tokio::test]
+async fn a_login_that_was_checked_before_a_later_device_logged_in_does_not_end_its_session() {
+    let sessions = Sessions::new(10, 100, 1 << 20, LIMITS);
+    let later = DeviceIdentity { registration: RegistrationEpoch(2), ..device("d") };
+    for seen in [None, Some(RegistrationEpoch(1)), Some(RegistrationEpoch(3))] {
+        let owner = take(&sessions, &later, false, KEEP).unwrap();
+        let outdated = sessions.own(&device("d"), seen, true, KEEP, Clocks::now());
+        assert_eq!(outdated.err(), Some(NotOwned::Outdated), "{seen:?}");
+        assert_eq!(owner.loss(), None);
+    }
 }
 
 #[tokio::test]
@@ -147,7 +174,7 @@ async fn one_app_never_takes_all_connections() {
     let sessions = Sessions::new(100, 4, 1 << 20, LIMITS);
     let own = |app: &str, name: &str| {
         let device = DeviceIdentity { app: app.parse().unwrap(), ..device(name) };
-        sessions.own(&device, false, KEEP, Clocks::now()).ok()
+        take(&sessions, &device, false, KEEP).ok()
     };
     let first = [own("a", "1"), own("a", "2")];
     assert!(first.iter().all(Option::is_some) && own("a", "3").is_none());
@@ -162,7 +189,7 @@ async fn a_connection_ends_with_the_key_of_its_token_and_its_session_stays() {
     let sessions = Sessions::new(10, 10, 1 << 20, LIMITS);
     let stolen = own(&sessions, "d", false, KEEP);
     let other = DeviceIdentity { kid: "other".into(), ..device("e") };
-    let other = sessions.own(&other, false, KEEP, Clocks::now()).unwrap();
+    let other = take(&sessions, &other, false, KEEP).unwrap();
     sessions.disconnect_keys(|kid| kid == "key");
     assert_eq!((stolen.loss(), other.loss()), (Some(SessionLoss::KeyEnded), None));
     publish(&sessions, "d").unwrap();

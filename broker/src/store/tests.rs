@@ -30,7 +30,7 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
         expires_at: UnixMillis::MAX,
         kid: "key".into(),
     };
-    let owner = sessions.own(&device, false, keep, Clocks::now()).unwrap();
+    let owner = sessions.own(&device, None, false, keep, Clocks::now()).unwrap();
     if !owner.resumed() {
         owner.subscribe(Some(QoS::AtLeastOnce));
     }
@@ -41,7 +41,7 @@ fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<D
     let now = Clocks::now();
     let topic = format!("push/news/{client}");
     let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
-    sessions.publish(&topic, GENERATION, payload, expiry, now).unwrap();
+    sessions.publish(&topic, None, payload, expiry, now).unwrap();
 }
 
 /// What the device gets that connects, and whether it was sent before.

@@ -59,7 +59,7 @@ pub(crate) fn new_entry(
     let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
     NewEntry {
         message_id: head.message_id,
-        app_id: head.app_id.clone(),
+        app: job.app(),
         accepted_at: head.accepted_at,
         expires_at: head.expires_at,
         dedup_nonce: job.dedup_nonce,
@@ -127,7 +127,8 @@ pub(crate) async fn admit(
             plan::cut(extents, context.plan.partitions, context.plan.min_slots)
         }
     };
-    let fix = || context.index.plan(&head.message_id, &plan);
+    let app = job.app();
+    let fix = || context.index.plan(&app, &head.message_id, &plan);
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Admission::Admitted(Box::new(entry), plan))
@@ -184,7 +185,7 @@ async fn take_over(
     entry: &Entry,
     hold: &Hold<'_>,
 ) -> Result<bool, RetryError> {
-    let (head, owner) = (&job.head, (context.random)());
+    let (message, app, owner) = (&job.head.message_id, job.app(), (context.random)());
     let partitions = entry.plan.as_ref().map_or(&[][..], |plan| &plan.partitions);
     for partition in (0..).zip(partitions).map(|(number, _)| number) {
         let from = entry.partition(partition).state;
@@ -202,7 +203,7 @@ async fn take_over(
             counts: Counts::default(),
             keep_until: None,
         };
-        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
+        let advance = || context.index.advance(&app, message, &step);
         let claimed = context.retrier.ask_index(hold, advance).await?.value;
         if claimed != (AdvanceOutcome::Saved { recalled: false }) {
             return Ok(false);

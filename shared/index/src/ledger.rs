@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use futures::future::join_all;
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, MessageStep, NewEntry,
         PartitionView, Plan, Recall, RecallOutcome,
@@ -39,7 +40,12 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError>;
+    async fn plan(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError>;
 
     /// One partition of a message, if this app has an entry with this id.
     ///
@@ -47,7 +53,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn partition(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError>;
@@ -59,7 +65,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer; the step may have been saved all the same.
     async fn advance(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError>;
@@ -76,7 +82,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError>;
+    async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError>;
 
     /// Recalls a message: nothing more is sent once workers have seen it
     /// ([`recall_everywhere`](crate::recall_everywhere) waits for that). A message that no worker
@@ -87,7 +93,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn recall(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError>;
@@ -97,8 +103,9 @@ pub trait Ledger: Send + Sync {
 #[async_trait]
 pub trait LedgerBounds: Send + Sync {
     /// One round of keeping the ledger within `limit` bytes: measures it, and if it holds more,
-    /// evicts entries that [may be evicted](push_model::ledger::may_be_evicted), the oldest first.
-    /// Open entries are among them only if they are overdue. The work of a round is bounded.
+    /// evicts entries that [may be evicted](push_model::ledger::may_be_evicted) of the apps that hold
+    /// more than their [share](push_model::ledger::over_share), the oldest first. Open entries are
+    /// among them only if they are overdue. The work of a round is bounded.
     ///
     /// Rounds of several programs at once together evict at most what one round evicts more than
     /// needed.
@@ -113,12 +120,16 @@ pub trait LedgerBounds: Send + Sync {
     /// If the index did not answer.
     async fn history(&self) -> Result<Option<History>, IndexError>;
 
-    /// The latest time of acceptance among the entries that were evicted from the part of the
-    /// ledger in which this message's entry is. A message without an entry that was accepted no
+    /// The latest time of acceptance among the entries of this app that were evicted from the part
+    /// of the ledger in which this message's entry is. A message without an entry that was accepted no
     /// later may be one of them, so it is reported as unknown and not as waiting for a worker. None
     /// if nothing was evicted.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError>;
+    async fn evicted_until(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError>;
 }

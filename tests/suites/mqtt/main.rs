@@ -269,12 +269,16 @@ fn targets(names: &[&str]) -> Vec<Target> {
     names.iter().map(target).collect()
 }
 
-/// Sends over a new transport, once that is ready.
 async fn send(broker: &AnyBroker, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
+    send_to(broker, message, targets(names)).await
+}
+
+/// Sends over a new transport, once that is ready.
+async fn send_to(broker: &AnyBroker, message: &Outgoing, targets: Vec<Target>) -> Vec<Outcome> {
     let url = broker.worker_url().clone();
     let transport = MqttTransport::start(url, MqttSettings::default());
     is_ready(&transport, true).await;
-    let outcomes = transport.deliver(message, &targets(names), &Sending::unrestricted(now())).await;
+    let outcomes = transport.deliver(message, &targets, &Sending::unrestricted(now())).await;
     transport.close().await;
     outcomes
 }

@@ -12,7 +12,7 @@ use super::{
     expiry::Expiry,
     pool::Pool,
     settings::MqttSettings,
-    sub_batch::{Answers, SubBatch, topic},
+    sub_batch::{Answers, Recipient, SubBatch, topic},
 };
 use crate::{
     contract::{Outcome, Outgoing},
@@ -102,11 +102,13 @@ impl<'a> BatchDelivery<'a> {
         connection: usize,
     ) -> Answers {
         let (reply, answer) = oneshot::channel();
-        let topics = open.iter().map(|&device| topic(&self.message.app.id, &targets[device]));
+        let recipient = |target: &Target| Recipient {
+            topic: topic(&self.message.app.id, target),
+            registration: target.epoch,
+        };
         let sub_batch = SubBatch {
             message_id: self.message.message_id,
-            topics: topics.collect(),
-            app_generation: self.message.app.generation,
+            recipients: open.iter().map(|&device| recipient(&targets[device])).collect(),
             payload: self.message.payload.clone(),
             expiry: self.expiry,
             sending: self.sending.clone(),

@@ -5,6 +5,7 @@ use bytestring::ByteString;
 use push_model::{
     device::Target,
     ids::{AppId, MessageId},
+    registration::RegistrationEpoch,
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -20,9 +21,7 @@ pub(super) type Answers = Vec<Option<Outcome>>;
 pub(super) struct SubBatch {
     /// For the log.
     pub(super) message_id: MessageId,
-    pub(super) topics: Vec<ByteString>,
-    /// [`AppKey::generation`](push_model::app::AppKey::generation) of the message's app.
-    pub(super) app_generation: u64,
+    pub(super) recipients: Vec<Recipient>,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
     /// Whether more may be written, and where outcomes go as they come.
@@ -38,10 +37,17 @@ pub(super) struct SubBatch {
     pub(super) reply: oneshot::Sender<Answers>,
 }
 
+/// A device as the broker knows it.
+#[derive(Debug, Default)]
+pub(super) struct Recipient {
+    pub(super) topic: ByteString,
+    pub(super) registration: RegistrationEpoch,
+}
+
 impl SubBatch {
     /// Returns the sub-batch unsent: the answers say that no device was handed over.
     pub(super) fn give_back(self) {
-        let answers = vec![None; self.topics.len()];
+        let answers = vec![None; self.recipients.len()];
         // If nothing waits for the answers the delivery was abandoned.
         let _ = self.reply.send(answers);
     }
@@ -71,7 +77,7 @@ pub(super) struct SubBatchProgress {
 
 impl SubBatchProgress {
     pub(super) fn new(sub_batch: SubBatch) -> Self {
-        let missing = sub_batch.topics.len();
+        let missing = sub_batch.recipients.len();
         Self { answers: vec![None; missing], sub_batch, next: 0, missing }
     }
 
@@ -90,12 +96,12 @@ impl SubBatchProgress {
         self.sub_batch.reply.is_closed()
     }
 
-    /// The next device and its topic, which can be taken once.
-    pub(super) fn take_next(&mut self) -> Option<(usize, ByteString)> {
+    /// The position of the next device, and the device, which can be taken once.
+    pub(super) fn take_next(&mut self) -> Option<(usize, Recipient)> {
         let device = self.next;
-        let topic = std::mem::take(self.sub_batch.topics.get_mut(device)?);
+        let recipient = std::mem::take(self.sub_batch.recipients.get_mut(device)?);
         self.next += 1;
-        Some((device, topic))
+        Some((device, recipient))
     }
 
     /// Enters the outcome of a device that has none yet.

@@ -3,7 +3,7 @@
 
 mod fuzz;
 
-use std::num::NonZeroU32;
+use std::{collections::HashSet, num::NonZeroU32};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -61,12 +61,12 @@ impl DeviceAuthenticator for AnyDevice {
         }
     }
 
-    async fn registered(
+    async fn removed(
         &self,
         _: &AppKey,
-        devices: &[(ClientId, RegistrationEpoch)],
-    ) -> Option<Vec<bool>> {
-        Some(vec![true; devices.len()])
+        _: Vec<(ClientId, RegistrationEpoch)>,
+    ) -> HashSet<(ClientId, RegistrationEpoch)> {
+        HashSet::new()
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     contract::Outcome,
-    mqtt::sub_batch::{SubBatch, SubBatchProgress},
+    mqtt::sub_batch::{Recipient, SubBatch, SubBatchProgress},
     sending::Proceed,
 };
 
@@ -42,6 +42,8 @@ pub(super) struct Exchange {
     pub(super) output: Output,
     window: Window,
     ack_timeout: Duration,
+    /// Whether the broker compares the registrations of devices ([`REGISTRATION`](push_model::mqtt::REGISTRATION)).
+    names_registrations: bool,
     sub_batches: Slab<SubBatchProgress>,
     /// The keys of the sub-batches with devices left to encode; the first is next.
     rotation: VecDeque<usize>,
@@ -54,12 +56,14 @@ impl Exchange {
         output: Output,
         window: NonZeroU16,
         ack_timeout: Duration,
+        names_registrations: bool,
         now: Instant,
     ) -> Self {
         Self {
             output,
             window: Window::new(window, now),
             ack_timeout,
+            names_registrations,
             sub_batches: Slab::new(),
             rotation: VecDeque::new(),
             paused: false,
@@ -109,12 +113,14 @@ impl Exchange {
         let Some(progress) = self.sub_batches.get_mut(key) else { return true };
         let next = next_step(progress, now);
         if let NextStep::Encode { expiry: seconds } = next {
-            let properties = packet::properties(seconds, progress.sub_batch.app_generation);
             for _ in 0..QUANTUM {
                 let Some(id) = self.window.next_id() else { break };
-                let Some((device, topic)) = progress.take_next() else { break };
+                let Some((device, recipient)) = progress.take_next() else { break };
+                let Recipient { topic, registration } = recipient;
                 let payload = progress.sub_batch.payload.clone();
-                let packet = packet::publish(id, topic, payload, properties.clone());
+                let named = self.names_registrations.then_some(registration);
+                let properties = packet::properties(seconds, named);
+                let packet = packet::publish(id, topic, payload, properties);
                 match self.output.add(packet, now) {
                     Ok(end) => self.window.add(InFlight { sub_batch: key, device, end }, now),
                     Err(error) => {

@@ -26,6 +26,7 @@ mod window;
 use std::{num::NonZeroU16, time::Duration};
 
 use bytes::BytesMut;
+use push_model::mqtt::REGISTRATION;
 use push_mqtt::handshake::SessionParams;
 use rmqtt_codec::v5::{Codec, Disconnect, DisconnectReasonCode, Packet};
 use tokio::{
@@ -76,11 +77,13 @@ where
 {
     let now = Instant::now();
     let output = Output::new(terms.codec.clone(), now);
+    let SessionLimits { window, ack_timeout } = limits;
+    let names_registrations = terms.user_properties.iter().any(|(name, _)| name == REGISTRATION);
     let mut session = Session {
-        exchange: Exchange::new(output, limits.window, limits.ack_timeout, now),
+        exchange: Exchange::new(output, window, ack_timeout, names_registrations, now),
         codec: terms.codec,
         input: terms.input,
-        ack_timeout: limits.ack_timeout,
+        ack_timeout,
         ping_after: terms.ping_after,
         pinged: None,
     };

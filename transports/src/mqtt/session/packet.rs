@@ -6,7 +6,8 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use push_model::{
     ledger::{FailReason, RetryReason},
-    mqtt::{APP_GENERATION, QUEUE_FULL},
+    mqtt::{QUEUE_FULL, REGISTRATION},
+    registration::RegistrationEpoch,
 };
 use rmqtt_codec::{
     types::{Publish, QoS},
@@ -33,15 +34,17 @@ pub(super) fn publish(
     }))
 }
 
-/// The properties of a PUBLISH: when it expires, and for a later app of a name which one it is of.
-pub(super) fn properties(expiry_seconds: u32, app_generation: u64) -> PublishProperties {
-    let generation = (app_generation > 0).then(|| app_generation.to_string().into());
+/// The properties of a PUBLISH: when it expires, and the registration of the device if the broker compares it.
+pub(super) fn properties(
+    expiry_seconds: u32,
+    registration: Option<RegistrationEpoch>,
+) -> PublishProperties {
+    let named = |epoch: RegistrationEpoch| {
+        (ByteString::from_static(REGISTRATION), epoch.to_string().into())
+    };
     PublishProperties {
         message_expiry_interval: NonZeroU32::new(expiry_seconds),
-        user_properties: generation
-            .map(|generation| (ByteString::from_static(APP_GENERATION), generation))
-            .into_iter()
-            .collect(),
+        user_properties: registration.map(named).into_iter().collect(),
         ..PublishProperties::default()
     }
 }

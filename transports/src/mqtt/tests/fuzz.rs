@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{DEADLINE, NOW};
+use super::{DEADLINE, NOW, session::recipient};
 use crate::{
     Lifetime,
     mqtt::{
@@ -54,6 +54,7 @@ async fn outcomes(bytes: &[u8]) -> (usize, usize) {
         session_present: false,
         receive_max: WINDOW,
         ping_after: DEADLINE,
+        user_properties: Vec::new(),
     };
     let limits = SessionLimits { window: WINDOW, ack_timeout: DEADLINE };
     let (sending, mut sub_batches) = mpsc::channel(1);
@@ -61,8 +62,7 @@ async fn outcomes(bytes: &[u8]) -> (usize, usize) {
     let now = Instant::now();
     let sub_batch = SubBatch {
         message_id: MessageId::issue_named(&"app".parse().unwrap()),
-        topics: (0..DEVICES).map(|device| device.to_string().into()).collect(),
-        app_generation: 0,
+        recipients: (0..DEVICES).map(recipient).collect(),
         payload: b"{}".to_vec().into(),
         expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
         sending: crate::Sending::unrestricted(NOW),

@@ -18,10 +18,8 @@ use super::{
     DEADLINE, NOW,
     session::{CHECK, Wire},
 };
-use crate::{
-    control::Clock,
-    transport::{Answers, Lifetime, Outcome, Permission, Sending},
-};
+use crate::{Answers, Lifetime, Outcome, Permission, Sending};
+use push_model::time::Clock;
 
 /// A permission for a message, with the answers of some devices, at this time.
 fn permission(

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, ops::Range, time::Duration};
 
 use bytes::BytesMut;
 use futures::{SinkExt as _, StreamExt as _};
-use push_model::{ids::MessageId, ledger::RetryReason};
+use push_model::{ids::MessageId, ledger::RetryReason, registration::RegistrationEpoch};
 use push_mqtt::handshake::SessionParams;
 use rmqtt_codec::v5::{Codec, Packet, PublishAck};
 use tokio::{
@@ -21,7 +21,7 @@ use crate::{
     mqtt::{
         expiry::Expiry,
         session::{self, SessionEnd, SessionLimits},
-        sub_batch::{Answers, SubBatch},
+        sub_batch::{Answers, Recipient, SubBatch},
     },
 };
 
@@ -30,6 +30,12 @@ const T: Duration = Duration::from_secs(8);
 
 /// How often a session checks for what waits too long.
 pub(super) const CHECK: Duration = Duration::from_secs(1);
+
+/// A device whose topic is its number.
+pub(super) fn recipient(device: usize) -> Recipient {
+    let registration = RegistrationEpoch(device as u64);
+    Recipient { topic: device.to_string().into(), registration }
+}
 
 /// A session, and the broker's end of its connection.
 pub(super) struct Wire {
@@ -54,6 +60,7 @@ impl Wire {
             session_present: false,
             receive_max: window,
             ping_after: T,
+            user_properties: Vec::new(),
         };
         let limits = SessionLimits { window, ack_timeout: T };
         let (sub_batches, mut taken) = mpsc::channel(64);
@@ -89,8 +96,7 @@ impl Wire {
         let now = Instant::now();
         let sub_batch = SubBatch {
             message_id: MessageId::issue_named(&"app".parse().unwrap()),
-            topics: devices.clone().map(|device| device.to_string().into()).collect(),
-            app_generation: 0,
+            recipients: devices.clone().map(recipient).collect(),
             payload: b"{}".to_vec().into(),
             expiry: Expiry::new(Lifetime::Until(NOW.plus(DEADLINE * 100)), NOW, now),
             positions: devices.clone().collect(),

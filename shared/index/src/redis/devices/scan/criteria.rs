@@ -250,7 +250,7 @@ impl Criteria {
             return Ok(false);
         }
         if let Some(WantedTransport { kind, .. }) = self.transport
-            && partition_of(record.transport, record.change, self.registered_by) != Some(kind)
+            && partition_of(record.transport, record.change, self.registered_by) != kind
         {
             return Ok(false);
         }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_a_candidate_for_its_transport_and_for_the_one_before() {
+    fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before() {
         use TransportKind::{Apns, Fcm, Mqtt};
         let bytes = [
             0,

@@ -1,4 +1,10 @@
 //! One connection on which a program watches for policies.
+//!
+//! - `probes`: what is looked at in each period
+//! - `restoring`: what was dropped
+
+mod probes;
+mod restoring;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -6,14 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, Consumer, ErrorKind, ExchangeKind,
     message::Delivery,
     options::{
-        BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
-        ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueDeclareOptions,
-        QueueDeleteOptions,
+        BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+        ExchangeDeclareOptions, ExchangeDeleteOptions,
     },
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::{FieldTable, ShortString},
@@ -22,24 +27,17 @@ use tokio::{sync::watch, time::interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::probes::Probes;
 use super::{Findings, PERIOD, PROBED, PolicyKey};
-use crate::{
-    Lane,
-    amqp::{
-        connection::Dialer,
-        dead_letters::dropped_from,
-        error::{AmqpError, within},
-        topology::{Address, Argument, declare, quorum, ready_count, table},
-    },
+use crate::amqp::{
+    connection::Dialer,
+    error::{AmqpError, within},
+    topology::{Address, ready_count},
 };
 
-/// How many dropped messages a program restores at once.
-const PREFETCH: u16 = 32;
-/// How long a dropped message waits before it is in its lane again, so that it does not run in
-/// circles.
-const RESTORE_AFTER: Duration = Duration::from_secs(8);
-/// How long the probes of a program that died are kept, in milliseconds.
-const PROBES_EXPIRE: i32 = 600_000;
+/// How many dropped messages a program holds at once. The policy may apply to their queue as well,
+/// and then drops there what no program holds.
+const PREFETCH: u16 = 1000;
 /// How long a notice is believed that this program finds no reason for.
 const NOTICE: Duration = Duration::from_secs(30);
 const PERSISTENT: u8 = 2;
@@ -50,11 +48,12 @@ pub(super) struct Session {
     /// For what was dropped, and for the probes.
     channel: Channel,
     dropped: Consumer,
-    /// The names of the probes: the queue with messages, and the unused one.
-    probes: [String; 2],
-    /// When each message was sent to the first probe that may still be there.
+    /// What was dropped lately, since when it is held, and is not in its queue again.
+    held: VecDeque<(Instant, Delivery)>,
+    probes: Probes,
+    /// When each message was sent to the probe with messages that may still be there.
     sent: VecDeque<Instant>,
-    /// When the second was declared.
+    /// When the unused probe was declared.
     idle_since: Instant,
     /// Since when each notice is posted, as far as this program knows, or when it last posted it.
     posted: BTreeMap<PolicyKey, Instant>,
@@ -75,20 +74,21 @@ impl Session {
         );
         let dropped = within(bound, consume).await?;
         let name = Uuid::now_v7().simple().to_string();
-        let probes = ["messages", "idle"].map(|what| dialer.names.probe(what, &name));
+        let probe = |what| dialer.names.probe(what, &name);
+        let probes =
+            Probes { messages: probe("messages"), idle: probe("idle"), full: probe("full") };
         let session = Self {
             dialer: dialer.clone(),
             connection: link.connection,
             channel,
             dropped,
+            held: VecDeque::new(),
             probes,
             sent: VecDeque::new(),
             idle_since: Instant::now(),
             posted: BTreeMap::new(),
         };
-        for probe in &session.probes {
-            session.declare_probe(probe).await?;
-        }
+        session.declare_probes().await?;
         Ok(session)
     }
 
@@ -107,10 +107,17 @@ impl Session {
                     self.close().await;
                     return Ok(());
                 }
-                _ = ticks.tick() => self.look(findings).await?,
+                _ = ticks.tick() => {
+                    self.look(findings).await?;
+                    self.restore().await?;
+                }
                 dropped = self.dropped.next() => {
                     let dropped = dropped.ok_or(AmqpError::Cancelled)??;
-                    self.restore(dropped, findings).await?;
+                    self.hold(dropped, findings);
+                    // Those that came with it need no answer of their own.
+                    while let Some(Some(dropped)) = self.dropped.next().now_or_never() {
+                        self.hold(dropped?, findings);
+                    }
                 }
             }
             self.publish_findings(findings, announce).await?;
@@ -121,105 +128,23 @@ impl Session {
         self.dialer.settings.request_timeout
     }
 
-    async fn declare_probe(&self, name: &str) -> Result<(), AmqpError> {
-        let mut arguments = quorum();
-        arguments.push(("x-expires", Argument::Int(PROBES_EXPIRE)));
-        let options = QueueDeclareOptions::durable();
-        let declared = self.channel.queue_declare(name.into(), options, table(&arguments));
-        within(self.bound(), declared).await.map(drop)
-    }
-
-    /// Looks at the probes and at the service's queues, and prepares the next look.
-    async fn look(&mut self, findings: &mut Findings) -> Result<(), AmqpError> {
-        let now = Instant::now();
-        findings.forget(now);
-        let [messages, idle] = self.probes.clone();
-        let found = self.count(&messages).await?;
-        // By the time of the answer, because the server may have been slow.
-        self.sent.retain(|sent| sent.elapsed() < PROBED);
-        let expected = self.sent.len() as u64;
-        match found {
-            Some(count) if count >= expected => {}
-            found => {
-                let key = if found.is_none() { PolicyKey::Expires } else { PolicyKey::MessageTtl };
-                findings.note(key, messages.clone(), now);
-                self.sent.clear();
-                self.declare_probe(&messages).await?;
-            }
+    /// The messages in each queue; none if there is no such queue.
+    async fn count(&self, queues: &[&str]) -> Result<Vec<Option<u64>>, AmqpError> {
+        let mut channel = within(self.bound(), self.connection.create_channel()).await?;
+        let mut counts = Vec::with_capacity(queues.len());
+        for queue in queues {
+            counts.push(match ready_count(&channel, queue, self.bound()).await {
+                Ok(count) => Some(count),
+                Err(AmqpError::Broken(error)) if is_not_found(&error) => {
+                    // It has closed the channel.
+                    channel = within(self.bound(), self.connection.create_channel()).await?;
+                    None
+                }
+                Err(error) => return Err(error),
+            });
         }
-        // Each message goes by itself after a while, so that there are few of them.
-        let longer = (PROBED + PERIOD).as_millis().to_string();
-        let properties = BasicProperties::default().with_expiration(longer.into());
-        let to = Address { exchange: String::new(), routing_key: messages };
-        self.publish(to, b"probe", properties).await?;
-        self.sent.push_back(now);
-
-        if now.saturating_duration_since(self.idle_since) >= PROBED {
-            if self.count(&idle).await?.is_none() {
-                findings.note(PolicyKey::Expires, idle.clone(), now);
-            }
-            // It must be a new one: what was looked at may count as used.
-            self.delete(&idle).await;
-            self.declare_probe(&idle).await?;
-            self.idle_since = now;
-        }
-        self.keep_topology().await
-    }
-
-    /// Declares what was deleted.
-    async fn keep_topology(&self) -> Result<(), AmqpError> {
-        let names = &self.dialer.names;
-        for queue in Lane::QUEUES.map(|lane| names.lane(lane)) {
-            if self.count(&queue).await?.is_none() {
-                tracing::warn!(queue, "a queue of the service was deleted, with what was in it");
-                declare(&self.channel, &names.topology(), self.bound()).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The messages in a queue; none if there is no such queue.
-    async fn count(&self, queue: &str) -> Result<Option<u64>, AmqpError> {
-        // A queue that is not there closes the channel.
-        let channel = within(self.bound(), self.connection.create_channel()).await?;
-        match ready_count(&channel, queue, self.bound()).await {
-            Ok(count) => {
-                within(self.bound(), channel.close(200, "done".into())).await?;
-                Ok(Some(count))
-            }
-            Err(AmqpError::Broken(error)) if is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Publishes a message again that the server dropped from one of the service's queues.
-    async fn restore(&self, dropped: Delivery, findings: &mut Findings) -> Result<(), AmqpError> {
-        let names = &self.dialer.names;
-        let headers = dropped.properties.headers().clone().unwrap_or_default();
-        let (queue, reason) = dropped_from(&headers);
-        let key = match reason.as_str() {
-            "expired" => Some(PolicyKey::MessageTtl),
-            "maxlen" => Some(PolicyKey::MaxLength),
-            _ => None,
-        };
-        if let Some(key) = key {
-            findings.note(key, queue.clone(), Instant::now());
-        }
-        let to = match names.lane_of(&queue) {
-            Some(lane) => names.delayed_address(lane, RESTORE_AFTER),
-            None => names.dead_letter_address(),
-        };
-        let mut kept = FieldTable::default();
-        for (name, value) in headers.inner() {
-            let is_of_the_server =
-                name.as_str().contains("death") || name.as_str() == "x-delivery-count";
-            if !is_of_the_server {
-                kept.insert(name.clone(), value.clone());
-            }
-        }
-        let properties = dropped.properties.clone().with_headers(kept);
-        self.publish(to, &dropped.data, properties.with_delivery_mode(PERSISTENT)).await?;
-        within(self.bound(), dropped.ack(BasicAckOptions::default())).await.map(drop)
+        within(self.bound(), channel.close(200, "done".into())).await?;
+        Ok(counts)
     }
 
     async fn publish(
@@ -292,16 +217,8 @@ impl Session {
         within(self.bound(), declared).await
     }
 
-    async fn delete(&self, queue: &str) {
-        let delete = self.channel.queue_delete(queue.into(), QueueDeleteOptions::default());
-        // It expires by itself.
-        let _ = within(self.bound(), delete).await;
-    }
-
     async fn close(&self) {
-        for probe in &self.probes {
-            self.delete(probe).await;
-        }
+        self.delete_probes().await;
         let _ = within(self.bound(), self.connection.close(200, "closing".into())).await;
     }
 }
