@@ -63,9 +63,6 @@ pub struct WorkerArgs {
     /// The longest delay of what is tried again, unless the transport names a longer one
     #[arg(long, env = "PUSH_RETRY_LONGEST", value_name = "TIME", default_value = "1m")]
     retry_longest: String,
-    /// Without effect; kept so that command lines of earlier versions stay valid
-    #[arg(long, env = "PUSH_STAND_BY", value_name = "TIME", hide = true)]
-    stand_by: Option<String>,
     /// Tries of a device that stays without an outcome, the first included; those that found its
     /// transport busy do not count
     #[arg(long, env = "PUSH_RETRY_ATTEMPTS", value_name = "N", default_value = "10")]

@@ -91,9 +91,9 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Take apps with their devices from one store to another; started again, it goes on
+    /// Take apps with their devices from one store to another; interrupted, it is run again
     ///
-    /// Programs may work on both stores meanwhile. From the beginning on the source takes no pushes and
+    /// Each app stands still meanwhile: from the beginning on the source takes no pushes and
     /// no registrations for the apps; at the target each one is in service once all its devices are
     /// there and were compared.
     Move(Box<MoveArgs>),

@@ -152,7 +152,7 @@ impl App {
     /// Takes the app out of service in its store: it went to another one.
     pub fn leave(&mut self, store: String, at: UnixMillis) {
         let was_disabled = self.disabled;
-        self.moved_to = Some(MovedTo { store, at, was_disabled, may_be_in_service: false });
+        self.moved_to = Some(MovedTo { store, at, was_disabled });
         self.disabled = true;
     }
 
