@@ -53,6 +53,8 @@ pub(super) struct Session {
     probes: Probes,
     /// When each message was sent to the probe with messages that may still be there.
     sent: VecDeque<Instant>,
+    /// When the probe with messages was last read from.
+    used: Instant,
     /// When the unused probe was declared.
     idle_since: Instant,
     /// Since when each notice is posted, as far as this program knows, or when it last posted it.
@@ -85,6 +87,7 @@ impl Session {
             held: VecDeque::new(),
             probes,
             sent: VecDeque::new(),
+            used: Instant::now(),
             idle_since: Instant::now(),
             posted: BTreeMap::new(),
         };

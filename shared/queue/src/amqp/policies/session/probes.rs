@@ -1,10 +1,10 @@
 //! The probes: queues of this program by which it learns of policies before they do harm.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lapin::{
     BasicProperties,
-    options::{QueueDeclareOptions, QueueDeleteOptions},
+    options::{BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions},
 };
 
 use super::{Findings, PERIOD, PROBED, PolicyKey, Session};
@@ -15,6 +15,9 @@ use crate::amqp::{
 
 /// How long the probes of a program that died are kept, in milliseconds.
 const PROBES_EXPIRE: i32 = 600_000;
+/// How often the probe with messages is read from. Only that keeps it from expiring: RabbitMQ 3.10 counts neither
+/// a publish nor a declaration as use of a quorum queue.
+const USED_EVERY: Duration = Duration::from_secs(60);
 /// A full queue refuses at the latest this message: RabbitMQ 3.10 takes one or two beyond the limit.
 const MOST_BEYOND: usize = 8;
 
@@ -91,6 +94,14 @@ impl Session {
                 self.sent.clear();
                 self.declare_probe(&messages, &[]).await?;
             }
+        }
+        if self.used.elapsed() >= USED_EVERY {
+            let get =
+                self.channel.basic_get(messages.as_str().into(), BasicGetOptions { no_ack: true });
+            if within(self.bound(), get).await?.is_some() {
+                self.sent.pop_front();
+            }
+            self.used = Instant::now();
         }
         // Each message goes by itself after a while, so that there are few of them.
         let longer = (PROBED + PERIOD).as_millis().to_string();
