@@ -129,8 +129,8 @@ impl Table {
         }
     }
 
-    /// How many codes below this one are beyond those that the table was made for. A table has room
-    /// for [`NARROW`] from the beginning.
+    /// Returns how many codes below this one the table does not cover. It covers [`NARROW`] from
+    /// the beginning.
     pub(super) fn missing(&self, codes: usize) -> usize {
         codes.saturating_sub(self.by_code.len())
     }
