@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use push_model::{
-    envelope::Job,
+    envelope::{Job, encode_alone},
     fingerprint::Fingerprint,
     ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
     message::Audience,
@@ -24,6 +24,7 @@ use super::plan;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
+    limits::PlanLimits,
 };
 
 /// How long a batch may be with a transport after its message expired. A copy that has expired for
@@ -124,7 +125,9 @@ pub(crate) async fn admit(
             let transports = || context.index.transports(&app);
             let extents = context.retrier.ask_index(hold, transports).await?.value;
             let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
-            plan::cut(extents, context.plan.partitions, context.plan.min_slots)
+            let extents: Vec<_> = extents.collect();
+            let PlanLimits { partitions, min_slots } = context.plan;
+            plan::cut(&extents, partitions, min_slots, job_bytes(job))
         }
     };
     let app = job.app();
@@ -132,6 +135,12 @@ pub(crate) async fn admit(
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Admission::Admitted(Box::new(entry), plan))
+}
+
+/// How many bytes the job takes in each of its tasks.
+fn job_bytes(job: &Job) -> u64 {
+    let alone = encode_alone(job).map_or(usize::MAX, |alone| alone.len());
+    u64::try_from(alone).unwrap_or(u64::MAX)
 }
 
 fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> Admission {

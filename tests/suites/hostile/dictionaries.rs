@@ -5,6 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use push_index::{
+    Ledger as _,
+    redis::{RedisIndex, RedisSettings},
+};
+use push_model::app::AppKey;
 use push_tests::{
     broadcast::everyone,
     eventually,
@@ -173,4 +178,41 @@ async fn pushes_that_name_ten_thousand_of_65_000_languages_hold_up_neither_probe
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{open} are open");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_of_half_a_megabyte_is_not_sent_to_the_queue_once_for_each_of_64_partitions() {
+    let servers = Servers::shared();
+    let redis = servers.redis.clone();
+    let stack = Stack::start(servers).await;
+    let _worker = stack.worker(&["--strand-min-slots=1"]).await;
+    let mut lines = String::new();
+    for number in 0..2000 {
+        let transport = ["discard", "mqtt"][number % 2];
+        writeln!(
+            lines,
+            r#"{{"client_id":"d{number}","app_version":"1","transport":"{transport}"}}"#
+        )
+        .unwrap();
+    }
+    stack.import(&lines).await;
+    let index =
+        RedisIndex::connect(&redis, &stack.namespace, RedisSettings::default()).await.unwrap();
+    let partitions = async |body: &Value| {
+        let (id, app) = (stack.push(body).await, AppKey::first(APP.parse().unwrap()));
+        eventually("a plan", Duration::from_secs(30), async || {
+            let entry = index.entry(&app, &id.parse().unwrap()).await.unwrap();
+            let plan = entry.and_then(|entry| entry.plan);
+            plan.map(|plan| plan.partitions.len()).ok_or_else(|| "no plan yet".to_owned())
+        })
+        .await
+    };
+    let small = targeted(json!({"app_version": ["1", "2"]}));
+    assert_eq!(partitions(&small).await, 64, "a short list changes nothing");
+    let mut values: Vec<String> = (0..4000).map(|n| format!("{n:0>120}")).collect();
+    values.push("1".to_owned());
+    let large = targeted(json!({"app_version": values}));
+    let (bytes, partitions) = (large.to_string().len(), partitions(&large).await);
+    assert!(bytes > 480_000 && bytes * partitions <= 2 << 20, "{partitions} of {bytes} bytes");
+    assert!(partitions >= 2, "each transport has one of its own");
 }
