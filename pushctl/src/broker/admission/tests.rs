@@ -84,7 +84,7 @@ async fn the_stage_with_most_connections_makes_room_and_a_login_that_is_checked_
         assert!(permit.begin_check());
     }
     assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address, "all are checked");
-    checked.logged_in();
+    drop(checked);
     let silent = admit(&admission, "10.0.0.1").unwrap();
     next[1].0.refused();
     let _newest = admit(&admission, "10.0.0.1").unwrap();
