@@ -231,6 +231,16 @@ impl Permit {
         self.admission.counts().pending.advance(self.number, Stage::Speaking);
     }
 
+    /// The client's TLS hello is complete.
+    pub(super) fn client_greeted(&self) {
+        self.admission.counts().pending.advance(self.number, Stage::Greeted);
+    }
+
+    /// The login is refused. Closing the connection may take a while.
+    pub(super) fn refused(&self) {
+        self.admission.counts().pending.advance(self.number, Stage::Refused);
+    }
+
     /// All of CONNECT has come and is to be checked. `false` if the connection was displaced before; from
     /// here on it is not.
     pub(super) fn begin_check(&self) -> bool {

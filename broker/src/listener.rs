@@ -83,9 +83,11 @@ pub(super) async fn secure_and_serve(
     let Some(tls) = tls else {
         return connection::serve(stream, opened, context).await;
     };
+    let handshake = tls.accept_noticing(stream, || opened.permit.client_greeted());
     let accepted = tokio::select! {
-        accepted = timeout_at(login_until, tls.accept(stream)) => accepted,
+        accepted = timeout_at(login_until, handshake) => accepted,
         () = displaced.cancelled() => return,
+        () = context.stop.cancelled() => return,
     };
     let Ok(accepted) = accepted else {
         return debug!(peer = %opened.peer, "no TLS handshake in time");

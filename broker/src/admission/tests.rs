@@ -65,7 +65,7 @@ async fn the_address_with_most_connections_gives_one_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_sent_nothing_makes_room_first_and_a_login_that_is_checked_never() {
+async fn the_stage_with_most_connections_makes_room_and_a_login_that_is_checked_never() {
     let limits = AdmissionLimits { unauthenticated_of_address: 3, ..LIMITS };
     let admission = Admission::new(limits);
     let [checked, spoke, silent] = [(); 3].map(|()| admit(&admission, "10.0.0.1").unwrap());
@@ -84,11 +84,61 @@ async fn a_client_that_has_sent_nothing_makes_room_first_and_a_login_that_is_che
         assert!(permit.begin_check());
     }
     assert_eq!(admit(&admission, "10.0.0.1").unwrap_err(), Full::Address, "all are checked");
-    checked.logged_in();
-    // The check of this one has failed.
-    next[0].0.client_spoke();
+    drop(checked);
+    let silent = admit(&admission, "10.0.0.1").unwrap();
+    next[1].0.refused();
     let _newest = admit(&admission, "10.0.0.1").unwrap();
-    assert_eq!(displaced([&checked, &next[0].0, &next[1].0]), [false, true, false]);
+    assert_eq!(displaced([&next[0].0, &next[1].0, &silent]), [false, true, false]);
+}
+
+#[tokio::test]
+async fn a_flood_displaces_no_device_whatever_it_sends_and_however_far_the_device_is() {
+    const OF_ADDRESS: usize = 100;
+    /// Arrivals of the flood during a slow step of a device: 0.4 s at 100 a second.
+    const STEP: usize = 40;
+    const DEVICES: usize = 24;
+    let limits = AdmissionLimits {
+        connections: 1_000,
+        of_address: 1_000,
+        unauthenticated: 1_000,
+        unauthenticated_of_address: OF_ADDRESS,
+    };
+    let silent: fn(&Permit) = |_| {};
+    let stages = [silent, Permit::client_spoke, Permit::client_greeted];
+    for flood_comes_to in stages {
+        let admission = Admission::new(limits);
+        let mut flood = Vec::new();
+        let mut arrive = |n: usize| {
+            for _ in 0..n {
+                let permit = admit(&admission, "10.0.0.1").unwrap();
+                flood_comes_to(&permit);
+                flood.push(permit);
+                flood.retain(|permit| !permit.displaced().is_cancelled());
+            }
+        };
+        arrive(2 * OF_ADDRESS);
+        let devices = [(); DEVICES].map(|()| admit(&admission, "10.0.0.1").unwrap());
+        for device_comes_to in stages {
+            devices.iter().for_each(device_comes_to);
+            arrive(STEP);
+            assert_eq!(displaced(&devices), [false; DEVICES]);
+        }
+        assert!(devices.iter().all(Permit::begin_check));
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_displace_no_client_that_has_begun_to_log_in() {
+    let limits = AdmissionLimits { unauthenticated_of_address: 3, ..LIMITS };
+    let admission = Admission::new(limits);
+    let begun = admit(&admission, "10.0.0.1").unwrap();
+    begun.client_spoke();
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        idle.push(admit(&admission, "10.0.0.1").unwrap());
+        idle.retain(|permit| !permit.displaced().is_cancelled());
+    }
+    assert!(begun.begin_check());
 }
 
 #[tokio::test]

@@ -69,8 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             debug!(%peer, cause = &end as &dyn std::error::Error, "MQTT connection ended");
         }
         Ok(Err(error)) => {
-            // Its check is over, and its end may take a while.
-            permit.client_spoke();
+            permit.refused();
             debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
             // Where workers log in no guess can be right, and none is counted.
             let counts = error.is_failed_login() && door == Door::Devices;
