@@ -8,7 +8,7 @@ use prometheus_client::{
 /// Why a connection or a stream is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Http2Refusal {
-    /// A head is larger than h2 decodes. The connection ends, as for the next four.
+    /// A head is larger than h2 decodes. The connection ends, as for the next five.
     HeadSize,
     /// Trailers are too large.
     Trailers,
@@ -16,6 +16,8 @@ pub(crate) enum Http2Refusal {
     HeadMemory,
     /// The rest of a head did not come in time.
     HeadTime,
+    /// Too many frames that make h2 visit every stream came.
+    Visits,
     /// The client reads nothing.
     Unread,
     /// The client gives a stream no window for its answer. The stream ends, as for the last.
@@ -25,11 +27,12 @@ pub(crate) enum Http2Refusal {
 }
 
 impl Http2Refusal {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::HeadSize,
         Self::Trailers,
         Self::HeadMemory,
         Self::HeadTime,
+        Self::Visits,
         Self::Unread,
         Self::UnreadStream,
         Self::Requests,
@@ -41,6 +44,7 @@ impl Http2Refusal {
             Self::Trailers => "trailers",
             Self::HeadMemory => "head_memory",
             Self::HeadTime => "head_time",
+            Self::Visits => "settings",
             Self::Unread => "unread",
             Self::UnreadStream => "unread_stream",
             Self::Requests => "requests",
@@ -54,6 +58,7 @@ impl Http2Refusal {
             Self::Trailers => "trailers are too large",
             Self::HeadMemory => "the address has too many bytes in unfinished heads",
             Self::HeadTime => "the rest of a head did not come in time",
+            Self::Visits => "too many frames SETTINGS or GOAWAY came",
             Self::Unread => "the client does not read",
             Self::UnreadStream => "the client gives a stream no window",
             Self::Requests => "there is no room for a request",

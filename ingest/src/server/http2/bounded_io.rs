@@ -2,6 +2,7 @@
 //!
 //! - Header blocks reach h2 whole and few at a time (`head_blocks`). One that has begun has the time of a
 //!   head, and what has come of it counts against the share of its address.
+//! - Frames that make h2 visit every open stream come no faster than `visits` allows.
 //! - A client that reads nothing for [`UNREAD_TIME`] while something is to be sent is gone: the answers
 //!   and the acknowledgements that wait for it would be held for as long as it stays connected.
 
@@ -16,11 +17,14 @@ use std::{
 use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 use tokio_util::io::poll_read_buf;
 
-use super::head_blocks::{HeadBlocks, TooLarge};
+use super::{
+    head_blocks::{HeadBlocks, TooLarge},
+    visits::Visits,
+};
 use crate::{
     metrics::{Http2Refusal, Metrics},
     server::admission::AddressShare,
@@ -40,6 +44,7 @@ pub(super) struct BoundedIo<S> {
     scanned: usize,
     whole: usize,
     blocks: HeadBlocks,
+    visits: Visits,
     held: HeldBytes,
     head_time: Duration,
     /// Runs while a block is not whole.
@@ -93,6 +98,7 @@ impl<S> BoundedIo<S> {
             scanned: 0,
             whole: 0,
             blocks: HeadBlocks::new(max_block),
+            visits: Visits::new(Instant::now()),
             held: HeldBytes { share, bytes: 0 },
             head_time,
             head_timer: None,
@@ -115,6 +121,9 @@ impl<S> BoundedIo<S> {
                 TooLarge::Trailers => Http2Refusal::Trailers,
             })
         })?;
+        if scanned.visits > 0 && !self.visits.take(scanned.visits, Instant::now()) {
+            return Err(self.refuse(Http2Refusal::Visits));
+        }
         if scanned.whole > 0 {
             self.whole = self.scanned + scanned.whole;
         }

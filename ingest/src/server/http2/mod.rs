@@ -2,7 +2,8 @@
 //!
 //! h2 speaks the protocol. What it does not bound is bounded here:
 //!
-//! - `bounded_io`: the bytes of a connection; `head_blocks`: where heads and trailers are in them
+//! - `bounded_io`: the bytes of a connection; `head_blocks`: where heads and trailers are in them;
+//!   `visits`: how often a client may make h2 visit all streams
 //! - `permits`: how many requests all connections may have in work
 //! - `request`: one request, from its head to the end of its stream; `body`: its body
 
@@ -11,6 +12,7 @@ mod bounded_io;
 mod head_blocks;
 mod permits;
 mod request;
+mod visits;
 
 use std::{future::poll_fn, pin::pin};
 
