@@ -1,4 +1,4 @@
-//! Connections over which no right secret comes.
+//! Ends connections over which no right secret comes.
 //!
 //! h2 keeps the memory of the most streams that a connection ever had together, about 330 KB for 256 of
 //! them, until the connection ends. A client without a secret would hold that over each idle connection
