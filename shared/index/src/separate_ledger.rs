@@ -236,6 +236,10 @@ impl LedgerBounds for SeparateLedger {
     async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
         self.ledger.evicted_until(message).await
     }
+
+    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
+        self.ledger.was_evicted(message, dedup_nonce).await
+    }
 }
 
 #[async_trait]

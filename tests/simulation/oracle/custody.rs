@@ -11,8 +11,7 @@
 //! - for one hand-over of each queue message but one that existed when the index lost the state of
 //!   their partition, because that state had shown the others to be stale.
 //!
-//! What was saved is excused if its entry was evicted while the queue message in which it was sent
-//! was not acknowledged.
+//! That the entry of a message was evicted before its queue message was acknowledged excuses nothing.
 //!
 //! A device without an outcome is excused as well. Nothing else is.
 
@@ -189,15 +188,6 @@ impl Custody {
             for (_, look) in looks.iter_mut().filter(|(_, look)| is_touched(look.partition)) {
                 look.outdated = true;
             }
-        }
-    }
-
-    /// The entry of a message was evicted while the queue message that this handler has was not
-    /// acknowledged: what it sent may be repeated, and nothing that an earlier one sent.
-    pub(crate) fn evicted(&mut self, handler: Handler, message: MessageId) {
-        let by_it = |h: &&mut HandOver| h.handler == handler && h.message == message;
-        for hand_over in self.all.iter_mut().filter(by_it) {
-            (hand_over.saved, hand_over.excused) = (false, true);
         }
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use push_model::{
     envelope::{PartitionTask, Unsaved},
-    ledger::{Claim, Counts, PartitionState, PriorDeliveries},
+    ledger::{Claim, PartitionState, PriorDeliveries},
 };
 
 /// A delivery's request to own a partition, and what it knows of its own tries.
@@ -30,6 +30,8 @@ pub(crate) struct ClaimRequest {
     /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
     /// one gets a later epoch: no state of a partition may look like an earlier one that was lost.
     pub(crate) claimed: u64,
+    /// [`PartitionTask::detached`], until this delivery has claimed.
+    pub(crate) is_detached: bool,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
     /// Where to go on if there is no entry ([`PartitionTask::progress`]).
@@ -48,6 +50,7 @@ impl ClaimRequest {
             continues,
             tried: false,
             claimed: 0,
+            is_detached: task.detached,
             unsaved: task.unsaved.clone(),
             progress: task.progress.clone(),
         }
@@ -58,14 +61,13 @@ impl ClaimRequest {
         self.tried = false;
         self.claimed = claim.epoch;
         self.continues = None;
+        self.is_detached = false;
     }
 
     /// Notes that the entry was begun anew: the partition goes on from where it was.
-    pub(super) fn begun_anew(&mut self) {
-        if let Some(progress) = &mut self.progress {
+    pub(in crate::delivery) fn begun_anew(&mut self) {
+        if let Some(progress) = &self.progress {
             self.unsaved = Some(progress.clone().and(self.unsaved.take()));
-            // The claim counts it.
-            progress.counts = Counts::default();
         }
     }
 
@@ -144,6 +146,7 @@ mod tests {
             continues,
             tried,
             claimed,
+            is_detached: false,
             unsaved,
             progress: None,
         }

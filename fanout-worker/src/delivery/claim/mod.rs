@@ -39,6 +39,7 @@ pub(crate) use self::decision::ClaimRequest;
 use self::decision::{ClaimDecision, decide};
 use super::{
     admission::{Admission, admit},
+    missing::was_processed,
     run_end::RunEnd,
 };
 use crate::{context::Context, control::hold::Hold};
@@ -148,13 +149,15 @@ impl Claimant<'_> {
     }
 
     /// Reads the partition. Begins the entry again if it was lost, or if the index went back to the
-    /// entry of the copy that this one had replaced.
+    /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing) has
+    /// ended.
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, head) = (self.context, &self.job.head);
         for _ in 0..TRIES {
             let read =
                 || context.index.partition(&head.app_id, &head.message_id, request.partition);
             let answer = context.retrier.ask_index(self.hold, read).await?;
+            let is_missing = answer.value.is_none();
             if let Some(view) = answer.value
                 && view.dedup_nonce == Some(self.job.dedup_nonce)
             {
@@ -162,6 +165,11 @@ impl Claimant<'_> {
                     return Err(RunEnd::Stale);
                 }
                 return Ok((view, answer.asked_at));
+            }
+            if is_missing
+                && was_processed(context, self.job, request.is_detached, self.hold).await?
+            {
+                return Err(RunEnd::Finished);
             }
             match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Admission::Admitted(..) => {

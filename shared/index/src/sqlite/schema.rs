@@ -339,6 +339,16 @@ pub(super) const SCHEMA: Schema = Schema {
         CREATE INDEX device_transport_before ON device (app, transport_before, slot)
             WHERE transport_before IS NOT NULL;
     ",
+        // Entries that were evicted lately (`ledger::eviction::marks`).
+        "
+        CREATE TABLE evicted (
+            row INTEGER PRIMARY KEY AUTOINCREMENT,
+            space INTEGER NOT NULL,
+            mark INTEGER NOT NULL,
+            at INTEGER NOT NULL
+        ) STRICT;
+        CREATE INDEX evicted_mark ON evicted (mark);
+    ",
     ],
 };
 

@@ -2,7 +2,7 @@
 
 use push_model::{
     ids::{MessageId, PageField},
-    ledger::{may_be_evicted, record},
+    ledger::{eviction_mark, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
@@ -79,6 +79,7 @@ impl RedisIndex {
         let stripe = self.keys.stripe(page.stripe);
         let (mut closed, mut stubs) = (Vec::new(), Vec::new());
         let (mut evicted, mut bytes) = (Vec::new(), 0);
+        let mut marks = Vec::new();
         // The later of the time of acceptance and the time in the id. Readers compare the time in
         // the id, which may be a moment after the acceptance: with the earlier one, the newest
         // evicted entry would be taken for a message that waits for a worker.
@@ -93,6 +94,9 @@ impl RedisIndex {
                     || now > preamble.expires_at.plus(report::OVERDUE_AFTER)
                 {
                     accepted = accepted.max(preamble.accepted_at).max(issued_at);
+                    if preamble.state.is_ended() && now <= preamble.expires_at {
+                        marks.push(eviction_mark(&message, preamble.dedup_nonce));
+                    }
                     closed.push((field, record));
                 }
                 continue;
@@ -114,6 +118,12 @@ impl RedisIndex {
                 Ok(Some(entry)) if may_be_evicted(&entry, now) => {
                     let issued_at = message.time().unwrap_or_default();
                     accepted = accepted.max(entry.accepted_at).max(issued_at);
+                    if let Some(dedup_nonce) = entry.dedup_nonce
+                        && entry.is_closed()
+                        && entry.expires_at.is_some_and(|at| now <= at)
+                    {
+                        marks.push(eviction_mark(&message, dedup_nonce));
+                    }
                     entry
                         .dedup_nonce
                         .map_or_else(String::new, |dedup_nonce| dedup_nonce.to_string())
@@ -130,6 +140,7 @@ impl RedisIndex {
         let evicted_until = stripe.evicted_until();
         let mut keys = vec![page_key.as_str(), &list, &evicted_until];
         keys.extend(evicted.iter().map(|(_, _, key, _)| key.as_str()));
+        self.add_marks(&stripe, &marks).await?;
         let mut evict = self.scripts.evict.call(&keys);
         evict.arg(&page.element).arg(closed.len()).arg(accepted.0);
         for (field, record) in &closed {

@@ -11,9 +11,11 @@
 //! One program does a round at a time, under a lease; the others read what it measured.
 //!
 //! - [`lists`], [`measure`], [`evict`]: the steps of a round. [`stripes`]: requests to all stripes.
+//! - [`marks`]: what is remembered of evicted entries.
 
 mod evict;
 mod lists;
+mod marks;
 mod measure;
 mod stripes;
 
@@ -155,5 +157,9 @@ impl LedgerBounds for RedisIndex {
         let mut get = redis::cmd("GET");
         get.arg(self.keys.message(message).evicted_until());
         Ok(reply::number(self.quick.read(&get).await?)?.map(UnixMillis))
+    }
+
+    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
+        self.has_mark(message, dedup_nonce).await
     }
 }

@@ -21,9 +21,11 @@
 //!
 //! - `mod`: the round
 //! - `candidates`: entries that may be evicted, the oldest first
+//! - `marks`: what is remembered of evicted entries
 //! - `usage`: what the ledger takes, and the result of the last round
 
 mod candidates;
+mod marks;
 mod usage;
 
 use push_model::{ledger::EvictionRound, report, time::UnixMillis};
@@ -31,7 +33,10 @@ use push_sqlite::StoreError;
 use rusqlite::{Connection, params};
 
 use self::candidates::{Candidate, EntryKey, Heads};
-pub(super) use self::usage::{evicted_until, history};
+pub(super) use self::{
+    marks::has_mark,
+    usage::{evicted_until, history},
+};
 use super::{
     bits,
     message_rows::MessageRows,
@@ -187,6 +192,7 @@ impl<'a> Eviction<'a> {
             if freed > 0 && (accepted_at > next || freed >= excess || tally.rows == 0) {
                 break;
             }
+            self.add_mark(&key)?;
             let rows = match key {
                 EntryKey::Record(table, message) => {
                     self.records.remove(table, &message)?;
