@@ -331,11 +331,6 @@ impl Store {
         }
     }
 
-    /// The messages that have entries.
-    pub(crate) fn messages(&self) -> Vec<MessageId> {
-        self.ledger.keys().copied().collect()
-    }
-
     /// Returns true if the entry of a message was evicted.
     pub(crate) fn was_evicted(&self, message: &MessageId) -> bool {
         self.evicted.keys().any(|(evicted, _)| evicted == message)

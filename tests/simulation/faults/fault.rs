@@ -130,8 +130,6 @@ faults! {
     ForgetThree = "forget-3",
     /// The index loses the whole entry of the message that was written last.
     ForgetEntry = "forget-entry",
-    /// The closed entries of pushes to named devices are evicted.
-    Evict = "evict",
     /// A producer recalls a message.
     Recall = "recall",
     /// A device registers.
@@ -188,7 +186,6 @@ impl Fault {
             Self::ForgetOne
             | Self::ForgetThree
             | Self::ForgetEntry
-            | Self::Evict
             | Self::Recall
             | Self::Register
             | Self::Remove

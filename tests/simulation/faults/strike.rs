@@ -35,11 +35,6 @@ pub(crate) fn world(world: &Arc<World>, fault: Fault) {
                 count_queue_messages(world, message, Touched::Message, MOST_PARTITIONS);
             }
         }
-        Fault::Evict => {
-            let mut store = lock(&world.store);
-            let messages = store.messages();
-            store.evict(messages, world.now());
-        }
         Fault::Recall => recall(world),
         Fault::Register => register(world),
         Fault::Remove => remove(world),
