@@ -12,6 +12,7 @@
 //! - A message that was handed on before it was known whether an earlier delivery had claimed
 //!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)), until
 //!   it has claimed itself: a request whose answer was lost may take effect at any time before that.
+//!   If the index loses its own claim, such a request may take effect again.
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
 //! - Every other message continues an older epoch: it is stale.
