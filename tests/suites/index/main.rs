@@ -140,7 +140,8 @@ suite! {
             the_oldest_closed_entries_go_first_and_an_open_one_never,
             a_broadcast_that_is_closed_is_evicted_with_its_partitions,
             what_never_closes_keeps_no_other_entry_from_being_evicted,
-            a_push_that_was_tried_again_takes_no_more_than_others;
+            a_push_that_was_tried_again_takes_no_more_than_others,
+            an_eviction_is_remembered_while_the_message_may_still_be_sent;
         history:
             an_evicted_message_is_not_taken_for_one_that_waits,
             an_id_from_the_future_hides_no_message_that_waits,
