@@ -17,6 +17,7 @@ pub(crate) mod claim;
 pub(crate) mod classification;
 pub(crate) mod left;
 mod leftovers;
+pub(crate) mod missing;
 pub mod plan;
 pub mod progress;
 pub(crate) mod run;

@@ -19,7 +19,7 @@ use crate::{
     broadcasts,
     context::Context,
     control::hold::Hold,
-    delivery::{RunResult, run_end::Continuation},
+    delivery::{RunEnd, RunResult, run_end::Continuation},
 };
 
 /// Decides on the queue message of a partition whose run ended, and publishes what remains of the
@@ -33,6 +33,11 @@ pub(super) async fn carry_out(
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
     let RunResult { end, continuation, left, waits_for, detached: _ } = run;
+    let detached = match end {
+        RunEnd::Detached(_) => true,
+        // The task is put off as it is.
+        _ => task.detached && continuation.claim.is_none(),
+    };
     context.metrics.runs_ended(&end, 1);
     // Before the message is settled: if this worker dies, its next delivery does this again.
     broadcasts::note_left(context, job, plan, task.partition, left).await;
@@ -52,6 +57,7 @@ pub(super) async fn carry_out(
             // The dead letter continues the claim, so that a replay repeats nothing that was sent.
             let rest = PartitionTask {
                 waits_for,
+                detached,
                 ..continued(context, &task, &continuation, task.attempt)
             };
             let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };
@@ -59,7 +65,11 @@ pub(super) async fn carry_out(
             return put_aside(context, Lane::Tasks, envelope, &reason, hold).await;
         }
     };
-    let next = || PartitionTask { waits_for, ..continued(context, &task, &continuation, attempt) };
+    let next = || PartitionTask {
+        waits_for,
+        detached,
+        ..continued(context, &task, &continuation, attempt)
+    };
     let publish = async || {
         let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(next()) };
         let envelope = task.encode().map_err(|_| push_queue::QueueError::Closed)?;
@@ -89,6 +99,7 @@ fn continued(
         attempt,
         unsaved: continuation.unsaved.clone(),
         progress: continuation.progress.clone().or_else(|| task.progress.clone()),
+        detached: false,
         written_off: task.written_off,
     }
 }

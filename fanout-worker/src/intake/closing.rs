@@ -140,6 +140,7 @@ async fn close(
                 attempt: 0,
                 unsaved: None,
                 progress: None,
+                detached: false,
                 written_off: true,
             });
             publish_now(context, Task { plan: plan.cloned(), work, ..task.clone() }).await

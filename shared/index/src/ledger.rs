@@ -1,5 +1,7 @@
 //! The ledger of messages, and how much of the past it keeps.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures::future::join_all;
 use push_model::{
@@ -132,4 +134,20 @@ pub trait LedgerBounds: Send + Sync {
         app: &AppKey,
         message: &MessageId,
     ) -> Result<Option<UnixMillis>, IndexError>;
+
+    /// Returns true if the closed entry of this job is known to have been evicted before its message
+    /// expired. Each part of the ledger remembers a bounded number of such evictions, for
+    /// an hour. So true is certain, and false is not.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError>;
 }
+
+/// How long an eviction is remembered: longer than RabbitMQ leaves a queue message unacknowledged.
+pub(crate) const EVICTION_KEPT: Duration = Duration::from_hours(1);

@@ -244,6 +244,15 @@ impl LedgerBounds for SeparateLedger {
     ) -> Result<Option<UnixMillis>, IndexError> {
         self.ledger.evicted_until(app, message).await
     }
+
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        self.ledger.was_evicted(app, message, dedup_nonce).await
+    }
 }
 
 #[async_trait]

@@ -390,6 +390,15 @@ impl LedgerBounds for SimIndex {
         let has_expired = pushes.iter().any(|push| push.id == *id && late > push.deadline());
         Ok((!has_expired).then(|| world.now()))
     }
+
+    async fn was_evicted(
+        &self,
+        _: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        self.read(|store| store.remembers_eviction(message, dedup_nonce)).await
+    }
 }
 
 #[async_trait]

@@ -248,8 +248,8 @@ impl Settle for SimSettle {
         let acked = if blow.is(Fault::AckLost) || blow.is(Fault::AckLostEvicted) {
             if blow.is(Fault::AckLostEvicted) {
                 let parts = lock(&world.broker).parts(self.id);
-                let (mut custody, handler) = (lock(&world.custody), self.life.handler());
-                lock(&world.store).evict(parts, world.now(), |id| custody.evicted(handler, id));
+                let messages = parts.into_iter().map(|(message, _)| message);
+                lock(&world.store).evict(messages, world.now());
             }
             let mut custody = lock(&world.custody);
             custody.cut_off(self.life.id(), lock(&world.broker).parts(self.id).into_iter());

@@ -93,7 +93,8 @@ pub(crate) struct Store {
     ledger: BTreeMap<MessageId, Entry>,
     journal: Vec<Undo>,
     lost_writes: BTreeMap<MessageId, LostWrites>,
-    evicted: BTreeSet<MessageId>,
+    /// Jobs whose closed entries were evicted, and whether that was before their message expired.
+    evicted: BTreeMap<(MessageId, u64), bool>,
     /// Messages whose whole entry was read by a closing check.
     looked_at: BTreeSet<MessageId>,
     /// When each recall took effect; none if the index lost it.
@@ -317,27 +318,27 @@ impl Store {
 
     /// Evicts the closed entries of those pushes that are to named devices. Those of broadcasts stay until their
     /// message has expired.
-    pub(crate) fn evict(
-        &mut self,
-        parts: Vec<(MessageId, u32)>,
-        now: UnixMillis,
-        mut evicted: impl FnMut(MessageId),
-    ) {
-        for (message, _) in parts {
+    pub(crate) fn evict(&mut self, messages: impl IntoIterator<Item = MessageId>, now: UnixMillis) {
+        for message in messages {
             let is_named = |entry: &&Entry| entry.plan == Some(Plan::named());
             let entry = self.ledger.get(&message).filter(is_named);
-            if entry.is_some_and(|entry| may_be_evicted(entry, now)) {
-                self.ledger.remove(&message);
-                self.journal.retain(|undo| undo.message != message);
-                self.evicted.insert(message);
-                evicted(message);
-            }
+            let Some(entry) = entry.filter(|entry| may_be_evicted(entry, now)) else { continue };
+            let job = (message, entry.dedup_nonce.unwrap_or_default());
+            let in_time = entry.is_closed() && entry.expires_at.is_some_and(|at| now <= at);
+            self.ledger.remove(&message);
+            self.journal.retain(|undo| undo.message != message);
+            self.evicted.insert(job, in_time);
         }
     }
 
     /// Returns true if the entry of a message was evicted.
     pub(crate) fn was_evicted(&self, message: &MessageId) -> bool {
-        self.evicted.contains(message)
+        self.evicted.keys().any(|(evicted, _)| evicted == message)
+    }
+
+    /// Returns true if the ledger remembers that it evicted the entry of this job.
+    pub(crate) fn remembers_eviction(&self, message: &MessageId, dedup_nonce: u64) -> bool {
+        self.evicted.get(&(*message, dedup_nonce)).copied().unwrap_or_default()
     }
 
     /// How many writes the index could lose.

@@ -130,6 +130,9 @@ faults! {
     ForgetThree = "forget-3",
     /// The index loses the whole entry of the message that was written last.
     ForgetEntry = "forget-entry",
+    /// The closed entries of pushes to named devices that were accepted once are evicted. A retry with the
+    /// idempotency key of an evicted push is sent again, and has an entry of its own.
+    Evict = "evict",
     /// A producer recalls a message.
     Recall = "recall",
     /// A device registers.
@@ -186,6 +189,7 @@ impl Fault {
             Self::ForgetOne
             | Self::ForgetThree
             | Self::ForgetEntry
+            | Self::Evict
             | Self::Recall
             | Self::Register
             | Self::Remove

@@ -35,6 +35,14 @@ pub(crate) fn world(world: &Arc<World>, fault: Fault) {
                 count_queue_messages(world, message, Touched::Message, MOST_PARTITIONS);
             }
         }
+        Fault::Evict => {
+            let once: Vec<_> = lock(&world.pushes)
+                .iter()
+                .filter(|push| push.copies.len() == 1)
+                .map(|push| push.id)
+                .collect();
+            lock(&world.store).evict(once, world.now());
+        }
         Fault::Recall => recall(world),
         Fault::Register => register(world),
         Fault::Remove => remove(world),

@@ -2,8 +2,9 @@
 //! only because of a fault.
 //!
 //! A *hand-over* is one batch, in one call of each transport that its devices have. It is *saved* when the ledger takes the
-//! step that counts it. If it is never saved, its devices received a message without a lasting
-//! record. That is excused
+//! step that counts it. Devices that this step has among the leftovers, because their answers had not come
+//! yet, stay *open* until a later step of the same delivery settles them. If a hand-over is never saved, or a
+//! device stays open, a message was received without a lasting record. That is excused
 //! - if its process died before it was saved,
 //! - if the index lost the state of its partition before its worker read it again: that takes back
 //!   the record, or makes the save impossible,
@@ -11,8 +12,7 @@
 //! - for one hand-over of each queue message but one that existed when the index lost the state of
 //!   their partition, because that state had shown the others to be stale.
 //!
-//! What was saved is excused if its entry was evicted while the queue message in which it was sent
-//! was not acknowledged.
+//! That the entry of a message was evicted before its queue message was acknowledged excuses nothing.
 //!
 //! A device without an outcome is excused as well. Nothing else is.
 
@@ -46,7 +46,29 @@ struct HandOver {
     received: Vec<(ClientId, bool)>,
     saves: Option<Saves>,
     saved: bool,
+    /// Devices whose answers had not come when it was saved. The ledger has them as leftovers.
+    open: Vec<ClientId>,
     excused: bool,
+}
+
+impl HandOver {
+    /// Returns true if the ledger has the outcome of every device.
+    fn is_settled(&self) -> bool {
+        self.saved && self.open.is_empty()
+    }
+
+    /// Returns true if the ledger has the outcome of this device.
+    fn has_settled(&self, client: &ClientId) -> bool {
+        self.saved && !self.open.contains(client)
+    }
+
+    /// Returns true if the delivery that saved the batch takes this step.
+    fn is_followed_by(&self, message: MessageId, step: &Advance) -> bool {
+        let owner = |state: &PartitionState| state.claim.map(|claim| claim.owner);
+        let is_owner = |saves: &Saves| owner(&saves.from) == owner(&step.from);
+        (self.message, self.partition) == (message, step.partition)
+            && self.saves.as_ref().is_some_and(is_owner)
+    }
 }
 
 /// The part of a message that a fault concerns.
@@ -137,6 +159,7 @@ impl Custody {
             received,
             saves: None,
             saved: false,
+            open: Vec::new(),
             excused: look.is_some_and(|look| look.outdated),
         });
     }
@@ -161,8 +184,21 @@ impl Custody {
                 && h.partition == step.partition
                 && saves.is_some_and(|s| s.from == step.from && s.counts == step.counts)
         };
+        if let Some(leftovers) = &step.leftovers {
+            let is_left = |client: &ClientId| leftovers.iter().any(|l| l.clients.contains(client));
+            for earlier in self.all.iter_mut().filter(|h| h.is_followed_by(message, step)) {
+                earlier.open.retain(is_left);
+            }
+        }
         let number = self.all.iter().rposition(|h| !h.saved && is_it(h))?;
-        self.all[number].saved = true;
+        let hand_over = &mut self.all[number];
+        hand_over.saved = true;
+        let left = step.leftovers.iter().flatten().flat_map(|leftover| &leftover.clients);
+        let is_open = |client: &&ClientId| {
+            let mut received = hand_over.received.iter();
+            received.any(|(received, undecided)| received == *client && !undecided)
+        };
+        hand_over.open = left.filter(is_open).cloned().collect();
         Some(number)
     }
 
@@ -181,7 +217,10 @@ impl Custody {
             Touched::Message => true,
         };
         for hand_over in &mut self.all {
-            if hand_over.message == message && is_touched(hand_over.partition) && !hand_over.saved {
+            if hand_over.message == message
+                && is_touched(hand_over.partition)
+                && !hand_over.is_settled()
+            {
                 hand_over.excused = true;
             }
         }
@@ -192,19 +231,10 @@ impl Custody {
         }
     }
 
-    /// The entry of a message was evicted while the queue message that this handler has was not
-    /// acknowledged: what it sent may be repeated, and nothing that an earlier one sent.
-    pub(crate) fn evicted(&mut self, handler: Handler, message: MessageId) {
-        let by_it = |h: &&mut HandOver| h.handler == handler && h.message == message;
-        for hand_over in self.all.iter_mut().filter(by_it) {
-            (hand_over.saved, hand_over.excused) = (false, true);
-        }
-    }
-
     /// A process died.
     pub(crate) fn died(&mut self, process: u64) {
         for hand_over in &mut self.all {
-            if hand_over.handler.0 == process && !hand_over.saved {
+            if hand_over.handler.0 == process && !hand_over.is_settled() {
                 hand_over.excused = true;
             }
         }
@@ -236,14 +266,15 @@ impl Custody {
         };
         for hand_over in self.all.iter().filter(|h| h.message == message) {
             let part = (message, hand_over.partition);
-            let is_excused = !hand_over.saved
+            let is_excused = !hand_over.is_settled()
                 && (hand_over.excused
                     || use_up(cut_off.get_mut(&(hand_over.handler.0, part.0, part.1)))
                     || use_up(stale.get_mut(&part)));
             for (client, undecided) in &hand_over.received {
                 let (received, excused) = receipts.entry(client.clone()).or_default();
                 *received += 1;
-                *excused += u32::from(is_excused || *undecided);
+                let repeats = is_excused && !hand_over.has_settled(client);
+                *excused += u32::from(repeats || *undecided);
             }
         }
         receipts

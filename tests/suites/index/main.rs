@@ -140,7 +140,8 @@ suite! {
             the_oldest_closed_entries_go_first_and_an_open_one_never,
             a_broadcast_that_is_closed_is_evicted_with_its_partitions,
             what_never_closes_keeps_no_other_entry_from_being_evicted,
-            a_push_that_was_tried_again_takes_no_more_than_others;
+            a_push_that_was_tried_again_takes_no_more_than_others,
+            an_eviction_is_remembered_while_the_message_may_still_be_sent;
         sharing:
             a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the_ledger,
             thousands_of_made_up_ids_of_one_page_cost_their_own_app_only,

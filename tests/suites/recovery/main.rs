@@ -11,6 +11,7 @@
 )]
 
 mod producers;
+mod queue_messages;
 mod rabbitmq;
 mod signals;
 mod workers;

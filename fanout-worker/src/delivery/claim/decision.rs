@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use push_model::{
     envelope::{PartitionTask, Unsaved},
-    ledger::{Claim, Counts, PartitionState, PriorDeliveries},
+    ledger::{Claim, PartitionState, PriorDeliveries},
 };
 
 /// A delivery's request to own a partition, and what it knows of its own tries.
@@ -23,13 +23,15 @@ pub(crate) struct ClaimRequest {
     pub(crate) owner: u64,
     /// Deliveries whose claims are continued whatever their epoch. A read that shows none of these
     /// claims proves nothing: the request that makes it may still arrive. Only a claim of this
-    /// delivery's own proves that it cannot take effect any more.
+    /// delivery's own proves that it cannot take effect any more, as long as the index keeps that.
     pub(crate) continues: Option<PriorDeliveries>,
     /// This delivery has tried to claim, and does not know whether that succeeded.
     pub(crate) tried: bool,
     /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
     /// one gets a later epoch: no state of a partition may look like an earlier one that was lost.
     pub(crate) claimed: u64,
+    /// [`PartitionTask::detached`], until this delivery has claimed.
+    pub(crate) is_detached: bool,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
     /// Where to go on if there is no entry ([`PartitionTask::progress`]).
@@ -48,6 +50,7 @@ impl ClaimRequest {
             continues,
             tried: false,
             claimed: 0,
+            is_detached: task.detached,
             unsaved: task.unsaved.clone(),
             progress: task.progress.clone(),
         }
@@ -57,23 +60,22 @@ impl ClaimRequest {
     pub(crate) fn record_claim(&mut self, claim: &Claim) {
         self.tried = false;
         self.claimed = claim.epoch;
-        self.continues = None;
+        self.is_detached = false;
     }
 
     /// Notes that the entry was begun anew: the partition goes on from where it was.
-    pub(super) fn begun_anew(&mut self) {
-        if let Some(progress) = &mut self.progress {
+    pub(in crate::delivery) fn begun_anew(&mut self) {
+        if let Some(progress) = &self.progress {
             self.unsaved = Some(progress.clone().and(self.unsaved.take()));
-            // The claim counts it.
-            progress.counts = Counts::default();
         }
     }
 
     /// The deliveries whose claims the next message of the partition continues.
     pub(crate) fn continued(&self) -> Option<PriorDeliveries> {
-        let Self { nonce, delivery, continues, tried, claimed, .. } = *self;
+        let Self { nonce, delivery, tried, claimed, .. } = *self;
         // Before the first delivery of a message, nothing can have claimed with its nonce. A claim
         // of this delivery's own ended what earlier ones tried.
+        let continues = self.continues.filter(|_| claimed == 0);
         if tried || (claimed == 0 && delivery > 1) {
             return Some(PriorDeliveries::followed_by(continues, nonce, delivery));
         }
@@ -117,14 +119,16 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
                 Ordering::Equal | Ordering::Less => claim(current.epoch, true),
             }
         }
-        Some(current) if request.continues.is_some_and(|earlier| earlier.covers(&current)) => {
+        // If it is no later than this delivery's own claim, the index lost the latter.
+        Some(current)
+            if request.continues.is_some_and(|earlier| earlier.covers(&current))
+                && (request.claimed == 0 || current.epoch <= request.claimed) =>
+        {
             claim(current.epoch, false)
         }
-        // A claim that is no later than this delivery's own means that the index lost the latter:
-        // a message that claims later claims a later epoch.
-        Some(current) if current.epoch > request.parent.max(request.claimed) => {
-            ClaimDecision::Stale
-        }
+        // Nothing that this message follows has claimed so late. Even if the index lost this
+        // delivery's own claim, it is the claim of a message that goes on beside this one.
+        Some(current) if current.epoch > request.parent => ClaimDecision::Stale,
         current => claim(current.map_or(0, |current| current.epoch), false),
     }
 }
@@ -144,6 +148,7 @@ mod tests {
             continues,
             tried,
             claimed,
+            is_detached: false,
             unsaved,
             progress: None,
         }
@@ -179,9 +184,10 @@ mod tests {
 
     #[test]
     fn a_claim_that_the_index_lost_is_made_again_with_a_later_epoch() {
-        let mut request = request(2, 5, 7);
+        let continues = Some(PriorDeliveries { first: 4, last: 4, delivery: 1 });
+        let mut request = ClaimRequest { continues, ..request(2, 5, 7) };
         request.record_claim(&Claim { epoch: 3, nonce: 5, delivery: 2, owner: 7 });
-        assert_eq!(decide(&current(2, 4, 1), &request), claims(4, 5, 7, false));
+        assert_eq!(decide(&current(2, 3, 1), &request), claims(4, 5, 7, false));
         assert_eq!(decide(&current(3, 5, 1), &request), claims(4, 5, 7, true));
         request.record_claim(&Claim { epoch: 4, nonce: 5, delivery: 2, owner: 7 });
         assert_eq!(
@@ -195,6 +201,16 @@ mod tests {
             "an earlier request took effect after the index lost its own claim"
         );
         assert_eq!(decide(&current(5, 4, 1), &request), ClaimDecision::Stale, "taken over");
+    }
+
+    #[test]
+    fn a_message_whose_claim_the_index_lost_leaves_the_partition_to_the_one_that_claimed_instead() {
+        let mut second = request(2, 5, 7);
+        second.record_claim(&Claim { epoch: 4, nonce: 5, delivery: 2, owner: 7 });
+        // The index goes back to the first delivery, which hands the partition on. The message that
+        // it publishes claims the epoch that was lost.
+        assert_eq!(decide(&current(4, 6, 8), &second), ClaimDecision::Stale);
+        assert_eq!(decide(&current(3, 6, 8), &second), ClaimDecision::Stale);
     }
 
     #[test]

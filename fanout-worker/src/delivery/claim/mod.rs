@@ -12,6 +12,7 @@
 //! - A message that was handed on before it was known whether an earlier delivery had claimed
 //!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)), until
 //!   it has claimed itself: a request whose answer was lost may take effect at any time before that.
+//!   If the index loses its own claim, such a request may take effect again.
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
 //! - Every other message continues an older epoch: it is stale.
@@ -39,6 +40,7 @@ pub(crate) use self::decision::ClaimRequest;
 use self::decision::{ClaimDecision, decide};
 use super::{
     admission::{Admission, admit},
+    missing::was_processed,
     run_end::RunEnd,
 };
 use crate::{context::Context, control::hold::Hold};
@@ -148,12 +150,14 @@ impl Claimant<'_> {
     }
 
     /// Reads the partition. Begins the entry again if it was lost, or if the index went back to the
-    /// entry of the copy that this one had replaced.
+    /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing) has
+    /// ended.
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, message, app) = (self.context, &self.job.head.message_id, self.job.app());
         for _ in 0..TRIES {
             let read = || context.index.partition(&app, message, request.partition);
             let answer = context.retrier.ask_index(self.hold, read).await?;
+            let is_missing = answer.value.is_none();
             if let Some(view) = answer.value
                 && view.dedup_nonce == Some(self.job.dedup_nonce)
             {
@@ -161,6 +165,11 @@ impl Claimant<'_> {
                     return Err(RunEnd::Stale);
                 }
                 return Ok((view, answer.asked_at));
+            }
+            if is_missing
+                && was_processed(context, self.job, request.is_detached, self.hold).await?
+            {
+                return Err(RunEnd::Finished);
             }
             match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Admission::Admitted(..) => {

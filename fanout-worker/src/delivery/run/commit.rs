@@ -5,7 +5,7 @@ use push_model::{
     ids::ClientId,
     ledger::{
         Advance, AdvanceOutcome, Checkpoint, Counts, FailReason, Leftover, Outcomes,
-        PartitionState, leftover,
+        PartitionState, Retried, RetryReason, leftover,
     },
 };
 use tracing::warn;
@@ -102,8 +102,15 @@ impl ActiveRun<'_> {
             outcomes.expired = all;
         }
         let targeted = if self.run.beyond_plan { 0 } else { left };
+        // Devices that may have received the message are told apart from those that did not: a copy
+        // of it does not take the place of this one.
+        let unanswered = leftover::unanswered(&self.owned.leftovers);
+        let mut retried = Retried::new();
+        if unanswered > 0 {
+            retried.insert(RetryReason::Unanswered, unanswered);
+        }
         let leftovers = (!self.owned.leftovers.is_empty()).then(Vec::new);
-        self.commit(next, Counts { targeted, outcomes, ..Counts::default() }, leftovers).await
+        self.commit(next, Counts { targeted, outcomes, retried }, leftovers).await
     }
 
     /// Saves what was counted, and the checkpoint behind it. `leftovers` are those beside the tail;

@@ -247,6 +247,11 @@ fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
     let OwnedPartition { state, leftovers, saved, .. } = owned;
     let progress = request.progress.as_ref();
     if let Some(saved) = saved {
+        // The claim saved the first step of the partition: nothing was counted before. If the entry
+        // was begun anew, that step has all that the progress has.
+        if state.is_ended() || state.step == 1 {
+            return Some(saved.clone());
+        }
         let mut done = progress?.counts.clone();
         done.add(saved);
         return Some(done);
@@ -257,4 +262,71 @@ fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
     let is_new = state.checkpoint == Checkpoint::START && leftovers.is_empty();
     let done = progress.filter(is_there).map(|progress| progress.counts.clone());
     done.or_else(|| is_new.then(Counts::default))
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::{
+        envelope::PartitionTask,
+        ledger::{Claim, Outcomes},
+    };
+
+    use super::*;
+
+    const AT: Checkpoint = Checkpoint::At { range: 0, offset: 4 };
+
+    fn sent(devices: u64) -> Counts {
+        let outcomes = Outcomes { sent: devices, ..Outcomes::default() };
+        Counts { targeted: devices, outcomes, ..Counts::default() }
+    }
+
+    fn request(progress: Counts) -> ClaimRequest {
+        let task = PartitionTask {
+            partition: 0,
+            parent: 3,
+            nonce: 5,
+            continues: None,
+            waits_for: None,
+            attempt: 0,
+            unsaved: None,
+            progress: Some(Unsaved::from_nothing(AT, Vec::new(), progress)),
+            detached: false,
+            written_off: false,
+        };
+        ClaimRequest::of(&task, 1, 7)
+    }
+
+    fn owned(step: u64, checkpoint: Checkpoint, saved: Option<Counts>) -> OwnedPartition {
+        let claim = Claim { epoch: 4, nonce: 5, delivery: 1, owner: 7 };
+        OwnedPartition {
+            claim,
+            state: PartitionState { claim: Some(claim), step, checkpoint },
+            leftovers: Vec::new(),
+            recalled: false,
+            checked_at: Instant::now(),
+            takeover: false,
+            saved,
+        }
+    }
+
+    #[test]
+    fn what_was_counted_before_and_what_the_claim_saved_add_up() {
+        let after = Checkpoint::At { range: 0, offset: 6 };
+        assert_eq!(counted(&request(sent(4)), &owned(3, after, Some(sent(2)))), Some(sent(6)));
+        assert_eq!(counted(&request(sent(4)), &owned(2, AT, None)), Some(sent(4)));
+        assert_eq!(counted(&request(sent(4)), &owned(2, after, None)), None, "another's state");
+    }
+
+    #[test]
+    fn an_entry_that_was_begun_anew_is_counted_once_however_often_it_was_lost() {
+        // The claim saves the step from nothing, in the delivery that began the entry anew or in one
+        // that follows it with the same progress.
+        let mut again = request(sent(4));
+        again.begun_anew();
+        again.begun_anew();
+        let saved = again.unsaved.as_ref().map(|unsaved| unsaved.counts.clone());
+        assert_eq!(saved, Some(sent(4)));
+        assert_eq!(counted(&again, &owned(1, AT, saved)), Some(sent(4)));
+        assert_eq!(counted(&request(sent(4)), &owned(1, AT, Some(sent(4)))), Some(sent(4)));
+    }
 }

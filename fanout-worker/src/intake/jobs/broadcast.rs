@@ -64,6 +64,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         attempt: 0,
         unsaved: None,
         progress: None,
+        detached: false,
         written_off: false,
     }
 }

@@ -12,7 +12,7 @@ use push_model::{
 };
 use push_queue::{Lane, QueueError};
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span};
+use tracing::{Instrument as _, Span, info};
 
 use super::broadcast::{self, first_task};
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         PartitionRun, RunEnd, RunResult,
         admission::{Admission, admit},
         claim::{ClaimRequest, OwnedPartition},
+        missing,
         run::SentBatch,
         run_end::Continuation,
     },
@@ -82,16 +83,28 @@ impl SingleJob<'_> {
         // other. The run then finds it in the cache, and reads it again if this failed.
         let app = job.app();
         let pace = context.pace(&app, hold);
-        let (admission, _) = tokio::join!(admit(context, job, None, claim, hold), pace);
+        let admission = async {
+            if self.was_processed().await? {
+                return Ok(None);
+            }
+            admit(context, job, None, claim, hold).await.map(Some)
+        };
+        let (admission, _) = tokio::join!(admission, pace);
         match admission {
-            Ok(Admission::Admitted(entry, plan)) => {
+            Ok(None) => {
+                info!("delivered again after its ledger entry was closed and evicted");
+                Ok(())
+            }
+            Ok(Some(Admission::Admitted(entry, plan))) => {
                 self.begin(&entry, &plan, owner, asked_at).await
             }
-            Ok(Admission::Duplicate) => {
+            Ok(Some(Admission::Duplicate)) => {
                 context.count_repeated(job);
                 Ok(())
             }
-            Ok(Admission::Deferred(time)) => self.republish_later(time, claim.is_some()).await,
+            Ok(Some(Admission::Deferred(time))) => {
+                self.republish_later(time, claim.is_some()).await
+            }
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
                 self.republish_later(context.now(), claim.is_some()).await
@@ -101,6 +114,18 @@ impl SingleJob<'_> {
                 put_aside(context, Lane::Jobs, alone, &reason, hold).await
             }
         }
+    }
+
+    /// Returns true if an earlier delivery closed the entry, and the ledger evicted it since.
+    async fn was_processed(&self) -> Result<bool, RetryError> {
+        let Self { context, job, hold, .. } = *self;
+        if self.deliveries == 1 && job.continues.is_none() {
+            return Ok(false);
+        }
+        let (head, app) = (&job.head, job.app());
+        let read = || context.index.partition(&app, &head.message_id, 0);
+        let view = context.retrier.ask_index(hold, read).await?.value;
+        Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }
 
     async fn begin(

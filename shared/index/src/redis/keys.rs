@@ -241,6 +241,11 @@ impl StripeKeys {
         expanded_entry(&self.base, &MessageId::from_page(page, field), field)
     }
 
+    /// The marks of entries that were evicted lately, the last first.
+    pub(super) fn evicted(&self) -> String {
+        format!("{}:e", self.base)
+    }
+
     /// A page by its name in a list of pages.
     pub(super) fn page(&self, name: &str) -> String {
         format!("{}:p{name}", self.base)
@@ -315,6 +320,11 @@ impl MessageKeys {
     /// The latest times of acceptance among the evicted entries of the same stripe.
     pub(super) fn evicted_until(&self) -> String {
         format!("{}:h", stripe_of(&self.page))
+    }
+
+    /// The marks of entries of the same stripe that were evicted lately.
+    pub(super) fn evicted(&self) -> String {
+        format!("{}:e", stripe_of(&self.page))
     }
 
     /// The list to which the page is added if it begins with an expanded entry.

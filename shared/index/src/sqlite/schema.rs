@@ -464,6 +464,16 @@ pub(super) const SCHEMA: Schema = Schema {
             UPDATE ledger_app SET bytes = bytes - OLD.cost
                 WHERE number = (SELECT app FROM message WHERE row = OLD.message);
         END;
+        ",
+        // Entries that were evicted lately (`ledger::eviction::marks`).
+        "
+        CREATE TABLE evicted (
+            row INTEGER PRIMARY KEY AUTOINCREMENT,
+            space INTEGER NOT NULL,
+            mark INTEGER NOT NULL,
+            at INTEGER NOT NULL
+        ) STRICT;
+        CREATE INDEX evicted_mark ON evicted (mark);
     ",
     ],
 };

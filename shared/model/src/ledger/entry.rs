@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Advance, AdvanceOutcome, Claim, EarlyRecall, FailReason, Outcomes, Partition, PartitionState,
-    Plan, Retried, RetryReason, State,
+    Plan, Retried, RetryReason, State, leftover,
 };
 use crate::{
     app::AppKey,
@@ -191,8 +191,12 @@ impl Entry {
     /// Whether no device can have received it or refused it, and the message was not recalled.
     pub fn is_unsent(&self) -> bool {
         let Self { outcomes, recalled_at, retried, .. } = self;
-        // A device whose transport never answered may have received it.
-        let may_be_sent = outcomes.sent > 0 || retried.contains_key(&RetryReason::Unanswered);
+        // A device whose transport never answered may have received it, and so may one whose answer
+        // its worker still waits for.
+        let leftovers = self.partitions.values().flat_map(|partition| &partition.leftovers);
+        let may_be_sent = outcomes.sent > 0
+            || retried.contains_key(&RetryReason::Unanswered)
+            || leftover::unanswered(leftovers) > 0;
         recalled_at.is_none() && !may_be_sent && outcomes.failed.is_empty()
     }
 
@@ -230,7 +234,10 @@ fn first_partitions(new: &NewEntry) -> BTreeMap<u32, Partition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{device::TransportKind, ledger::Counts};
+    use crate::{
+        device::TransportKind,
+        ledger::{Counts, Leftover},
+    };
 
     fn entry() -> Entry {
         Entry::begin(&NewEntry {
@@ -301,5 +308,23 @@ mod tests {
         let mut entry = entry();
         entry.plan = Some(Plan { partitions: vec![] });
         assert_eq!(entry.state(), State::Done);
+    }
+
+    #[test]
+    fn a_device_that_was_handed_over_without_an_answer_keeps_its_message_from_being_replaced() {
+        let mut entry = entry();
+        entry.partitions.insert(0, Partition::default());
+        assert!(entry.is_unsent());
+        let leftover = |unanswered| Leftover {
+            attempt: 1,
+            unanswered,
+            throttled: 0,
+            due_at: UnixMillis(5),
+            clients: vec!["d".parse().unwrap()],
+        };
+        for (unanswered, is_unsent) in [(0, true), (1, false)] {
+            entry.partitions.get_mut(&0).unwrap().leftovers = vec![leftover(unanswered)];
+            assert_eq!(entry.is_unsent(), is_unsent);
+        }
     }
 }

@@ -37,3 +37,9 @@ fn is_zero(number: &u32) -> bool {
 pub fn count(leftovers: &[Leftover]) -> u64 {
     leftovers.iter().map(|leftover| leftover.clients.len() as u64).sum()
 }
+
+/// How many of these devices were handed to their transport and gave no answer.
+pub fn unanswered<'a>(leftovers: impl IntoIterator<Item = &'a Leftover>) -> u64 {
+    let handed_over = leftovers.into_iter().filter(|leftover| leftover.unanswered > 0);
+    handed_over.map(|leftover| leftover.clients.len() as u64).sum()
+}

@@ -48,7 +48,7 @@ pub use self::{
         PlannedPartition, PriorDeliveries,
     },
     recall::{EarlyRecall, RECALL_CHECK, Recall, RecallOutcome},
-    retention::{EvictionRound, History, Horizon, Retention, may_be_evicted},
+    retention::{EvictionRound, History, Horizon, Retention, eviction_mark, may_be_evicted},
     share::over_share,
     state::State,
 };

@@ -118,3 +118,18 @@ pub fn may_be_evicted(entry: &Entry, now: UnixMillis) -> bool {
         || report::is_overdue(entry, now)
         || entry.recalled_at.is_some_and(is_old_early_recall)
 }
+
+/// The number by which the ledger remembers for a while that it evicted the closed entry of a job.
+/// A queue message of that job that is delivered again then sends nothing.
+pub fn eviction_mark(message: &MessageId, dedup_nonce: u64) -> u64 {
+    let (high, low) = message.as_uuid().as_u64_pair();
+    // Two rounds of SplitMix64, so that ids which differ in a few bits have different marks.
+    let mark = [low, dedup_nonce].into_iter().fold(high, |mark, more| {
+        let mixed = (mark ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    });
+    // The stores keep signed numbers in less space.
+    mark >> 1
+}

@@ -139,6 +139,34 @@ pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(index:
     assert!(ratio < 2.0, "{of_retried} bytes, and {of_once} of as many others");
 }
 
+pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sent(
+    index: &dyn Index,
+) {
+    let [at_once, by_retry, open] = [(); 3].map(|()| MessageId::issue_named(&app()));
+    finish(index, &at_once).await;
+    finish_by_retry(index, by_retry).await;
+    index.begin(&new_entry(open)).await.unwrap();
+    let other_job = 7;
+    for message in [&at_once, &by_retry] {
+        assert!(!index.was_evicted(&key(), message, 0).await.unwrap(), "its entry is there");
+    }
+    rounds(index, 0).await;
+    for message in [&at_once, &by_retry] {
+        assert_eq!(entry(index, message).await, None);
+        assert!(index.was_evicted(&key(), message, 0).await.unwrap());
+        assert!(!index.was_evicted(&key(), message, other_job).await.unwrap());
+    }
+    assert!(!index.was_evicted(&key(), &open, 0).await.unwrap());
+    assert!(!index.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
+
+    // What has expired is not sent again, so nothing has to be remembered of it.
+    let expired = MessageId::issue_named(&app());
+    finish(index, &expired).await;
+    rounds_at(index, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
+    assert_eq!(entry(index, &expired).await, None);
+    assert!(!index.was_evicted(&key(), &expired, 0).await.unwrap());
+}
+
 /// Sends a message to one device, at the second try.
 async fn finish_by_retry(index: &dyn Index, message: MessageId) {
     let entry = index.begin(&new_entry(message)).await.unwrap();

@@ -122,6 +122,21 @@ impl MessageRows<'_> {
         Ok(())
     }
 
+    /// The id, deduplication nonce and expiry of a closed entry; none if it is open.
+    pub(super) fn closed(
+        &self,
+        row: i64,
+    ) -> Result<Option<(MessageId, u64, Option<UnixMillis>)>, StoreError> {
+        let read = "SELECT id, copy, expires_at FROM message WHERE row = ?1 AND closed = 1";
+        let closed = |row: &rusqlite::Row<'_>| {
+            let id = MessageId::from_uuid(uuid::Uuid::from_bytes(row.get(0)?));
+            let (copy, expires_at): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let expires_at = expires_at.map(|at| UnixMillis(at.cast_unsigned()));
+            Ok((id, copy.unwrap_or_default().cast_unsigned(), expires_at))
+        };
+        Ok(self.sql.prepare_cached(read)?.query_row([row], closed).optional()?)
+    }
+
     /// Deletes an entry; how many rows it had.
     pub(super) fn remove(&self, row: i64) -> Result<u64, StoreError> {
         // In this order: a partition says whose it is by its message.

@@ -161,4 +161,16 @@ impl LedgerBounds for SqliteIndex {
         let (ledger_id, app) = (self.ledger_id, app.clone());
         Ok(self.database.read(move |sql| eviction::evicted_until(sql, ledger_id, &app)).await?)
     }
+
+    async fn was_evicted(
+        &self,
+        _: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        let (ledger_id, message, now) = (self.ledger_id, *message, UnixMillis::now());
+        let find =
+            move |sql: &Connection| eviction::has_mark(sql, ledger_id, &message, dedup_nonce, now);
+        Ok(self.database.read(find).await?)
+    }
 }

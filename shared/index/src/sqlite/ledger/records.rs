@@ -104,21 +104,38 @@ impl Records<'_> {
         message: &MessageId,
     ) -> Result<Option<StoredRecord>, StoreError> {
         for table in [RecordTable::Begun, RecordTable::of(message, true)] {
-            let find = match table {
-                RecordTable::Begun => "SELECT record FROM begun WHERE app = ?1 AND id = ?2",
-                RecordTable::Finished => "SELECT record FROM finished WHERE app = ?1 AND id = ?2",
-                RecordTable::FinishedDerived => {
-                    "SELECT record FROM finished_derived WHERE app = ?1 AND id = ?2"
-                }
-            };
-            let mut statement = self.sql.prepare_cached(find)?;
-            let with = params![self.app, message.as_uuid().as_bytes()];
-            let found: Option<Vec<u8>> = statement.query_row(with, |row| row.get(0)).optional()?;
-            if let Some(bytes) = found {
+            if let Some(bytes) = self.bytes(table, message)? {
                 return StoredRecord::read(app, message, table, &bytes).map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// What a record begins with; none if there is none, or none that this program can read.
+    pub(super) fn preamble(
+        &self,
+        table: RecordTable,
+        message: &MessageId,
+    ) -> Result<Option<record::Preamble>, StoreError> {
+        let Some(bytes) = self.bytes(table, message)? else { return Ok(None) };
+        let read = RowBytes::read(message, &bytes);
+        Ok(read.and_then(|row| record::preamble(message, row.record)).ok())
+    }
+
+    fn bytes(
+        &self,
+        table: RecordTable,
+        message: &MessageId,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let find = match table {
+            RecordTable::Begun => "SELECT record FROM begun WHERE app = ?1 AND id = ?2",
+            RecordTable::Finished => "SELECT record FROM finished WHERE app = ?1 AND id = ?2",
+            RecordTable::FinishedDerived => {
+                "SELECT record FROM finished_derived WHERE app = ?1 AND id = ?2"
+            }
+        };
+        let with = params![self.app, message.as_uuid().as_bytes()];
+        Ok(self.sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
     }
 
     /// Adds an entry. False if it does not fit into a record.

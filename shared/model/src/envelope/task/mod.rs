@@ -81,6 +81,10 @@ pub struct PartitionTask {
     /// devices again. None for a broadcast, whose entry stays until it has expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Unsaved>,
+    /// A run goes on without its queue message, and this task continues if that run's worker dies. If
+    /// there is no entry, that run may have closed it and the ledger evicted it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub detached: bool,
     /// The closing check wrote this partition off: its message expired long ago, and the index lost
     /// how it ended. What is left counts as [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
     #[serde(rename = "forgotten", default, skip_serializing_if = "is_false")]

@@ -62,6 +62,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
         attempt: task.attempt,
         unsaved: None,
         progress: None,
+        detached: false,
         written_off: false,
     };
     Ok(Task { job, plan, work: Work::Partition(work) })

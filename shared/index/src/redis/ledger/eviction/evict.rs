@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use push_model::{
     ids::{AppTag, MessageId, PageField},
-    ledger::{may_be_evicted, record},
+    ledger::{eviction_mark, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
@@ -45,6 +45,8 @@ struct Chosen<'a> {
     accepted: BTreeMap<AppTag, UnixMillis>,
     /// The memory of the expanded entries.
     bytes: BTreeMap<AppTag, u64>,
+    /// What is remembered of entries that are closed before their messages have expired.
+    marks: Vec<u64>,
 }
 
 impl Chosen<'_> {
@@ -129,6 +131,9 @@ impl RedisIndex {
             let Ok(preamble) = record::preamble(&message, record) else { continue };
             if preamble.state.is_ended() || now > preamble.expires_at.plus(report::OVERDUE_AFTER) {
                 chosen.accepted(&message, *field, preamble.accepted_at);
+                if preamble.state.is_ended() && now <= preamble.expires_at {
+                    chosen.marks.push(eviction_mark(&message, preamble.dedup_nonce));
+                }
                 chosen.closed.push((*field, record));
             }
         }
@@ -143,6 +148,12 @@ impl RedisIndex {
             let dedup_nonce = match expanded::read(&message, fields) {
                 Ok(Some(entry)) if may_be_evicted(&entry, now) => {
                     chosen.accepted(&message, field, entry.accepted_at);
+                    if let Some(dedup_nonce) = entry.dedup_nonce
+                        && entry.is_closed()
+                        && entry.expires_at.is_some_and(|at| now <= at)
+                    {
+                        chosen.marks.push(eviction_mark(&message, dedup_nonce));
+                    }
                     entry.dedup_nonce.map_or_else(String::new, |nonce| nonce.to_string())
                 }
                 Ok(None) => String::new(),
@@ -167,6 +178,7 @@ impl RedisIndex {
         let (kept, evicted_until) = (stripe.kept_pages(), stripe.evicted_until());
         let mut keys = vec![page_key.as_str(), &list, &kept, &evicted_until];
         keys.extend(chosen.expanded.iter().map(|(_, _, key, _)| key.as_str()));
+        self.add_marks(&stripe, &chosen.marks).await?;
         let mut evict = self.scripts.evict.call(&keys);
         evict.arg(&page.element).arg(chosen.accepted.len()).arg(chosen.closed.len());
         for (app, accepted) in &chosen.accepted {

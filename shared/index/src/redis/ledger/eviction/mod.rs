@@ -14,9 +14,11 @@
 //! One program does a round at a time, under a lease; the others read what it measured.
 //!
 //! - [`lists`], [`measure`], [`evict`]: the steps of a round. [`stripes`]: requests to all stripes.
+//! - [`marks`]: what is remembered of evicted entries.
 
 mod evict;
 mod lists;
+mod marks;
 mod measure;
 mod stripes;
 
@@ -167,5 +169,14 @@ impl LedgerBounds for RedisIndex {
             latest = latest.max(reply::number(time)?.map(UnixMillis));
         }
         Ok(latest)
+    }
+
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        self.has_mark(app, message, dedup_nonce).await
     }
 }

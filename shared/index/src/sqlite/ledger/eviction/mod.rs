@@ -22,9 +22,11 @@
 //!
 //! - `mod`: the round
 //! - `candidates`: entries that may be evicted, the oldest first
+//! - `marks`: what is remembered of evicted entries
 //! - `usage`: what the ledger takes, and the result of the last round
 
 mod candidates;
+mod marks;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +41,10 @@ use push_sqlite::StoreError;
 use rusqlite::{Connection, params};
 
 use self::candidates::{Candidate, EntryKey, Heads};
-pub(super) use self::usage::{evicted_until, history};
+pub(super) use self::{
+    marks::has_mark,
+    usage::{evicted_until, history},
+};
 use super::{
     apps, bits,
     message_rows::MessageRows,
@@ -203,6 +208,7 @@ impl Eviction<'_> {
             if freed > 0 && (accepted_at > next || freed >= excess || tally.rows == 0) {
                 break;
             }
+            self.add_mark(app, &key)?;
             let rows = match key {
                 EntryKey::Record(table, message) => {
                     self.records(app).remove(table, &message)?;

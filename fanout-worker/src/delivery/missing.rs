@@ -1,0 +1,92 @@
+//! What a delivery does about a message whose ledger entry is missing.
+//!
+//! A closed entry may be evicted to keep the ledger within its limit, also while the queue message
+//! that closed it is not yet acknowledged. If that is delivered again, nothing more may be sent: a
+//! crash repeats at most what was in flight. An entry may also be missing because no worker has begun
+//! it or the index lost it. Then the message must be sent.
+//!
+//! Losing a push is worse than repeating it. So an entry that may have been evicted is taken for one
+//! that was only if that is certain, or if nothing would be sent anyway.
+
+use push_model::envelope::Job;
+
+use crate::{
+    context::Context,
+    control::{hold::Hold, retrier::RetryError},
+};
+
+/// What is known of a message without an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MissingEntry {
+    /// The ledger remembers that it evicted the closed entry of this job.
+    was_evicted: bool,
+    /// Entries of messages that were accepted as late as this one were evicted. That says nothing of
+    /// this one: it may have waited in the queue all the time.
+    is_within_evicted: bool,
+    /// Its run went on when this task was published, and would have begun a lost entry again.
+    is_detached: bool,
+    /// It is past its deadline by all clocks, so nothing of it is sent any more.
+    is_over: bool,
+}
+
+/// Decides whether the message has been processed, so that its entry is not begun again.
+fn is_processed(missing: MissingEntry) -> bool {
+    let MissingEntry { was_evicted, is_within_evicted, is_detached, is_over } = missing;
+    was_evicted || is_within_evicted && (is_detached || is_over)
+}
+
+/// Finds out whether a message without an entry has been processed.
+pub(crate) async fn was_processed(
+    context: &Context,
+    job: &Job,
+    is_detached: bool,
+    hold: &Hold<'_>,
+) -> Result<bool, RetryError> {
+    let (head, app) = (&job.head, job.app());
+    let read = || context.index.was_evicted(&app, &head.message_id, job.dedup_nonce);
+    let was_evicted = context.retrier.ask_index(hold, read).await?.value;
+    let is_over = context.now() > context.deadline(head).plus(context.run.clock_allowance);
+    let is_within_evicted = !was_evicted && (is_detached || is_over) && {
+        let read = || context.index.evicted_until(&app, &head.message_id);
+        let until = context.retrier.ask_index(hold, read).await?.value;
+        until.is_some_and(|until| head.accepted_at <= until)
+    };
+    Ok(is_processed(MissingEntry { was_evicted, is_within_evicted, is_detached, is_over }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: MissingEntry = MissingEntry {
+        was_evicted: false,
+        is_within_evicted: false,
+        is_detached: false,
+        is_over: false,
+    };
+
+    #[test]
+    fn a_message_whose_entry_was_evicted_is_not_begun_again() {
+        assert!(is_processed(MissingEntry { was_evicted: true, ..UNKNOWN }));
+    }
+
+    #[test]
+    fn a_message_that_may_have_waited_in_the_queue_is_begun() {
+        assert!(!is_processed(UNKNOWN));
+        assert!(!is_processed(MissingEntry { is_within_evicted: true, ..UNKNOWN }));
+    }
+
+    #[test]
+    fn an_entry_that_the_index_lost_is_begun_again() {
+        for (is_detached, is_over) in [(true, false), (false, true), (true, true)] {
+            assert!(!is_processed(MissingEntry { is_detached, is_over, ..UNKNOWN }));
+        }
+    }
+
+    #[test]
+    fn a_task_beside_a_detached_run_and_an_expired_message_end_with_evicted_entries_of_their_age() {
+        let within = MissingEntry { is_within_evicted: true, ..UNKNOWN };
+        assert!(is_processed(MissingEntry { is_detached: true, ..within }));
+        assert!(is_processed(MissingEntry { is_over: true, ..within }));
+    }
+}
