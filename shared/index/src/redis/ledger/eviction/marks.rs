@@ -30,7 +30,7 @@ impl RedisIndex {
         add.cmd("LPUSH").arg(&key).arg(marks);
         add.cmd("LTRIM").arg(&key).arg(0).arg(MOST - 1);
         add.cmd("EXPIRE").arg(&key).arg(EVICTION_KEPT.as_secs());
-        match self.bulk.commands(&add).await.map_err(IndexError::from) {
+        match self.bulk.commands(&add).await {
             // A server without memory permits evictions and refuses to store marks.
             Ok(_) | Err(IndexError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
