@@ -310,7 +310,10 @@ mod tests {
     async fn what_a_head_that_is_not_whole_holds_is_what_is_counted_for_it() {
         let (mut client, mut io) = connection();
         let large = head(60_000);
-        client.write_all(&[&PREFACE, &large[..], &large[..BEGINNING]].concat()).await.unwrap();
+        // On another stream, since a second head on the same one would be trailers.
+        let mut next = large[..BEGINNING].to_vec();
+        next[8] = 3;
+        client.write_all(&[&PREFACE, &large[..], &next[..]].concat()).await.unwrap();
         let mut whole = vec![0; PREFACE.len() + large.len()];
         io.read_exact(&mut whole).await.unwrap();
         // The first read ends the turn of the large head, and the second one waits.

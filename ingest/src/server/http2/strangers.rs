@@ -14,7 +14,8 @@ const REQUESTS: u32 = 32;
 /// What is known of the client of one connection.
 #[derive(Debug)]
 pub(super) struct Stranger {
-    has_secret: AtomicBool,
+    /// Set once a right secret came or the connection was told to end, whichever is first.
+    is_decided: AtomicBool,
     requests: AtomicU32,
     /// Ends the connection as if the service stopped: what is in work is answered.
     end: CancellationToken,
@@ -33,12 +34,12 @@ pub(super) enum Look {
 
 impl Stranger {
     pub(super) fn new(end: CancellationToken) -> Self {
-        Self { has_secret: AtomicBool::new(false), requests: AtomicU32::new(0), end }
+        Self { is_decided: AtomicBool::new(false), requests: AtomicU32::new(0), end }
     }
 
     /// Counts a request.
     pub(super) fn count(&self, is_success: bool) -> Look {
-        if self.has_secret.load(Ordering::Relaxed) || self.end.is_cancelled() {
+        if self.is_decided.load(Ordering::Relaxed) {
             return Look::Away;
         }
         // The number of streams of a connection is below 2^31.
@@ -53,14 +54,17 @@ impl Stranger {
 
     /// Notes that a request had a right secret.
     pub(super) fn note_secret(&self) {
-        self.has_secret.store(true, Ordering::Relaxed);
+        self.is_decided.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the connection when its requests are answered. Returns false if it ends already.
+    /// Ends the connection when its requests are answered. Returns false if it ends already, or a right
+    /// secret came meanwhile.
     pub(super) fn end(&self) -> bool {
-        let ends_already = self.end.is_cancelled();
-        self.end.cancel();
-        !ends_already
+        let is_first = !self.is_decided.swap(true, Ordering::Relaxed);
+        if is_first {
+            self.end.cancel();
+        }
+        is_first
     }
 }
 
