@@ -33,4 +33,4 @@ pub mod stack;
 pub use eventually::eventually;
 pub use ports::{Port, free_port};
 pub use rogue_broker::RogueBroker;
-pub use run::{amqp_url, mqtt_url, namespace, redis_cluster_url, redis_url};
+pub use run::{amqp_url, ledger_key_pattern, mqtt_url, namespace, redis_cluster_url, redis_url};

@@ -54,6 +54,12 @@ pub fn namespace() -> String {
     format!("t{random:016x}")
 }
 
+/// A pattern of the keys in Redis that hold the expanded ledger entry of the message with this id.
+pub fn ledger_key_pattern(id: &str) -> String {
+    let id: String = id.chars().filter(char::is_ascii_hexdigit).take(24).collect();
+    format!("*:m{id}.*")
+}
+
 fn shared(variable: &str) -> String {
     match std::env::var(variable) {
         Ok(url) => url,

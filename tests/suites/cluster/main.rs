@@ -15,7 +15,7 @@ use push_queue::amqp::queue_names;
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
-    mqtt_url,
+    ledger_key_pattern, mqtt_url,
     servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster},
     service::Program,
     stack::{APP, Servers, Stack},
@@ -44,19 +44,18 @@ async fn leader_of(amqp: &mut RabbitMqCluster, queue: &str) -> usize {
 /// The index of the Redis master that has the ledger entry of a message.
 async fn master_of(redis: &mut RedisCluster, id: &str) -> usize {
     for (index, node) in redis.nodes().iter().enumerate() {
-        if keys_with(node, id).await > 0 {
+        if keys_with(node, &ledger_key_pattern(id)).await > 0 {
             return index;
         }
     }
     panic!("no master has the ledger of {id}");
 }
 
-async fn keys_with(node: &Redis, text: &str) -> usize {
+async fn keys_with(node: &Redis, pattern: &str) -> usize {
     let client = redis::Client::open(node.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut keys = redis::cmd("KEYS");
-    let keys: Vec<String> =
-        keys.arg(format!("*{text}*")).query_async(&mut connection).await.unwrap();
+    let keys: Vec<String> = keys.arg(pattern).query_async(&mut connection).await.unwrap();
     keys.len()
 }
 

@@ -67,7 +67,8 @@ fn pages_of_tests() -> [(Page, usize); 3] {
 #[test]
 fn every_test_that_holds_a_guarantee_or_repeats_an_attack_exists() {
     let mut tests = BTreeSet::new();
-    for folder in ["tests", "shared", "ingest", "fanout-worker", "pushctl"] {
+    for folder in ["tests", "shared", "ingest", "fanout-worker", "transports", "broker", "pushctl"]
+    {
         collect_functions(&root().join(folder), &mut tests);
     }
     let mut missing = Vec::new();

@@ -22,7 +22,7 @@ use push_queue::amqp::queue_names;
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
-    eventually,
+    eventually, ledger_key_pattern,
     servers::{Mosquitto, RabbitMq, Redis},
     stack::{APP, DEADLINE, Servers, Stack},
 };
@@ -108,7 +108,7 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_devi
     let client = redis::Client::open(world.redis.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> =
-        redis::cmd("KEYS").arg(format!("*{id}*")).query_async(&mut connection).await.unwrap();
+        redis::cmd("KEYS").arg(ledger_key_pattern(&id)).query_async(&mut connection).await.unwrap();
     let gone: usize = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await.unwrap();
     assert_eq!(gone, 1, "{keys:?}");
     for device in &world.devices.all {
