@@ -46,6 +46,9 @@ pub use self::{
         PlannedPartition, PriorDeliveries,
     },
     recall::{EarlyRecall, RECALL_CHECK, Recall, RecallOutcome},
-    retention::{EvictionRound, History, Horizon, Retention, eviction_mark, may_be_evicted},
+    retention::{
+        EvictionRound, History, Horizon, Retention, eviction_mark, is_eviction_remembered,
+        may_be_evicted,
+    },
     state::State,
 };

@@ -2,7 +2,7 @@
 
 use push_model::{
     ids::{MessageId, PageField},
-    ledger::{eviction_mark, may_be_evicted, record},
+    ledger::{eviction_mark, is_eviction_remembered, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
@@ -94,7 +94,8 @@ impl RedisIndex {
                     || now > preamble.expires_at.plus(report::OVERDUE_AFTER)
                 {
                     accepted = accepted.max(preamble.accepted_at).max(issued_at);
-                    if preamble.state.is_ended() && now <= preamble.expires_at {
+                    if preamble.state.is_ended() && is_eviction_remembered(preamble.expires_at, now)
+                    {
                         marks.push(eviction_mark(&message, preamble.dedup_nonce));
                     }
                     closed.push((field, record));
@@ -120,7 +121,7 @@ impl RedisIndex {
                     accepted = accepted.max(entry.accepted_at).max(issued_at);
                     if let Some(dedup_nonce) = entry.dedup_nonce
                         && entry.is_closed()
-                        && entry.expires_at.is_some_and(|at| now <= at)
+                        && entry.expires_at.is_some_and(|at| is_eviction_remembered(at, now))
                     {
                         marks.push(eviction_mark(&message, dedup_nonce));
                     }
