@@ -6,8 +6,9 @@ use push_service::{
     build_info, engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
     runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };
+use push_transports::TransportArgs;
 
-use crate::settings::{MqttArgs, ProcessArgs, WorkerArgs};
+use crate::settings::{ProcessArgs, WorkerArgs};
 
 /// Takes accepted pushes from the queue, finds the devices they mean, and delivers.
 #[derive(Debug, Parser)]
@@ -24,9 +25,9 @@ pub struct Cli {
     /// Queue and index.
     #[command(flatten)]
     pub engines: EngineArgs,
-    /// The MQTT broker.
+    /// How devices are reached.
     #[command(flatten)]
-    pub mqtt: MqttArgs,
+    pub transports: TransportArgs,
     /// The work.
     #[command(flatten)]
     pub worker: WorkerArgs,

@@ -13,14 +13,14 @@ use push_model::{
     app::AppKey,
     envelope::{Head, Job},
     ledger::Retention,
-    time::UnixMillis,
+    time::{Clock, UnixMillis},
 };
 use push_queue::Queue;
 use tokio::sync::Notify;
 
 use crate::{
     control::{
-        Clock, Random,
+        Random,
         hold::Hold,
         jitter,
         pace::PaceCache,
@@ -35,8 +35,8 @@ use crate::{
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     message_usage::ClosedMessages,
     metrics::Metrics,
-    transport::{Lifetime, Outgoing, Transports},
 };
+use push_transports::{Lifetime, Outgoing, Transports};
 
 /// The engines, transports, bounds, clock and randomness of one worker.
 pub(crate) struct Context {

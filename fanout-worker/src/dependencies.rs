@@ -8,12 +8,10 @@ use push_model::time::UnixMillis;
 use push_queue::Queue;
 use push_service::metrics::StoreMetrics;
 
-use crate::{
-    control::{Clock, Random},
-    lane_health::LaneHealth,
-    metrics::Metrics,
-    transport::Transports,
-};
+use crate::control::Random;
+use crate::{lane_health::LaneHealth, metrics::Metrics};
+use push_model::time::Clock;
+use push_transports::Transports;
 
 /// The engines, transports and sources of chance that [`run`](crate::run) works with.
 #[derive(Clone)]

@@ -6,7 +6,6 @@
 //!
 //! - `intake`: queue messages: taken, processed, settled
 //! - `delivery`: working on one partition of a message; the guarantees are made here
-//! - `transport`: how a message leaves the service
 //! - `control`: when something may be done: retries, paces, index priority
 //! - `broadcasts`: what is left of all broadcasts
 //! - `supervision`: what happens when a part of the worker ends
@@ -35,7 +34,6 @@ pub mod readiness;
 mod settings;
 mod spans;
 mod supervision;
-pub mod transport;
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,17 +48,13 @@ use tracing::{info, warn};
 
 pub use crate::{
     cli::Cli,
-    control::{Clock, Random, priority::BulkLimits, retry_policy::RetryPolicy},
+    control::{Random, priority::BulkLimits, retry_policy::RetryPolicy},
     delivery::{plan, progress},
     dependencies::{Dependencies, Observation},
     lane_health::LaneHealth,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
-    settings::{
-        MqttArgs, MqttBrokerArgs, MqttTuningArgs, ProcessArgs, ProcessSettings, WorkerArgs,
-        WorkerSettings,
-    },
-    transport::Transports,
+    settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
 };
 use crate::{
     context::Context,

@@ -1,19 +1,12 @@
 //! `fanout-worker`: settings, engines, transports, run, drain.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use push_fanout_worker::{
-    Cli, Dependencies, Metrics, Observation, ProcessSettings, Transports, WorkerSettings,
-    readiness, run,
-    transport::{
-        Discard,
-        mqtt::{MqttSettings, MqttTransport},
-    },
+    Cli, Dependencies, Metrics, Observation, ProcessSettings, WorkerSettings, readiness, run,
 };
-use push_model::device::TransportKind;
-use push_mqtt::MqttUrl;
 use push_service::{
     command_line, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
@@ -27,6 +20,7 @@ use push_service::{
     shutdown, telemetry,
     traces::Traces,
 };
+use push_transports::{TransportSettings, Transports};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -43,7 +37,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let log = cli.log.check(telemetry::DEFAULT_FILTER, &mut errors);
     let process = cli.process.check(&mut errors);
     let engines = cli.engines.check(&mut errors);
-    let mqtt = cli.mqtt.check(&mut errors);
+    let transports = cli.transports.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
     let health = cli.health.check(&mut errors);
@@ -52,20 +46,20 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let namespace = engines.as_ref().map(|engines| &*engines.namespace);
     let traces = cli.traces.check(namespace, &mut errors);
     let observed = health.zip(metrics).zip(traces);
-    let all = process.zip(engines).zip(mqtt.zip(worker)).zip(threads.zip(observed));
-    let (((process, engines), (mqtt, worker)), (threads, ((health, metrics), traces))) =
+    let all = process.zip(engines).zip(transports.zip(worker)).zip(threads.zip(observed));
+    let (((process, engines), (transports, worker)), (threads, ((health, metrics), traces))) =
         errors.finish(all)?;
     let traces = Traces::new(traces, "fanout-worker");
     telemetry::init(log, &traces);
     descriptors::raise();
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime::run(runtime, work(process, engines, mqtt, worker, health, metrics, traces))
+    runtime::run(runtime, work(process, engines, transports, worker, health, metrics, traces))
 }
 
 async fn work(
     process: ProcessSettings,
     engines: EngineSettings,
-    mqtt: Option<(MqttUrl, MqttSettings)>,
+    transports: TransportSettings,
     worker: WorkerSettings,
     health: HealthSettings,
     metrics: MetricsSettings,
@@ -81,13 +75,7 @@ async fn work(
         .await
         .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
     let index = open_index_at_start(&engines, &health).await?;
-    let discard = Discard { latency: process.discard_latency };
-    let mut transports = Transports::default().with(TransportKind::Discard, Arc::new(discard));
-    if let Some((url, settings)) = mqtt {
-        info!(broker = %url, "devices are reached over MQTT");
-        transports =
-            transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)));
-    }
+    let transports = Transports::from_settings(transports);
     let mut registry = Registry::default();
     let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
     let dependencies = Dependencies {

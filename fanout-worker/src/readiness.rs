@@ -51,7 +51,7 @@ mod tests {
     use async_trait::async_trait;
     use push_model::device::{Target, TransportKind};
 
-    use crate::transport::{Discard, Outcome, Outgoing, Sending, Transport, Transports};
+    use push_transports::{Discard, Outcome, Outgoing, Sending, Transport, Transports};
 
     #[derive(Debug)]
     struct Away;

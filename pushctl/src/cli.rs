@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::{
     app::{self, AppCommand},
     audit::{self, AuditCommand},
-    broker::{self, command::BrokerCommandArgs},
+    broker::{self, BrokerCommandArgs},
     completions::{self, CompletionsArgs},
     dead::{self, DeadCommand},
     device::{self, DeviceCommand, credentials::AppLogins},
@@ -91,9 +91,9 @@ enum Command {
     /// See, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Take apps with their devices from one store to another; started again, it goes on
+    /// Take apps with their devices from one store to another; interrupted, it is run again
     ///
-    /// Programs may work on both stores meanwhile. From the beginning on the source takes no pushes and
+    /// Each app stands still meanwhile: from the beginning on the source takes no pushes and
     /// no registrations for the apps; at the target each one is in service once all its devices are
     /// there and were compared.
     Move(Box<MoveArgs>),
@@ -142,7 +142,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Broker(args) => {
             let data_dir = &cli.data_dir;
-            return broker::command::run(*args, urls, credentials, errors, data_dir, out).await;
+            return broker::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         // These are about no installation, so its settings do not matter.
         Command::Completions(args) => return completions::run(&args, out),

@@ -60,7 +60,6 @@ fn worker_flags() -> Vec<String> {
         ["--strand-min-slots", "4000"],
         ["--strands", "16"],
         ["--turn", "200ms"],
-        ["--stand-by", "2s"],
         ["--retry-longest", "4s"],
         ["--mqtt-ack-timeout", "5s"],
         ["--closing-check", CLOSING_CHECK],

@@ -17,7 +17,7 @@ pub const BATCH: usize = 50;
 
 /// Flags of a worker: small batches, so that a broadcast lasts; short pauses, so that it goes on
 /// soon after a fault.
-pub const STEPS: [&str; 14] = [
+pub const STEPS: [&str; 12] = [
     "--batch",
     "50",
     "--strand-min-slots",
@@ -28,8 +28,6 @@ pub const STEPS: [&str; 14] = [
     "2",
     "--turn",
     "100ms",
-    "--stand-by",
-    "1s",
     "--retry-longest",
     "2s",
 ];

@@ -3,8 +3,9 @@
 //!
 //! A test that passes shows little if it would also pass without the code that it tests. So
 //! `faults/*.toml` lists *planted faults*: each is an edit of the source, with the test that must
-//! catch it, at the lowest level that can (unit test, simulation, suite). A change that adds a
-//! guarantee adds the faults that break it. `--short` leaves out those that need real servers; a
+//! catch it, at the lowest level that can (unit test, simulation, suite). They are about ownership,
+//! saving, recall, expiry, the queue, isolation and credentials; `cargo mutants` is for the rest
+//! (CONTRIBUTING.md). `--short` leaves out those that need real servers; a
 //! NAME (or a part of one) picks faults.
 //!
 //! - `list`: the records, and what makes one wrong

@@ -20,10 +20,9 @@ use crate::{
 /// The environment variable that chooses a fault.
 pub(crate) const CHOSEN: &str = "PUSH_PLANTED";
 
-/// The crates that answer whether a fault is chosen: one on which nearly all others depend, and one
-/// that depends on none of ours and has the answer for itself.
-const LIBS: [&str; 2] = ["shared/model/src/lib.rs", "shared/tls/src/lib.rs"];
-/// Tells a crate, under the name of the first, whether a fault is chosen.
+/// The crate that answers whether a fault is chosen: nearly all others depend on it.
+const LIB: &str = "shared/model/src/lib.rs";
+/// Tells a crate, under the name that others use for it, whether a fault is chosen.
 const ANSWER: &str = r#"
 extern crate self as push_model;
 
@@ -69,7 +68,7 @@ pub(crate) async fn plant(root: &Path, tree: &Path, faults: &[Fault]) -> Result<
             content = edited(file, text(file, content)?, edits)?.into_bytes();
         }
         content = match file.as_str() {
-            lib if LIBS.contains(&lib) => (text(file, content)? + ANSWER).into_bytes(),
+            LIB => (text(file, content)? + ANSWER).into_bytes(),
             SCRIPTS => {
                 let told = [SCRIPT, TELL_SCRIPT].concat();
                 once(file, &text(file, content)?, SCRIPT, &told)?.into_bytes()

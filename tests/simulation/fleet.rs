@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LaneHealth, LedgerLimits, Metrics, PlanLimits,
-    RetryLimits, RetryPolicy, RunLimits, Transports, WorkerSettings,
+    RetryLimits, RetryPolicy, RunLimits, WorkerSettings,
 };
 use push_model::{device::TransportKind, ledger::Retention};
+use push_transports::Transports;
 
 use crate::{
     engines::index::SimIndex,

@@ -1,6 +1,6 @@
 //! When something may be done.
 //!
-//! Nothing here reads a wall clock or draws a random number by itself: [`Clock`] and [`Random`] are
+//! Nothing here reads a wall clock or draws a random number by itself: a `Clock` and [`Random`] are
 //! passed in, so that a simulation controls them.
 //!
 //! - `retry_policy`: the delays between tries
@@ -20,11 +20,6 @@ pub(crate) mod retry_policy;
 pub(crate) mod slots;
 
 use std::sync::Arc;
-
-use push_model::time::UnixMillis;
-
-/// The source of the wall-clock time.
-pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
 /// The source of randomness: evenly distributed numbers.
 pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;

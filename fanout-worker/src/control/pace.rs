@@ -11,13 +11,12 @@ use push_index::{Index, IndexError};
 use push_model::{
     app::AppKey,
     pace::{Acquire, TrafficClass, max_batch},
-    time::UnixMillis,
+    time::{Clock, UnixMillis},
 };
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use super::{
-    Clock,
     hold::Hold,
     retrier::{Retrier, RetryError},
 };

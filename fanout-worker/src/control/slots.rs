@@ -1,13 +1,15 @@
 //! The task slots of each transport.
 //!
 //! A run that waits for a slow or silent transport keeps its slot. Each transport has slots of its own,
-//! so such runs leave those of the others free. Tasks that find no free slot wait here, which costs
-//! nothing but room in the queue's prefetch ([`TASKS_AHEAD`]). If no slot of their transport was freed
-//! for [`PATIENCE`], they are put off: otherwise the tasks of a silent transport would in time fill the
-//! prefetch, and keep away those of the others.
+//! so such runs leave those of the others free. A run that waits only for its tail leaves its slot to
+//! another one, but no more than [`TAILS`] do so for each slot. Tasks that find no free slot wait here,
+//! which costs nothing but room in the queue's prefetch ([`TASKS_AHEAD`]). If no slot of their transport
+//! was freed for [`PATIENCE`], they are put off. So the tasks and tails of a silent transport never fill
+//! the prefetch, which would keep away those of the others.
 
 use std::{
     fmt,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,6 +23,11 @@ use tokio::{
 /// How many tasks the queue delivers for each slot of a transport. As many as the partitions that one
 /// broadcast has of a transport, with the default settings.
 pub(crate) const TASKS_AHEAD: usize = 8;
+
+/// How many runs of a transport, for each of its slots, wait for their tails without one. With those that
+/// have slots they are fewer than [`TASKS_AHEAD`], so a silent transport does not use up its part of the
+/// prefetch.
+const TAILS: usize = 4;
 
 /// A transport of which no slot was freed for so long is stuck. Longer than a run lasts.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,6 +43,8 @@ pub(crate) struct TaskSlots {
 #[derive(Debug)]
 struct Slots {
     free: Arc<Semaphore>,
+    /// Room for runs that wait for their tails.
+    tails: Arc<Semaphore>,
     /// When a slot was last taken or freed.
     moved: Mutex<Instant>,
 }
@@ -43,7 +52,15 @@ struct Slots {
 /// A slot that is held. It may be left for a while and entered again.
 pub(crate) struct TaskSlot {
     slots: Arc<Slots>,
-    held: Mutex<Option<OwnedSemaphorePermit>>,
+    held: Mutex<Held>,
+}
+
+/// What a run has of the slots of its transport, given back when it is dropped.
+#[derive(Debug)]
+enum Held {
+    Slot(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
+    /// Room to wait for its tail.
+    Tail(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
 }
 
 impl TaskSlots {
@@ -58,30 +75,31 @@ impl TaskSlots {
         let of = |kind| self.of_transports.iter().find(|(of, _)| *of == kind);
         let slots = transport.and_then(of).map_or(&self.others, |(_, slots)| slots);
         let permit = slots.enter().await?;
-        Some(TaskSlot { slots: slots.clone(), held: Mutex::new(Some(permit)) })
+        Some(TaskSlot { slots: slots.clone(), held: Mutex::new(Held::Slot(permit)) })
     }
 }
 
 impl Slots {
     fn new(each: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(each)), moved: Mutex::new(Instant::now()) }
+        Self {
+            free: Arc::new(Semaphore::new(each)),
+            tails: Arc::new(Semaphore::new(each * TAILS)),
+            moved: Mutex::new(Instant::now()),
+        }
     }
 
     async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        // One wait to its end: another one would begin behind all others.
+        let mut free = pin!(self.free.clone().acquire_owned());
         loop {
             // The end of a wait that others prolong when they move.
             let stuck_at = *self.moved() + PATIENCE;
-            match self.free.clone().try_acquire_owned() {
-                Ok(permit) => {
-                    *self.moved() = Instant::now();
-                    return Some(permit);
-                }
-                Err(_) if Instant::now() >= stuck_at => return None,
-                Err(_) => {}
-            }
-            if let Ok(permit) = timeout_at(stuck_at, self.free.clone().acquire_owned()).await {
+            if let Ok(permit) = timeout_at(stuck_at, free.as_mut()).await {
                 *self.moved() = Instant::now();
                 return permit.ok();
+            }
+            if Instant::now() >= *self.moved() + PATIENCE {
+                return None;
             }
         }
     }
@@ -92,29 +110,41 @@ impl Slots {
 }
 
 impl TaskSlot {
-    /// Frees the slot.
+    /// Frees the slot while its run waits for its tail. It is kept if too many runs do so.
     pub(crate) fn leave(&self) {
-        if self.held().take().is_some() {
+        if self.is_held()
+            && let Ok(room) = self.slots.tails.clone().try_acquire_owned()
+        {
+            *self.held() = Held::Tail(room);
             *self.slots.moved() = Instant::now();
         }
     }
 
-    /// Frees the slot, and enters again behind the tasks that wait for one.
-    pub(crate) async fn enter_again(&self) {
-        self.leave();
-        let permit = self.slots.free.clone().acquire_owned().await.ok();
-        *self.slots.moved() = Instant::now();
-        *self.held() = permit;
+    /// Returns true unless it was left and not entered again.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(*self.held(), Held::Slot(_))
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+    /// Enters again behind the tasks that wait for a slot, if it was left.
+    pub(crate) async fn enter_again(&self) {
+        if !self.is_held()
+            && let Ok(permit) = self.slots.free.clone().acquire_owned().await
+        {
+            *self.slots.moved() = Instant::now();
+            *self.held() = Held::Slot(permit);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for TaskSlot {
     fn drop(&mut self) {
-        self.leave();
+        if self.is_held() {
+            *self.slots.moved() = Instant::now();
+        }
     }
 }
 
@@ -152,6 +182,7 @@ mod tests {
         let runs = async {
             for _ in 0..9 {
                 tokio::time::sleep(PATIENCE / 2).await;
+                slot.leave();
                 slot.enter_again().await;
             }
             slot
@@ -164,5 +195,48 @@ mod tests {
             }
         };
         tokio::join!(runs, others);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_waits_keeps_its_place_when_others_move() {
+        let slots = Arc::new(TaskSlots::new(1));
+        let first = slots.enter(MQTT).await.unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut wait = |name: &'static str, begins: Duration, works: Duration| {
+            let (slots, order) = (slots.clone(), order.clone());
+            tasks.spawn(async move {
+                tokio::time::sleep(begins).await;
+                let _slot = slots.enter(MQTT).await.unwrap();
+                order.lock().unwrap().push(name);
+                tokio::time::sleep(works).await;
+            });
+        };
+        let ms = Duration::from_millis;
+        wait("a", ms(10), ms(1800));
+        wait("b", ms(20), ms(10));
+        // Comes after the others moved, just before their first wait would be over.
+        wait("c", PATIENCE - ms(50), ms(10));
+        tokio::time::sleep(PATIENCE - ms(100)).await;
+        drop(first);
+        tasks.join_all().await;
+        assert_eq!(*order.lock().unwrap(), ["a", "b", "c"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runs_that_wait_for_their_tails_leave_few_tasks_more_to_their_transport() {
+        let slots = TaskSlots::new(2);
+        let mut silent = Vec::new();
+        while let Some(slot) = slots.enter(MQTT).await {
+            slot.leave();
+            silent.push(slot);
+        }
+        assert_eq!(silent.len(), 2 + 2 * TAILS);
+        assert!(silent.len() < 2 * TASKS_AHEAD, "the others' part of the prefetch is free");
+        assert!(slots.enter(FCM).await.is_some());
+        assert!(silent.pop().unwrap().is_held(), "there was no more room, so it kept its slot");
+        let waiting = &silent[0];
+        assert!(!waiting.is_held());
+        waiting.enter_again().await;
+        assert!(waiting.is_held());
     }
 }

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use push_model::{
-    envelope::Job,
+    envelope::{Job, encode_alone},
     fingerprint::Fingerprint,
     ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
     message::Audience,
@@ -24,6 +24,7 @@ use super::plan;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
+    limits::PlanLimits,
 };
 
 /// How long a batch may be with a transport after its message expired. A copy that has expired for
@@ -59,7 +60,7 @@ pub(crate) fn new_entry(
     let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
     NewEntry {
         message_id: head.message_id,
-        app_id: head.app_id.clone(),
+        app: job.app(),
         accepted_at: head.accepted_at,
         expires_at: head.expires_at,
         dedup_nonce: job.dedup_nonce,
@@ -124,13 +125,22 @@ pub(crate) async fn admit(
             let transports = || context.index.transports(&app);
             let extents = context.retrier.ask_index(hold, transports).await?.value;
             let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
-            plan::cut(extents, context.plan.partitions, context.plan.min_slots)
+            let extents: Vec<_> = extents.collect();
+            let PlanLimits { partitions, min_slots } = context.plan;
+            plan::cut(&extents, partitions, min_slots, job_bytes(job))
         }
     };
-    let fix = || context.index.plan(&head.message_id, &plan);
+    let app = job.app();
+    let fix = || context.index.plan(&app, &head.message_id, &plan);
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Admission::Admitted(Box::new(entry), plan))
+}
+
+/// How many bytes the job takes in each of its tasks.
+fn job_bytes(job: &Job) -> u64 {
+    let alone = encode_alone(job).map_or(usize::MAX, |alone| alone.len());
+    u64::try_from(alone).unwrap_or(u64::MAX)
 }
 
 fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> Admission {
@@ -184,7 +194,7 @@ async fn take_over(
     entry: &Entry,
     hold: &Hold<'_>,
 ) -> Result<bool, RetryError> {
-    let (head, owner) = (&job.head, (context.random)());
+    let (message, app, owner) = (&job.head.message_id, job.app(), (context.random)());
     let partitions = entry.plan.as_ref().map_or(&[][..], |plan| &plan.partitions);
     for partition in (0..).zip(partitions).map(|(number, _)| number) {
         let from = entry.partition(partition).state;
@@ -202,7 +212,7 @@ async fn take_over(
             counts: Counts::default(),
             keep_until: None,
         };
-        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
+        let advance = || context.index.advance(&app, message, &step);
         let claimed = context.retrier.ask_index(hold, advance).await?.value;
         if claimed != (AdvanceOutcome::Saved { recalled: false }) {
             return Ok(false);

@@ -12,9 +12,8 @@ use push_model::{
 };
 
 use super::{batch::Batch, leftovers};
-use crate::{
-    context::Context, control::retry_policy::RetryPolicy, limits::RetryLimits, transport::Outcome,
-};
+use crate::{context::Context, control::retry_policy::RetryPolicy, limits::RetryLimits};
+use push_transports::Outcome;
 
 /// How often the devices of a batch were tried before.
 #[derive(Debug, Clone, Copy, Default)]

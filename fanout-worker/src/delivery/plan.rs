@@ -13,17 +13,49 @@ use push_model::{
     slots::SlotRange,
 };
 
+/// The most that the first tasks of a broadcast take together, in bytes, unless one for each transport
+/// takes more.
+pub const FIRST_TASKS_BYTES: u64 = 2 * 1024 * 1024;
+
+/// The most that a task takes beside its job and its plan, in bytes.
+const REST_OF_A_TASK: u64 = 256;
+
+/// The most that a slot range of a plan takes in a task, in bytes.
+const BYTES_OF_A_RANGE: u64 = 48;
+
+/// The most that a partition of a plan takes in a task, in bytes: its transport, and the range that it
+/// shares with the next one.
+const BYTES_OF_A_PARTITION: u64 = BYTES_OF_A_RANGE + 16;
+
+/// The most partitions of each transport with which the first tasks of a broadcast take
+/// [`FIRST_TASKS_BYTES`] at most: at least 1, and no more than `most`.
+fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> usize {
+    let first_tasks = |of_each: usize| {
+        let tasks = of_each.saturating_mul(transports);
+        let (tasks, ranges) = (tasks as u64, ranges as u64);
+        let partitions = BYTES_OF_A_PARTITION.saturating_mul(tasks);
+        let plan = BYTES_OF_A_RANGE.saturating_mul(ranges).saturating_add(partitions);
+        let task = job_bytes.saturating_add(plan).saturating_add(REST_OF_A_TASK);
+        task.saturating_mul(tasks)
+    };
+    (2..=most).rev().find(|of_each| first_tasks(*of_each) <= FIRST_TASKS_BYTES).unwrap_or(1)
+}
+
 /// Cuts the slots of each transport's devices into at most `most` partitions of equal size, each of at
-/// least `min_slots` slots unless it is the only one of its transport. The partitions of different
-/// transports alternate, so that the first tasks of all of them come early in the lane.
-pub fn cut<'a>(
-    extents: impl IntoIterator<Item = (TransportKind, &'a [SlotRange])>,
+/// least `min_slots` slots unless it is the only one of its transport; fewer if the job is large
+/// ([`FIRST_TASKS_BYTES`]). The partitions of different transports alternate, so that the first tasks
+/// of all of them come early in the lane.
+pub fn cut(
+    extents: &[(TransportKind, &[SlotRange])],
     most: usize,
     min_slots: u64,
+    job_bytes: u64,
 ) -> Plan {
-    let of_each = extents.into_iter().map(|(transport, extent)| {
+    let ranges = extents.iter().map(|(_, extent)| extent.len()).sum();
+    let most = affordable(most, extents.len(), ranges, job_bytes);
+    let of_each = extents.iter().map(|(transport, extent)| {
         let cut = cut_one(extent, most, min_slots).into_iter();
-        cut.map(move |ranges| PlannedPartition { transport: Some(transport), ranges })
+        cut.map(move |ranges| PlannedPartition { transport: Some(*transport), ranges })
     });
     let mut of_each: Vec<_> = of_each.collect();
     let mut partitions = Vec::new();
@@ -115,18 +147,50 @@ pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) 
 
 #[cfg(test)]
 mod tests {
+    use push_model::envelope::{PartitionTask, Task, Work, encode_alone};
+
     use super::*;
 
     /// Cuts the slots of an app with one transport.
     fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
-        super::cut([(TransportKind::Mqtt, extent)], most, min_slots)
+        super::cut(&[(TransportKind::Mqtt, extent)], most, min_slots, 0)
+    }
+
+    #[test]
+    fn the_first_tasks_of_a_large_message_take_no_more_than_their_bound() {
+        let golden = include_bytes!("../../../shared/model/tests/golden/task-v2.json");
+        let Task { job, work: Work::Partition(task), .. } = Task::decode(golden).unwrap() else {
+            panic!("a task of a partition")
+        };
+        let job_bytes = encode_alone(&job).unwrap().len() as u64;
+        let nonce = u64::MAX;
+        let first = PartitionTask { nonce, parent: 0, continues: None, unsaved: None, ..task };
+        let first = Work::Partition(first);
+        let counts = |transports: usize, job_kib: u64| {
+            let extent: Vec<SlotRange> = (0..64).map(|shard| range(shard, 0, 1_000_000)).collect();
+            let kinds = TransportKind::ALL.into_iter().take(transports);
+            let extents: Vec<_> = kinds.map(|kind| (kind, &*extent)).collect();
+            let plan = super::cut(&extents, 32, 4096, job_kib * 1024);
+            assert_eq!(total_slots(&plan), 64_000_000 * transports as u64);
+            let partitions = plan.partitions.len();
+            let task = Task { plan: Some(plan), work: first.clone(), job: job.clone() };
+            let task = task.encode().unwrap().len() as u64 - job_bytes + job_kib * 1024;
+            let all = task.saturating_mul(partitions as u64);
+            assert!(partitions <= transports || all <= FIRST_TASKS_BYTES, "{all}");
+            partitions
+        };
+        assert_eq!([1, 2, 3].map(|transports| counts(transports, 1)), [32, 64, 96], "all of them");
+        assert_eq!([16, 64, 128, 256, 512].map(|kib| counts(1, kib)), [32, 29, 15, 7, 3]);
+        assert_eq!([16, 64, 128, 256, 512].map(|kib| counts(2, kib)), [64, 28, 14, 6, 2]);
+        assert_eq!(counts(6, 512), 6, "each transport keeps one of its own");
+        assert_eq!(counts(6, u64::MAX >> 20), 6);
     }
 
     #[test]
     fn each_transport_has_its_own_partitions_which_alternate() {
         let (many, few) = ([range(0, 0, 100)], [range(0, 3, 9)]);
         let transports = [(TransportKind::Mqtt, &many[..]), (TransportKind::Fcm, &few[..])];
-        let plan = super::cut(transports, 3, 10);
+        let plan = super::cut(&transports, 3, 10, 0);
         let kinds: Vec<_> = plan.partitions.iter().flat_map(|planned| planned.transport).collect();
         use TransportKind::{Fcm, Mqtt};
         assert_eq!(kinds, [Mqtt, Fcm, Mqtt, Mqtt]);

@@ -53,7 +53,7 @@ mod tests {
     fn planned(partitions: Vec<Vec<SlotRange>>) -> Entry {
         Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&"a".parse().unwrap()),
-            app_id: "a".parse().unwrap(),
+            app: push_model::app::AppKey::first("a".parse().unwrap()),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
             dedup_nonce: 0,

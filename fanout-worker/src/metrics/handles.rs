@@ -14,7 +14,7 @@ use push_model::{
 };
 use push_service::metrics::{ByApp, Histogram};
 
-use crate::transport::Outcome;
+use push_transports::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OutcomeLabel {

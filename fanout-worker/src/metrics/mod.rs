@@ -28,7 +28,8 @@ use push_queue::Lane;
 use self::families::{
     BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
 };
-use crate::{broadcasts::Estimate, delivery::RunEnd, transport::Outcome};
+use crate::{broadcasts::Estimate, delivery::RunEnd};
+use push_transports::Outcome;
 
 /// How many apps have metrics of their own if no setting says it.
 const DEFAULT_APPS: usize = 100;

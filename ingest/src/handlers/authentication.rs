@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use push_model::{
-    app::{Scope, VerifiedSecret},
+    app::{AppKey, Scope, VerifiedSecret},
     ids::AppId,
     time::UnixMillis,
 };
@@ -23,6 +23,11 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    /// The key of the app, which tells it from earlier apps of its name.
+    pub(super) fn key(&self) -> AppKey {
+        AppKey::from(&self.cached.app)
+    }
+
     /// The name of the secret.
     pub(super) fn secret_name(&self) -> Option<&str> {
         self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use futures::{StreamExt, stream};
 use push_model::{
-    app::App,
+    app::{App, AppKey},
     fingerprint::Fingerprint,
     ids::{AppId, AudienceKind, MessageId},
 };
@@ -32,7 +32,7 @@ pub(super) fn identify(
     match key {
         Some(key) => app.message_id(key),
         None if dry_run => MessageId::void(&app.app_id),
-        None => MessageId::issue(&app.app_id, audience_kind),
+        None => MessageId::issue(&app.app_id, audience_kind).for_app(&AppKey::from(app)),
     }
 }
 
@@ -65,13 +65,14 @@ impl Handlers {
     /// not answer, none is known: a key is then compared with what this process took, and by the worker.
     pub(super) async fn known_nonces(
         &self,
-        app: &AppId,
+        app: &App,
         messages: impl IntoIterator<Item = MessageId>,
         until: Instant,
     ) -> KnownNonces {
+        let key = &AppKey::from(app);
         let ask = async |message: MessageId| {
-            let entry =
-                self.ask_index(Subject::message(app, &message), self.index.entry(app, &message));
+            let subject = Subject::message(&app.app_id, &message);
+            let entry = self.ask_index(subject, self.index.entry(key, &message));
             Some((message, entry.await.ok()??.dedup_nonce?))
         };
         // Boxed: few pushes have a key, and its future would be part of every connection.

@@ -41,14 +41,14 @@ impl Handlers {
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (Caller { app, .. }, message, quota) =
+        let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Read, now).await?;
-        let subject = Subject::message(&app, &message);
+        let (app, subject) = (caller.key(), Subject::message(&caller.app, &message));
         let report = match self.ask_index(subject, self.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
                 let retention = self.settings.ledger_retention;
-                let horizon = horizon(&*self.index, &message, retention);
+                let horizon = horizon(&*self.index, &app, &message, retention);
                 let horizon = self.ask_index(subject, horizon).await?;
                 Report::of_waiting(&app, &message, now, horizon)
             }
@@ -69,7 +69,8 @@ impl Handlers {
         let subject = Subject::message(&caller.app, &message);
         let begin = self.begin_recall(&caller, message, now, place, permit);
         let begun = self.ask_index(subject, begin).await?;
-        let known = recall_known(&*self.index, &caller.app, &message, begun);
+        let app = caller.key();
+        let known = recall_known(&*self.index, &app, &message, begun);
         match self.ask_index(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), quota)
@@ -90,9 +91,9 @@ impl Handlers {
         permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
         let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
-        let app = caller.app.clone();
+        let app = caller.key();
         let event = AuditEvent {
-            app: Some(app.clone()),
+            app: Some(caller.app.clone()),
             secret: caller.secret_name().map(str::to_owned),
             message: Some(message),
             ..audit::event("ingest", Action::MessageRecalled)
@@ -123,7 +124,8 @@ impl Handlers {
         self.learn_usage(&caller.cached).await;
         match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
             Err(used_up) => {
-                let entry = self.index.entry(&caller.app, message);
+                let app = caller.key();
+                let entry = self.index.entry(&app, message);
                 match self.ask_index(Subject::message(&caller.app, message), entry).await? {
                     Some(_) => Ok(None),
                     None => Err(used_up),

@@ -108,7 +108,7 @@ impl Handlers {
         let dedup_nonce = match key {
             Some(_) => {
                 let fingerprint = Fingerprint::of(&payload, &audience);
-                let known = self.known_nonces(&payload.app_id, [id], self.ledger_deadline()).await;
+                let known = self.known_nonces(&cached.app, [id], self.ledger_deadline()).await;
                 self.keyed_nonce(&payload.app_id, id, fingerprint, &known, dry_run)?
             }
             None => 0,

@@ -11,7 +11,10 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::json::{WholeNumber, illegal, read_object, read_value, required};
+use super::{
+    json::{illegal, read_object, read_value, required},
+    whole_number::WholeNumber,
+};
 use crate::{rejection::Rejection, settings::Rules};
 
 #[derive(Deserialize)]

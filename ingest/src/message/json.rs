@@ -12,44 +12,6 @@ use crate::rejection::Rejection;
 /// sent, which may be as long as the body.
 const MAX_PROBLEM: usize = 300;
 
-/// A whole number, in any form that JSON Schema counts as one: `60`, `60.0`, `6e1`. One that does not fit
-/// is refused, not rounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WholeNumber(pub(super) u64);
-
-impl<'de> Deserialize<'de> for WholeNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl de::Visitor<'_> for Visitor {
-            type Value = WholeNumber;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a whole number from 0 to {}", u64::MAX)
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<WholeNumber, E> {
-                Ok(WholeNumber(number))
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<WholeNumber, E> {
-                let refused = || E::invalid_type(de::Unexpected::Float(number), &self);
-                whole(number).map(WholeNumber).ok_or_else(refused)
-            }
-        }
-
-        deserializer.deserialize_u64(Visitor)
-    }
-}
-
-/// The number that has a fraction or an exponent in JSON, if it is whole all the same and not negative.
-/// Below 2^64 a whole double is exact. What is written with more digits than a double has is the nearest
-/// double first, as in other readers of JSON.
-pub(crate) fn whole(number: f64) -> Option<u64> {
-    const BEYOND: f64 = 18_446_744_073_709_551_616.0;
-    ((0.0..BEYOND).contains(&number) && number.fract() == 0.0).then_some(number as u64)
-}
-
 /// A JSON object. Without this, a derived struct would also take an array with its fields in order.
 pub(super) struct Object<T>(pub(super) T);
 

@@ -15,6 +15,7 @@ mod condition;
 mod data;
 mod json;
 mod notification;
+mod whole_number;
 
 use std::collections::BTreeMap;
 
@@ -27,12 +28,16 @@ use push_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::json::{read_json_body, whole};
 use self::{
     condition::Condition,
     data::DataPairs,
-    json::{Object, ParsedOrRaw, WholeNumber, illegal, read_object, required, utf8},
+    json::{Object, ParsedOrRaw, illegal, read_object, required, utf8},
     notification::NotificationFields,
+    whole_number::WholeNumber,
+};
+pub(crate) use self::{
+    json::read_json_body,
+    whole_number::{NotWhole, whole},
 };
 use crate::{rejection::Rejection, settings::Rules};
 

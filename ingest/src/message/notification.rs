@@ -1,13 +1,16 @@
 //! The fields of a notification. A field that has no effect for the notification type stays raw
 //! JSON: whatever it holds, it is accepted and not delivered.
 
-use std::fmt;
+use std::borrow::Cow;
 
 use push_model::{message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::json::{WholeNumber, illegal, read_value, whole};
+use super::{
+    json::{illegal, read_value},
+    whole_number::{NotWhole, WholeNumber, whole},
+};
 use crate::rejection::Rejection;
 
 const SYSTEM: u8 = 1;
@@ -39,40 +42,18 @@ struct OpenType(u8);
 
 impl<'de> Deserialize<'de> for OpenType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl de::Visitor<'_> for Visitor {
-            type Value = OpenType;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("1 (open the app) or 2 (open a link)")
+        const EXPECTED: &str = "expected 1 (open the app) or 2 (open a link)";
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        let text: Option<Cow<'_, str>> = serde_json::from_str(json).ok();
+        match (whole(json), text.as_deref()) {
+            (Ok(1), _) | (_, Some("1")) => Ok(Self(1)),
+            (Ok(2), _) | (_, Some("2")) => Ok(Self(2)),
+            (Ok(_), _) | (_, Some(_)) => {
+                Err(de::Error::custom(format!("invalid value, {EXPECTED}")))
             }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<OpenType, E> {
-                match number {
-                    1 => Ok(OpenType(1)),
-                    2 => Ok(OpenType(2)),
-                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
-                }
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<OpenType, E> {
-                match whole(number) {
-                    Some(number) => self.visit_u64(number),
-                    None => Err(E::invalid_value(de::Unexpected::Float(number), &self)),
-                }
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenType, E> {
-                match text {
-                    "1" => Ok(OpenType(1)),
-                    "2" => Ok(OpenType(2)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
+            (Err(NotWhole::Type(what)), _) => Err(de::Error::custom(format!("{what}, {EXPECTED}"))),
+            (Err(problem), _) => Err(de::Error::custom(format!("{problem}, {EXPECTED}"))),
         }
-
-        deserializer.deserialize_any(Visitor)
     }
 }
 

@@ -70,6 +70,11 @@ impl Interruptions {
         self.shutdown.is_cancelled()
     }
 
+    /// Ends this connection as if the service stopped, once it is cancelled.
+    pub(super) fn stop(&self) -> CancellationToken {
+        self.shutdown.clone()
+    }
+
     /// Goes on after an interruption. From `first_check` on only the time limits are watched,
     /// because the shutdown is known.
     pub(super) fn only_timeouts(&mut self, first_check: Instant) {

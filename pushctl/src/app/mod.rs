@@ -90,8 +90,8 @@ pub enum AppCommand {
     Enable {
         /// The app
         app_id: AppId,
-        /// Also if it may be in service in the store that it moved to. In service in both, each would
-        /// have a part of its devices: remove it there first, which also ends a move that still runs
+        /// Also if it moves or has moved to another store. In service in both, each would have a part of
+        /// its devices: remove it there first, which also ends a move that still runs
         #[arg(long)]
         although_moved: bool,
     },
@@ -342,10 +342,10 @@ async fn enable(
         app.disabled = false;
         moved = app.moved_to.take();
         match &moved {
-            Some(moved) if moved.may_be_in_service && !although_moved => bail!(
-                "{app_id} has moved from here to {store}, or a move did all but its last step: run that \
-                 move again, which finishes it, and bring the app back with pushctl move after that. If \
-                 that store is lost, or after pushctl app remove {app_id} there, add --although-moved",
+            Some(moved) if !although_moved => bail!(
+                "{app_id} moves or has moved from here to {store}: run that move again, which finishes it, \
+                 and bring the app back with pushctl move after that. To give the move up, run pushctl app \
+                 remove {app_id} there, and add --although-moved here; also if that store is lost",
                 store = moved.store
             ),
             _ => Ok(()),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use push_fanout_worker::MqttBrokerArgs;
 use push_model::ids::{AppId, ClientId};
 use push_mqtt::MqttUrl;
 use push_service::{
     settings::{ConfigErrors, duration},
     shutdown, terminal,
 };
+use push_transports::mqtt::MqttBrokerArgs;
 use serde_json::{Value, json};
 use tracing::debug;
 

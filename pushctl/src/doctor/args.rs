@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use push_fanout_worker::MqttBrokerArgs;
 use push_mqtt::MqttUrl;
 use push_service::settings::ConfigErrors;
+use push_transports::mqtt::MqttBrokerArgs;
 
 use super::listeners::{Listener, ListenerArgs};
 use crate::push::Server;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use push_index::{Index, IndexError, horizon, recall_everywhere};
 use push_model::{
+    app::AppKey,
     audit::{Action, AuditEvent},
     ids::{AppId, MessageId},
     ledger::{Outcomes, RecallOutcome, Retention, State},
@@ -54,11 +55,12 @@ pub async fn run(
     let now = UnixMillis::now();
     match command {
         MessageCommand::Show { app_id, message_id } => {
-            let report = match index.entry(&app_id, &message_id).await? {
+            let app = key(index, &app_id).await?;
+            let report = match index.entry(&app, &message_id).await? {
                 Some(entry) => Some(Report::of(&entry, now)),
                 None => {
-                    let horizon = horizon(index, &message_id, retention).await?;
-                    Report::of_waiting(&app_id, &message_id, now, horizon)
+                    let horizon = horizon(index, &app, &message_id, retention).await?;
+                    Report::of_waiting(&app, &message_id, now, horizon)
                 }
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
@@ -79,7 +81,8 @@ pub async fn run(
                 ..audit::event(Action::MessageRecalled)
             };
             let recall = async {
-                match recall_everywhere(index, &app_id, &message_id, now, retention).await? {
+                let app = key(index, &app_id).await?;
+                match recall_everywhere(index, &app, &message_id, now, retention).await? {
                     RecallOutcome::Recalled(entry) => Ok((true, entry)),
                     RecallOutcome::AlreadyClosed(entry) => Ok((false, entry)),
                     RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
@@ -95,6 +98,15 @@ pub async fn run(
             out.result(text(&report), &report)
         }
     }
+}
+
+/// The key of the app with this name, or of the last one that had it.
+async fn key(index: &dyn Index, app_id: &AppId) -> Result<AppKey, IndexError> {
+    if let Some(app) = index.app(app_id).await? {
+        return Ok(AppKey::from(&app));
+    }
+    let generation = index.removed_apps(app_id).await?.saturating_sub(1);
+    Ok(AppKey { id: app_id.clone(), generation })
 }
 
 /// The pace of an app, if it has one.

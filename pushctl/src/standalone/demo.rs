@@ -87,7 +87,7 @@ pub(super) async fn run(
     ));
     let body = body(TARGETING, "你好", "A targeted push");
     let id = send(http, &app, &secret, &body).await?;
-    let got = wait(index, &app, &id, &mut received, shutdown).await?;
+    let got = wait(index, &app_key, &id, &mut received, shutdown).await?;
     let Some(got) = got else { return Ok(()) };
     show(&devices, &got, out)?;
 
@@ -225,7 +225,7 @@ async fn send(
 /// it. `None` if the demo is stopped before.
 async fn wait(
     index: &dyn Index,
-    app: &AppId,
+    app: &AppKey,
     id: &MessageId,
     received: &mut Received,
     shutdown: &CancellationToken,

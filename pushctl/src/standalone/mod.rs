@@ -7,19 +7,14 @@
 
 mod demo;
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
-use push_fanout_worker::{
-    Dependencies, MqttTuningArgs, Observation, Transports, WorkerArgs, WorkerSettings, readiness,
-    transport::{
-        Discard,
-        mqtt::{MqttSettings, MqttTransport},
-    },
-};
+use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
+use push_fanout_worker::{Dependencies, Observation, WorkerArgs, WorkerSettings, readiness};
 use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
-use push_model::{device::TransportKind, secret::Secret};
+use push_model::secret::Secret;
 use push_mqtt::MqttUrl;
 use push_service::{
     credentials::CredentialSettings,
@@ -36,11 +31,14 @@ use push_service::{
     telemetry::{self, LogArgs, LogSettings},
     traces::{TraceArgs, TraceSettings, Traces},
 };
+use push_transports::{
+    TransportSettings, Transports,
+    mqtt::{MqttSettings, MqttTuningArgs},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
-    broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings},
     cli::{bind, make_data_dir},
     output::Output,
 };
@@ -180,10 +178,10 @@ pub async fn run(
     let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
-    let mqtt = MqttTransport::start(broker.worker_url().clone(), settings.mqtt);
-    let transports = Transports::default()
-        .with(TransportKind::Discard, Arc::new(Discard::default()))
-        .with(TransportKind::Mqtt, Arc::new(mqtt));
+    let transports = Transports::from_settings(TransportSettings {
+        mqtt: Some((broker.worker_url().clone(), settings.mqtt)),
+        discard_latency: Duration::ZERO,
+    });
 
     let stores = StoreMetrics::register(&mut registry, queue.clone(), index.clone());
     let interval = settings.metrics.interval;

@@ -13,9 +13,11 @@
 //! - `source`: devices that can be read from any position, of a store or of a file
 //! - `arrive`: takes one app to a store: copies, compares, mends, and puts the app in service
 //! - `digest`: compares two lists of devices in bounded memory; `mend`: makes them equal
+//! - `at_target`: whether a store may take an app
 //! - `moving`: the command `move`; `backup`: the commands `app backup` and `app restore`
 
 mod arrive;
+mod at_target;
 pub mod backup;
 mod digest;
 mod mend;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::join_all;
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, MessageStep, NewEntry,
         PartitionView, Plan, Recall, RecallOutcome,
@@ -41,7 +42,12 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError>;
+    async fn plan(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError>;
 
     /// One partition of a message, if this app has an entry with this id.
     ///
@@ -49,7 +55,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn partition(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError>;
@@ -61,7 +67,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer; the step may have been saved all the same.
     async fn advance(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError>;
@@ -78,7 +84,7 @@ pub trait Ledger: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError>;
+    async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError>;
 
     /// Recalls a message: nothing more is sent once workers have seen it
     /// ([`recall_everywhere`](crate::recall_everywhere) waits for that). A message that no worker
@@ -89,7 +95,7 @@ pub trait Ledger: Send + Sync {
     /// If the index did not answer.
     async fn recall(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError>;
@@ -99,8 +105,9 @@ pub trait Ledger: Send + Sync {
 #[async_trait]
 pub trait LedgerBounds: Send + Sync {
     /// One round of keeping the ledger within `limit` bytes: measures it, and if it holds more,
-    /// evicts entries that [may be evicted](push_model::ledger::may_be_evicted), the oldest first.
-    /// Open entries are among them only if they are overdue. The work of a round is bounded.
+    /// evicts entries that [may be evicted](push_model::ledger::may_be_evicted) of the apps that hold
+    /// more than their [share](push_model::ledger::over_share), the oldest first. Open entries are
+    /// among them only if they are overdue. The work of a round is bounded.
     ///
     /// Rounds of several programs at once together evict at most what one round evicts more than
     /// needed.
@@ -115,14 +122,18 @@ pub trait LedgerBounds: Send + Sync {
     /// If the index did not answer.
     async fn history(&self) -> Result<Option<History>, IndexError>;
 
-    /// The latest time of acceptance among the entries that were evicted from the part of the
-    /// ledger in which this message's entry is. A message without an entry that was accepted no
+    /// The latest time of acceptance among the entries of this app that were evicted from the part
+    /// of the ledger in which this message's entry is. A message without an entry that was accepted no
     /// later may be one of them, so it is reported as unknown and not as waiting for a worker. None
     /// if nothing was evicted.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError>;
+    async fn evicted_until(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError>;
 
     /// Returns true if the closed entry of this job is known to have been evicted while its message
     /// could still be sent. Each part of the ledger remembers a bounded number of such evictions, for
@@ -130,7 +141,12 @@ pub trait LedgerBounds: Send + Sync {
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError>;
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError>;
 }
 
 /// How long an eviction is remembered: longer than RabbitMQ leaves a queue message unacknowledged.

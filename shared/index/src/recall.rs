@@ -1,7 +1,8 @@
 //! Recalls: the answer comes when every worker knows of the recall.
 
 use push_model::{
-    ids::{AppId, AudienceKind, MessageId},
+    app::AppKey,
+    ids::{AudienceKind, MessageId},
     ledger::{Horizon, RECALL_CHECK, Recall, RecallOutcome, Retention},
     time::UnixMillis,
 };
@@ -14,10 +15,11 @@ use crate::{Index, IndexError};
 /// If the index did not answer.
 pub async fn horizon(
     index: &dyn Index,
+    app: &AppKey,
     message: &MessageId,
     retention: Retention,
 ) -> Result<Horizon, IndexError> {
-    let evicted_until = index.evicted_until(message).await?;
+    let evicted_until = index.evicted_until(app, message).await?;
     Ok(Horizon { retention, evicted_until })
 }
 
@@ -32,7 +34,7 @@ pub async fn horizon(
 /// If the index did not answer; the message may be recalled all the same.
 pub async fn recall_everywhere(
     index: &dyn Index,
-    app: &AppId,
+    app: &AppKey,
     message: &MessageId,
     at: UnixMillis,
     retention: Retention,
@@ -48,12 +50,12 @@ pub async fn recall_everywhere(
 /// As [`recall_everywhere`].
 pub async fn begin_recall(
     index: &dyn Index,
-    app: &AppId,
+    app: &AppKey,
     message: &MessageId,
     at: UnixMillis,
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
-    let recall = Recall::new(app, message, at, horizon(index, message, retention).await?);
+    let recall = Recall::new(app, message, at, horizon(index, app, message, retention).await?);
     let outcome = index.recall(app, message, &recall).await?;
     if message.audience_kind() != Some(AudienceKind::Named) {
         // Nothing of it is left to do. If this fails, the worker that finds it recalled does it.
@@ -69,7 +71,7 @@ pub async fn begin_recall(
 /// If the index did not answer; the message is recalled all the same.
 pub async fn recall_known(
     index: &dyn Index,
-    app: &AppId,
+    app: &AppKey,
     message: &MessageId,
     begun: RecallOutcome,
 ) -> Result<RecallOutcome, IndexError> {
@@ -101,7 +103,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("index.sqlite3");
         let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
-        let app: AppId = "app".parse().unwrap();
+        let app = AppKey::first("app".parse().unwrap());
         let retention = Retention::all(Duration::from_hours(1));
         let recalled_after = async |message: &MessageId| {
             let (begun, now) = (Instant::now(), UnixMillis::now());
@@ -111,12 +113,12 @@ mod tests {
         };
         // An index that lost the entry of a message in work cannot tell it from one without an
         // entry.
-        let without_entry = MessageId::issue_named(&app);
+        let without_entry = MessageId::issue_named(&app.id);
         assert!(recalled_after(&without_entry).await >= RECALL_CHECK);
-        let in_work = MessageId::issue_named(&app);
+        let in_work = MessageId::issue_named(&app.id);
         let entry = NewEntry {
             message_id: in_work,
-            app_id: app.clone(),
+            app: app.clone(),
             accepted_at: UnixMillis::now(),
             expires_at: UnixMillis::MAX,
             dedup_nonce: 1,

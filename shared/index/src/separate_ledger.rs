@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use push_model::{
-    app::App,
+    app::{App, AppKey},
     audit::AuditEvent,
     device::{Device, NoTarget, Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
@@ -27,10 +27,9 @@ use push_model::{
 };
 
 use crate::{
-    AppKey, Apps, AuditTrail, Devices, DictionarySweeps, DictionaryUse, Finding, Index, IndexError,
-    Ledger, LedgerBounds, MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources,
-    Scanned, SecretUses, Store, StoreResources, SweepStep, Swept, TakesWrites, Transfer,
-    TransportExtent,
+    Apps, AuditTrail, Devices, DictionarySweeps, DictionaryUse, Finding, Index, IndexError, Ledger,
+    LedgerBounds, MessageUsage, OpenBroadcasts, Pacing, Put, PutRefused, Resources, Scanned,
+    SecretUses, Store, StoreResources, SweepStep, Swept, TakesWrites, Transfer, TransportExtent,
 };
 
 /// One index over two stores.
@@ -187,13 +186,18 @@ impl Ledger for SeparateLedger {
         self.ledger.advance_all(steps).await
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
-        self.ledger.plan(message, plan).await
+    async fn plan(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError> {
+        self.ledger.plan(app, message, plan).await
     }
 
     async fn partition(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError> {
@@ -202,20 +206,20 @@ impl Ledger for SeparateLedger {
 
     async fn advance(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
         self.ledger.advance(app, message, step).await
     }
 
-    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+    async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError> {
         self.ledger.entry(app, message).await
     }
 
     async fn recall(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
@@ -233,12 +237,21 @@ impl LedgerBounds for SeparateLedger {
         self.ledger.history().await
     }
 
-    async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        self.ledger.evicted_until(message).await
+    async fn evicted_until(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError> {
+        self.ledger.evicted_until(app, message).await
     }
 
-    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
-        self.ledger.was_evicted(message, dedup_nonce).await
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        self.ledger.was_evicted(app, message, dedup_nonce).await
     }
 }
 

@@ -8,13 +8,14 @@ use crate::ids::{AppId, BadId, ClientId};
 /// many wait for the absent device as may wait. Trying again would not help.
 pub const QUEUE_FULL: &str = "the queue of the device is full";
 
-/// The user property of a PUBLISH (MQTT 5, section 3.3.2.3.7) that tells the embedded broker the
-/// generation of the app ([`AppKey::generation`](crate::app::AppKey::generation)) whose message it is.
-/// A message without it is of the first app of the name (generation 0), so that those messages are no
-/// larger. Without generations, a device that is still connected for a removed app would get what a later
-/// app of that name sends to a device of the same id, and a late message of the removed app would reach
-/// the later app's device.
-pub const APP_GENERATION: &str = "app-generation";
+/// The user property of a PUBLISH (MQTT 5, section 3.3.2.3.7) that tells the embedded broker for which
+/// [`RegistrationEpoch`](crate::registration::RegistrationEpoch) of the client id the message is. Without it, a
+/// removed device that is still connected would get what is sent to a later device of its client id, and a late
+/// message for the removed device would reach the later one.
+///
+/// Most brokers hand such a property to the device. So the worker sends it only to a broker whose CONNACK has a
+/// user property of this name.
+pub const REGISTRATION: &str = "registration";
 
 /// A device as the MQTT broker knows it.
 ///

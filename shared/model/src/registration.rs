@@ -100,65 +100,95 @@ impl fmt::Debug for GoneDevice {
     }
 }
 
-/// A device's last change of its transport.
+/// A device's change of its transport, as far as the partitions of broadcasts are concerned.
 ///
 /// The partitions of a broadcast have one transport each and are read at different times, so a device that
-/// changes its transport meanwhile could be read twice or not at all. So a device belongs to the partition of
-/// the transport that it had when the broadcast was accepted ([`partition_of`]), and is reached through the
-/// transport that it has when it is read.
+/// changes its transport meanwhile could be read twice or not at all. So each device is *in the partitions* of
+/// one transport, which [`partition_of`] says, and is reached through the transport that it has when it is read.
+/// For every broadcast that goes on, that answer stays the same whatever the device changes.
+///
+/// For that, one change is remembered, and a device is in the partitions of its new transport only after a
+/// change that finds none remembered ([`change_after`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransportChange {
-    /// The transport before.
+    /// In whose partitions the device was before.
     pub from: TransportKind,
-    /// When the device changed to its present transport.
+    /// When it changed.
     pub at: UnixMillis,
-    /// When the device changed to the transport before; 0 if it registered with it.
-    pub from_since: UnixMillis,
+    /// In whose partitions it is for broadcasts that were accepted later; never `from`. The device itself may have
+    /// another transport by now.
+    pub to: TransportKind,
 }
 
 /// How long a change of transport is remembered at least. It is forgotten with the first registration after
-/// that, so a broadcast that is not finished after so long may reach such a device twice.
+/// that, so a broadcast that is not finished after so long may reach such a device twice, or not at all.
 pub const TRANSPORT_CHANGE_KEPT: Duration = Duration::from_hours(31 * 24);
 
-/// How much earlier than the latest time of registration a device must have had its transport to belong to the
-/// partition of it. Callers give times of registration that lie behind the acceptance of the broadcast by what
-/// clocks may differ; a change that happens after the acceptance must never seem earlier than it. So this must
-/// be at least twice the largest `--clock-allowance`.
-const CHANGE_ALLOWANCE: Duration = Duration::from_secs(60);
+/// A change that follows another one within this time is joined with it, as if the device had changed to the last
+/// transport at the time of the first change.
+pub const TRANSPORT_CHANGES_JOINED: Duration = Duration::from_secs(60);
+
+/// The most by which clocks may be allowed to differ. A larger `--clock-allowance` is refused.
+pub const MOST_CLOCK_ALLOWANCE: Duration = Duration::from_secs(30);
+
+/// The longest time from when a registration takes its time to when the index has it.
+const LONGEST_REGISTRATION: Duration = Duration::from_secs(60);
+
+/// How much earlier than the latest time of registration a device must have changed to be in the partition of its
+/// new transport.
+///
+/// Callers give times of registration that lie behind the acceptance of the broadcast by what clocks may differ.
+/// What the index learns after the acceptance has a time that may be earlier than it by as much again, and by how
+/// long a registration takes. It must neither be a change of before, nor be joined with one of before.
+const CHANGE_ALLOWANCE: Duration = Duration::from_secs(
+    2 * MOST_CLOCK_ALLOWANCE.as_secs()
+        + LONGEST_REGISTRATION.as_secs()
+        + TRANSPORT_CHANGES_JOINED.as_secs(),
+);
 
 /// The transport in whose partition of a broadcast a device is, if the broadcast reaches devices that registered
 /// by `registered_by`.
-///
-/// None if the device changed its transport twice since: then it is not known whether the message was sent to it,
-/// and it must not get it twice.
 pub fn partition_of(
     transport: TransportKind,
     change: Option<TransportChange>,
     registered_by: UnixMillis,
-) -> Option<TransportKind> {
-    let as_of = UnixMillis(registered_by.0.saturating_sub(CHANGE_ALLOWANCE.as_millis() as u64));
+) -> TransportKind {
     match change {
-        Some(change) if change.at > as_of => (change.from_since <= as_of).then_some(change.from),
-        _ => Some(transport),
+        Some(change) if change.at > registered_by.minus(CHANGE_ALLOWANCE) => change.from,
+        Some(change) => change.to,
+        None => transport,
     }
 }
 
 /// The change that is remembered of a device that registers again, with `transport`.
+///
+/// While a change is remembered, a later one moves the device to no other partition: which one it was in before
+/// the first would be forgotten, and a broadcast of that time might still need it. Two changes within
+/// [`TRANSPORT_CHANGES_JOINED`] are joined, because no partition of a broadcast that comes between them is read
+/// before the second.
 pub fn change_after(
     before: TransportKind,
     change: Option<TransportChange>,
     transport: TransportKind,
     now: UnixMillis,
 ) -> Option<TransportChange> {
-    if transport != before {
-        let from_since = change.map_or(UnixMillis(0), |change| change.at);
-        return Some(TransportChange { from: before, at: now, from_since });
+    match change {
+        Some(change) if now.since(change.at) <= TRANSPORT_CHANGE_KEPT => {
+            let is_joined = transport != before && now.since(change.at) <= TRANSPORT_CHANGES_JOINED;
+            let to = if is_joined { transport } else { change.to };
+            (to != change.from).then_some(TransportChange { to, ..change })
+        }
+        _ => {
+            let from = change.map_or(before, |change| change.to);
+            (transport != from).then_some(TransportChange { from, at: now, to: transport })
+        }
     }
-    change.filter(|change| now.since(change.at) <= TRANSPORT_CHANGE_KEPT)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use TransportKind::{Fcm, Mqtt, Webhook};
 
@@ -169,22 +199,83 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_changes_its_transport_belongs_to_one_partition_of_a_broadcast() {
+    fn a_device_that_changes_its_transport_is_in_one_partition_of_a_broadcast() {
         let moved = change_after(Mqtt, None, Fcm, at(1));
-        assert_eq!(partition_of(Fcm, moved, ACCEPTED), Some(Mqtt), "the one it was in before");
-        assert_eq!(partition_of(Fcm, moved, at(120)), Some(Fcm), "a later broadcast");
-        let back = change_after(Fcm, moved, Mqtt, at(600));
-        assert_eq!(partition_of(Mqtt, back, ACCEPTED), None, "it may have got the message already");
-        assert_eq!(partition_of(Mqtt, back, at(120)), Some(Fcm));
-        assert_eq!(partition_of(Mqtt, back, at(700)), Some(Mqtt));
+        assert_eq!(partition_of(Fcm, moved, ACCEPTED), Mqtt, "the one it was in before");
+        assert_eq!(partition_of(Fcm, moved, at(240)), Fcm, "a later broadcast");
+        let again = change_after(Fcm, moved, Webhook, at(600));
+        assert_eq!(partition_of(Webhook, again, ACCEPTED), Mqtt);
+        assert_eq!(partition_of(Webhook, again, at(240)), Fcm);
+        let joined = change_after(Fcm, moved, Webhook, at(20));
+        assert_eq!(partition_of(Webhook, joined, ACCEPTED), Mqtt);
+        assert_eq!(partition_of(Webhook, joined, at(240)), Webhook);
+        assert_eq!(change_after(Fcm, moved, Mqtt, at(20)), None, "as if it had never changed");
+    }
+
+    #[test]
+    fn a_change_after_the_acceptance_never_seems_earlier_by_clocks_that_differ_as_much_as_they_may()
+    {
+        let allowance = MOST_CLOCK_ALLOWANCE.as_secs() as i64;
+        // The broadcast was accepted by the right clock, and the change was stored by one that is late.
+        let change = change_after(Mqtt, None, Fcm, UnixMillis(at(-allowance).0 + 1));
+        assert_eq!(partition_of(Fcm, change, at(allowance)), Mqtt);
     }
 
     #[test]
     fn a_change_is_forgotten_when_no_broadcast_needs_it_any_more() {
         let moved = change_after(Mqtt, None, Webhook, at(0));
-        let soon = at(30 * 24 * 3600);
+        let (soon, later) = (at(30 * 24 * 3600), at(32 * 24 * 3600));
         assert_eq!(change_after(Webhook, moved, Webhook, soon), moved);
-        assert_eq!(change_after(Webhook, moved, Webhook, at(32 * 24 * 3600)), None);
+        assert_eq!(change_after(Webhook, moved, Webhook, later), None);
+        let again = change_after(Webhook, moved, Fcm, soon);
+        let caught_up = Some(TransportChange { from: Webhook, at: later, to: Fcm });
+        assert_eq!(change_after(Fcm, again, Fcm, later), caught_up);
+    }
+
+    /// A clock of the tests that is ahead or behind by up to half of what clocks may differ.
+    fn by_clock(real: u64, skew: i64) -> UnixMillis {
+        UnixMillis(ACCEPTED.0.saturating_add(real).saturating_add_signed(skew))
+    }
+
+    proptest! {
+        /// The times are real ones, in milliseconds, and each program has a clock of its own.
+        #[test]
+        fn every_device_is_in_exactly_one_partition_whatever_it_changes_and_whenever_each_is_read(
+            first in a_kind(),
+            changes in prop::collection::vec((a_kind(), a_pause(), a_skew(), 0..60_000_u64), 0..12),
+            (accepted, accepted_skew, allowance) in (0..900_000_u64, a_skew(), 1..=30_000_u64),
+            reads in prop::collection::vec(0..1_200_000_u64, TransportKind::ALL.len()),
+        ) {
+            let skewed = |skew: i64| skew * i64::try_from(allowance).unwrap() / 60_000;
+            let by = by_clock(accepted, skewed(accepted_skew)).plus(Duration::from_millis(allowance));
+            let (mut history, mut takes_effect) = (vec![(0, first, None)], 0);
+            for (kind, pause, skew, delay) in changes {
+                let &(_, before, change) = history.last().unwrap();
+                let now = by_clock(takes_effect + pause, skewed(skew));
+                takes_effect += pause + delay;
+                history.push((takes_effect, kind, change_after(before, change, kind, now)));
+            }
+            let partitions = TransportKind::ALL.into_iter().zip(reads).filter(|(kind, read)| {
+                let read_at = accepted + read;
+                let seen = history.iter().rev().find(|(since, ..)| *since <= read_at).unwrap();
+                partition_of(seen.1, seen.2, by) == *kind
+            });
+            prop_assert_eq!(partitions.count(), 1);
+        }
+    }
+
+    fn a_kind() -> impl Strategy<Value = TransportKind> {
+        prop::sample::select(&TransportKind::ALL[..3])
+    }
+
+    /// Between two registrations of a device.
+    fn a_pause() -> impl Strategy<Value = u64> {
+        prop_oneof![0..2_000_u64, 0..90_000_u64, 0..400_000_u64]
+    }
+
+    /// In parts of 30,000 of half the allowance.
+    fn a_skew() -> impl Strategy<Value = i64> {
+        -30_000..=30_000_i64
     }
 
     #[test]

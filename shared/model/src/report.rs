@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
+    app::AppKey,
     ids::{AppId, MessageId},
     ledger::{Entry, FailReason, Horizon, Outcomes, Retried, State},
     time::UnixMillis,
@@ -80,14 +81,14 @@ impl Report {
     /// The report on a message without an entry. It waits in the queue if its id shows that it was
     /// accepted, and so recently that an entry would not have been evicted ([`Horizon`]).
     pub fn of_waiting(
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         now: UnixMillis,
         horizon: Horizon,
     ) -> Option<Self> {
         horizon.waits_since(app, message, now).map(|accepted_at| Self {
             message_id: *message,
-            app_id: app.clone(),
+            app_id: app.id.clone(),
             state: State::Accepted,
             accepted_at,
             expires_at: None,
@@ -112,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_message_that_no_worker_has_begun_is_accepted_while_its_entry_would_be_kept() {
-        let app: AppId = "a".parse().unwrap();
-        let (id, now) = (MessageId::issue_named(&app), UnixMillis::now());
+        let app = AppKey::first("a".parse().unwrap());
+        let (id, now) = (MessageId::issue_named(&app.id), UnixMillis::now());
         let report = Report::of_waiting(&app, &id, now, HORIZON).unwrap();
         assert_eq!((report.state, report.targeted, report.pending), (State::Accepted, 0, 0));
         assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), HORIZON), None);
@@ -121,21 +122,21 @@ mod tests {
         assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is evicted");
         let short = Retention { named: Duration::from_secs(1), ..HORIZON.retention };
         let (short, later) = (Horizon { retention: short, ..HORIZON }, now.plus_seconds(2));
-        let broadcast = MessageId::issue(&app, AudienceKind::Broadcast);
+        let broadcast = MessageId::issue(&app.id, AudienceKind::Broadcast);
         assert_eq!(Report::of_waiting(&app, &id, later, short), None);
         assert!(Report::of_waiting(&app, &broadcast, later, short).is_some());
-        for id in [MessageId::void(&app), MessageId::from_idempotency_key(&app, 0, b"k")] {
+        for id in [MessageId::void(&app.id), MessageId::from_idempotency_key(&app.id, 0, b"k")] {
             assert_eq!(Report::of_waiting(&app, &id, now, HORIZON), None, "{id}");
         }
     }
 
     #[test]
     fn an_overdue_entry_is_reported_as_closed() {
-        let app: AppId = "a".parse().unwrap();
+        let app = AppKey::first("a".parse().unwrap());
         let expires_at = UnixMillis(5_000);
         let mut entry = Entry::begin(&NewEntry {
-            message_id: MessageId::issue_named(&app),
-            app_id: app,
+            message_id: MessageId::issue_named(&app.id),
+            app,
             accepted_at: UnixMillis(0),
             expires_at,
             dedup_nonce: 0,
@@ -156,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_report_is_flat_and_closes() {
-        let app: AppId = "a".parse().unwrap();
-        let id = MessageId::issue_named(&app);
+        let app = AppKey::first("a".parse().unwrap());
+        let id = MessageId::issue_named(&app.id);
         let report = Report::of_waiting(&app, &id, UnixMillis::now(), HORIZON).unwrap();
         let json = serde_json::to_value(&report).unwrap();
         for count in ["targeted", "sent", "expired", "recalled", "pending"] {

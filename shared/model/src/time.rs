@@ -6,6 +6,7 @@
 use std::{
     fmt,
     str::FromStr,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -17,6 +18,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(transparent)]
 pub struct UnixMillis(pub u64);
+
+/// The source of the wall-clock time of code that decides.
+pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
 impl UnixMillis {
     /// The latest time that is used, in the year 9999. It is below 2^53, so every JSON reader reads

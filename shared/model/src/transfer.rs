@@ -31,17 +31,6 @@ pub struct MovedTo {
     /// Whether it was disabled before.
     #[serde(default)]
     pub was_disabled: bool,
-    /// Whether it may be in service there: set when all its devices are there, just before its record is
-    /// written there. An app that was taken back after that would be in service in both stores.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub may_be_in_service: bool,
-}
-
-impl MovedTo {
-    /// Whether both say the same move, however far it has come.
-    pub fn is_same_move(&self, other: &Self) -> bool {
-        (&self.store, self.at) == (&other.store, other.at)
-    }
 }
 
 /// How far the devices of an app are taken. Devices before it, in the order in which they are read,

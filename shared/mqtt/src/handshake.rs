@@ -14,7 +14,7 @@ use push_tls::{
 };
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
-    v5::{Codec, Connect, ConnectAck, ConnectAckReason, Packet},
+    v5::{Codec, Connect, ConnectAck, ConnectAckReason, Packet, UserProperties},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -87,6 +87,8 @@ pub struct SessionParams {
     pub receive_max: NonZeroU16,
     /// How long nothing was sent when a ping is due.
     pub ping_after: Duration,
+    /// The user properties of the CONNACK.
+    pub user_properties: UserProperties,
 }
 
 /// Opens the session that `wanted` describes; this function adds login and keep-alive.
@@ -155,7 +157,15 @@ async fn log_in(
         }
     };
     let Packet::ConnectAck(ack) = packet else { return Err(ConnectError::Unexpected) };
-    let ConnectAck { reason_code, receive_max, max_packet_size, server_keepalive_sec, .. } = *ack;
+    let ConnectAck {
+        session_present,
+        reason_code,
+        receive_max,
+        max_packet_size,
+        server_keepalive_sec,
+        user_properties,
+        ..
+    } = *ack;
     if reason_code != ConnectAckReason::Success {
         return Err(ConnectError::Refused(reason_code));
     }
@@ -166,6 +176,12 @@ async fn log_in(
         Some(seconds @ 1..) => Duration::from_secs(seconds.into()).min(KEEP_ALIVE),
         _ => KEEP_ALIVE,
     };
-    let session_present = ack.session_present;
-    Ok(SessionParams { codec, input, session_present, receive_max, ping_after: keep_alive / 2 })
+    Ok(SessionParams {
+        codec,
+        input,
+        session_present,
+        receive_max,
+        ping_after: keep_alive / 2,
+        user_properties,
+    })
 }

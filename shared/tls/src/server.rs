@@ -13,7 +13,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
 use crate::files::{FileError, PemFile, Watched, certified_key};
 
@@ -111,7 +111,28 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut accepted = tokio::time::timeout(self.handshake_timeout, self.tls.accept(stream))
+        self.accept_noticing(stream, || {}).await
+    }
+
+    /// Like [`Acceptor::accept`], and calls `greeted` when the client's hello is complete.
+    ///
+    /// # Errors
+    /// Those of [`Acceptor::accept`].
+    pub async fn accept_noticing<S>(
+        &self,
+        stream: S,
+        greeted: impl FnOnce(),
+    ) -> Result<TlsStream<S>, AcceptError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let handshake = async {
+            let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
+            let begun = hello.await?;
+            greeted();
+            begun.into_stream(Arc::clone(self.tls.config())).await
+        };
+        let mut accepted = tokio::time::timeout(self.handshake_timeout, handshake)
             .await
             .map_err(|_| AcceptError::Late(self.handshake_timeout))?
             .map_err(AcceptError::Handshake)?;

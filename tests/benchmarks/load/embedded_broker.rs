@@ -1,17 +1,17 @@
 //! The broker of `pushctl standalone`, alone in a process of its own, so that a worker of another
 //! process can log in to it.
 
-use std::{process::Stdio, sync::Arc};
+use std::{collections::HashSet, process::Stdio, sync::Arc};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
+use push_broker::{Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER};
 use push_credentials::DeviceIdentity;
 use push_model::{
     app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, secret::Secret,
     time::UnixMillis,
 };
 use push_service::{descriptors, runtime};
-use pushctl::broker::{Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -28,7 +28,7 @@ pub(crate) struct EmbeddedBrokerArgs {
 /// The running program. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct EmbeddedBroker {
-    /// Where devices connect; their passwords are not looked at.
+    /// Where devices connect. The password of each is its registration.
     pub(crate) devices: String,
     /// Where the worker connects, with its login.
     pub(crate) worker: String,
@@ -92,16 +92,19 @@ impl DeviceAuthenticator for AnyDevice {
             login.client_id.parse().map_err(|_| LoginRefusal::BadCredentials)?;
         let MqttDevice { app, client } = device;
         let (expires_at, kid) = (UnixMillis::MAX, "key".into());
-        let registration = RegistrationEpoch::default();
+        let registration = std::str::from_utf8(login.password).ok();
+        let registration: Option<RegistrationEpoch> =
+            registration.and_then(|text| text.parse().ok());
+        let registration = registration.ok_or(LoginRefusal::BadCredentials)?;
         Ok(DeviceIdentity { app, client, generation: 0, registration, expires_at, kid })
     }
 
-    async fn registered(
+    async fn removed(
         &self,
         _: &AppKey,
-        devices: &[(ClientId, RegistrationEpoch)],
-    ) -> Option<Vec<bool>> {
-        Some(vec![true; devices.len()])
+        _: Vec<(ClientId, RegistrationEpoch)>,
+    ) -> HashSet<(ClientId, RegistrationEpoch)> {
+        HashSet::new()
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

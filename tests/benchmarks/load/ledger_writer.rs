@@ -7,7 +7,8 @@ use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_index::Index;
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{Advance, AdvanceOutcome, Claim, Counts, NewEntry, Outcomes, PartitionState, Plan},
     time::UnixMillis,
 };
@@ -24,7 +25,7 @@ const RETENTION: Duration = Duration::from_hours(48);
 /// Writes `pushes` entries, and returns the id of every `sample_each`th.
 pub(crate) async fn write_finished(
     index: &Arc<dyn Index>,
-    app: &AppId,
+    app: &AppKey,
     pushes: usize,
     sample_each: usize,
 ) -> anyhow::Result<Vec<MessageId>> {
@@ -56,14 +57,14 @@ pub(crate) async fn write_finished(
 }
 
 /// Writes the entry of a push that was sent to its device.
-async fn write_one(index: &dyn Index, app: &AppId) -> anyhow::Result<MessageId> {
-    let message_id = MessageId::issue_named(app);
+async fn write_one(index: &dyn Index, app: &AppKey) -> anyhow::Result<MessageId> {
+    let message_id = MessageId::issue_named(&app.id);
     let accepted_at = UnixMillis::now();
     // The two must be unique to this claim; the id is.
     let (nonce, owner) = message_id.as_uuid().as_u64_pair();
     let opened = NewEntry {
         message_id,
-        app_id: app.clone(),
+        app: app.clone(),
         accepted_at,
         expires_at: accepted_at.plus(TIME_TO_LIVE),
         dedup_nonce: 0,

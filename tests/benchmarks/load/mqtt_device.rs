@@ -86,16 +86,16 @@ pub(crate) async fn discard_all(
     Ok(session.discard(DISCARD_BUFFER))
 }
 
-/// Connects as each of these devices of an app, for a broker that lets a device read its own topic
-/// only, and discards what arrives, until the handles are dropped.
+/// Connects as each of these devices of an app, with its password, for a broker that lets a device read its
+/// own topic only, and discards what arrives, until the handles are dropped.
 pub(crate) async fn discard_each(
     url: &MqttUrl,
     app: &str,
-    devices: impl Iterator<Item = String>,
+    devices: impl Iterator<Item = (String, String)>,
 ) -> anyhow::Result<Vec<AbortOnDropHandle<()>>> {
-    let connect = |device: String| async move {
+    let connect = |(device, password): (String, String)| async move {
         let (id, topic) = (format!("{app}:{device}"), format!("push/{app}/{device}"));
-        let url = url.clone().with_login(&id, "");
+        let url = url.clone().with_login(&id, &password);
         let session = Session::open(&url, &id, &topic).await?;
         anyhow::Ok(session.discard(DEVICE_BUFFER))
     };

@@ -5,12 +5,12 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use push_fanout_worker::transport::Outcome;
 use push_model::{
     ids::{ClientId, MessageId},
     ledger::RetryReason,
     time::UnixMillis,
 };
+use push_transports::Outcome;
 
 /// How a transport answered for one device of one message.
 #[derive(Debug, Clone, Copy, Default)]

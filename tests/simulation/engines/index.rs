@@ -311,7 +311,12 @@ impl Ledger for SimIndex {
         }
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
+    async fn plan(
+        &self,
+        _: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError> {
         match self.write(Write::Plan(*message, plan.clone())).await? {
             Written::Plan(plan) => Ok(plan),
             other => Err(IndexError::Corrupt(format!("{other:?}"))),
@@ -320,7 +325,7 @@ impl Ledger for SimIndex {
 
     async fn partition(
         &self,
-        _: &AppId,
+        _: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError> {
@@ -336,7 +341,7 @@ impl Ledger for SimIndex {
 
     async fn advance(
         &self,
-        _: &AppId,
+        _: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
@@ -346,13 +351,13 @@ impl Ledger for SimIndex {
         }
     }
 
-    async fn entry(&self, _: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+    async fn entry(&self, _: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError> {
         self.read(|store| store.look(message)).await
     }
 
     async fn recall(
         &self,
-        _: &AppId,
+        _: &AppKey,
         _: &MessageId,
         _: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
@@ -374,7 +379,11 @@ impl LedgerBounds for SimIndex {
         Ok(None)
     }
 
-    async fn evicted_until(&self, id: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
+    async fn evicted_until(
+        &self,
+        _: &AppKey,
+        id: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError> {
         let world = self.0.world();
         let late = world.now().plus(world.settings.run.clock_allowance);
         let pushes = lock(&world.pushes);
@@ -382,7 +391,12 @@ impl LedgerBounds for SimIndex {
         Ok((!has_expired).then(|| world.now()))
     }
 
-    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
+    async fn was_evicted(
+        &self,
+        _: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
         self.read(|store| store.remembers_eviction(message, dedup_nonce)).await
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_fanout_worker::transport::{Outcome, Outgoing, Sending, Transport};
 use push_model::{
     device::Target,
     ids::{ClientId, MessageId},
@@ -11,6 +10,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_tests::invariants::{HandOver, Meant, hand_over};
+use push_transports::{Outcome, Outgoing, Sending, Transport};
 use rand::RngExt;
 
 use crate::{

@@ -1,7 +1,9 @@
-//! A transport that never answers for one device in a thousand.
+//! A transport that never answers for a few devices: they hold up no others, whether those are read for the
+//! first time, tried again, or sent at the pace of their app.
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroU32,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -9,8 +11,7 @@ use std::{
 use async_trait::async_trait;
 use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
-    RunLimits, Transports, WorkerSettings,
-    transport::{Outcome, Outgoing, Sending, Transport},
+    RunLimits, WorkerSettings,
 };
 use push_index::{
     Apps as _, Devices as _, Ledger as _,
@@ -21,7 +22,7 @@ use push_model::{
     device::{Device, Target, TransportKind},
     envelope::{JobMarks, encode_job, encode_job_envelope},
     ids::{AppId, MessageId},
-    ledger::Retention,
+    ledger::{Retention, RetryReason},
     message::{Audience, Payload},
     secret::Secret,
     time::UnixMillis,
@@ -31,6 +32,7 @@ use push_queue::{
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };
 use push_tests::{eventually, stack::DEADLINE};
+use push_transports::{Outcome, Outgoing, Sending, Transport, Transports};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -43,12 +45,19 @@ const TIME_OUT: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 struct Slow {
     unanswered: bool,
+    /// The first try of some devices finds it busy.
+    busy: bool,
     tries: Mutex<BTreeMap<String, u32>>,
 }
 
 impl Slow {
     fn is_silent(&self, target: &Target) -> bool {
         self.unanswered && target.client_id.as_str().ends_with("007")
+    }
+
+    fn is_busy(&self, target: &Target) -> bool {
+        let client = target.client_id.as_str();
+        self.busy && client.ends_with('3') && self.tries.lock().unwrap().get(client) == Some(&1)
     }
 }
 
@@ -69,6 +78,9 @@ impl Transport for Slow {
         for (device, target) in targets.iter().enumerate() {
             if self.is_silent(target) {
                 outcomes.push(Outcome::Undecided);
+            } else if self.is_busy(target) {
+                sending.answer(device, Outcome::Later(RetryReason::Busy, None));
+                outcomes.push(Outcome::Later(RetryReason::Busy, None));
             } else {
                 sending.answer(device, Outcome::Sent);
                 outcomes.push(Outcome::Sent);
@@ -87,7 +99,7 @@ impl Transport for Slow {
     async fn close(&self) {}
 }
 
-fn settings() -> WorkerSettings {
+fn settings(min_slots: u64) -> WorkerSettings {
     let seconds = Duration::from_secs;
     WorkerSettings {
         job_prefetch: 4,
@@ -99,8 +111,7 @@ fn settings() -> WorkerSettings {
             now_window: seconds(5),
             clock_allowance: seconds(1),
         },
-        // One partition, so that nothing else hides the time that it waits.
-        plan: PlanLimits { partitions: 1, min_slots: 1 << 20 },
+        plan: PlanLimits { partitions: 4, min_slots },
         retry: RetryPolicy { first: seconds(1), longest: seconds(60) },
         retry_limits: RetryLimits { attempts: 10, backlog: 1000 },
         closing: ClosingLimits { every: seconds(600), write_off_after: seconds(900) },
@@ -111,8 +122,22 @@ fn settings() -> WorkerSettings {
     }
 }
 
+/// A broadcast.
+struct Broadcast {
+    devices: usize,
+    transport: Slow,
+    pace: Option<u32>,
+    /// The fewest slots of a partition; one that is not shared out is [`ALONE`].
+    min_slots: u64,
+}
+
+/// A broadcast of this many slots has one partition, so that nothing hides the time that it waits.
+const ALONE: u64 = 1 << 20;
+
 /// Sends a broadcast, and returns how long it took until all devices that answer were sent to.
-async fn broadcast(unanswered: bool) -> Duration {
+async fn broadcast(broadcast: Broadcast) -> Duration {
+    let Broadcast { devices: number, transport, pace, min_slots } = broadcast;
+    let (unanswered, busy) = (transport.unanswered, transport.busy);
     let dir = TempDir::new().unwrap();
     let index = dir.path().join("index.sqlite3");
     let index = SqliteIndex::open(&index, "test", SqliteIndexSettings::default()).await.unwrap();
@@ -121,6 +146,7 @@ async fn broadcast(unanswered: bool) -> Duration {
     let (index, queue) = (Arc::new(index), Arc::new(queue));
     let app: AppId = "app".parse().unwrap();
     let record = App::new(app.clone(), &Secret::generate(), UnixMillis::now());
+    let record = App { pace: pace.and_then(NonZeroU32::new), ..record };
     assert!(index.create_app(&record).await.unwrap());
     let device = |n: usize| Device {
         client_id: format!("d{n:06}").parse().unwrap(),
@@ -128,18 +154,17 @@ async fn broadcast(unanswered: bool) -> Duration {
         transport: TransportKind::Mqtt,
         token: None,
     };
-    let devices: Vec<Device> = (0..DEVICES).map(device).collect();
+    let devices: Vec<Device> = (0..number).map(device).collect();
     let key = AppKey::first(app.clone());
     for some in devices.chunks(1000) {
         index.put_devices(&key, some, UnixMillis::now()).await.unwrap();
     }
-    let transport = Arc::new(Slow { unanswered, ..Slow::default() });
+    let transport = Arc::new(transport);
     let transports = Transports::default().with(TransportKind::Mqtt, transport.clone());
     let dependencies = Dependencies::new(queue.clone(), index.clone(), transports);
     let stop = CancellationToken::new();
-    let worker =
-        push_fanout_worker::run(settings(), dependencies, Duration::from_secs(30), stop.clone());
-    let worker = tokio::spawn(worker);
+    let (settings, drain) = (settings(min_slots), Duration::from_secs(30));
+    let worker = tokio::spawn(push_fanout_worker::run(settings, dependencies, drain, stop.clone()));
     let (id, accepted_at) =
         (MessageId::issue(&app, push_model::ids::AudienceKind::Broadcast), UnixMillis::now());
     let payload = Payload {
@@ -155,22 +180,24 @@ async fn broadcast(unanswered: bool) -> Duration {
     let job = encode_job(&payload, &Audience::All, JobMarks::default()).unwrap();
     let begun = Instant::now();
     queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
-    let silent = if unanswered { DEVICES / 1000 } else { 0 };
+    let silent = if unanswered { number.div_ceil(1000) } else { 0 };
     eventually("those that answer are sent to", DEADLINE, async || {
-        let entry = index.entry(&app, &id).await.unwrap();
+        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap();
         let sent = entry.as_ref().map_or(0, |entry| entry.outcomes.sent);
-        if sent as usize == DEVICES - silent { Ok(()) } else { Err(format!("{sent} are sent to")) }
+        if sent as usize == number - silent { Ok(()) } else { Err(format!("{sent} are sent to")) }
     })
     .await;
     let took = begun.elapsed();
     if unanswered {
-        let entry = index.entry(&app, &id).await.unwrap().unwrap();
+        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap().unwrap();
         assert_eq!(entry.pending(), silent as u64, "they are counted and open");
-        assert_eq!(entry.targeted, DEVICES as u64);
+        assert_eq!(entry.targeted, number as u64);
     }
     let tries = transport.tries.lock().unwrap().clone();
-    let repeated = tries.iter().filter(|(client, tries)| **tries > 1 && !client.ends_with("007"));
-    assert_eq!(repeated.count(), 0, "no device that answered is sent to again");
+    let expected = |client: &str| if busy && client.ends_with('3') { 2 } else { 1 };
+    let answering = tries.iter().filter(|(client, _)| !client.ends_with("007"));
+    let repeated = answering.filter(|(client, tries)| **tries != expected(client));
+    assert_eq!(repeated.count(), 0, "no device that was sent to is sent to again");
     stop.cancel();
     worker.await.unwrap().unwrap();
     took
@@ -178,12 +205,39 @@ async fn broadcast(unanswered: bool) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_device_in_a_thousand_that_is_never_answered_does_not_slow_the_others() {
-    let undisturbed = broadcast(false).await;
-    let disturbed = broadcast(true).await;
+    let with = |unanswered| Broadcast {
+        devices: DEVICES,
+        transport: Slow { unanswered, ..Slow::default() },
+        pace: None,
+        min_slots: ALONE,
+    };
+    let undisturbed = broadcast(with(false)).await;
+    let disturbed = broadcast(with(true)).await;
     let rate = undisturbed.as_secs_f64() / disturbed.as_secs_f64();
     println!("{undisturbed:?} undisturbed, {disturbed:?} with silent devices: {rate:.2}");
     assert!(
         rate > 0.7,
         "{undisturbed:?} undisturbed, {disturbed:?} with silent devices: {rate:.2}"
     );
+}
+
+/// A broadcast of one device that is never answered and others that must not wait for it.
+async fn hurries(busy: bool, pace: Option<u32>) {
+    // In the lane of jobs, and as partitions that are shared out.
+    for min_slots in [ALONE, 500] {
+        let transport = Slow { unanswered: true, busy, ..Slow::default() };
+        let took = broadcast(Broadcast { devices: 1000, transport, pace, min_slots }).await;
+        assert!(took < TIME_OUT / 2, "{took:?} with partitions of {min_slots} slots or more");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_are_due_again_do_not_wait_for_one_that_is_never_answered() {
+    hurries(true, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_the_pace_of_their_app_holds_back_do_not_wait_for_one_that_is_never_answered()
+{
+    hurries(false, Some(400)).await;
 }

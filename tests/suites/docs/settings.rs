@@ -10,7 +10,7 @@ use push_tests::help::commands;
 use crate::pages::{pages, root};
 
 /// Flags of cargo, of Docker and of the commands in deploy/ that the pages show.
-const OF_OTHERS: [&str; 12] = [
+const OF_OTHERS: [&str; 13] = [
     "--release",
     "--profile",
     "--path",
@@ -23,6 +23,7 @@ const OF_OTHERS: [&str; 12] = [
     "--delete-current",
     "--replicas",
     "--build-arg",
+    "--in-place",
 ];
 
 /// What each program, each command of `pushctl` and each script says of itself.

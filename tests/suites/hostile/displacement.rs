@@ -1,4 +1,4 @@
-//! Connections to the MQTT broker of `pushctl standalone` that say nothing, while devices log in.
+//! Connections to the MQTT broker of `pushctl standalone` that never log in, while devices do.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -19,6 +19,8 @@ const DEVICES: usize = 60;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a slow login takes, from its first byte to its last.
 const SLOW: Duration = Duration::from_millis(400);
+/// Devices that say nothing for a while before they log in.
+const SLOW_DEVICES: usize = 5;
 /// Idle connections of the flood, and the addresses that they come from.
 const FLOOD: u32 = 6_000;
 const ADDRESSES: u32 = 60;
@@ -31,16 +33,22 @@ async fn connect(from: Ipv4Addr, standalone: &Standalone) -> Option<TcpStream> {
     timeout(DEADLINE, connecting).await.ok()?.ok()
 }
 
-/// Logs in over a connection from this address, with a pause in the middle of CONNECT. Returns true if the
-/// broker lets the device in.
-async fn logs_in(standalone: &Standalone, from: Ipv4Addr, name: &str, pause: Duration) -> bool {
+/// Logs in over a connection from this address, with a pause before CONNECT and one in the middle of it.
+/// Returns true if the broker lets the device in.
+async fn logs_in(
+    standalone: &Standalone,
+    from: Ipv4Addr,
+    name: &str,
+    [before, within]: [Duration; 2],
+) -> bool {
     let Some(mut stream) = connect(from, standalone).await else { return false };
     let bytes = login(MQTT_5, name, &standalone.token(name, LONG));
     let (first, rest) = bytes.split_at(bytes.len() / 2);
     let mut answer = [0; 4];
     let login = async {
+        sleep(before).await;
         stream.write_all(first).await?;
-        sleep(pause).await;
+        sleep(within).await;
         stream.write_all(rest).await?;
         stream.read_exact(&mut answer).await
     };
@@ -52,27 +60,39 @@ async fn logs_in(standalone: &Standalone, from: Ipv4Addr, name: &str, pause: Dur
 #[tokio::test(flavor = "multi_thread")]
 async fn every_device_logs_in_from_an_address_that_opens_idle_connections_all_the_time() {
     let standalone = Standalone::start(None).await;
-    let address = Ipv4Addr::new(127, 0, 3, 1);
-    let (mut idle, mut logged_in) = (Vec::new(), 0);
-    let attack = async {
-        loop {
-            idle.extend(connect(address, &standalone).await);
-            sleep(PAUSE).await;
-        }
-    };
-    let devices = async {
-        // The address has used up what it may have.
-        sleep(PAUSE * 200).await;
-        for n in 0..DEVICES {
-            let name = format!("behind-{n}");
-            logged_in += usize::from(logs_in(&standalone, address, &name, PAUSE).await);
-        }
-    };
-    tokio::select! {
-        () = attack => unreachable!("it goes on"),
-        () = devices => {}
+    // They send nothing, or the first byte of CONNECT.
+    for (last, opening) in [(1, &[][..]), (2, &[0x10])] {
+        let address = Ipv4Addr::new(127, 0, 3, last);
+        let mut idle = Vec::new();
+        let attack = async {
+            loop {
+                if let Some(mut connection) = connect(address, &standalone).await {
+                    // It may be displaced by now.
+                    let _ = connection.write_all(opening).await;
+                    idle.push(connection);
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        let devices = async {
+            // The address has used up what it may have.
+            sleep(PAUSE * 200).await;
+            let mut refused = Vec::new();
+            for n in 0..DEVICES {
+                let before = if n < SLOW_DEVICES { SLOW } else { Duration::ZERO };
+                let name = format!("behind-{last}-{n}");
+                if !logs_in(&standalone, address, &name, [before, PAUSE]).await {
+                    refused.push(name);
+                }
+            }
+            refused
+        };
+        let refused = tokio::select! {
+            () = attack => unreachable!("it goes on"),
+            refused = devices => refused,
+        };
+        assert!(refused.is_empty(), "{opening:?}: {refused:?}");
     }
-    assert_eq!(logged_in, DEVICES);
     assert!(standalone.metric("push_broker_connections_displaced_total").await > 0);
     assert_eq!(standalone.metric("push_broker_connections_not_accepted_total").await, 0);
 }
@@ -99,8 +119,8 @@ async fn a_login_that_takes_a_while_is_not_displaced_by_a_flood_from_many_addres
             let [own, shared] = [Ipv4Addr::new(127, 0, 5, 1), Ipv4Addr::from_bits(0x7f00_0401)];
             let (name, other) = (format!("own-{rounds}"), format!("shared-{rounds}"));
             let (a, b) = tokio::join!(
-                logs_in(&standalone, own, &name, SLOW),
-                logs_in(&standalone, shared, &other, SLOW),
+                logs_in(&standalone, own, &name, [Duration::ZERO, SLOW]),
+                logs_in(&standalone, shared, &other, [Duration::ZERO, SLOW]),
             );
             refused.extend([(a, name), (b, other)].into_iter().filter(|(is_in, _)| !is_in));
             rounds += 1;

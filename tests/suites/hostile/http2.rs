@@ -209,10 +209,16 @@ async fn frames_without_an_end_are_refused_and_others_are_served() {
     let neighbour = Neighbour::of(&service).await;
     let begun = frame(HEADERS, 0, 1, &head(&service));
     let open = frame(HEADERS, END_HEADERS, 1, &head(&service));
+    // SETTINGS_INITIAL_WINDOW_SIZE is 1, and then 0.
+    let [one, none] = [1, 0].map(|window| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]));
+    let settings = [one, none].concat();
     let endless = [
         ("empty CONTINUATION", &begun, frame(CONTINUATION, 0, 1, b"")),
         ("CONTINUATION with a field", &begun, frame(CONTINUATION, 0, 1, &field("x", "y"))),
         ("empty DATA", &open, frame(DATA, 0, 1, b"")),
+        // The library visits every open stream for each of the next two.
+        ("SETTINGS", &open, settings),
+        ("GOAWAY", &open, frame(GOAWAY, 0, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0])),
     ];
     for (what, begin, repeated) in endless {
         let bytes = [&begin[..], &repeated.repeat(MANY)].concat();
@@ -220,15 +226,11 @@ async fn frames_without_an_end_are_refused_and_others_are_served() {
             received.expect_refusal(what);
         }
     }
-    let answered =
-        [("PING", frame(PING, 0, 0, b"a flood!")), ("SETTINGS", frame(SETTINGS, 0, 0, b""))];
-    for (what, repeated) in answered {
-        // The first SETTINGS of each connection is acknowledged, too.
-        let (bytes, all) = (repeated.repeat(MANY), MANY + 1);
-        for received in beside(&neighbour, &service, flood(&service, &bytes, all)).await {
-            if received.acknowledged != all {
-                received.expect_refusal(what);
-            }
+    // The first SETTINGS of each connection is acknowledged, too.
+    let (pings, all) = (frame(PING, 0, 0, b"a flood!").repeat(MANY), MANY + 1);
+    for received in beside(&neighbour, &service, flood(&service, &pings, all)).await {
+        if received.acknowledged != all {
+            received.expect_refusal("PING");
         }
     }
     wait_for_the_end_of_all(&service).await;

@@ -198,23 +198,48 @@ async fn answers_that_are_never_read_keep_no_other_client_from_its_own() {
         attacked.serves_another_client().await;
         attacked.has_grown_little(path);
     }
-    // A stream without a window is reset in the end, and its place is free.
-    let mut attacker = attackers.remove(0);
-    let is_reset = async {
-        let mut frame = [0; 9];
-        loop {
-            attacker.read_exact(&mut frame).await.unwrap();
-            let [long, high, low, kind, ..] = frame;
-            let mut payload = vec![0; u32::from_be_bytes([0, long, high, low]) as usize];
-            attacker.read_exact(&mut payload).await.unwrap();
-            if kind == RST_STREAM && payload == [0, 0, 0, 8] {
-                break;
-            }
-        }
-    };
-    timeout(2 * DEADLINE, is_reset).await.expect("reset in time");
-    assert!(attacked.refused("unread_stream").await > 0.0);
+    // The answers are given up with their connections.
+    for attacker in &mut attackers {
+        is_ended(attacker).await;
+    }
+    assert!(attacked.refused("no_secret").await > 0.0);
     drop(attackers);
+}
+
+/// Waits until the service has ended a connection.
+async fn is_ended(attacker: &mut TcpStream) {
+    let mut sent = Vec::new();
+    // A reset is an end, too.
+    let end = attacker.read_to_end(&mut sent);
+    let _ = timeout(2 * DEADLINE, end).await.expect("the connection ends in time");
+}
+
+#[tokio::test]
+async fn a_burst_without_a_right_secret_leaves_no_connection_and_one_with_it_does() {
+    let attacked = Attacked::start(&[]).await;
+    let client = http2::connect::<Full<Bytes>>(attacked.address).await;
+    let push = async |secret: &str| {
+        let request = Request::post(format!("http://push/v1/message/push/{APP}"))
+            .header("content-type", "application/json")
+            .header("authorization", secret)
+            .body(Full::new(Bytes::from(VALID)))
+            .unwrap();
+        http2::whole(client.clone().send_request(request).await.unwrap()).await.http
+    };
+    assert_eq!(push(attacked.stack.secret()).await, 200);
+    let mut burst = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
+    for stream in streams() {
+        let head = head("/nowhere", "none");
+        burst.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
+    }
+    for mut attacker in attacked.attack(10, &burst).await {
+        is_ended(&mut attacker).await;
+    }
+    assert_eq!(attacked.refused("no_secret").await, 10.0);
+    for _ in 0..50 {
+        push("wrong").await;
+    }
+    assert_eq!(push(attacked.stack.secret()).await, 200, "the connection has shown a right secret");
 }
 
 #[tokio::test]
@@ -238,9 +263,25 @@ async fn an_app_that_never_reads_its_answers_leaves_room_to_other_apps() {
         bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
     }
     // One connection alone has more streams than may be in work without a check of their secrets.
-    let attackers = attacked.attack(1, &bytes).await;
+    let mut attackers = attacked.attack(1, &bytes).await;
     attacked.serves_another_client().await;
-    drop(attackers);
+    // A stream without a window is reset in the end, and its place is free.
+    let mut attacker = attackers.remove(0);
+    let is_reset = async {
+        let mut frame = [0; 9];
+        loop {
+            attacker.read_exact(&mut frame).await.unwrap();
+            let [long, high, low, kind, ..] = frame;
+            let mut payload = vec![0; u32::from_be_bytes([0, long, high, low]) as usize];
+            attacker.read_exact(&mut payload).await.unwrap();
+            if kind == RST_STREAM && payload == [0, 0, 0, 8] {
+                break;
+            }
+        }
+    };
+    timeout(2 * DEADLINE, is_reset).await.expect("reset in time");
+    assert!(attacked.refused("unread_stream").await > 0.0);
+    assert_eq!(attacked.refused("no_secret").await, 0.0);
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ mod audit_log;
 mod broker_logins;
 mod connections;
 mod credentials;
+mod dictionaries;
 mod displacement;
 mod embedded_broker;
 mod evictions;

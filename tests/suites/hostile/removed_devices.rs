@@ -57,6 +57,27 @@ async fn a_removed_device_is_disconnected_and_its_token_opens_no_connection_any_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removed_device_that_is_still_connected_gets_nothing_that_is_sent_to_a_later_one() {
+    let standalone = Standalone::start(None).await;
+    // Each round ends before the broker looks for removed devices again, but for one in a few.
+    for round in 0..5 {
+        let name = format!("d{round}");
+        let mut before = standalone.device(&name).await.unwrap();
+        remove(&standalone, &name).await;
+        // It registers the device again for another owner, who has not logged in yet.
+        standalone.push(&name).await;
+        let got = tokio::time::timeout(SOON, before.next()).await;
+        assert!(
+            got.unwrap().is_err(),
+            "round {round}: the removed device reads a later one's push"
+        );
+        let mut later = standalone.device(&name).await.unwrap();
+        let pushed = standalone.push(&name).await;
+        assert_eq!(next_id(&mut later).await, pushed, "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_removed_device_is_not_handed_to_a_later_one_of_its_client_id() {
     let standalone = Standalone::start(None).await;
     for (name, comes_back_at_once) in [("quick", true), ("slow", false)] {

@@ -142,6 +142,10 @@ suite! {
             what_never_closes_keeps_no_other_entry_from_being_evicted,
             a_push_that_was_tried_again_takes_no_more_than_others,
             an_eviction_is_remembered_while_the_message_may_still_be_sent;
+        sharing:
+            a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the_ledger,
+            thousands_of_made_up_ids_of_one_page_cost_their_own_app_only,
+            an_app_sees_no_entry_of_an_earlier_one_of_its_name;
         history:
             an_evicted_message_is_not_taken_for_one_that_waits,
             an_id_from_the_future_hides_no_message_that_waits,

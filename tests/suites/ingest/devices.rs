@@ -154,9 +154,10 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
     call(&service, "GET", "/v1/message/app/17", "").await.expect(400, 400, "the message id must");
 
     let now = UnixMillis::now();
+    let app = push_model::app::AppKey::first(APP.parse().unwrap());
     let opened = NewEntry {
         message_id: id,
-        app_id: APP.parse().unwrap(),
+        app: app.clone(),
         accepted_at: now,
         expires_at: now.plus_seconds(60),
         dedup_nonce: 0,
@@ -169,7 +170,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
     let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];
     service
         .index
-        .plan(&id, &Plan::of(push_model::device::TransportKind::Mqtt, vec![ranges]))
+        .plan(&app, &id, &Plan::of(push_model::device::TransportKind::Mqtt, vec![ranges]))
         .await
         .unwrap();
     let mut outcomes = Outcomes { sent: 4, ..Outcomes::default() };
@@ -184,7 +185,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         counts: Counts { targeted: 7, outcomes, retried: Retried::from([(RetryReason::Busy, 2)]) },
         keep_until: None,
     };
-    service.index.advance(&APP.parse().unwrap(), &id, &step).await.unwrap();
+    service.index.advance(&app, &id, &step).await.unwrap();
 
     let mut view = json!({
         "message_id": id.to_string(), "app_id": APP, "state": "sending",

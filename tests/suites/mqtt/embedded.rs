@@ -1,16 +1,16 @@
 //! What only the embedded broker does: its start and stop, its sessions and their bounds.
 
-use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet, error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration,
+};
 
 use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
+use push_broker::{Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal};
 use push_credentials::{DeviceIdentity, KeySet};
-use push_fanout_worker::transport::{
-    Outcome, Outgoing, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{
     app::AppKey,
+    device::Target,
     ids::ClientId,
     ledger::{FailReason, RetryReason},
     mqtt::MqttDevice,
@@ -21,21 +21,22 @@ use push_model::{
 use push_mqtt::MqttUrl;
 use push_tests::{
     certificates::{Authority, Certificate},
-    eventually, mqtt_url, namespace,
+    eventually, namespace,
 };
 use push_tls::{
     client::{ClientFiles, ClientTls},
     server::TlsSettings,
 };
-use pushctl::{
-    broker::{Broker, BrokerError, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal},
-    device::subscriber::SubscriberError,
+use push_transports::{
+    Outcome, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
 };
+use pushctl::device::subscriber::SubscriberError;
 use rmqtt_codec::v5::DisconnectReasonCode;
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use super::{
-    AnyBroker, DEADLINE, LONG, device, is_ready, listen, message, next, now, send, targets,
+    AnyBroker, DEADLINE, LONG, device, is_ready, listen, message, next, now, send, send_to, targets,
 };
 
 /// The embedded broker in this process, with keys of its own.
@@ -58,12 +59,12 @@ impl DeviceAuthenticator for Keys {
         Ok(self.0.authenticate(login.client_id, login.user, login.password, now)?)
     }
 
-    async fn registered(
+    async fn removed(
         &self,
         _: &AppKey,
-        devices: &[(ClientId, RegistrationEpoch)],
-    ) -> Option<Vec<bool>> {
-        Some(vec![true; devices.len()])
+        _: Vec<(ClientId, RegistrationEpoch)>,
+    ) -> HashSet<(ClientId, RegistrationEpoch)> {
+        HashSet::new()
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {
@@ -190,22 +191,43 @@ async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_not
 }
 
 #[tokio::test]
-async fn what_a_later_app_of_a_name_sends_reaches_no_device_of_the_one_before() {
+async fn what_is_sent_to_a_later_device_of_a_client_id_reaches_no_earlier_one() {
     let app = namespace();
-    let later = AppKey { generation: 1, ..AppKey::first(app.parse().unwrap()) };
-    let of_later = Outgoing { app: later, ..message(&app, "later", LONG) };
+    let of = |epoch| vec![Target { epoch: RegistrationEpoch(epoch), ..targets(&["d"]).remove(0) }];
     let broker = AnyBroker::Embedded(EmbeddedBroker::start());
     let mut before = device(&broker, &app, "d").await;
     let no_subscriber = Outcome::Failed(FailReason::NoSubscriber);
-    assert_eq!(send(&broker, &of_later, &["d"]).await, [no_subscriber]);
-    assert_eq!(send(&broker, &message(&app, "its own", LONG), &["d"]).await, [Outcome::Sent]);
+    let later = message(&app, "later", LONG);
+    assert_eq!(send_to(&broker, &later, of(1)).await, [no_subscriber]);
+    assert_eq!(send_to(&broker, &message(&app, "its own", LONG), of(0)).await, [Outcome::Sent]);
     assert_eq!(next(&mut before).await, "its own");
+}
 
-    // Another broker knows nothing of it, and takes what the worker says about it.
-    let broker = AnyBroker::Mosquitto(mqtt_url().parse().unwrap());
-    let mut any = device(&broker, &app, "d").await;
-    assert_eq!(send(&broker, &of_later, &["d"]).await, [Outcome::Sent]);
-    assert_eq!(next(&mut any).await, "later");
+#[tokio::test]
+async fn no_broker_but_the_embedded_one_is_told_the_registration_of_a_device() {
+    let app = namespace();
+    let listen = async |broker: &AnyBroker| {
+        let device = tokio::process::Command::new("mosquitto_sub")
+            .args(["-V", "mqttv5", "-q", "1", "-C", "1", "-F", "%P|%p", "-t"])
+            .arg(format!("push/{app}/d"))
+            .args(broker.mosquitto_flags(&app, "d"))
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        eventually("the device has subscribed", DEADLINE, async || {
+            match send(broker, &message(&app, "hello", LONG), &["d"]).await[..] {
+                [Outcome::Sent] => Ok(()),
+                ref other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await;
+        String::from_utf8(output.unwrap().unwrap().stdout).unwrap()
+    };
+    for broker in [AnyBroker::mosquitto(), AnyBroker::Embedded(EmbeddedBroker::start())] {
+        assert_eq!(listen(&broker).await, "|hello\n", "no user property");
+    }
 }
 
 #[tokio::test]

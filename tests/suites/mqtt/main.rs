@@ -12,10 +12,6 @@ mod rogue_broker;
 use std::{process::Stdio, time::Duration};
 
 use bytes::Bytes;
-use push_fanout_worker::transport::{
-    Lifetime, Outcome, Outgoing, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{
     app::AppKey,
     device::{Target, TransportKind},
@@ -25,6 +21,10 @@ use push_model::{
 };
 use push_mqtt::MqttUrl;
 use push_tests::{eventually, mqtt_url, namespace, servers::Mosquitto};
+use push_transports::{
+    Lifetime, Outcome, Outgoing, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
+};
 use pushctl::device::subscriber::{Subscriber, SubscriberError};
 
 use self::embedded::EmbeddedBroker;
@@ -269,12 +269,16 @@ fn targets(names: &[&str]) -> Vec<Target> {
     names.iter().map(target).collect()
 }
 
-/// Sends over a new transport, once that is ready.
 async fn send(broker: &AnyBroker, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
+    send_to(broker, message, targets(names)).await
+}
+
+/// Sends over a new transport, once that is ready.
+async fn send_to(broker: &AnyBroker, message: &Outgoing, targets: Vec<Target>) -> Vec<Outcome> {
     let url = broker.worker_url().clone();
     let transport = MqttTransport::start(url, MqttSettings::default());
     is_ready(&transport, true).await;
-    let outcomes = transport.deliver(message, &targets(names), &Sending::unrestricted(now())).await;
+    let outcomes = transport.deliver(message, &targets, &Sending::unrestricted(now())).await;
     transport.close().await;
     outcomes
 }

@@ -3,15 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use push_credentials::KeyFile;
-use push_fanout_worker::transport::{
-    Outcome, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
-use push_model::{app::AppKey, time::UnixMillis};
+use push_model::{app::AppKey, device::Target, time::UnixMillis};
 use push_mqtt::MqttUrl;
 use push_tests::{
     Port, eventually, free_port,
     service::{Program, pushctl},
+};
+use push_transports::{
+    Outcome, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
 };
 use tempfile::TempDir;
 
@@ -93,8 +93,10 @@ impl Broker {
         let worker =
             MqttTransport::start(url.with_login("worker", PASSWORD), MqttSettings::default());
         is_ready(&worker, true).await;
+        let epoch = registered(self.folder.path(), APP, name);
+        let target = Target { epoch, ..targets(&[name]).remove(0) };
         let outcome = worker
-            .deliver(&message(APP, payload, LONG), &targets(&[name]), &Sending::unrestricted(now()))
+            .deliver(&message(APP, payload, LONG), &[target], &Sending::unrestricted(now()))
             .await;
         assert_eq!(outcome, [Outcome::Sent]);
         worker.close().await;

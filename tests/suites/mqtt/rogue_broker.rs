@@ -5,10 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use push_fanout_worker::transport::{
-    Lifetime, Outcome, Outgoing, Sending, Transport as _,
-    mqtt::{MqttSettings, MqttTransport},
-};
 use push_model::{
     app::AppKey,
     device::{Target, TransportKind},
@@ -19,6 +15,10 @@ use push_model::{
 use push_tests::{
     RogueBroker, eventually,
     rogue_broker::{OnPublish, PublishAckReason},
+};
+use push_transports::{
+    Lifetime, Outcome, Outgoing, Sending, Transport as _,
+    mqtt::{MqttSettings, MqttTransport},
 };
 
 use crate::DEADLINE;

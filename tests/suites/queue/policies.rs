@@ -25,6 +25,16 @@ async fn set(server: &RabbitMq, pattern: &str, definition: &str) {
     server.control(&set).await.unwrap();
 }
 
+/// Sets an operator policy, which limits what other policies and declarations allow.
+async fn set_as_operator(server: &RabbitMq, pattern: &str, definition: &str) {
+    let set = ["set_operator_policy", "all", pattern, definition, "--apply-to", "queues"];
+    server.control(&set).await.unwrap();
+}
+
+async fn clear_as_operator(server: &RabbitMq) {
+    server.control(&["clear_operator_policy", "all"]).await.unwrap();
+}
+
 async fn clear(server: &RabbitMq) {
     server.control(&["clear_policy", "other"]).await.unwrap();
 }
@@ -107,6 +117,89 @@ async fn a_policy_that_drops_the_oldest_messages_is_named() {
     assert!(reason.contains(&format!("max-length on {namespace}.jobs")), "{reason}");
     clear(&server).await;
     all_arrive(&queue, messages).await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_drops_the_oldest_messages_of_all_queues_is_named_before_it_drops_any() {
+    let server = RabbitMq::start().await.unwrap();
+    set(&server, ".*", r#"{"max-length":3,"overflow":"drop-head"}"#).await;
+    let queue = connect(&server, &namespace()).await;
+    let found = reason(&queue).await;
+    assert!(found.contains("overflow: drop-head with a max-length on"), "{found}");
+    assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
+    queue.close().await;
+    clear(&server).await;
+
+    // One that is set while messages wait drops them immediately.
+    let queue = connect(&server, &namespace()).await;
+    let messages: Vec<String> = (0..300).map(|number| format!("message {number}")).collect();
+    let publish = |message: &String| queue.publish(Lane::Jobs, payload(message));
+    for published in join_all(messages.iter().map(publish)).await {
+        published.unwrap();
+    }
+    eventually("the probes are there", DEADLINE, async || {
+        let queues = server.control(&["list_queues", "name", "--silent"]).await?;
+        if queues.contains("probe.full") { Ok(()) } else { Err(queues) }
+    })
+    .await;
+    set(&server, ".*", r#"{"max-length":5,"overflow":"drop-head"}"#).await;
+    let found = reason(&queue).await;
+    assert!(found.contains("drop-head"), "{found}");
+    clear(&server).await;
+    all_arrive(&queue, messages).await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_policy_with_a_maximal_length_makes_the_queue_refuse() {
+    let server = RabbitMq::start().await.unwrap();
+    let queue = connect(&server, &namespace()).await;
+    set_as_operator(&server, ".*", r#"{"max-length":5}"#).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stored = publish_until_refused(&queue, 500, "an operator policy").await;
+    all_arrive(&queue, stored).await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_that_an_operator_policy_expires_is_restored_and_the_queue_is_named() {
+    let server = RabbitMq::start().await.unwrap();
+    let namespace = namespace();
+    let queue = connect(&server, &namespace).await;
+    let pattern = format!("^{namespace}.dead$");
+    set_as_operator(&server, &pattern, r#"{"message-ttl":2000}"#).await;
+    queue.publish_dead(Lane::Tasks, payload("a letter"), "it cannot be read").await.unwrap();
+    let found = reason(&queue).await;
+    assert!(found.contains(&format!("message-ttl on {namespace}.dead")), "{found}");
+    clear_as_operator(&server).await;
+    eventually("the letter is listed again", DEADLINE, async || {
+        let letters = queue.dead(10).await.map_err(|error| error.to_string())?;
+        let letter = letters.first().ok_or("none")?;
+        assert_eq!((letter.lane, &*letter.reason), (Some(Lane::Tasks), "it cannot be read"));
+        assert_eq!(letter.payload, payload("a letter"));
+        Ok(())
+    })
+    .await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_expires_queues_and_was_there_before_is_named_even_if_it_is_for_one_queue() {
+    let server = RabbitMq::start().await.unwrap();
+    set_as_operator(&server, ".*", r#"{"expires":15000}"#).await;
+    let queue = connect(&server, &namespace()).await;
+    let found = reason(&queue).await;
+    assert!(found.contains("expires on"), "{found}");
+    queue.close().await;
+    clear_as_operator(&server).await;
+
+    let namespace = namespace();
+    set(&server, &format!("^{namespace}.delay.4s$"), r#"{"expires":3000}"#).await;
+    let queue = connect(&server, &namespace).await;
+    let found = reason(&queue).await;
+    assert!(found.contains(&format!("expires on {namespace}.delay.4s")), "{found}");
+    clear(&server).await;
     queue.close().await;
 }
 

@@ -1,10 +1,14 @@
 //! A server that others can change, and connections that it refuses.
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lapin::{
     Channel, Connection, ConnectionProperties,
-    options::{QueueDeclareOptions, QueueDeleteOptions},
+    options::{BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
 use push_queue::{Lane, Queue, QueueError};
@@ -181,4 +185,28 @@ async fn a_wrong_password_is_an_error_that_does_not_show_it() {
     let error = connect(&url, &namespace()).await.unwrap_err();
     let text = chain(&error);
     assert!(text.contains("ACCESS") && !text.contains("hunter2"), "{text}");
+}
+
+/// The probes for policies have an expiry, so that those of a program that died go. A probe of a program that
+/// lives must not be taken for one that a policy deleted.
+#[tokio::test]
+async fn a_queue_that_is_read_from_now_and_then_does_not_expire() {
+    let operator = Operator::new().await;
+    let name = format!("{}.probe", namespace());
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-expires".into(), AMQPValue::LongInt(4_000));
+    let declared = operator.channel.queue_declare(
+        name.as_str().into(),
+        QueueDeclareOptions::durable(),
+        arguments,
+    );
+    declared.await.unwrap();
+    let until = Instant::now() + Duration::from_secs(13);
+    while Instant::now() < until {
+        let get = operator.channel.basic_get(name.as_str().into(), BasicGetOptions::default());
+        assert!(get.await.expect("the queue is there").is_none());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    operator.delete(&name).await;
 }

@@ -99,13 +99,24 @@ async fn an_app_that_is_removed_and_made_again_shares_nothing_with_the_one_befor
     assert_eq!(refused.0, 401, "{refused:?}");
     assert_eq!(service.register((SECOND, &new_secret), "new-3").await.0, 200);
 
-    let _worker = service.0.worker(&[]).await;
+    let worker = service.0.worker(&[]).await;
     let pushed = service.push(new, everyone).await;
     let ledger = service.closed(new, &pushed).await;
     assert_eq!((&ledger["targeted"], &ledger["sent"]), (&json!(3), &json!(3)), "{ledger}");
-    let ledger = service.closed(new, &late).await;
-    assert_eq!(ledger["targeted"], 0, "{ledger}");
-    let ledger = service.closed(new, &late_named).await;
-    assert_eq!((&ledger["targeted"], &ledger["sent"]), (&json!(2), &json!(0)), "{ledger}");
-    assert_eq!(ledger["failed"]["unknown_client"], 2, "{ledger}");
+    // The messages of the old app reach no device of the new one, and the new app knows nothing of them.
+    let unknown = r#"push_worker_devices_total{outcome="failed",reason="unknown_client"}"#;
+    eventually("the named devices are unknown", DEADLINE, async || {
+        let count = worker.metric(unknown).await;
+        if count == 2.0 { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    let sent = worker.metric(r#"push_worker_devices_total{outcome="sent",reason=""}"#).await;
+    assert_eq!(sent, 3.0);
+    for message in [&late, &late_named] {
+        for method in ["GET", "DELETE"] {
+            let path = format!("message/{APP}/{message}");
+            let answer = service.call(new, method, &path, &Value::Null).await;
+            assert_eq!(answer.0, 404, "{method} {answer:?}");
+        }
+    }
 }

@@ -153,10 +153,9 @@ impl Claimant<'_> {
     /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing) has
     /// ended.
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
-        let (context, head) = (self.context, &self.job.head);
+        let (context, message, app) = (self.context, &self.job.head.message_id, self.job.app());
         for _ in 0..TRIES {
-            let read =
-                || context.index.partition(&head.app_id, &head.message_id, request.partition);
+            let read = || context.index.partition(&app, message, request.partition);
             let answer = context.retrier.ask_index(self.hold, read).await?;
             let is_missing = answer.value.is_none();
             if let Some(view) = answer.value
@@ -192,7 +191,8 @@ impl Claimant<'_> {
     async fn ensure_plan(&self) -> Result<bool, RunEnd> {
         let Some(plan) = self.plan.filter(|plan| plan.is_shared()) else { return Ok(true) };
         let (context, message) = (self.context, &self.job.head.message_id);
-        let fix = || context.index.plan(message, plan);
+        let app = self.job.app();
+        let fix = || context.index.plan(&app, message, plan);
         let in_force = context.retrier.ask_index(self.hold, fix).await?.value;
         Ok(in_force.is_none_or(|in_force| in_force == *plan))
     }
@@ -232,9 +232,8 @@ impl Claimant<'_> {
         view: PartitionView,
         takeover: bool,
     ) -> Result<Option<OwnedPartition>, RunEnd> {
-        let head = &self.job.head;
-        let message = &head.message_id;
-        let advance = || self.context.index.advance(&head.app_id, message, &step);
+        let (message, app) = (&self.job.head.message_id, self.job.app());
+        let advance = || self.context.index.advance(&app, message, &step);
         let answer = self.context.retrier.ask_index(self.hold, advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else { return Ok(None) };
         if takeover {

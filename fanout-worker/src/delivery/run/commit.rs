@@ -151,9 +151,10 @@ impl ActiveRun<'_> {
             counts: step.counts.clone(),
             leftovers: step.leftovers.clone(),
         });
-        let (context, head) = (self.run.context, &self.run.job.head);
+        let (context, job) = (self.run.context, self.run.job);
+        let (message, app) = (&job.head.message_id, job.app());
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
-        let advance = || context.index.advance(&head.app_id, &head.message_id, &step);
+        let advance = || context.index.advance(&app, message, &step);
         let answer = self.run.ask_index(advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else {
             return self.resolve_conflict(to, step.counts).await;

@@ -15,10 +15,8 @@ use push_model::{
 };
 use push_queue::Lane;
 
-use crate::{
-    delivery::classification::{PriorAttempts, RetryRules, unanswered},
-    transport::{Answers, Outcome, Outgoing, Permission, Sending, Transports},
-};
+use crate::delivery::classification::{PriorAttempts, RetryRules, unanswered};
+use push_transports::{Answers, Outcome, Outgoing, Permission, Sending, Transports};
 
 /// The most devices of a run's tail. While it is full, the run waits for its batch to the end.
 const MOST_IN_TAIL: usize = 512;

@@ -1,7 +1,12 @@
 //! The life of a batch: read from the index, granted by the app's pace, sent, and waited for.
 
-use std::time::Duration;
+use std::{
+    future::pending,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
+use futures::future::Either;
 use push_model::{
     device::Target,
     ledger::{Checkpoint, Leftover, RECALL_CHECK},
@@ -24,8 +29,8 @@ use crate::{
         run_end::RunEnd,
     },
     spans,
-    transport::{FEW, Outcome, few_of},
 };
+use push_transports::{FEW, Outcome, few_of};
 
 /// How often the index is asked whether a message is recalled if each answer comes too late, before
 /// the partition is put off.
@@ -38,6 +43,9 @@ const LEAST_GRACE: Duration = Duration::from_millis(10);
 
 /// After this time the others wait for no more devices than are [`FEW`], however small their batch is.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the answers of a tail are saved while a run waits for it.
+const TAIL_SAVED_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a worker that stops waits for the answers of what was written.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -205,28 +213,39 @@ impl ActiveRun<'_> {
         deadline: UnixMillis,
         patience: Option<Duration>,
     ) -> Result<(), RunEnd> {
-        let over = async {
-            match patience {
-                Some(patience) => sleep(patience).await,
-                None => std::future::pending().await,
-            }
-        };
-        let stopped = stopped_for(self.run.hold, STOP_PATIENCE);
-        tokio::pin!(over, stopped);
-        self.settle_tail(deadline).await?;
-        while !self.open.is_empty() {
+        let hold = self.run.hold;
+        let mut over = pin!(async move {
+            let patience =
+                patience.map_or(Either::Left(pending()), |time| Either::Right(sleep(time)));
             tokio::select! {
-                biased;
-                _ = self.open.progress() => self.settle_tail(deadline).await?,
-                () = &mut stopped => break,
-                () = &mut over => break,
-                () = self.permission.wanted() => if !self.renew_permission().await? {
-                    self.open.clear();
-                },
+                () = stopped_for(hold, STOP_PATIENCE) => {}
+                () = patience => {}
             }
+        });
+        self.settle_tail(deadline).await?;
+        while !self.open.is_empty() && !self.await_tail(over.as_mut()).await? {
+            self.settle_tail(deadline).await?;
         }
         // Devices of a delivery that goes on may be answered already.
         self.settle_tail(deadline).await
+    }
+
+    /// Waits until something of the tail may be answered, or `over` ends. Returns true if it has ended.
+    pub(super) async fn await_tail(
+        &mut self,
+        over: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<bool, RunEnd> {
+        tokio::select! {
+            biased;
+            _ = self.open.progress() => {}
+            () = over => return Ok(true),
+            () = self.permission.wanted() => if !self.renew_permission().await? {
+                self.open.clear();
+            },
+            // The first devices of a delivery may be answered long before it ends.
+            () = sleep(TAIL_SAVED_EVERY) => {}
+        }
+        Ok(false)
     }
 
     /// The next batch: leftovers that are due, or devices that were not tried yet.
@@ -237,7 +256,7 @@ impl ActiveRun<'_> {
         let backlog = context.retry_limits.backlog;
         if at_end && leftovers.is_empty() {
             // Nothing is left but the tail.
-            return Err(RunEnd::RetryDue(context.now()));
+            return Err(RunEnd::RetryDue(UnixMillis::MAX));
         }
         match leftovers::next(leftovers, context.now(), at_end, backlog, most) {
             NextAction::WaitUntil(time) => Err(RunEnd::RetryDue(time)),

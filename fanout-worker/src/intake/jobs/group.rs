@@ -46,8 +46,8 @@ use crate::{
     },
     intake::{disposition::Disposition, settling::Requeue},
     spans,
-    transport::{Outcome, Permission},
 };
+use push_transports::{Outcome, Permission};
 
 /// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
 /// and how many are processed by themselves.
@@ -283,7 +283,7 @@ impl<'a> JobGroup<'a> {
         job: &Job,
         claim: Claim,
     ) -> Option<Instant> {
-        let (index, head) = (&self.context.index, &job.head);
+        let (index, message, app) = (&self.context.index, &job.head.message_id, job.app());
         let mut checked = None;
         let over = tokio::time::sleep(PATIENCE);
         tokio::pin!(over);
@@ -295,7 +295,7 @@ impl<'a> JobGroup<'a> {
                 () = permission.wanted() => {
                     let asked_at = Instant::now();
                     // A read that fails is made again as long as a transport wants it.
-                    let Ok(view) = index.partition(&head.app_id, &head.message_id, 0).await else {
+                    let Ok(view) = index.partition(&app, message, 0).await else {
                         tokio::time::sleep(READ_AGAIN).await;
                         continue;
                     };
@@ -325,7 +325,7 @@ impl<'a> JobGroup<'a> {
             match step {
                 Some(step) => {
                     let head = &one.job.head;
-                    let (app, message) = (head.app_id.clone(), head.message_id);
+                    let (app, message) = (one.job.app(), head.message_id);
                     steps.push(MessageStep { app, message, step });
                     complete.push((one, stage));
                 }
@@ -340,7 +340,7 @@ impl<'a> JobGroup<'a> {
             if let Some(AdvanceOutcome::Saved { .. }) = saved {
                 let NumberedJob { number, job, span } = one;
                 span.in_scope(|| debug!("sent and saved"));
-                context.metrics.committed(&step.app, &step.step.counts);
+                context.metrics.committed(&step.app.id, &step.step.counts);
                 ended += 1;
                 context.count_closed(job);
                 results.push((number, Ok(())));

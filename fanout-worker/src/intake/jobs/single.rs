@@ -122,8 +122,8 @@ impl SingleJob<'_> {
         if self.deliveries == 1 && job.continues.is_none() {
             return Ok(false);
         }
-        let head = &job.head;
-        let read = || context.index.partition(&head.app_id, &head.message_id, 0);
+        let (head, app) = (&job.head, job.app());
+        let read = || context.index.partition(&app, &head.message_id, 0);
         let view = context.retrier.ask_index(hold, read).await?.value;
         Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }

@@ -4,9 +4,12 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::{head::Head, message::whole};
+use crate::{
+    head::Head,
+    message::{NotWhole, whole},
+};
 
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
@@ -23,14 +26,11 @@ impl Fields {
             let owned = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
             return Some(Self(owned.collect()));
         }
-        let object: HashMap<String, Value> = serde_json::from_slice(body).ok()?;
-        let text = |(name, value)| match value {
-            Value::String(text) => Some((name, text)),
-            Value::Number(number) => match number.as_f64().and_then(whole) {
-                Some(whole) => Some((name, whole.to_string())),
-                None => Some((name, number.to_string())),
-            },
-            _ => None,
+        let object: HashMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
+        let text = |(name, value): (String, &RawValue)| match whole(value.get()) {
+            Ok(number) => Some((name, number.to_string())),
+            Err(NotWhole::Type(_)) => Some((name, serde_json::from_str(value.get()).ok()?)),
+            Err(_) => Some((name, value.get().to_owned())),
         };
         Some(Self(object.into_iter().filter_map(text).collect()))
     }

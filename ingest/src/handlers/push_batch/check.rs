@@ -86,7 +86,7 @@ impl Handlers {
             let keyed: Vec<MessageId> = keyed.collect();
             let known = match keyed.is_empty() {
                 true => KnownNonces::default(),
-                false => self.known_nonces(&app.app.app_id, keyed, until).await,
+                false => self.known_nonces(&app.app, keyed, until).await,
             };
             for line in read {
                 job.clear();

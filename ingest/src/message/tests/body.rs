@@ -76,13 +76,26 @@ fn a_number_that_is_too_large_or_not_whole_is_illegal_and_not_rounded() {
         "0.5",
         "59.999999999999",
         "-1.0",
+        "1e-400",
+        "60.000000000000000000001",
         "1e99999999999999999999",
         &huge,
         &nines,
     ] {
         let body = format!(r#"{{"type":1,"time_to_live":{number},"condition":{{"type":0}}}}"#);
         let problem = problem(read_text(&body));
-        assert!(problem.contains("time_to_live"), "{number}: {problem}");
+        assert!(problem.starts_with("time_to_live: the number "), "{number}: {problem}");
+    }
+    for field in
+        ["type", "condition.type", "notification.notification_type", "notification.open_type"]
+    {
+        let body = with(field, json!("HERE")).to_string();
+        for (number, is) in
+            [("1.00000000000000000000001", "has a fraction"), (nines.as_str(), "too large")]
+        {
+            let problem = problem(read_text(&body.replace("\"HERE\"", number)));
+            assert!(problem.contains(field) && problem.contains(is), "{field}: {problem}");
+        }
     }
 }
 

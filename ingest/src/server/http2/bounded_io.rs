@@ -2,11 +2,13 @@
 //!
 //! - Header blocks reach h2 whole and few at a time (`head_blocks`). One that has begun has the time of a
 //!   head, and what has come of it counts against the share of its address.
+//! - Frames that make h2 visit every open stream come no faster than `visits` allows.
 //! - A client that reads nothing for [`UNREAD_TIME`] while something is to be sent is gone: the answers
 //!   and the acknowledgements that wait for it would be held for as long as it stays connected.
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -16,11 +18,13 @@ use std::{
 use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
-use tokio_util::io::poll_read_buf;
 
-use super::head_blocks::{HeadBlocks, TooLarge};
+use super::{
+    head_blocks::{HeadBlocks, TooLarge},
+    visits::Visits,
+};
 use crate::{
     metrics::{Http2Refusal, Metrics},
     server::admission::AddressShare,
@@ -36,10 +40,13 @@ pub(super) struct BoundedIo<S> {
     stream: S,
     /// What was received and not handed on.
     received: BytesMut,
+    /// Set once some of it was handed on, whose room is still held in front of the rest.
+    has_gap: bool,
     /// How many bytes of it were looked at, and how many of those can be handed on.
     scanned: usize,
     whole: usize,
     blocks: HeadBlocks,
+    visits: Visits,
     held: HeldBytes,
     head_time: Duration,
     /// Runs while a block is not whole.
@@ -49,7 +56,7 @@ pub(super) struct BoundedIo<S> {
     metrics: Arc<Metrics>,
 }
 
-/// The bytes of a block that is not whole, counted for the address.
+/// The memory of a block that is not whole, counted for the address.
 struct HeldBytes {
     share: Arc<AddressShare>,
     bytes: usize,
@@ -90,9 +97,11 @@ impl<S> BoundedIo<S> {
         Self {
             stream,
             received,
+            has_gap: true,
             scanned: 0,
             whole: 0,
             blocks: HeadBlocks::new(max_block),
+            visits: Visits::new(Instant::now()),
             held: HeldBytes { share, bytes: 0 },
             head_time,
             head_timer: None,
@@ -115,14 +124,38 @@ impl<S> BoundedIo<S> {
                 TooLarge::Trailers => Http2Refusal::Trailers,
             })
         })?;
+        if scanned.visits > 0 && !self.visits.take(scanned.visits, Instant::now()) {
+            return Err(self.refuse(Http2Refusal::Visits));
+        }
         if scanned.whole > 0 {
             self.whole = self.scanned + scanned.whole;
-        }
-        self.scanned += scanned.read;
-        if !self.blocks.is_open() {
+            // A block that is open now began after that, and has a time of its own.
             self.held.clear();
             self.head_timer = None;
-        } else if !self.held.grow_to(self.received.len() - self.whole) {
+        }
+        self.scanned += scanned.read;
+        Ok(())
+    }
+
+    /// Reads more.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut room = [MaybeUninit::uninit(); READ];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        self.received.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// Holds no more than it must of what was received, and counts it if it is a part of a block.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.has_gap {
+            self.received = BytesMut::from(&self.received[..]);
+            self.has_gap = false;
+        }
+        if self.blocks.is_open() && !self.held.grow_to(self.received.capacity()) {
             return Err(self.refuse(Http2Refusal::HeadMemory));
         }
         Ok(())
@@ -133,6 +166,7 @@ impl<S> BoundedIo<S> {
         let n = self.whole.min(buf.remaining());
         buf.put_slice(&self.received[..n]);
         self.received.advance(n);
+        self.has_gap = true;
         self.scanned -= n;
         self.whole -= n;
     }
@@ -175,17 +209,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedIo<S> {
                 this.scan()?;
                 continue;
             }
-            this.received.reserve(READ);
-            match poll_read_buf(Pin::new(&mut this.stream), cx, &mut this.received) {
+            match this.poll_receive(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     this.blocks.begin_turn();
-                    if this.received.is_empty() {
-                        // A connection that waits holds no buffer.
-                        this.received = BytesMut::new();
-                    }
+                    this.wait()?;
                     if this.blocks.is_open() {
                         let head_time = this.head_time;
                         let timer =
@@ -221,5 +251,82 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedIo<S> {
         let this = self.get_mut();
         let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
         this.wrote(cx, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+        task::JoinHandle,
+        time::advance,
+    };
+
+    use super::*;
+
+    const HEAD_TIME: Duration = Duration::from_secs(10);
+    const PREFACE: [u8; 24] = [0; 24];
+    /// How many bytes of a head are sent first.
+    const BEGINNING: usize = 20;
+
+    /// A frame HEADERS that is a whole head.
+    fn head(payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).unwrap().to_be_bytes();
+        [&length[1..], &[1, 4, 0, 0, 0, 1], &vec![b'x'; payload]].concat()
+    }
+
+    /// A client, and what is handed on of what it sends.
+    fn connection() -> (DuplexStream, BoundedIo<DuplexStream>) {
+        let (client, service) = duplex(1 << 20);
+        let share = Arc::new(AddressShare::new(1));
+        let metrics = Arc::new(Metrics::default());
+        let bounds = (1 << 16, HEAD_TIME);
+        (client, BoundedIo::new(service, BytesMut::new(), bounds, share, metrics))
+    }
+
+    fn read(mut io: BoundedIo<DuplexStream>) -> JoinHandle<io::Result<usize>> {
+        tokio::spawn(async move { io.read_to_end(&mut Vec::new()).await })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_head_has_its_own_time_although_it_begins_as_the_last_one_ends() {
+        let (mut client, io) = connection();
+        let reading = read(io);
+        let head = head(100);
+        client.write_all(&[&PREFACE, &head[..BEGINNING]].concat()).await.unwrap();
+        let [rest, beginning] = [&head[BEGINNING..], &head[..BEGINNING]];
+        for _ in 0..5 {
+            advance(HEAD_TIME - Duration::from_secs(1)).await;
+            client.write_all(&[rest, beginning].concat()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert!(!reading.is_finished(), "each head came in time");
+        advance(HEAD_TIME).await;
+        let error = reading.await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), Http2Refusal::HeadTime.text());
+    }
+
+    #[tokio::test]
+    async fn what_a_head_that_is_not_whole_holds_is_what_is_counted_for_it() {
+        let (mut client, mut io) = connection();
+        let large = head(60_000);
+        // On another stream, since a second head on the same one would be trailers.
+        let mut next = large[..BEGINNING].to_vec();
+        next[8] = 3;
+        client.write_all(&[&PREFACE, &large[..], &next[..]].concat()).await.unwrap();
+        let mut whole = vec![0; PREFACE.len() + large.len()];
+        io.read_exact(&mut whole).await.unwrap();
+        // The first read ends the turn of the large head, and the second one waits.
+        for _ in 0..2 {
+            let mut more = [0; 1];
+            let pending = std::future::poll_fn(|cx| {
+                let mut more = ReadBuf::new(&mut more);
+                Poll::Ready(Pin::new(&mut io).poll_read(cx, &mut more).is_pending())
+            });
+            assert!(pending.await);
+        }
+        let held = io.received.try_reclaim(1024);
+        assert!(!held, "the room of the first head is free");
+        assert!((BEGINNING..1024).contains(&io.held.bytes), "{}", io.held.bytes);
     }
 }

@@ -5,12 +5,17 @@
 //! service hold many times what a client sent. So a block is handed to h2 only once it is whole, few at
 //! a time, and trailers have a small bound.
 //!
+//! SETTINGS and GOAWAY are counted, because h2 visits every open stream of the connection for each of them:
+//! a client with many streams pays a few bytes for work on all of them.
+//!
 //! Only frame headers are read here. What they contain is left to h2.
 
 /// What a connection begins with, before its first frame.
 const PREFACE: usize = 24;
 const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
@@ -59,6 +64,8 @@ pub(super) struct Scanned {
     pub(super) read: usize,
     /// How many of them, and all that came before, can be handed on. Zero if none of them.
     pub(super) whole: usize,
+    /// How many frames SETTINGS and GOAWAY began in them.
+    pub(super) visits: u32,
 }
 
 impl HeadBlocks {
@@ -109,6 +116,7 @@ impl HeadBlocks {
                 if self.header_bytes == FRAME_HEADER {
                     self.header_bytes = 0;
                     self.begin_frame()?;
+                    scanned.visits += u32::from(matches!(self.header[3], SETTINGS | GOAWAY));
                 }
             }
             if self.skip == 0
@@ -217,12 +225,23 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_visit_every_stream_are_counted_however_they_are_split() {
+        let frames = [frame(SETTINGS, 0, 0, 6), frame(DATA, 0, 1, 9), frame(GOAWAY, 0, 0, 8)];
+        let bytes = connection(&frames);
+        for piece in 1..=bytes.len() {
+            let mut blocks = HeadBlocks::new(MAX);
+            let visits = bytes.chunks(piece).map(|piece| blocks.scan(piece).unwrap().visits);
+            assert_eq!(visits.sum::<u32>(), 2, "{piece}");
+        }
+    }
+
+    #[test]
     fn requests_are_taken_before_more_heads_are_handed_on() {
         let heads: Vec<_> = (0..20).map(|n| frame(HEADERS, END_HEADERS, 2 * n + 1, 91)).collect();
         let bytes = connection(&heads);
         let mut blocks = HeadBlocks::new(MAX);
         let scanned = blocks.scan(&bytes).unwrap();
-        assert_eq!(scanned, Scanned { read: PREFACE + 600, whole: PREFACE + 600 });
+        assert_eq!(scanned, Scanned { read: PREFACE + 600, whole: PREFACE + 600, visits: 0 });
         assert!(blocks.is_turn_over());
         blocks.begin_turn();
         assert_eq!(blocks.scan(&bytes[scanned.read..]).unwrap().read, 600);

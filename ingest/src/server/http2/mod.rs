@@ -2,22 +2,28 @@
 //!
 //! h2 speaks the protocol. What it does not bound is bounded here:
 //!
-//! - `bounded_io`: the bytes of a connection; `head_blocks`: where heads and trailers are in them
+//! - `bounded_io`: the bytes of a connection; `head_blocks`: where heads and trailers are in them;
+//!   `visits`: how often a client may make h2 visit all streams
 //! - `permits`: how many requests all connections may have in work
 //! - `request`: one request, from its head to the end of its stream; `body`: its body
+//! - `strangers`: how long a connection lasts over which no right secret comes
 
 mod body;
 mod bounded_io;
 mod head_blocks;
 mod permits;
 mod request;
+mod strangers;
+mod visits;
 
-use std::{future::poll_fn, pin::pin};
+use std::{future::poll_fn, pin::pin, sync::Arc};
 
 use h2::server;
 
 pub(super) use self::permits::{RequestPools, unchecked_per_address};
-use self::{bounded_io::BoundedIo, permits::RequestPermits, request::Requests};
+use self::{
+    bounded_io::BoundedIo, permits::RequestPermits, request::Requests, strangers::Stranger,
+};
 use super::{close::LINGER, connection::Connection, timeouts::Interruption};
 use crate::head::OwnedHead;
 
@@ -64,7 +70,8 @@ pub(super) async fn serve(connection: Connection) {
     let bounds = (max_head, http.header_timeout);
     let io = BoundedIo::new(stream, received, bounds, share.clone(), metrics.clone());
     let permits = RequestPermits::new(http2_requests, share);
-    let requests = Requests { handlers, activity, permits, metrics };
+    let stranger = Arc::new(Stranger::new(interruptions.stop()));
+    let requests = Requests { handlers, activity, permits, stranger, metrics };
     let handshake = server::Builder::new()
         .max_concurrent_streams(http.h2_streams)
         .initial_connection_window_size(CONNECTION_WINDOW)

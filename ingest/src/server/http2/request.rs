@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::{
     body::StreamBody,
     permits::{Permit, RequestPermits},
+    strangers::{Look, Stranger},
 };
 use crate::{
     body::discard,
@@ -48,6 +49,7 @@ pub(super) struct Requests {
     pub(super) handlers: Arc<Handlers>,
     pub(super) activity: Arc<Activity>,
     pub(super) permits: RequestPermits,
+    pub(super) stranger: Arc<Stranger>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -114,8 +116,12 @@ impl Requests {
             biased;
             answered = answered => answered,
             // The client has reset the stream, or the connection has ended.
-            _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => {
+                self.look(&head, false).await;
+                return;
+            }
         };
+        self.look(&head, reply.status().is_success()).await;
         let Some(permit) = permit else {
             // No work was done for the request, so the client may repeat it (RFC 9113 section 8.7).
             self.metrics.http2_refused(Http2Refusal::Requests);
@@ -137,6 +143,19 @@ impl Requests {
         let _check = self.permits.check()?;
         let memory = self.handlers.memory_of_caller(&head.as_head()).await?;
         self.permits.acquire_for(&memory)
+    }
+
+    /// Learns from a request that was answered, or given up, whether its client has a secret.
+    async fn look(&self, head: &OwnedHead, is_success: bool) {
+        let look = self.stranger.count(is_success);
+        if look == Look::Away {
+            return;
+        }
+        if self.handlers.memory_of_caller(&head.as_head()).await.is_some() {
+            self.stranger.note_secret();
+        } else if look == Look::AtLast && self.stranger.end() {
+            self.metrics.http2_refused(Http2Refusal::NoSecret);
+        }
     }
 
     fn refuse(&self, head: &OwnedHead, rejection: Rejection) -> (Reply, Option<Permit>) {

@@ -17,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use push_fanout_worker::progress::Progress;
 use push_index::{Index, horizon};
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId, Origin},
     ledger::{Entry, Horizon, Retention},
     report::{self, Report},
@@ -26,7 +27,7 @@ use push_service::{settings::duration, shutdown};
 use tokio::time::{Instant, sleep};
 
 use self::rate::{RateEstimator, Sample};
-use super::{pace, text};
+use super::{key, pace, text};
 use crate::output::Output;
 
 /// How long the index may be unavailable before the command fails.
@@ -69,15 +70,16 @@ pub(super) async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let WatchArgs { app_id, message_id, interval, timeout } = args;
-    let began = index.entry(&app_id, &message_id).await?.is_some();
-    let horizon = horizon(index, &message_id, retention).await?;
-    if !began && !may_begin(&app_id, &message_id, UnixMillis::now(), horizon) {
+    let app = key(index, &app_id).await?;
+    let began = index.entry(&app, &message_id).await?.is_some();
+    let horizon = horizon(index, &app, &message_id, retention).await?;
+    if !began && !may_begin(&app, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let stop = shutdown::on_signal();
     let bar = out.progress(None, "{spinner} {wide_msg}");
     let pace = pace(index, &app_id).await?;
-    let mut watcher = Watcher { app_id, message_id, interval, index, pace, out, bar, last: None };
+    let mut watcher = Watcher { app, message_id, interval, index, pace, out, bar, last: None };
     let end = tokio::select! {
         closed = watcher.until_closed() => Ok(closed),
         () = stop.cancelled() => Err("stopped by a signal".to_owned()),
@@ -99,7 +101,7 @@ pub(super) async fn run(
 
 /// Whether a message without an entry may still get one: its id must be one of the app's, and if
 /// the id holds the time of acceptance, entries of that time must not be evicted yet.
-fn may_begin(app: &AppId, message: &MessageId, now: UnixMillis, horizon: Horizon) -> bool {
+fn may_begin(app: &AppKey, message: &MessageId, now: UnixMillis, horizon: Horizon) -> bool {
     match message.origin(app) {
         Origin::Issued(_) => horizon.waits_since(app, message, now).is_some(),
         Origin::Derived => true,
@@ -120,7 +122,7 @@ async fn elapsed(timeout: Option<Duration>) -> Duration {
 
 /// Polls one message.
 struct Watcher<'a> {
-    app_id: AppId,
+    app: AppKey,
     message_id: MessageId,
     interval: Duration,
     index: &'a dyn Index,
@@ -157,10 +159,10 @@ impl Watcher<'_> {
     }
 
     async fn wait_until_begun(&self) -> anyhow::Result<()> {
-        let Self { app_id, message_id, .. } = self;
+        let Self { app, message_id, .. } = self;
         let mut noted = false;
         while self.poll().await?.is_none() {
-            let wait = format!("waiting: no worker has begun {message_id} of {app_id} yet");
+            let wait = format!("waiting: no worker has begun {message_id} of {app} yet");
             if !self.bar.is_hidden() {
                 self.bar.set_message(wait);
                 self.bar.tick();
@@ -177,7 +179,7 @@ impl Watcher<'_> {
     async fn poll(&self) -> anyhow::Result<Option<Entry>> {
         let mut unavailable_since: Option<Instant> = None;
         loop {
-            match self.index.entry(&self.app_id, &self.message_id).await {
+            match self.index.entry(&self.app, &self.message_id).await {
                 Ok(entry) => {
                     if unavailable_since.is_some() {
                         self.note("the index answers again");
@@ -253,7 +255,7 @@ mod tests {
     pub(super) fn entry() -> Entry {
         Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&"a".parse().unwrap()),
-            app_id: "a".parse().unwrap(),
+            app: AppKey::first("a".parse().unwrap()),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
             dedup_nonce: 0,
@@ -288,15 +290,15 @@ mod tests {
     fn only_a_message_that_can_still_begin_is_waited_for() {
         let week = Duration::from_hours(7 * 24);
         let horizon = Horizon { retention: Retention::all(week), evicted_until: None };
-        let app: AppId = "a".parse().unwrap();
-        let (now, issued) = (UnixMillis::now(), MessageId::issue_named(&app));
+        let app = AppKey::first("a".parse().unwrap());
+        let (now, issued) = (UnixMillis::now(), MessageId::issue_named(&app.id));
         assert!(may_begin(&app, &issued, now, horizon));
         assert!(!may_begin(&app, &issued, now.plus(week).plus_seconds(1), horizon));
         let evicted = Horizon { evicted_until: issued.time(), ..horizon };
         assert!(!may_begin(&app, &issued, now, evicted));
-        let derived = MessageId::from_idempotency_key(&app, 0, b"k");
+        let derived = MessageId::from_idempotency_key(&app.id, 0, b"k");
         assert!(may_begin(&app, &derived, now, evicted));
-        assert!(!may_begin(&app, &MessageId::void(&app), now, horizon));
+        assert!(!may_begin(&app, &MessageId::void(&app.id), now, horizon));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The form of a backup file.
 //!
 //! ```text
-//! push app backup 2⏎                the version, as text
+//! push app backup 1⏎                the version, as text
 //! kind  length  packed  block …     blocks: one byte, two 32-bit numbers (big-endian), an LZ4 block
 //! SHA-256 of all that is before it
 //! ```
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// What every version of the form begins with; the number of the version and a line end follow.
 pub(super) const MAGIC: &str = "push app backup ";
 /// The version that this program writes, and the only one that it reads.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 1;
 /// The longest first line, with its end.
 pub(super) const MAX_FIRST_LINE: usize = 64;
 

@@ -46,13 +46,9 @@ pub async fn backup(
     index: &dyn Index,
     out: Output,
 ) -> anyhow::Result<()> {
-    // Until the last step of a move, what is here is the whole app.
-    if let Some(moved) = &app.moved_to
-        && moved.may_be_in_service
-    {
+    if let Some(moved) = &app.moved_to {
         bail!(
-            "{} has moved from here to {}, or a move did all but its last step: run that move again if the app \
-             is not in service there, and back it up there; what is here is as old as the move",
+            "{} has moved from here to {}, or a move there has not ended: back it up there, after the move",
             app.app_id,
             moved.store
         );

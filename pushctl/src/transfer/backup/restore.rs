@@ -19,7 +19,7 @@ use crate::{
     output::Output,
     transfer::{
         arrive::{Arrived, Arriving, begin},
-        moving::{AtTarget, take},
+        at_target::{AtTarget, take},
     },
 };
 
@@ -61,11 +61,7 @@ async fn take_from(
     let started = Instant::now();
     let app = &backup.head.app;
     let id = app.app_id.clone();
-    let there = AtTarget {
-        app: index.app(&id).await?,
-        arrival: index.arrival(&id).await?,
-        removed: index.removed_apps(&id).await?,
-    };
+    let there = AtTarget::read(index, &id).await?;
     if let Some(here) = &there.app
         && let Some(moved) = &here.moved_to
     {

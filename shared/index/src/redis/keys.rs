@@ -22,12 +22,13 @@
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
-//! | `push:{l/7}:p<window>.<bits>` | hash: a ledger page, for the ids with this window and these bits ([`LedgerPage`]); the rest of an id → its record. With an `x` after the `p`: for the ids of broadcasts |
+//! | `push:{l/7}:p<window>.<bits>` | hash: a ledger page, for the ids with this window and these bits ([`LedgerPage`]); the rest of an id and its app's tag ([`PageField`]) → its record; `+` if the page was full, so that further entries have pages of their own. With an `x` after the `p`: for the ids of broadcasts |
 //! | `push:{l/7}:p<uuid>` | the same, a page for this id alone |
 //! | `push:{l/7}:o` | list: the pages of stripe 7 that began with a record, in the order in which they were begun, each as that time, a blank, and the key's text behind the `p` |
 //! | `push:{l/7}:b` | list: the same, for pages that began with an expanded entry |
-//! | `push:{l/7}:h` | string: the latest time of acceptance among the entries of this stripe that were evicted to keep the ledger within its bound |
-//! | `push:{l/7}:m<uuid>` | hash: the expanded ledger entry of a message |
+//! | `push:{l/7}:k` | list: the same, for pages that were read by an eviction round and have entries left |
+//! | `push:{l/7}:h` | hash: an app's tag → the latest time of acceptance among its entries of this stripe that were evicted to keep the ledger within its bound; `*` → the same for apps without a field |
+//! | `push:{l/7}:m<id>.<tag>` | hash: the expanded ledger entry of a message, by its id without the checksum and the tag of its app |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
 //! | `push:dictionaries:turn` | string: the program that sweeps dictionaries; expires after a minute |
@@ -49,7 +50,7 @@
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    ids::{AudienceKind, LedgerPage, MessageId, PageField, Window},
+    ids::{AppTag, AudienceKind, LedgerPage, MessageId, PageField, Window},
     time::UnixMillis,
 };
 
@@ -159,8 +160,8 @@ impl Keys {
         ShardKeys { base: format!("{}:{{{app}/{shard}}}", self.namespace) }
     }
 
-    pub(super) fn message(&self, message: &MessageId) -> MessageKeys {
-        let (page, field) = message.page_and_field();
+    pub(super) fn message(&self, app: &AppKey, message: &MessageId) -> MessageKeys {
+        let (page, field) = message.page_and_field(AppTag::of(app));
         let stripe = match page {
             LedgerPage::Shared(_, _, [first, ..]) | LedgerPage::Own([first, ..]) => first,
         };
@@ -230,6 +231,16 @@ impl StripeKeys {
         format!("{}:h", self.base)
     }
 
+    /// The list of the pages that a round has read and that have entries left.
+    pub(super) fn kept_pages(&self) -> String {
+        format!("{}:k", self.base)
+    }
+
+    /// The expanded entry whose stub is in this field of a page of the stripe.
+    pub(super) fn expanded_entry(&self, page: LedgerPage, field: PageField) -> String {
+        expanded_entry(&self.base, &MessageId::from_page(page, field), field)
+    }
+
     /// The marks of entries that were evicted lately, the last first.
     pub(super) fn evicted(&self) -> String {
         format!("{}:e", self.base)
@@ -249,6 +260,19 @@ impl StripeKeys {
 /// The base of the keys of a stripe, from the key of one of its pages.
 fn stripe_of(page: &str) -> &str {
     page.rsplit_once(":p").map_or(page, |(stripe, _)| stripe)
+}
+
+fn expanded_entry(stripe: &str, message: &MessageId, field: PageField) -> String {
+    let AppTag(tag) = field.app();
+    let mut key = format!("{stripe}:m");
+    for byte in &message.as_uuid().as_bytes()[..12] {
+        key.push_str(&format!("{byte:02x}"));
+    }
+    key.push('.');
+    for byte in tag {
+        key.push_str(&format!("{byte:02x}"));
+    }
+    key
 }
 
 /// Parses an element of a list of pages: when the page was begun, and its name.
@@ -285,10 +309,15 @@ pub(super) struct MessageKeys {
 impl MessageKeys {
     /// The hash of the entry if it is expanded.
     pub(super) fn expanded_entry(&self) -> String {
-        format!("{}:m{}", stripe_of(&self.page), self.message)
+        expanded_entry(stripe_of(&self.page), &self.message, self.field)
     }
 
-    /// The latest time of acceptance among the evicted entries of the same stripe.
+    /// The page that the entry has if its own page is full.
+    pub(super) fn overflow_page(&self) -> String {
+        format!("{}:p{}", stripe_of(&self.page), self.message)
+    }
+
+    /// The latest times of acceptance among the evicted entries of the same stripe.
     pub(super) fn evicted_until(&self) -> String {
         format!("{}:h", stripe_of(&self.page))
     }
@@ -348,22 +377,26 @@ mod tests {
     #[test]
     fn the_name_of_a_page_says_which_it_is() {
         let (keys, app) = (Keys::new("push"), "a".parse().unwrap());
+        let key = AppKey { id: app, generation: 1 };
+        let app = &key.id;
         let ids = [
-            MessageId::issue_named(&app),
-            MessageId::issue(&app, AudienceKind::Broadcast),
-            MessageId::from_idempotency_key(&app, 0, b"k"),
+            MessageId::issue_named(app),
+            MessageId::issue(app, AudienceKind::Broadcast),
+            MessageId::from_idempotency_key(app, 1, b"k"),
         ];
         for id in ids {
-            let (page, field) = id.page_and_field();
+            let (page, field) = id.page_and_field(AppTag::of(&key));
             let stripe = match page {
                 LedgerPage::Shared(_, _, [stripe, ..]) | LedgerPage::Own([stripe, ..]) => stripe,
             };
-            let MessageKeys { page: key, .. } = keys.message(&id);
+            let of_message = keys.message(&key, &id);
+            let key = &of_message.page;
             let (_, name) = key.split_once("}:p").unwrap();
-            assert_eq!(keys.stripe(stripe).page(name), key);
-            assert_eq!(StripeKeys::pages_of(&key), keys.stripe(stripe).pages());
+            assert_eq!(keys.stripe(stripe).page(name), *key);
+            assert_eq!(StripeKeys::pages_of(key), keys.stripe(stripe).pages());
             let named = page_of_name(stripe, name).unwrap();
-            assert_eq!((named, MessageId::from_page(named, field)), (page, id));
+            let expanded = keys.stripe(stripe).expanded_entry(named, field);
+            assert_eq!((named, expanded), (page, of_message.expanded_entry()));
         }
         assert_eq!(parse_listed_page("1a p.q"), Some((UnixMillis(26), "p.q")));
         assert_eq!(

@@ -12,7 +12,11 @@
 //! nearly all that targeting costs. One more column, of one plane, has the transports
 //! ([`transport_byte`]).
 
-use push_model::{device::TransportKind, ids::ClientId, registration::TRANSPORT_CHANGE_KEPT};
+use push_model::{
+    device::TransportKind,
+    ids::ClientId,
+    registration::{TRANSPORT_CHANGE_KEPT, TRANSPORT_CHANGES_JOINED},
+};
 use sha2::{Digest, Sha256};
 
 use super::connection::{CORRUPT, OTHER_VERSION};
@@ -59,14 +63,14 @@ pub(super) const TIME_LEN: usize = 6;
 pub(super) const SERIAL_LEN: usize = 4;
 
 /// Bytes of a change of transport in a record.
-pub(super) const CHANGE_LEN: usize = 1 + 2 * TIME_LEN;
+pub(super) const CHANGE_LEN: usize = 2 + TIME_LEN;
 
 /// The bit of a record's byte of flags that says that there is a change of transport. The lowest four bits are the
 /// transport's code.
 pub(super) const HAS_CHANGE: u8 = 0x40;
 
-/// What the transport column stores for a device: the lowest four bits are the transport's code and one, the highest
-/// four those of the transport before, or 0 if no change is remembered. 0 stands for a free slot.
+/// What the transport column stores for a device: the lowest four bits are the code, and one, of the transport in whose
+/// partitions it is, the highest four those of the one before, or 0 if no change is remembered. 0 stands for a free slot.
 pub(super) const fn transport_byte(transport: TransportKind, before: Option<TransportKind>) -> u8 {
     let before = match before {
         Some(before) => before.code() + 1,
@@ -132,12 +136,14 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
-         local BIRTH, CHANGE, HAS_CHANGE, CHANGE_KEPT = {}, {CHANGE_LEN}, {HAS_CHANGE}, {}\n\
+         local BIRTH, CHANGE, HAS_CHANGE, CHANGE_KEPT, CHANGES_JOINED = \
+         {}, {CHANGE_LEN}, {HAS_CHANGE}, {}, {}\n\
          local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n\
          local CORRUPT, OTHER_VERSION = '{CORRUPT}', '{OTHER_VERSION}'\n",
         push_model::attributes::Attribute::COUNT,
         TIME_LEN + SERIAL_LEN,
         TRANSPORT_CHANGE_KEPT.as_millis(),
+        TRANSPORT_CHANGES_JOINED.as_millis(),
     )
 }
 

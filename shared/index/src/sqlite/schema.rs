@@ -328,17 +328,143 @@ pub(super) const SCHEMA: Schema = Schema {
     ",
         // `push_model::registration` explains these. `renewed` is NULL for transports that do not keep it, and the
         // last three are NULL for a device that has not changed its transport lately. A partition of a broadcast
-        // reads the devices of one transport, and those that belonged to it a short time ago.
+        // reads the devices that are in the partitions of one transport, and those that were a short time ago.
         "
         ALTER TABLE device ADD COLUMN serial INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE device ADD COLUMN renewed INTEGER;
         ALTER TABLE device ADD COLUMN transport_before INTEGER;
         ALTER TABLE device ADD COLUMN transport_since INTEGER;
-        ALTER TABLE device ADD COLUMN transport_before_since INTEGER;
-        CREATE INDEX device_transport ON device (app, transport, slot);
+        ALTER TABLE device ADD COLUMN transport_partition INTEGER;
+        CREATE INDEX device_transport ON device (app, ifnull(transport_partition, transport), slot);
         CREATE INDEX device_transport_before ON device (app, transport_before, slot)
             WHERE transport_before IS NOT NULL;
     ",
+        // Entries are kept by app, and so is the account of what they take: the apps that hold most lose
+        // entries first. No build before this one was in service, so earlier entries are dropped.
+        "
+        DROP TABLE partition;
+        DROP TABLE message;
+        DROP TABLE begun;
+        DROP TABLE finished;
+        DROP TABLE finished_derived;
+        DROP TABLE ledger_app;
+        ALTER TABLE ledger DROP COLUMN bytes;
+        ALTER TABLE ledger DROP COLUMN forgotten_until;
+        UPDATE ledger SET hand = NULL;
+        -- The apps that have or had entries. A number belongs to one app of one ledger, and is never used
+        -- twice.
+        CREATE TABLE ledger_app (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            space INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            generation INTEGER NOT NULL,
+            -- The sum of the costs of its entries, which triggers keep.
+            bytes INTEGER NOT NULL DEFAULT 0,
+            -- The latest time at which one of its evicted entries was accepted.
+            forgotten_until INTEGER,
+            UNIQUE (space, name, generation)
+        ) STRICT;
+
+        -- Open entries that fit into a record.
+        CREATE TABLE begun (
+            app INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 25) * 107 / 100),
+            PRIMARY KEY (app, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Closed entries with an issued id, which sorts by time.
+        CREATE TABLE finished (
+            app INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS ((length(record) + 25) * 107 / 100),
+            PRIMARY KEY (app, id)
+        ) STRICT, WITHOUT ROWID;
+        -- Closed entries with a derived id, in the order in which they were closed.
+        CREATE TABLE finished_derived (
+            app INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            record BLOB NOT NULL,
+            cost INTEGER AS (length(record) + 63),
+            PRIMARY KEY (app, number),
+            UNIQUE (app, id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE message (
+            row INTEGER PRIMARY KEY,
+            app INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            accepted_at INTEGER NOT NULL,
+            -- These two are NULL until a worker begins a message that was recalled before that.
+            expires_at INTEGER,
+            copy INTEGER,
+            keep_until INTEGER NOT NULL,
+            recalled_at INTEGER,
+            plan TEXT,
+            targeted INTEGER NOT NULL DEFAULT 0,
+            outcomes TEXT NOT NULL,
+            retried TEXT NOT NULL DEFAULT '{}',
+            -- Whether every partition has ended and no device is pending.
+            closed INTEGER NOT NULL DEFAULT 0,
+            cost INTEGER AS (
+                200 + coalesce(length(plan), 0) + length(outcomes) + length(retried)),
+            UNIQUE (app, id)
+        ) STRICT;
+        CREATE INDEX message_keep_until ON message (keep_until);
+        CREATE INDEX message_closed ON message (app, accepted_at) WHERE closed = 1;
+        CREATE INDEX message_open ON message (app, expires_at) WHERE closed = 0;
+        CREATE TABLE partition (
+            message INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            leftovers TEXT NOT NULL,
+            cost INTEGER AS (12 + length(state) + length(leftovers)),
+            PRIMARY KEY (message, number)
+        ) STRICT, WITHOUT ROWID;
+
+        CREATE TRIGGER begun_added AFTER INSERT ON begun BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost WHERE number = NEW.app;
+        END;
+        CREATE TRIGGER begun_removed AFTER DELETE ON begun BEGIN
+            UPDATE ledger_app SET bytes = bytes - OLD.cost WHERE number = OLD.app;
+        END;
+        CREATE TRIGGER finished_added AFTER INSERT ON finished BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost WHERE number = NEW.app;
+        END;
+        CREATE TRIGGER finished_removed AFTER DELETE ON finished BEGIN
+            UPDATE ledger_app SET bytes = bytes - OLD.cost WHERE number = OLD.app;
+        END;
+        CREATE TRIGGER finished_derived_added AFTER INSERT ON finished_derived BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost WHERE number = NEW.app;
+        END;
+        CREATE TRIGGER finished_derived_removed AFTER DELETE ON finished_derived BEGIN
+            UPDATE ledger_app SET bytes = bytes - OLD.cost WHERE number = OLD.app;
+        END;
+        CREATE TRIGGER message_added AFTER INSERT ON message BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost WHERE number = NEW.app;
+        END;
+        CREATE TRIGGER message_changed AFTER UPDATE ON message
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost - OLD.cost WHERE number = NEW.app;
+        END;
+        CREATE TRIGGER message_removed AFTER DELETE ON message BEGIN
+            UPDATE ledger_app SET bytes = bytes - OLD.cost WHERE number = OLD.app;
+        END;
+        CREATE TRIGGER partition_added AFTER INSERT ON partition BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost
+                WHERE number = (SELECT app FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_changed AFTER UPDATE ON partition
+            WHEN NEW.cost <> OLD.cost BEGIN
+            UPDATE ledger_app SET bytes = bytes + NEW.cost - OLD.cost
+                WHERE number = (SELECT app FROM message WHERE row = NEW.message);
+        END;
+        CREATE TRIGGER partition_removed AFTER DELETE ON partition BEGIN
+            UPDATE ledger_app SET bytes = bytes - OLD.cost
+                WHERE number = (SELECT app FROM message WHERE row = OLD.message);
+        END;
+        ",
         // Entries that were evicted lately (`ledger::eviction::marks`).
         "
         CREATE TABLE evicted (

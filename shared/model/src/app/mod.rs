@@ -152,7 +152,7 @@ impl App {
     /// Takes the app out of service in its store: it went to another one.
     pub fn leave(&mut self, store: String, at: UnixMillis) {
         let was_disabled = self.disabled;
-        self.moved_to = Some(MovedTo { store, at, was_disabled, may_be_in_service: false });
+        self.moved_to = Some(MovedTo { store, at, was_disabled });
         self.disabled = true;
     }
 
@@ -165,10 +165,11 @@ impl App {
 
     /// The id of every push of this app with this idempotency key, so that a retry is recognised.
     pub fn message_id(&self, idempotency_key: &[u8]) -> MessageId {
-        match &self.id_key {
+        let id = match &self.id_key {
             Some(id_key) => MessageId::derive(&self.app_id, id_key, idempotency_key),
             None => MessageId::from_idempotency_key(&self.app_id, self.generation, idempotency_key),
-        }
+        };
+        id.for_app(&AppKey::from(self))
     }
 }
 
@@ -260,7 +261,7 @@ mod tests {
         assert_ne!(a.message_id(b"k"), a.message_id(b"l"));
         assert_ne!(a.message_id(b"k"), b.message_id(b"k"));
         assert_ne!(a.message_id(b"k"), app("a").message_id(b"k"), "no other app can compute it");
-        assert_eq!(a.message_id(b"k").origin(&a.app_id), Origin::Derived);
+        assert_eq!(a.message_id(b"k").origin(&AppKey::from(&a)), Origin::Derived);
         let before = a.message_id(b"k");
         rotate(&mut a).unwrap();
         assert_eq!(a.message_id(b"k"), before, "a rotation changes no id");

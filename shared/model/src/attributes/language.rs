@@ -3,7 +3,8 @@
 //! - A tag of RFC 5646, with `_` for `-` and in any case: `zh-Hans-CN`, `zh_cn`, `en-US-u-ca-gregory`.
 //! - A POSIX locale: `en_US.UTF-8`, `de_DE@euro`, `sr_RS@latin`. `C` and `POSIX` name no language.
 //! - An ICU or Apple identifier: `en_US@currency=EUR`, `en_US_POSIX`.
-//! - What Java's `Locale.toString` prints: `zh_TW_#Hant`, `zh__#Hans`, `th_TH_TH_#u-nu-thai`.
+//! - What Java's `Locale.toString` prints: `zh_TW_#Hant`, `zh__#Hans`, `th_TH_TH_#u-nu-thai`, `no_NO_NY`
+//!   (Nynorsk).
 //!
 //! Former values are replaced by those that the IANA registry prefers ([`registry`]), and `cmn` by `zh`.
 //! The registry has both of the latter, but devices say `zh`, and a push for `zh` must reach those that
@@ -92,6 +93,10 @@ fn read(text: &str) -> Result<String, BadValue> {
     }
     if modifier == VALENCIA {
         subtags.push(VALENCIA);
+    }
+    // Java's name of Nynorsk, from before it had a code.
+    if let ["no", "no", "ny", ..] = subtags[..] {
+        subtags.splice(..3, ["nn", "no"]);
     }
     if is_tag(&subtags) { Ok(subtags.join("-")) } else { Err(BadValue::Language) }
 }
@@ -182,6 +187,8 @@ mod tests {
             ("zh_TW_#Hant_x-java", "zh-hant-tw-x-java"),
             ("th_TH_TH_#u-nu-thai", "th-th-th-u-nu-thai"),
             ("en__POSIX", "en-posix"),
+            ("no_NO_NY", "nn-no"),
+            ("no_NO_NB", "no-no-nb"),
             ("\u{feff}ｅｎ-US\u{200b}", "en-us"),
         ] {
             assert_eq!(normalise(printed).as_deref(), Ok(tag), "{printed}");

@@ -139,13 +139,15 @@ impl Attribute {
         self.normalise(text)
     }
 
+    /// Returns true if a wanted value covers no other value than itself.
+    pub const fn is_exact(self) -> bool {
+        !matches!(self, Self::Language)
+    }
+
     /// Whether a device with the value `has` is one that a push for `wanted` means, both
     /// normalised.
     pub fn matches(self, wanted: &str, has: &str) -> bool {
-        match self {
-            Self::Language => language::matches(wanted, has),
-            _ => wanted == has,
-        }
+        if self.is_exact() { wanted == has } else { language::matches(wanted, has) }
     }
 }
 

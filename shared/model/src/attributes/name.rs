@@ -3,12 +3,17 @@
 //! Two spellings that look alike are one name: composed or not, full or half width, in any case, with
 //! white space or invisible characters or without. Accents stay: `Acmé` is another name than `Acme`.
 //!
-//! Case is that of Unicode and knows no language, with one exception. An app that upper-cases `Xiaomi`
-//! on a phone set to Turkish or Azerbaijani gets `XİAOMİ`, and in lower case a phone set to Lithuanian
-//! keeps a dot of its own above the i, so a dot above an I does not count. The dotless `ı` needs no
-//! exception: its upper case is `I`. `ß` becomes `SS`, and both forms of sigma become `Σ`.
+//! Devices report what an app made of a name on a phone of any locale, so all that lower-casing and
+//! upper-casing give in any language is one name:
+//!
+//! - The form is the upper case of the lower case, in which `ß`, `ẞ` and `SS` are one, and the forms of sigma.
+//! - A dot above an I or a J does not count: `Xiaomi` in upper case is `XİAOMİ` in Turkish and Azerbaijani, and
+//!   Lithuanian lower case keeps a dot below further accents. The dotless `ı` becomes `I` without a rule.
+//! - Marks on Greek letters do not count: Greek upper case drops accents, and adds a dialytika where one
+//!   is lost between vowels.
+//! - Armenian `և` is `ԵՎ` in upper case, and `ԵՒ` in Western Armenian.
 
-use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::{UnicodeNormalization as _, char::canonical_combining_class};
 
 use super::invisible::is_invisible;
 
@@ -17,7 +22,8 @@ use super::invisible::is_invisible;
 const PASSES: usize = 4;
 
 const DOT_ABOVE: char = '\u{307}';
-const I_WITH_DOT_ABOVE: char = '\u{130}';
+/// The combining class of marks above a letter.
+const ABOVE: u8 = 230;
 
 /// The form in which a name is stored and compared; empty if nothing of it is visible.
 pub(super) fn normalise(text: &str) -> String {
@@ -40,15 +46,32 @@ pub(super) fn normalise(text: &str) -> String {
 /// is composed again.
 fn pass(text: &str) -> String {
     let visible = text.nfkc().filter(|c| !is_invisible(*c));
+    let upper = visible.flat_map(char::to_lowercase).flat_map(char::to_uppercase);
     let mut name = String::with_capacity(text.len());
-    for c in visible.flat_map(char::to_uppercase).nfkc() {
-        match c {
-            I_WITH_DOT_ABOVE => name.push('I'),
-            DOT_ABOVE if name.ends_with('I') => {}
-            c => name.push(c),
+    // The letter that marks belong to, and whether there is one above it already.
+    let (mut letter, mut is_marked) = ('\0', false);
+    for c in upper.nfkd() {
+        match canonical_combining_class(c) {
+            0 => {
+                name.push(match (letter, c) {
+                    ('Ե', 'Ւ') => 'Վ',
+                    _ => c,
+                });
+                (letter, is_marked) = (c, false);
+            }
+            _ if is_greek(letter) => {}
+            _ if c == DOT_ABOVE && matches!(letter, 'I' | 'J') && !is_marked => {}
+            class => {
+                name.push(c);
+                is_marked |= class == ABOVE;
+            }
         }
     }
-    name
+    name.nfkc().collect()
+}
+
+fn is_greek(letter: char) -> bool {
+    matches!(letter, '\u{370}'..='\u{3ff}')
 }
 
 #[cfg(test)]
@@ -76,8 +99,15 @@ mod tests {
             &["\u{212a}1", "k1"],
             // A variation selector and a selector of text form.
             &["❤\u{fe0f}", "❤", "❤\u{fe0e}\u{e0100}"],
-            &["Straße", "STRASSE"],
+            &["Straße", "STRASSE", "STRAẞE"],
             &["ΟΔΟΣ", "οδος", "οδοσ"],
+            &["Į\u{301}J\u{301}Ĩ", "į\u{307}\u{301}j\u{307}\u{301}i\u{307}\u{303}"],
+            &["ị", "i\u{323}", "İ\u{323}"],
+            // Greek upper case as of ICU, which phones have, and as of Unicode.
+            &["Ελλάδα", "ΕΛΛΑΔΑ", "ΕΛΛΆΔΑ"],
+            &["Μάιος", "ΜΑΪΟΣ", "ΜΆΙΟΣ"],
+            &["ᾠδή", "ΩΙΔΗ", "ὨΙΔΉ", "ᾨδή"],
+            &["Արև", "ԱՐԵՎ", "ԱՐԵՒ", "արեւ", "արեվ"],
         ] {
             for spelling in alike {
                 assert_eq!(normalise(spelling), normalise(alike[0]), "{spelling:?}");
@@ -92,7 +122,10 @@ mod tests {
             ("Ö", "O"),
             ("А", "A"),
             ("小米", "小"),
-            ("Ị\u{307}", "Ị"),
+            ("Í\u{307}", "Í"),
+            ("Ż", "Z"),
+            ("Й", "И"),
+            ("Ւ", "Վ"),
             ("ñ", "n"),
         ] {
             assert_ne!(normalise(one), normalise(other), "{one} {other}");
@@ -116,6 +149,7 @@ mod tests {
             let name = normalise(&text);
             prop_assert_eq!(normalise(&name), name.clone());
             prop_assert!(!name.contains(is_invisible));
+            prop_assert_eq!(normalise(&text.to_lowercase()), name.clone());
             prop_assert_eq!(normalise(&text.to_uppercase()), name);
         }
     }

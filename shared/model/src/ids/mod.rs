@@ -10,8 +10,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
-pub use self::pages::{AudienceKind, LedgerPage, PageField, Window};
-use crate::{id_key::IdKey, text::Text, time::UnixMillis};
+pub use self::pages::{AppTag, AudienceKind, LedgerPage, PageField, Window};
+use crate::{app::AppKey, id_key::IdKey, text::Text, time::UnixMillis};
 
 /// Why a text is no identifier; the message is for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,9 +127,10 @@ text_id!(SecretName);
 /// One accepted push. A UUIDv7 (RFC 9562), or a UUIDv8 derived from app and `Idempotency-Key`.
 ///
 /// The last 32 bits are a checksum over the app and the other bits, so that ingest recognises an id
-/// of the app before any worker has written an entry for it, and a small record need not name its app:
-/// one in 4 billion ids of other apps passes. It is no signature: it needs no secret. A recall of a made-up id begins an entry, and the ledger's limit bounds how many of them
-/// there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
+/// of the app before any worker has written an entry for it: one in 4 billion ids of other apps
+/// passes. It is no signature: it needs no secret. The ledger keeps the entries of each app apart by
+/// its [`AppTag`]. A recall of a made-up id begins an entry, and the ledger's limit bounds how many
+/// of them there are ([`may_be_evicted`](crate::ledger::may_be_evicted)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Uuid);
@@ -166,7 +167,7 @@ impl MessageId {
     /// differ.
     pub fn derive(app: &AppId, id_key: &IdKey, key: &[u8]) -> Self {
         let data = [id_key.bytes(), key].concat();
-        Self::of_digest(app, digest(b"push-message-id-of-keyed-app\0", app, &data))
+        Self::of_digest(app, digest(b"push-message-id-of-keyed-app\0", app.as_str(), &data))
     }
 
     /// As [`MessageId::derive`] for an app that has no key for ids. Apps of different generations
@@ -175,10 +176,10 @@ impl MessageId {
     /// Neither an app's name nor a key has a NUL, which separates them in the digest.
     pub fn from_idempotency_key(app: &AppId, generation: u64, key: &[u8]) -> Self {
         let digest = match generation {
-            0 => digest(b"push-message-id\0", app, key),
+            0 => digest(b"push-message-id\0", app.as_str(), key),
             _ => {
                 let key = [&generation.to_be_bytes(), key].concat();
-                digest(b"push-message-id-of-later-app\0", app, &key)
+                digest(b"push-message-id-of-later-app\0", app.as_str(), &key)
             }
         };
         Self::of_digest(app, digest)
@@ -190,9 +191,15 @@ impl MessageId {
         Self::with_checksum(app, Uuid::new_v8(id), 0)
     }
 
+    /// The same id for an app that may not be the first of its name.
+    pub fn for_app(self, app: &AppKey) -> Self {
+        let name = app.to_string();
+        Self::with_checksum_of(&name, self.0, 0)
+    }
+
     /// Where the id comes from, as far as it can be read from the id.
-    pub fn origin(&self, app: &AppId) -> Origin {
-        if *self != Self::with_checksum(app, self.0, 0) {
+    pub fn origin(&self, app: &AppKey) -> Origin {
+        if *self != self.for_app(app) {
             return Origin::Foreign;
         }
         self.time().map_or(Origin::Derived, Origin::Issued)
@@ -208,6 +215,11 @@ impl MessageId {
 
     /// The id with its checksum in the last four bytes. `mask` is 0 except for [`MessageId::void`].
     fn with_checksum(app: &AppId, id: Uuid, mask: u32) -> Self {
+        Self::with_checksum_of(app.as_str(), id, mask)
+    }
+
+    /// As [`MessageId::with_checksum`], for an app by the text of its key.
+    fn with_checksum_of(app: &str, id: Uuid, mask: u32) -> Self {
         let mut bytes = id.into_bytes();
         let digest = digest(b"push-message-seal\0", app, &bytes[..12]);
         let checksum = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]) ^ mask;
@@ -220,12 +232,13 @@ impl MessageId {
         pages::audience_kind(&self.0)
     }
 
-    /// The page on which the ledger keeps the message's record, and the record's field there.
-    pub fn page_and_field(&self) -> (LedgerPage, PageField) {
-        pages::page_and_field(&self.0)
+    /// The page on which the ledger keeps the record of an app's message, and the record's field
+    /// there.
+    pub fn page_and_field(&self, app: AppTag) -> (LedgerPage, PageField) {
+        pages::page_and_field(&self.0, app)
     }
 
-    /// The id of the record in this field of a page.
+    /// The id of the record in this field of a page, with zeros in place of the checksum.
     pub fn from_page(page: LedgerPage, in_page: PageField) -> Self {
         Self(pages::id_at(page, in_page))
     }
@@ -247,12 +260,12 @@ pub enum Origin {
     Foreign,
 }
 
-fn digest(purpose: &[u8], app: &AppId, data: &[u8]) -> [u8; 32] {
+fn digest(purpose: &[u8], app: &str, data: &[u8]) -> [u8; 32] {
     use sha2::{Digest, Sha256};
 
     let mut hash = Sha256::new();
     hash.update(purpose);
-    hash.update(app.as_str());
+    hash.update(app);
     hash.update([0]);
     hash.update(data);
     hash.finalize().into()
@@ -310,7 +323,7 @@ mod tests {
         let later = MessageId::from_idempotency_key(&a, 1, b"k");
         assert_eq!(later, MessageId::from_idempotency_key(&a, 1, b"k"));
         assert_ne!(later, id, "another app of that name");
-        assert_eq!(later.origin(&a), Origin::Derived);
+        assert_eq!(later.origin(&AppKey::first(a.clone())), Origin::Derived);
     }
 
     #[test]
@@ -319,14 +332,23 @@ mod tests {
         let before = UnixMillis::now();
         let ids: Vec<_> = (0..100).map(|_| MessageId::issue_named(&a)).collect();
         for id in &ids {
-            let Origin::Issued(at) = id.origin(&a) else { panic!("{id}") };
+            let Origin::Issued(at) = id.origin(&AppKey::first(a.clone())) else { panic!("{id}") };
             assert!((before..=UnixMillis::now()).contains(&at), "{id}");
         }
-        assert_eq!(MessageId::from_idempotency_key(&a, 0, b"k").origin(&a), Origin::Derived);
-        assert_eq!(MessageId::void(&a).origin(&a), Origin::Foreign);
-        assert!(ids.iter().all(|id| id.origin(&b) == Origin::Foreign));
+        assert_eq!(
+            MessageId::from_idempotency_key(&a, 0, b"k").origin(&AppKey::first(a.clone())),
+            Origin::Derived
+        );
+        assert_eq!(MessageId::void(&a).origin(&AppKey::first(a.clone())), Origin::Foreign);
+        assert!(ids.iter().all(|id| id.origin(&AppKey::first(b.clone())) == Origin::Foreign));
+        let later = AppKey { id: a.clone(), generation: 1 };
+        assert!(ids.iter().all(|id| id.origin(&later) == Origin::Foreign), "a later app");
+        assert!(ids.iter().all(|id| id.for_app(&later).origin(&later) != Origin::Foreign));
         let random = (0..100).map(|_| MessageId::from_uuid(Uuid::now_v7()));
-        assert_eq!(random.filter(|id| id.origin(&a) == Origin::Foreign).count(), 100);
+        assert_eq!(
+            random.filter(|id| id.origin(&AppKey::first(a.clone())) == Origin::Foreign).count(),
+            100
+        );
     }
 
     #[test]
@@ -334,11 +356,20 @@ mod tests {
         let id = MessageId::issue_named(&"owner".parse().unwrap());
         // With a checksum of 16 bits, three of them would pass.
         let names = (0..200_000).map(|n| format!("attacker-{n}").parse::<AppId>().unwrap());
-        assert_eq!(names.filter(|name| id.origin(name) != Origin::Foreign).count(), 0);
+        assert_eq!(
+            names
+                .filter(|name| id.origin(&AppKey::first((*name).clone())) != Origin::Foreign)
+                .count(),
+            0
+        );
         for bit in 96..128 {
             let changed =
                 MessageId::from_uuid(Uuid::from_u128(id.as_uuid().as_u128() ^ 1 << (127 - bit)));
-            assert_eq!(changed.origin(&"owner".parse().unwrap()), Origin::Foreign, "bit {bit}");
+            assert_eq!(
+                changed.origin(&AppKey::first("owner".parse().unwrap())),
+                Origin::Foreign,
+                "bit {bit}"
+            );
         }
     }
 

@@ -17,13 +17,15 @@
 //! | 8 | variant, five random bits, and whether it is a broadcast |
 //! | 11 | the id's number on its page, so that no two ids of one issuer are equal |
 //! | 12–15 | checksum |
+//!
+//! On a page the checksum is replaced by the [`AppTag`], so entries of two apps never share a field.
 
 use std::sync::{Mutex, PoisonError};
 
 use rand::RngExt;
 use uuid::Uuid;
 
-use crate::time::UnixMillis;
+use crate::{app::AppKey, time::UnixMillis};
 
 /// The times of one page's ids differ in the lowest 20 bits only, a window of 17 minutes, so that
 /// the whole page expires at one time.
@@ -121,14 +123,47 @@ pub enum LedgerPage {
     Own([u8; 16]),
 }
 
-/// The bytes of an id that are not in its page: the field of its record.
-pub type PageField = [u8; 10];
+/// A digest of an app, by which the ledger tells the entries of apps apart.
+///
+/// It is long enough that nobody finds a name with the tag of another app, and needs no register of
+/// apps that a store could lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AppTag(pub [u8; 6]);
+
+impl AppTag {
+    /// The tag of this app, which differs from that of a later app of its name.
+    pub fn of(app: &AppKey) -> Self {
+        use sha2::{Digest, Sha256};
+
+        let mut hash = Sha256::new();
+        hash.update(b"push-ledger-app\0");
+        hash.update(app.id.as_str());
+        hash.update([0]);
+        hash.update(app.generation.to_be_bytes());
+        let [a, b, c, d, e, f, ..]: [u8; 32] = hash.finalize().into();
+        Self([a, b, c, d, e, f])
+    }
+}
+
+/// The bytes of an id that are not in its page, and the tag of its app in place of the checksum: the
+/// field of its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageField(pub [u8; 12]);
+
+impl PageField {
+    /// The tag of the record's app.
+    pub fn app(&self) -> AppTag {
+        let [.., a, b, c, d, e, f] = self.0;
+        AppTag([a, b, c, d, e, f])
+    }
+}
 
 /// The page of an id and its field there.
-pub(super) fn page_and_field(id: &Uuid) -> (LedgerPage, PageField) {
+pub(super) fn page_and_field(id: &Uuid, AppTag(tag): AppTag) -> (LedgerPage, PageField) {
     let bytes = *id.as_bytes();
-    let [t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, d, e, f, g] = bytes;
-    let field = [t3, t4, t5, a, b, c, d, e, f, g];
+    let [t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, ..] = bytes;
+    let [d, e, f, g, h, i] = tag;
+    let field = PageField([t3, t4, t5, a, b, c, d, e, f, g, h, i]);
     match audience_kind(id) {
         Some(kind) => {
             let time = u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]);
@@ -138,14 +173,18 @@ pub(super) fn page_and_field(id: &Uuid) -> (LedgerPage, PageField) {
     }
 }
 
-/// The id for which [`page_and_field`] returns these.
-pub(super) fn id_at(page: LedgerPage, [t3, t4, t5, a, b, c, d, e, f, g]: PageField) -> Uuid {
+/// The id for which [`page_and_field`] returns these, with zeros in place of the checksum.
+pub(super) fn id_at(page: LedgerPage, PageField([t3, t4, t5, a, b, c, ..]): PageField) -> Uuid {
     match page {
         LedgerPage::Shared(_, window, [p0, p1, p2]) => {
             let [.., t0, t1, t2, _, _, _] = window.start().0.to_be_bytes();
-            Uuid::from_bytes([t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, d, e, f, g])
+            Uuid::from_bytes([t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, 0, 0, 0, 0])
         }
-        LedgerPage::Own(bytes) => Uuid::from_bytes(bytes),
+        LedgerPage::Own([head @ .., _, _, _, _]) => {
+            let mut bytes = [0; 16];
+            bytes[..12].copy_from_slice(&head);
+            Uuid::from_bytes(bytes)
+        }
     }
 }
 
@@ -196,10 +235,11 @@ mod tests {
         let now = UnixMillis(0x0123_4567_89ab);
         let ids: BTreeSet<_> = (0..1000).map(|_| next_id(now, AudienceKind::Named)).collect();
         assert_eq!(ids.len(), 1000);
+        let tag = AppTag::of(&AppKey::first("a".parse().unwrap()));
         let mut fields = BTreeSet::new();
         for id in &ids {
             assert_eq!((id.get_version_num(), id.get_variant()), (7, uuid::Variant::RFC4122));
-            let (page, field) = page_and_field(id);
+            let (page, field) = page_and_field(id, tag);
             assert!(
                 page == LedgerPage::Shared(
                     AudienceKind::Named,
@@ -207,7 +247,7 @@ mod tests {
                     [id.as_bytes()[7], id.as_bytes()[9], id.as_bytes()[10]]
                 )
             );
-            assert_eq!(id_at(page, field), *id);
+            assert_eq!((id_at(page, field), field.app()), (*id, tag));
             fields.insert((page, field));
         }
         assert_eq!(fields.len(), 1000);
@@ -215,13 +255,13 @@ mod tests {
         assert!(pages.len() <= 12, "{}", pages.len());
         let broadcast = next_id(now, AudienceKind::Broadcast);
         assert!(
-            !pages.contains(&page_and_field(&broadcast).0),
+            !pages.contains(&page_and_field(&broadcast, tag).0),
             "broadcasts have pages of their own"
         );
         assert_eq!(audience_kind(&broadcast), Some(AudienceKind::Broadcast));
         assert!(ids.iter().all(|id| audience_kind(id) == Some(AudienceKind::Named)));
         let derived = Uuid::new_v8([7; 16]);
         assert_eq!(audience_kind(&derived), None);
-        assert_eq!(page_and_field(&derived).0, LedgerPage::Own(*derived.as_bytes()));
+        assert_eq!(page_and_field(&derived, tag).0, LedgerPage::Own(*derived.as_bytes()));
     }
 }

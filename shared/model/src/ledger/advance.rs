@@ -4,10 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Leftover, Outcomes, PartitionState, Retried};
-use crate::{
-    ids::{AppId, MessageId},
-    time::UnixMillis,
-};
+use crate::{app::AppKey, ids::MessageId, time::UnixMillis};
 
 /// What one step changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +30,7 @@ pub struct Advance {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageStep {
     /// The message's app.
-    pub app: AppId,
+    pub app: AppKey,
     /// The message.
     pub message: MessageId,
     /// Its step.

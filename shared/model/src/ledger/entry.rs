@@ -7,6 +7,7 @@ use super::{
     Plan, Retried, RetryReason, State, leftover,
 };
 use crate::{
+    app::AppKey,
     ids::{AppId, MessageId},
     time::UnixMillis,
 };
@@ -17,7 +18,7 @@ pub struct NewEntry {
     /// The message.
     pub message_id: MessageId,
     /// Its app.
-    pub app_id: AppId,
+    pub app: AppKey,
     /// When ingest accepted it.
     pub accepted_at: UnixMillis,
     /// When it expires.
@@ -84,7 +85,7 @@ impl Entry {
     pub fn begin(new: &NewEntry) -> Self {
         Self {
             message_id: new.message_id,
-            app_id: new.app_id.clone(),
+            app_id: new.app.id.clone(),
             accepted_at: new.accepted_at,
             expires_at: Some(new.expires_at),
             dedup_nonce: Some(new.dedup_nonce),
@@ -241,7 +242,7 @@ mod tests {
     fn entry() -> Entry {
         Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&"a".parse().unwrap()),
-            app_id: "a".parse().unwrap(),
+            app: AppKey::first("a".parse().unwrap()),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1000),
             dedup_nonce: 0,

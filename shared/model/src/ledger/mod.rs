@@ -25,6 +25,7 @@
 //! - `recall`: the step that ends a message early
 //! - `retention`: how long entries are kept, and when the ledger evicts one to stay within its
 //!   limit
+//! - `share`: whose entries go first then
 
 mod advance;
 mod entry;
@@ -34,6 +35,7 @@ mod partition;
 mod recall;
 pub mod record;
 mod retention;
+mod share;
 mod state;
 
 pub use self::{
@@ -50,5 +52,6 @@ pub use self::{
         EvictionRound, History, Horizon, Retention, eviction_mark, is_eviction_remembered,
         may_be_evicted,
     },
+    share::over_share,
     state::State,
 };

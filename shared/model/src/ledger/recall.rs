@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Entry, Horizon};
 use crate::{
-    ids::{AppId, MessageId, Origin},
+    app::AppKey,
+    ids::{MessageId, Origin},
     time::UnixMillis,
 };
 
@@ -34,7 +35,7 @@ pub struct EarlyRecall {
 
 impl Recall {
     /// The recall of this message at this time.
-    pub fn new(app: &AppId, message: &MessageId, at: UnixMillis, horizon: Horizon) -> Self {
+    pub fn new(app: &AppKey, message: &MessageId, at: UnixMillis, horizon: Horizon) -> Self {
         let accepted_at = match message.origin(app) {
             Origin::Issued(_) => horizon.waits_since(app, message, at),
             Origin::Derived => Some(at),

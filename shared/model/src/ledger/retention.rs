@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::{Entry, Plan};
 use crate::{
-    ids::{AppId, AudienceKind, MessageId, Origin},
+    app::AppKey,
+    ids::{AudienceKind, MessageId, Origin},
     report,
     time::UnixMillis,
 };
@@ -61,7 +62,7 @@ impl Horizon {
     /// worker. An id derived from an `Idempotency-Key` does not.
     pub fn waits_since(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         now: UnixMillis,
     ) -> Option<UnixMillis> {

@@ -3,7 +3,8 @@
 //! the brokers deliver: on Mosquitto by one subscriber to everything; the embedded broker has no
 //! such subscriptions, so there each device has a connection.
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
+use push_model::{app::AppKey, ids::ClientId};
 use push_tests::stack::APP;
 
 use crate::{
@@ -32,10 +33,24 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     ensure!(limit > CONNECTED as u64, "{CONNECTED} devices need more descriptors than {limit}");
     let loaded = env.load(CONNECTED, "mqtt").await?;
     let embedded = EmbeddedBroker::start(CONNECTED).await?;
-    let devices = (0..CONNECTED).map(population::client_id);
+    let devices = with_registrations(&loaded).await?.into_iter();
     let _devices = mqtt_device::discard_each(&embedded.devices.parse()?, APP, devices).await?;
     let on_embedded = measure(env, &loaded, "the embedded broker", &embedded.worker).await?;
     Ok(vec![on_mosquitto, on_embedded])
+}
+
+/// The devices and their registrations, with which they log in.
+async fn with_registrations(loaded: &LoadedApp) -> anyhow::Result<Vec<(String, String)>> {
+    let index = loaded.index().await?;
+    let devices: Vec<ClientId> = (0..loaded.size)
+        .map(|number| population::client_id(number).parse())
+        .collect::<Result<_, _>>()?;
+    let found = index.targets(&AppKey::first(APP.parse()?), &devices).await?;
+    let each = found.into_iter().map(|target| {
+        let target = target.map_err(|_| anyhow!("a device is missing"))?;
+        Ok((target.client_id.to_string(), target.epoch.to_string()))
+    });
+    each.collect()
 }
 
 async fn measure(

@@ -8,7 +8,7 @@ use std::{future::Future, num::NonZeroUsize, path::Path, sync::Arc, time::Durati
 
 use anyhow::{Context as _, ensure};
 use push_index::Index;
-use push_model::ids::{AppId, MessageId};
+use push_model::{app::AppKey, ids::MessageId};
 use push_service::{engines::IndexUrl, runtime};
 use push_tests::{namespace, servers::Redis, stack::APP};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
@@ -52,7 +52,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
 }
 
 async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
-    let (redis, namespace, app) = (Redis::start().await?, namespace(), APP.parse()?);
+    let (redis, namespace, app) = (Redis::start().await?, namespace(), AppKey::first(APP.parse()?));
     let pushes = env.sizes.history;
     let uncounted = (pushes as f64 * UNCOUNTED) as usize;
     let counted = pushes - uncounted;
@@ -111,7 +111,7 @@ async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
 }
 
 async fn in_sqlite(env: &Environment) -> anyhow::Result<Vec<Row>> {
-    let (folder, namespace, app) = (tempfile::tempdir()?, namespace(), APP.parse()?);
+    let (folder, namespace, app) = (tempfile::tempdir()?, namespace(), AppKey::first(APP.parse()?));
     let pushes = env.sizes.embedded_history;
     let url = IndexUrl::Sqlite(folder.path().join("index.sqlite3"));
     let empty = closed_size(open_engine(url.clone(), &namespace).await?, folder.path()).await?;
@@ -178,7 +178,7 @@ fn round_sample<T>(all: &[T], round: usize) -> impl Iterator<Item = &T> {
 /// How long each lookup of these ids takes.
 async fn look_up(
     index: &dyn Index,
-    app: &AppId,
+    app: &AppKey,
     ids: impl Iterator<Item = &MessageId>,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(LOOKUPS);

@@ -67,7 +67,7 @@ pub(crate) async fn a_recalled_broadcast_has_nothing_left(index: &dyn Index) {
     index.list_broadcast(&recalled).await.unwrap();
     index.list_broadcast(&other).await.unwrap();
     let now = UnixMillis::now();
-    begin_recall(index, &app(), &recalled.message_id, now, RETENTION).await.unwrap();
+    begin_recall(index, &key(), &recalled.message_id, now, RETENTION).await.unwrap();
     assert_eq!(listed(index).await, [other]);
 }
 

@@ -17,7 +17,7 @@ use super::fill::{
     APART, EACH, RETENTION, STEPS, beginning, entry, finish, kept, measure, new_entry, rounds,
     rounds_at, write,
 };
-use crate::support::app;
+use crate::support::{app, key};
 
 pub(crate) async fn within_its_limit_nothing_is_evicted(index: &dyn Index) {
     let steps = write(index, beginning(), STEPS / 4).await;
@@ -25,7 +25,7 @@ pub(crate) async fn within_its_limit_nothing_is_evicted(index: &dyn Index) {
     let round = rounds(index, bytes + bytes / 4).await;
     assert_eq!((round.history.evicted, round.more), (0, false), "{round:?}");
     assert_eq!(kept(index, &steps).await, [EACH; STEPS / 4]);
-    assert_eq!(index.evicted_until(&steps[0][0]).await.unwrap(), None);
+    assert_eq!(index.evicted_until(&key(), &steps[0][0]).await.unwrap(), None);
 }
 
 pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(index: &dyn Index) {
@@ -65,7 +65,7 @@ pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(in
     let message = MessageId::issue(&app(), AudienceKind::Broadcast);
     let plan = Plan::of(push_model::device::TransportKind::Mqtt, vec![Vec::new(), Vec::new()]);
     index.begin(&NewEntry { plan: None, claim: None, ..new_entry(message) }).await.unwrap();
-    assert_eq!(index.plan(&message, &plan).await.unwrap(), Some(plan));
+    assert_eq!(index.plan(&key(), &message, &plan).await.unwrap(), Some(plan));
     for partition in 0..2 {
         let outcomes = Outcomes { sent: 5, ..Outcomes::default() };
         let step = Advance {
@@ -80,7 +80,7 @@ pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(in
         // The entry is open until the last partition has ended.
         rounds(index, 0).await;
         assert!(!entry(index, &message).await.unwrap().is_closed());
-        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        let advanced = index.advance(&key(), &message, &step).await.unwrap();
         assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
     }
     // Kept until it expires: until then a task of it may be delivered again, which would begin the
@@ -91,7 +91,7 @@ pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(in
     let round = rounds_at(index, 0, expired).await;
     assert_eq!(entry(index, &message).await, None, "{round:?}");
     assert_eq!((round.history.evicted, round.history.oldest), (1, None), "{round:?}");
-    assert!(index.evicted_until(&message).await.unwrap() >= message.time());
+    assert!(index.evicted_until(&key(), &message).await.unwrap() >= message.time());
 }
 
 pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(index: &dyn Index) {
@@ -103,7 +103,7 @@ pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(in
         .collect();
     join_all(ahead.iter().map(|message| async {
         let outcome =
-            recall_everywhere(index, &app(), message, UnixMillis::now(), RETENTION).await.unwrap();
+            recall_everywhere(index, &key(), message, UnixMillis::now(), RETENTION).await.unwrap();
         assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
     }))
     .await;
@@ -148,30 +148,30 @@ pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sen
     index.begin(&new_entry(open)).await.unwrap();
     let other_job = 7;
     for message in [&at_once, &by_retry] {
-        assert!(!index.was_evicted(message, 0).await.unwrap(), "its entry is there");
+        assert!(!index.was_evicted(&key(), message, 0).await.unwrap(), "its entry is there");
     }
     rounds(index, 0).await;
     for message in [&at_once, &by_retry] {
         assert_eq!(entry(index, message).await, None);
-        assert!(index.was_evicted(message, 0).await.unwrap());
-        assert!(!index.was_evicted(message, other_job).await.unwrap());
+        assert!(index.was_evicted(&key(), message, 0).await.unwrap());
+        assert!(!index.was_evicted(&key(), message, other_job).await.unwrap());
     }
-    assert!(!index.was_evicted(&open, 0).await.unwrap());
-    assert!(!index.was_evicted(&MessageId::issue_named(&app()), 0).await.unwrap());
+    assert!(!index.was_evicted(&key(), &open, 0).await.unwrap());
+    assert!(!index.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
 
     // With a time to live of 0 or by a clock that is behind, it is sent shortly after its expiry.
     let just_expired = MessageId::issue_named(&app());
     finish(index, &just_expired).await;
     let shortly_after = UnixMillis::now().plus(Duration::from_mins(60)).plus_seconds(30);
     rounds_at(index, 0, shortly_after).await;
-    assert!(index.was_evicted(&just_expired, 0).await.unwrap());
+    assert!(index.was_evicted(&key(), &just_expired, 0).await.unwrap());
 
     // What has expired long ago is not sent again, so nothing has to be remembered of it.
     let expired = MessageId::issue_named(&app());
     finish(index, &expired).await;
     rounds_at(index, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
     assert_eq!(entry(index, &expired).await, None);
-    assert!(!index.was_evicted(&expired, 0).await.unwrap());
+    assert!(!index.was_evicted(&key(), &expired, 0).await.unwrap());
 }
 
 /// Sends a message to one device, at the second try.
@@ -201,7 +201,7 @@ async fn finish_by_retry(index: &dyn Index, message: MessageId) {
         ..first.clone()
     };
     for step in [first, second] {
-        let advanced = index.advance(&app(), &message, &step).await.unwrap();
+        let advanced = index.advance(&key(), &message, &step).await.unwrap();
         assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
     }
 }

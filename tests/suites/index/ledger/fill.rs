@@ -17,7 +17,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::app;
+use crate::support::{app, key};
 
 /// Steps in time, and the messages of each. A page of ids covers only a part of one step.
 pub(super) const STEPS: usize = 80;
@@ -41,7 +41,7 @@ pub(super) fn new_entry(message_id: MessageId) -> NewEntry {
     let now = UnixMillis::now();
     NewEntry {
         message_id,
-        app_id: app(),
+        app: key(),
         accepted_at,
         expires_at: now.plus(Duration::from_hours(1)),
         dedup_nonce: 0,
@@ -65,7 +65,7 @@ pub(super) async fn finish(index: &dyn Index, message: &MessageId) {
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = index.advance(&app(), message, &step).await.unwrap();
+    let advanced = index.advance(&key(), message, &step).await.unwrap();
     assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn write(
 }
 
 pub(super) async fn entry(index: &dyn Index, message: &MessageId) -> Option<Entry> {
-    index.entry(&app(), message).await.unwrap()
+    index.entry(&key(), message).await.unwrap()
 }
 
 /// How many messages of each step have an entry.

@@ -13,10 +13,10 @@ use push_model::{
 use super::fill::{
     APART, EACH, RETENTION, STEPS, beginning, entry, finish, measure, rounds, write,
 };
-use crate::support::app;
+use crate::support::{app, key};
 
 async fn horizon_of(index: &dyn Index, message: &MessageId) -> Horizon {
-    horizon(index, message, RETENTION).await.unwrap()
+    horizon(index, &key(), message, RETENTION).await.unwrap()
 }
 
 pub(crate) async fn an_evicted_message_is_not_taken_for_one_that_waits(index: &dyn Index) {
@@ -29,12 +29,12 @@ pub(crate) async fn an_evicted_message_is_not_taken_for_one_that_waits(index: &d
         assert_eq!(entry(index, message).await, None);
         let horizon = horizon_of(index, message).await;
         assert!(horizon.evicted_until >= message.time(), "{horizon:?}");
-        assert_eq!(horizon.waits_since(&app(), message, now), None);
+        assert_eq!(horizon.waits_since(&key(), message, now), None);
     }
     let waiting = MessageId::issue_named(&app());
     let horizon = horizon_of(index, &waiting).await;
     let now = waiting.time().unwrap();
-    assert_eq!(horizon.waits_since(&app(), &waiting, now), Some(now), "{horizon:?}");
+    assert_eq!(horizon.waits_since(&key(), &waiting, now), Some(now), "{horizon:?}");
 }
 
 pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(index: &dyn Index) {
@@ -44,7 +44,7 @@ pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(index: &dy
     let ids: Vec<_> =
         (0..STEPS).map(|_| MessageId::issue_at(&app(), AudienceKind::Named, future)).collect();
     let recall = async |message: &MessageId| {
-        recall_everywhere(index, &app(), message, now, RETENTION).await.unwrap()
+        recall_everywhere(index, &key(), message, now, RETENTION).await.unwrap()
     };
     assert_eq!(recall(&ids[0]).await, RecallOutcome::Unknown);
     assert_eq!(entry(index, &ids[0]).await, None, "and leaves no entry");
@@ -53,7 +53,7 @@ pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(index: &dy
     rounds(index, 0).await;
     for id in &ids {
         assert_eq!(entry(index, id).await, None);
-        assert!(index.evicted_until(id).await.unwrap() <= Some(UnixMillis::now()));
+        assert!(index.evicted_until(&key(), id).await.unwrap() <= Some(UnixMillis::now()));
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn a_recall_of_an_evicted_message_is_unknown(index: &dyn Index)
     let bytes = measure(index).await;
     rounds(index, bytes / 2).await;
     let recall = async |message: &MessageId| {
-        recall_everywhere(index, &app(), message, UnixMillis::now(), RETENTION).await.unwrap()
+        recall_everywhere(index, &key(), message, UnixMillis::now(), RETENTION).await.unwrap()
     };
     assert_eq!(recall(&steps[0][0]).await, RecallOutcome::Unknown);
     assert_eq!(entry(index, &steps[0][0]).await, None, "and leaves no entry");

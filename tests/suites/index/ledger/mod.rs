@@ -6,6 +6,7 @@
 //! - `eviction`: which entries are evicted to keep the ledger within its limit
 //! - `broadcasts`: the list of broadcasts that are not finished
 //! - `history`: what is reported of evicted messages, and of the ledger as a whole
+//! - `sharing`: how apps share it
 //! - `steps`, `fill`: what these share
 
 pub(crate) mod broadcasts;
@@ -15,4 +16,5 @@ mod fill;
 pub(crate) mod history;
 pub(crate) mod model;
 pub(crate) mod recalls;
+pub(crate) mod sharing;
 mod steps;

@@ -16,7 +16,7 @@ use push_model::{
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::support::app;
+use crate::support::{app, key};
 
 /// Messages, and steps of each.
 const MESSAGES: u64 = 150;
@@ -91,7 +91,7 @@ impl Steps {
         let claim = self.random.random_bool(0.8).then(|| self.claim());
         NewEntry {
             message_id: self.message,
-            app_id: app(),
+            app: key(),
             accepted_at: UnixMillis(self.now.0 - dedup_nonce),
             expires_at: self.now.plus_seconds(60 * dedup_nonce),
             dedup_nonce,
@@ -188,19 +188,19 @@ pub(crate) async fn every_engine_keeps_what_the_model_keeps(index: &dyn Index) {
                 3..9 => {
                     let step = steps.advance(model.entry.as_ref());
                     let expected = model.advance(&step);
-                    let advanced = index.advance(&app(), &message, &step).await.unwrap();
+                    let advanced = index.advance(&key(), &message, &step).await.unwrap();
                     assert_eq!(advanced, expected, "{at}: {step:?}");
                 }
                 _ => {
                     let recall = steps.recall();
                     let expected = model.recall(message, &recall);
-                    let outcome = index.recall(&app(), &message, &recall).await.unwrap();
+                    let outcome = index.recall(&key(), &message, &recall).await.unwrap();
                     assert_eq!(outcome, expected, "{at}: {recall:?}");
                 }
             }
-            assert_eq!(index.entry(&app(), &message).await.unwrap(), model.entry, "{at}");
+            assert_eq!(index.entry(&key(), &message).await.unwrap(), model.entry, "{at}");
             for partition in 0..2 {
-                let view = index.partition(&app(), &message, partition).await.unwrap();
+                let view = index.partition(&key(), &message, partition).await.unwrap();
                 let expected = model.entry.as_ref().map(|entry| entry.view(partition));
                 assert_eq!(view, expected, "{at}, partition {partition}");
             }

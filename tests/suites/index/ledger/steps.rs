@@ -10,7 +10,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::app;
+use crate::support::{app, key};
 
 pub(super) const SAVED: AdvanceOutcome = AdvanceOutcome::Saved { recalled: false };
 /// Saved, and the worker learns that the message is recalled.
@@ -20,7 +20,7 @@ pub(super) fn new_entry() -> NewEntry {
     let now = UnixMillis::now();
     NewEntry {
         message_id: MessageId::issue_named(&app()),
-        app_id: app(),
+        app: key(),
         accepted_at: now,
         expires_at: now.plus_seconds(60),
         dedup_nonce: u64::MAX,

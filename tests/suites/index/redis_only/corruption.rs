@@ -18,7 +18,7 @@ use push_tests::{namespace, redis_url};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use crate::support::{NOW, app, client, device};
+use crate::support::{NOW, app, client, device, key};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -155,7 +155,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
     let message_id = MessageId::issue_named(&app());
     let opened = NewEntry {
         message_id,
-        app_id: app(),
+        app: key(),
         accepted_at: UnixMillis::now(),
         expires_at: UnixMillis::MAX,
         dedup_nonce: 0,
@@ -165,7 +165,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
         replaces: None,
     };
     index.begin(&opened).await.unwrap();
-    let entries = redis::cmd("KEYS").arg(format!("{namespace}:*m{message_id}")).to_owned();
+    let entries = redis::cmd("KEYS").arg(format!("{namespace}:{{l/*}}:m*")).to_owned();
     let entries: Vec<String> = entries.query_async(&mut redis).await.unwrap();
     let [entry] = &*entries else { panic!("{entries:?}") };
     for damage in ["abc", "-5", "9223372036854775807"] {
@@ -182,7 +182,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
             counts: Counts { targeted: 1, outcomes, ..Counts::default() },
             keep_until: None,
         };
-        let answer = index.advance(&app(), &message_id, &step).await;
+        let answer = index.advance(&key(), &message_id, &step).await;
         assert!(matches!(answer, Err(IndexError::Corrupt(_))), "{damage}: {answer:?}");
     }
     let mut fields = redis::cmd("HMGET");

@@ -101,7 +101,7 @@ impl Model {
     ) -> Vec<String> {
         let meant = self.devices.values().filter(|known| {
             known.registered_at <= by
-                && partition_of(known.device.transport, known.change, by) == Some(transport)
+                && partition_of(known.device.transport, known.change, by) == transport
                 && targeting.matches(&known.device.attributes)
         });
         meant.map(|known| known.device.client_id.to_string()).collect()
@@ -125,7 +125,7 @@ fn a_client() -> impl Strategy<Value = ClientId> {
 
 fn a_time() -> impl Strategy<Value = UnixMillis> {
     let month = TRANSPORT_CHANGE_KEPT.as_millis() as u64;
-    let times = [0, 1, 2, 3, 30_000, 62_000, 63_000, 130_000, month, month + 1, 2 * month];
+    let times = [0, 1, 2, 3, 30_000, 62_000, 63_000, 130_000, 250_000, month, month + 1, 2 * month];
     prop::sample::select(times.to_vec()).prop_map(|later| UnixMillis(NOW.0 + later))
 }
 
@@ -267,7 +267,8 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             assert_eq!(once.len(), all.len(), "a device is in two partitions, {at}");
             assert_eq!(scan_all(index, app, targeting, *by, *limit).await, sorted(&all), "{at}");
             let kinds = |known: &Known| {
-                [Some(known.device.transport), known.change.map(|change| change.from)]
+                let now = known.change.map_or(known.device.transport, |change| change.to);
+                [Some(now), known.change.map(|change| change.from)]
             };
             let has: HashSet<_> = model.devices.values().flat_map(kinds).flatten().collect();
             let listed: HashSet<_> = extents.iter().map(|extent| extent.transport).collect();

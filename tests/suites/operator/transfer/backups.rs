@@ -86,7 +86,7 @@ async fn nothing_is_restored_of_a_file_that_is_damaged_or_of_a_newer_version() {
         let text = attempt(bytes).await;
         assert!(text.contains("is damaged: nothing of it was restored"), "{text}");
     }
-    let newer = [b"push app backup 3", &good["push app backup 2".len()..]].concat();
+    let newer = [b"push app backup 2", &good["push app backup 1".len()..]].concat();
     let text = attempt(&newer).await;
     assert!(text.contains("newer pushctl"), "{text}");
     let listed = other.pushctl(&["app", "list"]).await;

@@ -62,7 +62,10 @@ async fn an_app_that_is_taken_back_during_its_move_is_in_service_in_one_store_on
     command.args(&flags);
     let mut moves = Process::spawn(&command, Output::Log(&log), None).unwrap();
     leaves(&store).await;
-    assert!(store.pushctl(&["app", "enable", APP]).await.status.success());
+    let text = refused(&store.pushctl(&["app", "enable", APP]).await);
+    assert!(text.contains("add --although-moved"), "{text}");
+    let enable = ["app", "enable", APP, "--although-moved"];
+    assert!(store.pushctl(&enable).await.status.success());
     let status = eventually("the move ends", DEADLINE, async || {
         moves.ended().unwrap().ok_or_else(|| "it runs".to_owned())
     })

@@ -190,7 +190,7 @@ async fn what_changed_between_two_attempts_is_as_at_the_source_in_the_end() {
     let log = store.folder.path().join("killed");
     kill_in_the_middle(&flags, &redis_url(), &store.namespace, &log).await;
     // The operator gives up, goes on with the old store, and tries again later.
-    let enabled = store.pushctl(&["app", "enable", APP]).await;
+    let enabled = store.pushctl(&["app", "enable", APP, "--although-moved"]).await;
     assert!(error(&enabled).contains("had moved to redis://"), "{}", error(&enabled));
     for remove in ["crowd-3", "crowd-4"] {
         assert!(store.pushctl(&["device", "remove", APP, remove]).await.status.success());

@@ -8,7 +8,7 @@
 //! | 6 | when the device registered, Unix milliseconds |
 //! | 4 | the serial number of the registration |
 //! | 1 | the transport's code; the high bits say whether there are a token and a change of transport |
-//! | 0 or 13 | the last change of transport: the code of the transport before, when it changed, and since when the device had the transport before |
+//! | 0 or 8 | the change of transport: the code of the transport in whose partitions the device was before, when it changed, and the code of the one in whose partitions it is |
 //! | 1 + n | the length of the client id, and the client id |
 //! | 6–18 | the codes of the six attributes, LEB128, 0 for none |
 //! | 0 or 6 | when the device registered last, if its [transport](TransportKind::is_renewed) needs that |
@@ -20,7 +20,7 @@ use push_model::{
     attributes::Attribute,
     device::{Device, Target, TransportKind},
     ids::ClientId,
-    registration::{RegistrationEpoch, Stamp, TransportChange},
+    registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
     time::UnixMillis,
 };
 
@@ -86,10 +86,10 @@ impl<'a> Record<'a> {
         let has_token = if self.token.is_some() { HAS_TOKEN } else { 0 };
         let has_change = if self.change.is_some() { HAS_CHANGE } else { 0 };
         chunk.push(self.transport.code() | has_token | has_change);
-        if let Some(TransportChange { from, at, from_since }) = self.change {
+        if let Some(TransportChange { from, at, to }) = self.change {
             chunk.push(from.code());
             chunk.extend_from_slice(&time_bytes(at));
-            chunk.extend_from_slice(&time_bytes(from_since));
+            chunk.push(to.code());
         }
         chunk.push(id_len);
         chunk.extend_from_slice(self.client_id.as_bytes());
@@ -113,7 +113,7 @@ impl<'a> Record<'a> {
             _ => Some(TransportChange {
                 from: TransportKind::from_code(take_byte(&mut body)?)?,
                 at: read_time(take(&mut body, TIME_LEN)?),
-                from_since: read_time(take(&mut body, TIME_LEN)?),
+                to: TransportKind::from_code(take_byte(&mut body)?)?,
             }),
         };
         let id_len = take_byte(&mut body)?;
@@ -140,8 +140,9 @@ impl<'a> Record<'a> {
     }
 
     /// Returns true if a registration of this device, with these codes, would change nothing.
-    pub(super) fn is_same_as(&self, device: &Device, codes: Codes) -> bool {
-        let same = Record::of(device, codes, self.stamp).with_change(self.change);
+    pub(super) fn is_same_as(&self, device: &Device, codes: Codes, now: UnixMillis) -> bool {
+        let change = change_after(self.transport, self.change, device.transport, now);
+        let same = Record::of(device, codes, self.stamp).with_change(change);
         !self.transport.is_renewed() && *self == same
     }
 
@@ -307,11 +308,8 @@ mod tests {
 
     /// The stamp, and the change of transport.
     fn history() -> impl Strategy<Value = ([UnixMillis; 2], u32, Option<TransportChange>)> {
-        let change = (kind(), time(), time()).prop_map(|(from, at, from_since)| TransportChange {
-            from,
-            at,
-            from_since,
-        });
+        let change =
+            (kind(), time(), kind()).prop_map(|(from, at, to)| TransportChange { from, at, to });
         ([time(), time()], any::<u32>(), prop::option::of(change))
     }
 

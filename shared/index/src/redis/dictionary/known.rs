@@ -58,6 +58,8 @@ pub(in crate::redis) struct Dictionary {
     /// The value of code 1 first; none for a code that was free or is not known yet.
     values: Vec<Option<Arc<str>>>,
     codes: HashMap<Arc<str>, u16>,
+    /// A value has had several codes, of which `codes` has the last.
+    has_repeats: bool,
     /// A bit for each retired code, the highest bit of the first byte first, as Redis has it.
     retired: Vec<u8>,
     /// How many values of the list were read, and how many codes of the list of reused ones.
@@ -73,8 +75,9 @@ impl Dictionary {
             self.values.resize(index + 1, None);
         }
         let cost = value.len() + DICTIONARY_VALUE_OVERHEAD;
-        if self.codes.insert(value.clone(), code).is_none() {
-            self.bytes += cost;
+        match self.codes.insert(value.clone(), code) {
+            None => self.bytes += cost,
+            Some(before) => self.has_repeats |= before != code,
         }
         if let Some(known) = self.values.get_mut(index) {
             *known = Some(value);
@@ -115,6 +118,11 @@ impl Dictionary {
         self.codes.get(value).copied()
     }
 
+    /// Returns true if [`Self::code`] is the only code that devices with a value can have.
+    pub(in crate::redis) fn has_one_code_each(&self) -> bool {
+        !self.has_repeats
+    }
+
     /// The code of a value that a device may be given.
     pub(super) fn usable_code(&self, value: &str) -> Option<u16> {
         self.code(value).filter(|code| !self.is_retired(*code))
@@ -123,6 +131,12 @@ impl Dictionary {
     /// Every code from 1 on with its value; none for a code that was free or is not known yet.
     pub(in crate::redis) fn values(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.values.iter().map(Option::as_deref)
+    }
+
+    /// Returns true if the code has this value.
+    pub(in crate::redis) fn has(&self, code: u16, value: &str) -> bool {
+        let known = usize::from(code).checked_sub(1).and_then(|index| self.values.get(index));
+        known.is_some_and(|known| known.as_deref() == Some(value))
     }
 
     fn value(&self, code: u16) -> Option<Arc<str>> {
@@ -134,6 +148,21 @@ impl Dictionaries {
     /// Dictionaries of which nothing was read yet.
     pub(super) fn new(number: u64, epoch: u64, check: Check, read_on: Connections) -> Self {
         Self { number, known: Default::default(), epoch, checked: Mutex::new(check), read_on }
+    }
+
+    /// Dictionaries of which only one has values.
+    #[cfg(test)]
+    pub(in crate::redis) fn of(attribute: Attribute, known: Dictionary) -> Self {
+        let check = Check { at: Moment::now(), clock: 0 };
+        let dictionaries = Self::new(0, 0, check, [None; 2]);
+        dictionaries.change(attribute, |dictionary| *dictionary = known);
+        dictionaries
+    }
+
+    /// Adds a value, as if another program had.
+    #[cfg(test)]
+    pub(in crate::redis) fn learn(&self, attribute: Attribute, code: u16, value: &str) {
+        self.change(attribute, |known| known.add(code, value.into()));
     }
 
     /// Calls `look` with one dictionary.

@@ -2,6 +2,7 @@
 
 use futures::future::join_all;
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId},
     ledger::{Advance, AdvanceOutcome, MessageStep, record},
 };
@@ -40,11 +41,12 @@ fn head_swap(keys: &MessageKeys, step: &Advance) -> Option<Swap> {
 impl RedisIndex {
     pub(super) async fn advance_entry(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
-        let keys = self.keys.message(message);
+        let keys = self.keys.message(app, message);
+        let app = &app.id;
         if step.partition > 0 {
             // Only an expanded entry has more than one partition.
             return match self.advance_expanded(&keys, step).await? {
@@ -57,7 +59,8 @@ impl RedisIndex {
         let known = match head_swap(&keys, step) {
             Some(swap) => match self.swap(swap).await? {
                 Swapped::Done => return Ok(AdvanceOutcome::Saved { recalled: false }),
-                Swapped::Refused(None) => return Ok(AdvanceOutcome::Unknown),
+                // The entry may be expanded, with its stub on a page of its own.
+                Swapped::Refused(None) => return self.advance_expanded(&keys, step).await,
                 Swapped::Refused(record) => record,
             },
             None => None,
@@ -79,13 +82,13 @@ impl RedisIndex {
         &self,
         steps: &[MessageStep],
     ) -> Vec<Result<AdvanceOutcome, IndexError>> {
-        let swap = |one: &MessageStep| head_swap(&self.keys.message(&one.message), &one.step);
+        let swap =
+            |one: &MessageStep| head_swap(&self.keys.message(&one.app, &one.message), &one.step);
         let swapped = self.swap_some(steps.iter().map(swap).collect()).await;
         let answers =
             steps.iter().zip(swapped).map(async |(one, swapped)| match swapped.transpose()? {
                 Some(Swapped::Done) => Ok(AdvanceOutcome::Saved { recalled: false }),
-                Some(Swapped::Refused(None)) => Ok(AdvanceOutcome::Unknown),
-                Some(Swapped::Refused(Some(_))) | None => {
+                Some(Swapped::Refused(_)) | None => {
                     self.advance_entry(&one.app, &one.message, &one.step).await
                 }
             });
@@ -107,7 +110,7 @@ impl RedisIndex {
                 Some(record) => record,
                 None => match self.read_record(keys).await? {
                     Some(record) => record,
-                    None => return Ok((AdvanceOutcome::Unknown, false)),
+                    None => return Ok((self.advance_expanded(keys, step).await?, false)),
                 },
             };
             if record::is_stub(&record) {
@@ -140,7 +143,7 @@ impl RedisIndex {
 
     async fn read_record(&self, keys: &MessageKeys) -> Result<Option<Vec<u8>>, IndexError> {
         let mut get = redis::cmd("HGET");
-        get.arg(&keys.page).arg(&keys.field);
+        get.arg(&keys.page).arg(&keys.field.0);
         record_of(self.quick.read(&get).await?)
     }
 }

@@ -27,8 +27,8 @@ fn beginning(keys: &MessageKeys, new: &NewEntry, replaced: Option<Vec<u8>>) -> S
 
 impl RedisIndex {
     pub(super) async fn begin_entry(&self, new: &NewEntry) -> Result<Entry, IndexError> {
-        let (app, message) = (&new.app_id, &new.message_id);
-        let keys = self.keys.message(message);
+        let (app, message) = (&new.app.id, &new.message_id);
+        let keys = self.keys.message(&new.app, message);
         let mut replaced = None;
         for _ in 0..TRIES {
             let stored = match begins_as_record(new) {
@@ -64,7 +64,7 @@ impl RedisIndex {
     ) -> Vec<Result<bool, IndexError>> {
         let swap = |new: &NewEntry| {
             begins_as_record(new).then(|| {
-                let keys = self.keys.message(&new.message_id);
+                let keys = self.keys.message(&new.app, &new.message_id);
                 beginning(&keys, new, None)
             })
         };

@@ -8,7 +8,10 @@
 //! ([`expanded`]). Page and expanded entry have one hash tag, so that an entry changes its form in
 //! one atomic step.
 //!
-//! A page is kept until the last of its entries may be evicted.
+//! A page is kept until the last of its entries may be evicted. It has a few hundred entries at most: a
+//! message whose page is full has an expanded entry, with its stub on a page of its own
+//! (`scripts/ledger/pages.lua`). The field of a record names the app, so that an app sees its own
+//! entries only.
 //!
 //! - [`begin`], [`advance`], [`recall`]: the calls that change an entry in either form.
 //! - [`eviction`]: keeps the ledger within its bound.
@@ -23,7 +26,8 @@ mod stored_entry;
 
 use async_trait::async_trait;
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{
         Advance, AdvanceOutcome, Entry, MessageStep, NewEntry, PartitionView, Plan, Recall,
         RecallOutcome, record,
@@ -48,7 +52,7 @@ impl RedisIndex {
         ask: impl FnOnce(&mut Pipeline),
     ) -> Result<(Option<Vec<u8>>, Value), IndexError> {
         let mut pipe = Pipeline::with_capacity(2);
-        pipe.atomic().cmd("HGET").arg(&keys.page).arg(&keys.field);
+        pipe.atomic().cmd("HGET").arg(&keys.page).arg(&keys.field.0);
         ask(&mut pipe);
         let mut answers = self.quick.read_all(&pipe).await?.into_iter();
         let record = record_of(answers.next().unwrap_or_default())?;
@@ -66,32 +70,37 @@ impl Ledger for RedisIndex {
         self.begin_records(entries).await
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
+    async fn plan(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError> {
         // An entry that is a record has the plan of named devices, for which no plan is stored
         // later.
-        self.plan_expanded(&self.keys.message(message), plan).await
+        self.plan_expanded(&self.keys.message(app, message), plan).await
     }
 
     async fn partition(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError> {
-        let keys = self.keys.message(message);
+        let keys = self.keys.message(app, message);
         let ask = |pipe: &mut Pipeline| expanded::ask_for_partition(pipe, &keys, number);
         match self.read_both_forms(&keys, ask).await? {
             (Some(record), _) if !record::is_stub(&record) => {
-                let entry = is_of(app, message).then(|| decode(app, message, &record));
+                let entry = is_of(app, message).then(|| decode(&app.id, message, &record));
                 Ok(entry.transpose()?.map(|entry| entry.view(number)))
             }
-            (_, fields) => expanded::read_view(app, message, fields),
+            (_, fields) => expanded::read_view(&app.id, message, fields),
         }
     }
 
     async fn advance(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
@@ -102,23 +111,23 @@ impl Ledger for RedisIndex {
         self.advance_entries(steps).await
     }
 
-    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
-        let keys = self.keys.message(message);
+    async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+        let keys = self.keys.message(app, message);
         let ask = |pipe: &mut Pipeline| {
             pipe.cmd("HGETALL").arg(keys.expanded_entry());
         };
         let entry = match self.read_both_forms(&keys, ask).await? {
             (Some(record), _) if !record::is_stub(&record) => {
-                is_of(app, message).then(|| decode(app, message, &record)).transpose()?
+                is_of(app, message).then(|| decode(&app.id, message, &record)).transpose()?
             }
             (_, fields) => expanded::read(message, fields)?,
         };
-        Ok(entry.filter(|entry| entry.app_id == *app))
+        Ok(entry.filter(|entry| entry.app_id == app.id))
     }
 
     async fn recall(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {

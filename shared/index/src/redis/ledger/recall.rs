@@ -1,7 +1,8 @@
 //! Recalls: a script on the expanded entry, or compare-and-swap on the record.
 
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{Recall, RecallOutcome, record},
 };
 
@@ -14,13 +15,13 @@ use crate::{IndexError, redis::RedisIndex};
 impl RedisIndex {
     pub(super) async fn recall_entry(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
-        let keys = self.keys.message(message);
+        let keys = self.keys.message(app, message);
         for _ in 0..TRIES {
-            let record = match self.recall_expanded(&keys, app, message, recall).await? {
+            let record = match self.recall_expanded(&keys, &app.id, message, recall).await? {
                 StoredEntry::Missing => return Ok(RecallOutcome::Unknown),
                 StoredEntry::Expanded(entry) if entry.recalled_at.is_some() => {
                     return Ok(RecallOutcome::Recalled(*entry));
@@ -31,7 +32,7 @@ impl RedisIndex {
                 }
                 StoredEntry::Record(record) => record,
             };
-            let mut entry = decode(app, message, &record)?;
+            let mut entry = decode(&app.id, message, &record)?;
             if entry.recalled_at.is_some() {
                 return Ok(RecallOutcome::Recalled(entry));
             }

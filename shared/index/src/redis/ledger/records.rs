@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use push_model::{ids::PageField, time::UnixMillis};
+use push_model::{ids::PageField, ledger::record, time::UnixMillis};
 use redis::Value;
 
 use super::stored_entry::KEEP_AT_LEAST;
@@ -144,16 +144,16 @@ async fn swap_page(
     let at_least = swaps.iter().map(|swap| swap.keep.at_least).max().unwrap_or(0);
     let call = if swaps.iter().all(|swap| swap.begins()) {
         let mut begin = context.scripts.begin_records.call(&keys);
-        begin.arg(until).arg(at_least);
+        begin.arg(until).arg(at_least).arg(&record::STUB);
         for Swap { field, head, behind, .. } in swaps {
-            begin.arg(field).arg([head.as_slice(), behind].concat());
+            begin.arg(&field.0).arg([head.as_slice(), behind].concat());
         }
         begin
     } else {
         let mut swap = context.scripts.swap_records.call(&keys);
         swap.arg(until).arg(at_least).arg(MAX_RECORD);
         for Swap { field, expected, head, behind, .. } in swaps {
-            swap.arg(field).arg(expected).arg(head).arg(behind);
+            swap.arg(&field.0).arg(expected).arg(head).arg(behind);
         }
         swap
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId, Origin},
     ledger::{Entry, record},
 };
@@ -52,8 +53,8 @@ pub(super) fn contended() -> IndexError {
     IndexError::Refused("others change the entry all the time".into())
 }
 
-/// Whether this app can have such a message. A record does not name its app; the id of the message
-/// tells it.
-pub(super) fn is_of(app: &AppId, message: &MessageId) -> bool {
+/// Whether this app can have such a message: the field of a record has the tag of its app, but not the
+/// checksum of its id.
+pub(super) fn is_of(app: &AppKey, message: &MessageId) -> bool {
     message.origin(app) != Origin::Foreign
 }

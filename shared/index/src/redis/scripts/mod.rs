@@ -174,5 +174,5 @@ scripts! {
     plan: new("ledger/plan.lua"),
     advance: of_entry("ledger/advance.lua"),
     recall: of_page("ledger/recall.lua"),
-    evict: of_page("ledger/evict.lua"),
+    evict: new("ledger/evict.lua"),
 }

@@ -110,7 +110,7 @@ fn update(
     let [country, language, brand, model, os_version, app_version] = codes;
     let update = "UPDATE device SET transport = ?3, token = ?4, country = ?5, language = ?6,
         brand = ?7, model = ?8, os_version = ?9, app_version = ?10, renewed = ?11,
-        transport_before = ?12, transport_since = ?13, transport_before_since = ?14
+        transport_before = ?12, transport_since = ?13, transport_partition = ?14
         WHERE app = ?1 AND client = ?2";
     let with = params![
         app,
@@ -126,7 +126,7 @@ fn update(
         renewed(device, now),
         change.map(|change| change.from.code()),
         change.map(|change| change.at.0.cast_signed()),
-        change.map(|change| change.from_since.0.cast_signed()),
+        change.map(|change| change.to.code()),
     ];
     execute(sql, update, with)?;
     Ok(Some(epoch))

@@ -30,7 +30,10 @@ const MAX_READ: usize = 65_536;
 /// The columns of a device, in the order that [`DeviceRow`] reads.
 pub(super) const COLUMNS: &str = "slot, client, born, transport, token, country, language, brand, \
                                   model, os_version, app_version, serial, renewed, \
-                                  transport_before, transport_since, transport_before_since";
+                                  transport_before, transport_since, transport_partition";
+
+/// The transport in whose partitions a device is, as the index of the table has it.
+const PARTITION: &str = "ifnull(transport_partition, transport)";
 
 /// A device row.
 pub(super) struct DeviceRow<'a>(pub(super) &'a Row<'a>);
@@ -54,9 +57,8 @@ impl DeviceRow<'_> {
 
     pub(super) fn change(&self) -> Result<Option<TransportChange>, StoreError> {
         let Some(from) = self.0.get(13)? else { return Ok(None) };
-        let (at, from_since) = (self.time(14)?, self.time(15)?);
-        let (at, from_since) = (at.unwrap_or_default(), from_since.unwrap_or_default());
-        Ok(Some(TransportChange { from: transport_of(from)?, at, from_since }))
+        let (at, to) = (self.time(14)?.unwrap_or_default(), self.0.get(15)?);
+        Ok(Some(TransportChange { from: transport_of(from)?, at, to: transport_of(to)? }))
     }
 
     pub(super) fn target(&self) -> Result<Target, StoreError> {
@@ -118,7 +120,7 @@ fn transport_extent(
             .query_row(params![app, transport.code()], |row| row.get(0))?)
     };
     let mut slots = Vec::new();
-    for column in ["transport", "transport_before"] {
+    for column in [PARTITION, "transport_before"] {
         for which in ["min", "max"] {
             slots.extend(end(which, column)?);
         }
@@ -161,7 +163,7 @@ impl Filter {
     fn accepts(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
         let (by, transport) = (self.registered_by, found.transport()?);
         Ok(found.stamp()?.registered_at <= by
-            && partition_of(transport, found.change()?, by) == Some(self.transport)
+            && partition_of(transport, found.change()?, by) == self.transport
             && self.criteria.matches(found.0)?)
     }
 }
@@ -237,7 +239,7 @@ fn scan_slots<T>(
         None => format!("{} ORDER BY slot", all("")),
         Some(_) => format!(
             "{} UNION ALL {} ORDER BY slot",
-            all("AND transport = ?4"),
+            all(&format!("AND {PARTITION} = ?4")),
             all("AND transport_before = ?4"),
         ),
     };

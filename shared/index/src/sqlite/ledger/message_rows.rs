@@ -32,18 +32,19 @@ pub(super) struct MessageRow {
     pub(super) kept_until: UnixMillis,
 }
 
-/// The entries of this form in one namespace.
+/// The entries of this form of one app.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageRows<'a> {
     pub(super) sql: &'a Connection,
-    pub(super) namespace: &'a str,
+    /// The number of the app.
+    pub(super) app: i64,
 }
 
 impl MessageRows<'_> {
     /// The row of a message, also if its entry has expired.
     pub(super) fn find(&self, message: &MessageId) -> Result<Option<MessageRow>, StoreError> {
-        let find = "SELECT row, keep_until FROM message WHERE namespace = ?1 AND id = ?2";
-        let with = params![self.namespace, message.as_uuid().as_bytes()];
+        let find = "SELECT row, keep_until FROM message WHERE app = ?1 AND id = ?2";
+        let with = params![self.app, message.as_uuid().as_bytes()];
         let found = |row: &rusqlite::Row<'_>| {
             let kept_until = UnixMillis(row.get::<_, i64>(1)?.cast_unsigned());
             Ok(MessageRow { row: row.get(0)?, kept_until })
@@ -51,10 +52,14 @@ impl MessageRows<'_> {
         Ok(self.sql.prepare_cached(find)?.query_row(with, found).optional()?)
     }
 
-    pub(super) fn read(&self, message: &MessageId, row: i64) -> Result<Option<Entry>, StoreError> {
+    pub(super) fn read(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+        row: i64,
+    ) -> Result<Option<Entry>, StoreError> {
         let read =
-            "SELECT app, accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes,
-                retried
+            "SELECT accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes, retried
             FROM message WHERE row = ?1";
         let mut statement = self.sql.prepare_cached(read)?;
         let mut rows = statement.query([row])?;
@@ -65,19 +70,16 @@ impl MessageRows<'_> {
         };
         Ok(Some(Entry {
             message_id: *message,
-            app_id: found
-                .get::<_, String>(0)?
-                .parse()
-                .map_err(|error| unreadable("the app of a message", error))?,
-            accepted_at: UnixMillis(number(1)?),
-            expires_at: maybe(2)?.map(UnixMillis),
-            dedup_nonce: maybe(3)?,
-            recalled_at: maybe(4)?.map(UnixMillis),
-            plan: found.get::<_, Option<String>>(5)?.as_deref().map(read_plan).transpose()?,
+            app_id: app.clone(),
+            accepted_at: UnixMillis(number(0)?),
+            expires_at: maybe(1)?.map(UnixMillis),
+            dedup_nonce: maybe(2)?,
+            recalled_at: maybe(3)?.map(UnixMillis),
+            plan: found.get::<_, Option<String>>(4)?.as_deref().map(read_plan).transpose()?,
             partitions: self.partitions(row)?,
-            targeted: number(6)?,
-            outcomes: read_outcomes(&found.get::<_, String>(7)?)?,
-            retried: read_retried(&found.get::<_, String>(8)?)?,
+            targeted: number(5)?,
+            outcomes: read_outcomes(&found.get::<_, String>(6)?)?,
+            retried: read_retried(&found.get::<_, String>(7)?)?,
         }))
     }
 
@@ -95,13 +97,12 @@ impl MessageRows<'_> {
 
     pub(super) fn add(&self, entry: &Entry, kept_until: UnixMillis) -> Result<(), StoreError> {
         let add = "INSERT INTO message
-            (namespace, id, app, accepted_at, expires_at, copy, keep_until, recalled_at, plan,
-                targeted, outcomes, retried, closed)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+            (app, id, accepted_at, expires_at, copy, keep_until, recalled_at, plan, targeted,
+                outcomes, retried, closed)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
         let with = params![
-            self.namespace,
+            self.app,
             entry.message_id.as_uuid().as_bytes(),
-            entry.app_id.as_str(),
             bits(entry.accepted_at.0),
             entry.expires_at.map(|at| bits(at.0)),
             entry.dedup_nonce.map(bits),
@@ -154,23 +155,15 @@ impl MessageRows<'_> {
         read_plan(&plan)
     }
 
-    /// One partition of a message, if the entry is of this app.
-    pub(super) fn view(
-        &self,
-        app: &AppId,
-        row: i64,
-        number: u32,
-    ) -> Result<Option<PartitionView>, StoreError> {
-        let read = "SELECT app, copy, recalled_at IS NOT NULL FROM message WHERE row = ?1";
-        let (of_app, dedup_nonce, recalled): (String, Option<i64>, bool) = self
+    /// One partition of a message.
+    pub(super) fn view(&self, row: i64, number: u32) -> Result<PartitionView, StoreError> {
+        let read = "SELECT copy, recalled_at IS NOT NULL FROM message WHERE row = ?1";
+        let (dedup_nonce, recalled): (Option<i64>, bool) = self
             .sql
             .prepare_cached(read)?
-            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        if of_app != app.as_str() {
-            return Ok(None);
-        }
+            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let dedup_nonce = dedup_nonce.map(i64::cast_unsigned);
-        Ok(Some(PartitionView { dedup_nonce, recalled, partition: self.partition(row, number)? }))
+        Ok(PartitionView { dedup_nonce, recalled, partition: self.partition(row, number)? })
     }
 
     /// A partition; the initial one if it was never claimed and has no row.

@@ -10,6 +10,7 @@
 //! An expired entry is treated as missing at once. Its rows are deleted by the eviction rounds
 //! ([`eviction`]), or when its message begins again.
 
+mod apps;
 mod eviction;
 mod message_rows;
 mod records;
@@ -21,7 +22,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use push_model::{
-    ids::{AppId, MessageId},
+    app::AppKey,
+    ids::MessageId,
     ledger::{
         Advance, AdvanceOutcome, Entry, EvictionRound, History, NewEntry, PartitionView, Plan,
         Recall, RecallOutcome,
@@ -50,29 +52,38 @@ fn bits(number: u64) -> i64 {
 }
 
 impl SqliteIndex {
-    async fn write_rows<F, T>(&self, message: &MessageId, change: F) -> Result<T, IndexError>
+    async fn write_rows<F, T>(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        change: F,
+    ) -> Result<T, IndexError>
     where
         F: FnOnce(&LedgerRows<'_>) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
+        let (ledger_id, app) = (self.ledger_id, app.clone());
         let (message, now) = (*message, UnixMillis::now());
         let write = move |sql: &Connection| {
-            change(&LedgerRows::new(sql, &namespace, ledger_id, message, now))
+            change(&LedgerRows::writing(sql, ledger_id, &app, message, now)?)
         };
         Ok(self.database.write(write).await?)
     }
 
-    async fn read_rows<F, T>(&self, message: &MessageId, read: F) -> Result<T, IndexError>
+    async fn read_rows<F, T>(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        read: F,
+    ) -> Result<T, IndexError>
     where
         F: FnOnce(&LedgerRows<'_>) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
-        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
+        let (ledger_id, app) = (self.ledger_id, app.clone());
         let (message, now) = (*message, UnixMillis::now());
-        let read = move |sql: &Connection| {
-            read(&LedgerRows::new(sql, &namespace, ledger_id, message, now))
-        };
+        let read =
+            move |sql: &Connection| read(&LedgerRows::reading(sql, ledger_id, &app, message, now)?);
         Ok(self.database.read(read).await?)
     }
 }
@@ -81,59 +92,59 @@ impl SqliteIndex {
 impl Ledger for SqliteIndex {
     async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
         let entry = new.clone();
-        self.write_rows(&new.message_id, move |rows| rows.begin(&entry)).await
+        self.write_rows(&new.app, &new.message_id, move |rows| rows.begin(&entry)).await
     }
 
-    async fn plan(&self, message: &MessageId, plan: &Plan) -> Result<Option<Plan>, IndexError> {
+    async fn plan(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        plan: &Plan,
+    ) -> Result<Option<Plan>, IndexError> {
         let plan = plan.clone();
-        self.write_rows(message, move |rows| rows.plan(&plan)).await
+        self.write_rows(app, message, move |rows| rows.plan(&plan)).await
     }
 
     async fn partition(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         number: u32,
     ) -> Result<Option<PartitionView>, IndexError> {
-        let app = app.clone();
-        self.read_rows(message, move |rows| rows.view(&app, number)).await
+        self.read_rows(app, message, move |rows| rows.view(number)).await
     }
 
     async fn advance(
         &self,
-        _: &AppId,
+        app: &AppKey,
         message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
         let step = step.clone();
-        self.write_rows(message, move |rows| rows.advance(&step)).await
+        self.write_rows(app, message, move |rows| rows.advance(&step)).await
     }
 
-    async fn entry(&self, app: &AppId, message: &MessageId) -> Result<Option<Entry>, IndexError> {
-        let app = app.clone();
-        let read =
-            move |rows: &LedgerRows<'_>| Ok(rows.entry()?.filter(|entry| entry.app_id == app));
-        self.read_rows(message, read).await
+    async fn entry(&self, app: &AppKey, message: &MessageId) -> Result<Option<Entry>, IndexError> {
+        let read = |rows: &LedgerRows<'_>| rows.entry();
+        self.read_rows(app, message, read).await
     }
 
     async fn recall(
         &self,
-        app: &AppId,
+        app: &AppKey,
         message: &MessageId,
         recall: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
-        let (app, recall) = (app.clone(), *recall);
-        self.write_rows(message, move |rows| rows.recall(&app, &recall)).await
+        let recall = *recall;
+        self.write_rows(app, message, move |rows| rows.recall(&recall)).await
     }
 }
 
 #[async_trait]
 impl LedgerBounds for SqliteIndex {
     async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError> {
-        let (namespace, ledger_id) = (self.namespace(), self.ledger_id);
-        let round = move |sql: &Connection| {
-            Eviction::new(sql, &namespace, ledger_id, now).keep_within(limit)
-        };
+        let ledger_id = self.ledger_id;
+        let round = move |sql: &Connection| Eviction { sql, ledger_id, now }.keep_within(limit);
         Ok(self.database.write(round).await?)
     }
 
@@ -142,12 +153,21 @@ impl LedgerBounds for SqliteIndex {
         Ok(self.database.read(move |sql| eviction::history(sql, ledger_id)).await?)
     }
 
-    async fn evicted_until(&self, _: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        let ledger_id = self.ledger_id;
-        Ok(self.database.read(move |sql| eviction::evicted_until(sql, ledger_id)).await?)
+    async fn evicted_until(
+        &self,
+        app: &AppKey,
+        _: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError> {
+        let (ledger_id, app) = (self.ledger_id, app.clone());
+        Ok(self.database.read(move |sql| eviction::evicted_until(sql, ledger_id, &app)).await?)
     }
 
-    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
+    async fn was_evicted(
+        &self,
+        _: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
         let (ledger_id, message, now) = (self.ledger_id, *message, UnixMillis::now());
         let find =
             move |sql: &Connection| eviction::has_mark(sql, ledger_id, &message, dedup_nonce, now);

@@ -4,14 +4,15 @@
 //! without reading open ones, and so that closed ones, which are kept for long, are written once
 //! and packed:
 //! - `begun`: open entries. There are as many as are being worked on.
-//! - `finished`: closed entries with an issued id. The key is the id, which begins with its time,
-//!   so rows are appended and the oldest come first.
+//! - `finished`: closed entries with an issued id. The key is app and id, which begins with its
+//!   time, so the rows of an app are appended and its oldest come first.
 //! - `finished_derived`: closed entries with an id derived from an `Idempotency-Key`. Such an id
 //!   has no time, so these rows are in the order in which they were closed, with an index by id.
 //!   They take twice the space.
 //!
-//! A row has the number of the app, the end of the entry's retention in hours after the time in the
-//! id, rounded up, and the record ([`record`]). The two numbers are LEB128, as in a record.
+//! The key begins with the number of the app, so that each app has its oldest entries first. A row has
+//! the end of the entry's retention in hours after the time in the id, rounded up, as LEB128, and the
+//! record ([`record`]).
 
 use push_model::{
     ids::{AppId, MessageId},
@@ -49,24 +50,21 @@ impl RecordTable {
 
 /// The parts of a row's bytes.
 struct RowBytes<'a> {
-    app: u64,
     kept_until: UnixMillis,
     record: &'a [u8],
 }
 
 impl<'a> RowBytes<'a> {
     fn read(message: &MessageId, bytes: &'a [u8]) -> Result<Self, BadRecord> {
-        let (app, rest) = record::leb128::read(bytes)?;
-        let (hours, record) = record::leb128::read(rest)?;
+        let (hours, record) = record::leb128::read(bytes)?;
         let base = message.time().unwrap_or_default().0;
         let kept_until = UnixMillis(base.saturating_add(hours.saturating_mul(HOUR)));
-        Ok(Self { app, kept_until, record })
+        Ok(Self { kept_until, record })
     }
 
-    fn write(message: &MessageId, app: u64, kept_until: UnixMillis, record: &[u8]) -> Vec<u8> {
+    fn write(message: &MessageId, kept_until: UnixMillis, record: &[u8]) -> Vec<u8> {
         let base = message.time().unwrap_or_default().0;
         let mut bytes = Vec::with_capacity(record.len() + 4);
-        record::leb128::put(&mut bytes, app);
         record::leb128::put(&mut bytes, kept_until.0.saturating_sub(base).div_ceil(HOUR));
         bytes.extend_from_slice(record);
         bytes
@@ -90,75 +88,83 @@ pub(super) struct RecordRow {
     pub(super) cost: u64,
 }
 
-/// The records of one ledger.
+/// The records of one app.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Records<'a> {
     pub(super) sql: &'a Connection,
-    pub(super) ledger_id: i64,
+    /// The number of the app.
+    pub(super) app: i64,
 }
 
 impl Records<'_> {
     /// The entry of a message, also if it has expired.
-    pub(super) fn find(&self, message: &MessageId) -> Result<Option<StoredRecord>, StoreError> {
+    pub(super) fn find(
+        &self,
+        app: &AppId,
+        message: &MessageId,
+    ) -> Result<Option<StoredRecord>, StoreError> {
         for table in [RecordTable::Begun, RecordTable::of(message, true)] {
-            let find = match table {
-                RecordTable::Begun => "SELECT record FROM begun WHERE space = ?1 AND id = ?2",
-                RecordTable::Finished => "SELECT record FROM finished WHERE space = ?1 AND id = ?2",
-                RecordTable::FinishedDerived => {
-                    "SELECT record FROM finished_derived WHERE space = ?1 AND id = ?2"
-                }
-            };
-            let mut statement = self.sql.prepare_cached(find)?;
-            let with = params![self.ledger_id, message.as_uuid().as_bytes()];
-            let found: Option<Vec<u8>> = statement.query_row(with, |row| row.get(0)).optional()?;
-            if let Some(bytes) = found {
-                return self.read(message, table, &bytes).map(Some);
+            if let Some(bytes) = self.bytes(table, message)? {
+                return StoredRecord::read(app, message, table, &bytes).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn read(
+    /// What a record begins with; none if there is none, or none that this program can read.
+    pub(super) fn preamble(
         &self,
-        message: &MessageId,
         table: RecordTable,
-        bytes: &[u8],
-    ) -> Result<StoredRecord, StoreError> {
-        let bad = |error| unreadable("the record of a message", error);
-        let RowBytes { app, kept_until, record } = RowBytes::read(message, bytes).map_err(bad)?;
-        let app = self.app(app)?;
-        let entry = record::decode(&app, message, record).map_err(bad)?;
-        Ok(StoredRecord { table, kept_until, entry: entry.into() })
+        message: &MessageId,
+    ) -> Result<Option<record::Preamble>, StoreError> {
+        let Some(bytes) = self.bytes(table, message)? else { return Ok(None) };
+        let read = RowBytes::read(message, &bytes);
+        Ok(read.and_then(|row| record::preamble(message, row.record)).ok())
+    }
+
+    fn bytes(
+        &self,
+        table: RecordTable,
+        message: &MessageId,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let find = match table {
+            RecordTable::Begun => "SELECT record FROM begun WHERE app = ?1 AND id = ?2",
+            RecordTable::Finished => "SELECT record FROM finished WHERE app = ?1 AND id = ?2",
+            RecordTable::FinishedDerived => {
+                "SELECT record FROM finished_derived WHERE app = ?1 AND id = ?2"
+            }
+        };
+        let with = params![self.app, message.as_uuid().as_bytes()];
+        Ok(self.sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
     }
 
     /// Adds an entry. False if it does not fit into a record.
     pub(super) fn add(&self, entry: &Entry, kept_until: UnixMillis) -> Result<bool, StoreError> {
         let Some(record) = record::encode(entry) else { return Ok(false) };
-        let Entry { message_id: message, app_id, .. } = entry;
-        let app = self.app_number(app_id)?;
-        let bytes = RowBytes::write(message, app, kept_until, &record);
+        let message = &entry.message_id;
+        let bytes = RowBytes::write(message, kept_until, &record);
         let add = match RecordTable::of(message, entry.is_closed()) {
-            RecordTable::Begun => "INSERT INTO begun (space, id, record) VALUES (?1, ?2, ?3)",
-            RecordTable::Finished => "INSERT INTO finished (space, id, record) VALUES (?1, ?2, ?3)",
+            RecordTable::Begun => "INSERT INTO begun (app, id, record) VALUES (?1, ?2, ?3)",
+            RecordTable::Finished => "INSERT INTO finished (app, id, record) VALUES (?1, ?2, ?3)",
             RecordTable::FinishedDerived => {
-                "INSERT INTO finished_derived (space, number, id, record)
+                "INSERT INTO finished_derived (app, number, id, record)
                 SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3
-                FROM finished_derived WHERE space = ?1"
+                FROM finished_derived WHERE app = ?1"
             }
         };
-        execute(self.sql, add, params![self.ledger_id, message.as_uuid().as_bytes(), bytes])?;
+        execute(self.sql, add, params![self.app, message.as_uuid().as_bytes(), bytes])?;
         Ok(true)
     }
 
     pub(super) fn remove(&self, table: RecordTable, message: &MessageId) -> Result<(), StoreError> {
         let remove = match table {
-            RecordTable::Begun => "DELETE FROM begun WHERE space = ?1 AND id = ?2",
-            RecordTable::Finished => "DELETE FROM finished WHERE space = ?1 AND id = ?2",
+            RecordTable::Begun => "DELETE FROM begun WHERE app = ?1 AND id = ?2",
+            RecordTable::Finished => "DELETE FROM finished WHERE app = ?1 AND id = ?2",
             RecordTable::FinishedDerived => {
-                "DELETE FROM finished_derived WHERE space = ?1 AND id = ?2"
+                "DELETE FROM finished_derived WHERE app = ?1 AND id = ?2"
             }
         };
-        execute(self.sql, remove, params![self.ledger_id, message.as_uuid().as_bytes()])?;
+        execute(self.sql, remove, params![self.app, message.as_uuid().as_bytes()])?;
         Ok(())
     }
 
@@ -170,18 +176,18 @@ impl Records<'_> {
     ) -> Result<Vec<RecordRow>, StoreError> {
         let read = match table {
             RecordTable::Begun => {
-                "SELECT id, record, cost FROM begun WHERE space = ?1 ORDER BY id LIMIT ?2"
+                "SELECT id, record, cost FROM begun WHERE app = ?1 ORDER BY id LIMIT ?2"
             }
             RecordTable::Finished => {
-                "SELECT id, record, cost FROM finished WHERE space = ?1 ORDER BY id LIMIT ?2"
+                "SELECT id, record, cost FROM finished WHERE app = ?1 ORDER BY id LIMIT ?2"
             }
             RecordTable::FinishedDerived => {
                 "SELECT id, record, cost FROM finished_derived
-                WHERE space = ?1 ORDER BY number LIMIT ?2"
+                WHERE app = ?1 ORDER BY number LIMIT ?2"
             }
         };
         let mut statement = self.sql.prepare_cached(read)?;
-        let mut rows = statement.query(params![self.ledger_id, limit as i64])?;
+        let mut rows = statement.query(params![self.app, limit as i64])?;
         let mut oldest = Vec::new();
         while let Some(row) = rows.next()? {
             let message = message_id(row.get(0)?);
@@ -191,58 +197,19 @@ impl Records<'_> {
         }
         Ok(oldest)
     }
+}
 
-    /// The open entries that come after the id `cursor`, at most `limit`. An entry is none if it
-    /// cannot be read, for example because a later version wrote it.
-    pub(super) fn begun_after(
-        &self,
-        cursor: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(MessageId, Option<StoredRecord>)>, StoreError> {
-        let read = "SELECT id, record FROM begun WHERE space = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
-        let mut statement = self.sql.prepare_cached(read)?;
-        let mut rows = statement.query(params![self.ledger_id, cursor, limit as i64])?;
-        let mut begun = Vec::new();
-        while let Some(row) = rows.next()? {
-            let message = message_id(row.get(0)?);
-            let bytes: Vec<u8> = row.get(1)?;
-            let recorded = match self.read(&message, RecordTable::Begun, &bytes) {
-                Ok(recorded) => Some(recorded),
-                Err(StoreError::Unreadable(_)) => None,
-                Err(error) => return Err(error),
-            };
-            begun.push((message, recorded));
-        }
-        Ok(begun)
-    }
-
-    fn app(&self, number: u64) -> Result<AppId, StoreError> {
-        let find = "SELECT name FROM ledger_app WHERE number = ?1";
-        let name: Option<String> = self
-            .sql
-            .prepare_cached(find)?
-            .query_row([number.cast_signed()], |row| row.get(0))
-            .optional()?;
-        let missing = || unreadable("the app of a message", "it has no name");
-        name.ok_or_else(missing)?.parse().map_err(|error| unreadable("the app of a message", error))
-    }
-
-    /// The number of an app, which is assigned if it has none, and never reused.
-    fn app_number(&self, app: &AppId) -> Result<u64, StoreError> {
-        let find = "SELECT number FROM ledger_app WHERE name = ?1";
-        let known: Option<i64> = self
-            .sql
-            .prepare_cached(find)?
-            .query_row([app.as_str()], |row| row.get(0))
-            .optional()?;
-        let number = match known {
-            Some(number) => number,
-            None => {
-                execute(self.sql, "INSERT INTO ledger_app (name) VALUES (?1)", [app.as_str()])?;
-                self.sql.last_insert_rowid()
-            }
-        };
-        Ok(number.cast_unsigned())
+impl StoredRecord {
+    pub(super) fn read(
+        app: &AppId,
+        message: &MessageId,
+        table: RecordTable,
+        bytes: &[u8],
+    ) -> Result<Self, StoreError> {
+        let bad = |error| unreadable("the record of a message", error);
+        let RowBytes { kept_until, record } = RowBytes::read(message, bytes).map_err(bad)?;
+        let entry = record::decode(app, message, record).map_err(bad)?;
+        Ok(Self { table, kept_until, entry: entry.into() })
     }
 }
 
@@ -263,6 +230,6 @@ impl RecordRow {
     }
 }
 
-fn message_id(bytes: [u8; 16]) -> MessageId {
+pub(super) fn message_id(bytes: [u8; 16]) -> MessageId {
     MessageId::from_uuid(uuid::Uuid::from_bytes(bytes))
 }

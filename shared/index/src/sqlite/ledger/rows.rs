@@ -1,6 +1,7 @@
 //! The rows of one entry: what each call does with them, in either form.
 
 use push_model::{
+    app::AppKey,
     ids::{AppId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionView, Plan, Recall, RecallOutcome,
@@ -11,14 +12,15 @@ use push_sqlite::StoreError;
 use rusqlite::Connection;
 
 use super::{
-    KEEP_AT_LEAST,
+    KEEP_AT_LEAST, apps,
     message_rows::{MessageRow, MessageRows},
     records::{Records, StoredRecord},
     unreadable,
 };
 
-/// The rows of one message's entry in one namespace, at one time.
+/// The rows of the entry of one app's message, at one time.
 pub(super) struct LedgerRows<'a> {
+    app: AppId,
     records: Records<'a>,
     messages: MessageRows<'a>,
     message: MessageId,
@@ -41,16 +43,39 @@ impl StoredEntry {
 }
 
 impl<'a> LedgerRows<'a> {
-    pub(super) fn new(
+    /// For reading.
+    pub(super) fn reading(
         sql: &'a Connection,
-        namespace: &'a str,
         ledger_id: i64,
+        app: &AppKey,
+        message: MessageId,
+        now: UnixMillis,
+    ) -> Result<Self, StoreError> {
+        Ok(Self::of(sql, apps::number(sql, ledger_id, app)?, app, message, now))
+    }
+
+    /// For writing.
+    pub(super) fn writing(
+        sql: &'a Connection,
+        ledger_id: i64,
+        app: &AppKey,
+        message: MessageId,
+        now: UnixMillis,
+    ) -> Result<Self, StoreError> {
+        Ok(Self::of(sql, apps::assigned_number(sql, ledger_id, app)?, app, message, now))
+    }
+
+    fn of(
+        sql: &'a Connection,
+        number: i64,
+        app: &AppKey,
         message: MessageId,
         now: UnixMillis,
     ) -> Self {
         Self {
-            records: Records { sql, ledger_id },
-            messages: MessageRows { sql, namespace },
+            app: app.id.clone(),
+            records: Records { sql, app: number },
+            messages: MessageRows { sql, app: number },
             message,
             now,
         }
@@ -58,7 +83,7 @@ impl<'a> LedgerRows<'a> {
 
     /// The entry, also if it has expired.
     fn find(&self) -> Result<Option<StoredEntry>, StoreError> {
-        if let Some(recorded) = self.records.find(&self.message)? {
+        if let Some(recorded) = self.records.find(&self.app, &self.message)? {
             return Ok(Some(StoredEntry::Record(recorded)));
         }
         Ok(self.messages.find(&self.message)?.map(StoredEntry::Rows))
@@ -77,7 +102,7 @@ impl<'a> LedgerRows<'a> {
             StoredEntry::Record(StoredRecord { entry, .. }) => Ok(Entry::clone(entry)),
             StoredEntry::Rows(MessageRow { row, .. }) => {
                 let missing = || unreadable("the entry of a message", "its row is gone");
-                self.messages.read(&self.message, *row)?.ok_or_else(missing)
+                self.messages.read(&self.app, &self.message, *row)?.ok_or_else(missing)
             }
         }
     }
@@ -106,8 +131,7 @@ impl<'a> LedgerRows<'a> {
         let mut entry = Entry::begin(new);
         match known {
             Some(known) if !known.is_replaced_by(new) => return Ok(known),
-            // An early recall counts if it was made for the message's app.
-            Some(known) if known.dedup_nonce.is_none() && known.app_id == new.app_id => {
+            Some(known) if known.dedup_nonce.is_none() => {
                 entry.recalled_at = known.recalled_at;
             }
             _ => {}
@@ -135,18 +159,14 @@ impl<'a> LedgerRows<'a> {
         }
     }
 
-    /// One partition of the message, if the entry is of this app.
-    pub(super) fn view(
-        &self,
-        app: &AppId,
-        number: u32,
-    ) -> Result<Option<PartitionView>, StoreError> {
+    /// One partition of the message.
+    pub(super) fn view(&self, number: u32) -> Result<Option<PartitionView>, StoreError> {
         match self.stored()? {
             None => Ok(None),
-            Some(StoredEntry::Record(StoredRecord { entry, .. })) => {
-                Ok((entry.app_id == *app).then(|| entry.view(number)))
+            Some(StoredEntry::Record(StoredRecord { entry, .. })) => Ok(Some(entry.view(number))),
+            Some(StoredEntry::Rows(MessageRow { row, .. })) => {
+                self.messages.view(row, number).map(Some)
             }
-            Some(StoredEntry::Rows(MessageRow { row, .. })) => self.messages.view(app, row, number),
         }
     }
 
@@ -189,7 +209,7 @@ impl<'a> LedgerRows<'a> {
         if !self.messages.note_closed(row)? {
             return Ok(());
         }
-        if let Some(entry) = self.messages.read(&self.message, row)?
+        if let Some(entry) = self.messages.read(&self.app, &self.message, row)?
             && self.records.add(&entry, kept_until)?
         {
             self.messages.remove(row)?;
@@ -197,21 +217,18 @@ impl<'a> LedgerRows<'a> {
         Ok(())
     }
 
-    pub(super) fn recall(&self, app: &AppId, recall: &Recall) -> Result<RecallOutcome, StoreError> {
+    pub(super) fn recall(&self, recall: &Recall) -> Result<RecallOutcome, StoreError> {
         let found = self.find()?;
         let Some(stored) = found.as_ref().filter(|stored| self.is_kept(stored)) else {
             let Some(early) = recall.early else { return Ok(RecallOutcome::Unknown) };
             if let Some(expired) = &found {
                 self.remove(expired)?;
             }
-            let entry = Entry::recalled_early(app.clone(), self.message, recall.at, &early);
+            let entry = Entry::recalled_early(self.app.clone(), self.message, recall.at, &early);
             self.add(&entry, early.keep_until)?;
             return Ok(RecallOutcome::Recalled(entry));
         };
         let mut entry = self.read(stored)?;
-        if entry.app_id != *app {
-            return Ok(RecallOutcome::Unknown);
-        }
         if entry.recalled_at.is_some() {
             return Ok(RecallOutcome::Recalled(entry));
         }

@@ -5,7 +5,7 @@ use super::*;
 fn new_entry(message: MessageId, keep_until: UnixMillis) -> NewEntry {
     NewEntry {
         message_id: message,
-        app_id: app(),
+        app: key(),
         accepted_at: T0,
         expires_at: UnixMillis(5_000),
         dedup_nonce: u64::MAX,
@@ -62,14 +62,14 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
         push_model::device::TransportKind::Mqtt,
         vec![vec![SlotRange { shard: 0, from: 0, to: 1 }]],
     );
-    index.plan(&message, &plan).await.unwrap();
-    index.advance(&app(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
+    index.plan(&key(), &message, &plan).await.unwrap();
+    index.advance(&key(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
     drop(index);
 
     let index = open(&dir).await;
     assert_eq!(index.apps().await.unwrap(), [record]);
     assert_eq!(index.device(&key(), &whole.client_id).await.unwrap(), Some(whole));
-    let entry = index.entry(&app(), &message).await.unwrap().unwrap();
+    let entry = index.entry(&key(), &message).await.unwrap().unwrap();
     assert_eq!((entry.dedup_nonce, entry.targeted, entry.pending()), (Some(u64::MAX), 3, 1));
     assert_eq!(entry.plan, Some(plan));
     assert_eq!(entry.partition(0).state, PartitionState::ENDED);
@@ -83,14 +83,14 @@ async fn of_two_processes_at_one_partition_one_saves_and_the_other_is_told() {
     one.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
     for at in 0..20 {
         let step = step(after(at), after(at + 1));
-        let app = app();
+        let app = key();
         let (a, b) =
             tokio::join!(one.advance(&app, &message, &step), two.advance(&app, &message, &step));
         let saved = AdvanceOutcome::Saved { recalled: false };
         let both = [a.unwrap(), b.unwrap()];
         assert!(both.contains(&saved) && both.contains(&AdvanceOutcome::Conflict), "{both:?}");
     }
-    let entry = two.entry(&app(), &message).await.unwrap().unwrap();
+    let entry = two.entry(&key(), &message).await.unwrap().unwrap();
     assert_eq!((entry.targeted, entry.outcomes.sent), (60, 40), "each step counts once");
 }
 
@@ -106,7 +106,7 @@ async fn namespaces_share_a_file_and_nothing_else() {
     index.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
     assert_eq!(other.apps().await.unwrap(), []);
     assert_eq!(other.count_devices(&key()).await.unwrap(), 0);
-    assert_eq!(other.entry(&app(), &message).await.unwrap(), None);
+    assert_eq!(other.entry(&key(), &message).await.unwrap(), None);
     assert!(!other.remove_app(&app()).await.unwrap());
     assert_eq!(all_registered_by(&index, T0).await, ["a"]);
 }

@@ -4,17 +4,20 @@
 //! policy may do to our queues, and what holds against it:
 //! - `max-length`, `max-length-bytes`: all queues say that they refuse what does not fit, so a
 //!   publish is refused. Only a policy that sets `overflow` to `drop-head` as well goes before that.
-//! - that one, `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a queue
-//!   of its own, `{namespace}.dropped`, from where this task of any program publishes it again. A
-//!   `dead-letter-exchange` of a policy changes nothing, because the queues have their own.
+//! - that one, `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a
+//!   queue of its own, `{namespace}.dropped`. Any program takes it from there and publishes it again.
+//!   A `dead-letter-exchange` of a policy changes nothing, because the queues have their own. What a
+//!   delay queue drops only has a shorter delay.
 //! - `expires`: a queue without a consumer is deleted, with what is in it. Nothing can be done after that,
 //!   so it must be noticed before.
 //!
-//! So each program keeps two queues of its own as probes. One gets a message every [`PERIOD`], which
-//! must still be there [`PROBED`] later. The other is not used, and must still be there after as
-//! long. A policy with longer times is noticed when it first drops a message of a lane, which is
-//! not lost. While something of that was seen, `ingest` refuses pushes, `/readyz` fails and `doctor`
-//! reports it. Programs tell one another with an exchange of a fixed name, which no policy removes.
+//! So each program keeps queues of its own as probes. One gets a message every [`PERIOD`], which
+//! must still be there [`PROBED`] later. One is not used, and must still be there after as
+//! long. One is full, and must refuse more. A policy with longer times, or one that applies to none
+//! of the probes, is noticed when it first drops a message, which is not lost, or deletes a
+//! queue of the service. While something of that was seen, `ingest` refuses pushes, `/readyz` fails and
+//! `doctor` reports it. Programs tell one another with an exchange of a fixed name, which no policy
+//! removes.
 //!
 //! - `session`: the probes, and what was dropped
 //! - here: what is known, and the task
@@ -95,8 +98,13 @@ fn reason(key: PolicyKey, queue: Option<&str>) -> Arc<str> {
     let queue = queue.unwrap_or("its queues");
     let (name, does) = match key {
         PolicyKey::MessageTtl => (key.name(), "drops waiting messages"),
-        PolicyKey::Expires => (key.name(), "deletes unused queues with their messages"),
-        PolicyKey::MaxLength => (key.name(), "drops the oldest messages"),
+        PolicyKey::Expires => {
+            (key.name(), "deletes unused queues with their messages (or it was deleted by hand)")
+        }
+        PolicyKey::MaxLength => (
+            "overflow: drop-head with a max-length",
+            "drops the oldest messages instead of refusing new ones",
+        ),
     };
     format!(
         "a policy of RabbitMQ sets {name} on {queue} and {does}: let its pattern leave out the queues \

@@ -305,7 +305,7 @@ impl Writer {
             };
             match found {
                 Ok(FoundDevice { record, .. })
-                    if record.is_same_as(device.device, device.codes) =>
+                    if record.is_same_as(device.device, device.codes, device.stamp.renewed_at) =>
                 {
                     *state = Ok(StoredState::Same(record.epoch()));
                 }

@@ -152,15 +152,75 @@ impl RedisIndex {
     }
 }
 
+/// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in
+/// the list of the targeting, or the other way round if the list is shorter and has exact values: a
+/// lookup in the dictionary costs less than the search in a list.
 async fn complete_table(table: &mut Table, targeting: &Targeting, dictionaries: &Dictionaries) {
     let attribute = table.attribute;
-    let codes = dictionaries.with(attribute, |known| known.values().len() + 1);
+    let (codes, has_one_code_each) =
+        dictionaries.with(attribute, |known| (known.values().len() + 1, known.has_one_code_each()));
+    let wanted = targeting.wanted(attribute);
+    let is_looked_up =
+        attribute.is_exact() && has_one_code_each && wanted.len() < table.missing(codes);
     for from in (0..codes).step_by(STEP_VALUES) {
         if from > 0 {
             tokio::task::yield_now().await;
         }
-        dictionaries.with(attribute, |known| {
-            table.complete(targeting, known, from, from + STEP_VALUES);
+        let to = from + STEP_VALUES;
+        dictionaries.with(attribute, |known| match is_looked_up {
+            true => table.rule_out(known, from, to),
+            false => table.complete(targeting, known, from, to),
         });
+    }
+    // Only now, so that a value which the dictionary learns in between is not ruled out.
+    for some in wanted.chunks(STEP_VALUES).filter(|_| is_looked_up) {
+        tokio::task::yield_now().await;
+        dictionaries.with(attribute, |known| table.look_up(some, known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::attributes::Attribute;
+
+    use super::*;
+    use crate::redis::dictionary::Dictionary;
+
+    fn wanted(attribute: Attribute, values: impl IntoIterator<Item = String>) -> Targeting {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(attribute, values.into_iter().map(Into::into).collect());
+        targeting
+    }
+
+    /// A dictionary of so many values, with a free code after every seventh.
+    fn dictionary(values: usize) -> Dictionary {
+        let mut known = Dictionary::default();
+        let value = |n: usize| if n % 7 == 6 { String::new() } else { format!("v{n}") };
+        known.add_read(0, (0..values).map(|n| value(n).into()).collect());
+        known
+    }
+
+    #[tokio::test]
+    async fn a_table_is_the_same_whichever_of_list_and_dictionary_is_looked_up_in_the_other() {
+        for attribute in [Attribute::AppVersion, Attribute::Language] {
+            for listed in [1, 50, 900, 9000] {
+                let targeting = wanted(attribute, (0..listed).map(|n| format!("v{}", n * 3)));
+                let mut repeated = dictionary(3000);
+                repeated.add(6, "v3".into());
+                for first in [dictionary(3000), dictionary(40), repeated] {
+                    let dictionaries = Dictionaries::of(attribute, first);
+                    let mut table = Table::new(attribute);
+                    complete_table(&mut table, &targeting, &dictionaries).await;
+                    dictionaries.learn(attribute, 5000, "v9");
+                    dictionaries.learn(attribute, 4999, "other");
+                    complete_table(&mut table, &targeting, &dictionaries).await;
+                    let mut searched = Table::new(attribute);
+                    dictionaries.with(attribute, |known| {
+                        searched.complete(&targeting, known, 0, usize::MAX);
+                    });
+                    assert_eq!(table.decisions(), searched.decisions(), "{attribute:?} {listed}");
+                }
+            }
+        }
     }
 }

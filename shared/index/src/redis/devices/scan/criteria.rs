@@ -107,6 +107,35 @@ impl Table {
         from: usize,
         to: usize,
     ) {
+        let attribute = self.attribute;
+        let wants = |value: &str| targeting.wants(attribute, value);
+        self.decide(known, from, to, wants);
+    }
+
+    /// As [`Table::complete`], for a targeting that wants none of the values: those that it wants
+    /// follow with [`Table::look_up`].
+    pub(super) fn rule_out(&mut self, known: &Dictionary, from: usize, to: usize) {
+        self.decide(known, from, to, |_| false);
+    }
+
+    /// Decides that devices with one of these values match, if the table covers its code.
+    pub(super) fn look_up(&mut self, wanted: &[Box<str>], known: &Dictionary) {
+        for value in wanted {
+            if let Some(code) = known.code(value).filter(|code| known.has(*code, value))
+                && let Some(decided) = self.by_code.get_mut(usize::from(code))
+            {
+                *decided = MATCH;
+            }
+        }
+    }
+
+    /// Returns how many codes below this one the table does not cover. It covers [`NARROW`] from
+    /// the beginning.
+    pub(super) fn missing(&self, codes: usize) -> usize {
+        codes.saturating_sub(self.by_code.len())
+    }
+
+    fn decide(&mut self, known: &Dictionary, from: usize, to: usize, wants: impl Fn(&str) -> bool) {
         let to = to.min(known.values().len() + 1);
         if self.by_code.len() < to {
             self.by_code.resize(to, UNKNOWN_CODE);
@@ -115,8 +144,7 @@ impl Table {
         let values = known.values().skip(from.max(1) - 1);
         for ((_, decided), value) in codes.zip(values).filter(|((_, v), _)| **v == UNKNOWN_CODE) {
             if let Some(value) = value {
-                let is_wanted = targeting.wants(self.attribute, value);
-                *decided = if is_wanted { MATCH } else { NO_MATCH };
+                *decided = if wants(value) { MATCH } else { NO_MATCH };
             }
         }
     }
@@ -124,6 +152,12 @@ impl Table {
     /// How many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         self.by_code.len()
+    }
+
+    /// What is decided about each code.
+    #[cfg(test)]
+    pub(super) fn decisions(&self) -> &[u8] {
+        &self.by_code
     }
 
     fn value_of(&self, code: u16) -> u8 {
@@ -250,7 +284,7 @@ impl Criteria {
             return Ok(false);
         }
         if let Some(WantedTransport { kind, .. }) = self.transport
-            && partition_of(record.transport, record.change, self.registered_by) != Some(kind)
+            && partition_of(record.transport, record.change, self.registered_by) != kind
         {
             return Ok(false);
         }
@@ -351,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_a_candidate_for_its_transport_and_for_the_one_before() {
+    fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before() {
         use TransportKind::{Apns, Fcm, Mqtt};
         let bytes = [
             0,

@@ -1,24 +1,22 @@
-//! Evicting the closed entries of the oldest pages of the ledger.
+//! Evicting the oldest closed entries of the apps that hold more than their share.
+
+use std::collections::BTreeMap;
 
 use push_model::{
-    ids::{MessageId, PageField},
+    ids::{AppTag, MessageId, PageField},
     ledger::{eviction_mark, is_eviction_remembered, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
-use rand::seq::SliceRandom;
 
 use super::{
     lists::ListedPage,
-    stripes::{IN_FLIGHT, all_of, memory_usage, records_of, sample_of},
+    stripes::{IN_FLIGHT, all_of, memory_usage, read_page, records_of},
 };
 use crate::{
     IndexError,
     redis::{RedisIndex, connection::reply, keys::page_of_name, ledger::expanded},
 };
-
-/// The most pages from which a round evicts: about 50,000 entries.
-const EVICTED_PAGES: usize = 512;
 
 /// The most expanded entries that a round reads of a page.
 const EXPANDED_ENTRIES: usize = 256;
@@ -26,87 +24,119 @@ const EXPANDED_ENTRIES: usize = 256;
 /// What a round evicted.
 #[derive(Debug, Default)]
 pub(super) struct Evicted {
-    /// Pages that were read for it. Those with open entries are at the end of their lists now.
+    /// Pages that were read for it.
     pub(super) pages: usize,
     pub(super) entries: u64,
     pub(super) bytes: u64,
+    /// When the oldest page was begun that was read and has entries left.
+    pub(super) left: Option<UnixMillis>,
+}
+
+/// What is to be evicted of a page.
+#[derive(Debug, Default)]
+struct Chosen<'a> {
+    /// Records with their fields.
+    closed: Vec<(PageField, &'a [u8])>,
+    /// Stubs, each with its field, the key of the expanded entry, and the deduplication nonce there.
+    expanded: Vec<(PageField, &'a [u8], String, String)>,
+    /// The latest of the times of acceptance. Readers compare the time in the id, which may be a moment
+    /// after the acceptance: with the earlier of the two, the newest evicted entry would be taken for a
+    /// message that waits for a worker.
+    accepted: BTreeMap<AppTag, UnixMillis>,
+    /// The memory of the expanded entries.
+    bytes: BTreeMap<AppTag, u64>,
+    /// What is remembered of entries that are closed before their messages have expired.
+    marks: Vec<u64>,
+}
+
+impl Chosen<'_> {
+    fn accepted(&mut self, message: &MessageId, field: PageField, at: UnixMillis) {
+        let latest = self.accepted.entry(field.app()).or_default();
+        *latest = at.max(message.time().unwrap_or_default()).max(*latest);
+    }
+
+    /// How many entries of an app are chosen.
+    fn count(&self, app: AppTag) -> u64 {
+        let records = self.closed.iter().map(|(field, _)| field);
+        let stubs = self.expanded.iter().map(|(field, ..)| field);
+        records.chain(stubs).filter(|field| field.app() == app).count() as u64
+    }
 }
 
 impl RedisIndex {
-    /// Evicts the closed entries of the oldest of these pages, until so many bytes are free.
+    /// Evicts closed entries of these pages, one page after the other, until the apps have lost what
+    /// they have in excess.
     pub(super) async fn evict(
         &self,
         pages: &[&ListedPage],
-        bytes: u64,
+        excess: &mut BTreeMap<AppTag, u64>,
         now: UnixMillis,
     ) -> Result<Evicted, IndexError> {
         let mut all = Evicted::default();
-        for pages in pages[..pages.len().min(EVICTED_PAGES)].chunks(IN_FLIGHT) {
-            if all.bytes >= bytes {
+        for pages in pages.chunks(IN_FLIGHT) {
+            if excess.is_empty() {
                 break;
             }
             let ask = pages.iter().flat_map(|page| {
                 let key = self.keys.stripe(page.stripe).page(&page.name);
-                let [count, sample] = sample_of(&key);
-                [count, sample, memory_usage(&key)].map(|command| (page.stripe, command))
+                read_page(&key).map(|command| (page.stripe, command))
             });
             let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
             for page in pages {
-                if all.bytes >= bytes {
+                if excess.is_empty() {
                     break;
                 }
-                let all_of_page = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
                 let records = records_of(answers.next().unwrap_or_default())?;
                 let usage = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
-                let (entries, of_entries) = self.evict_page(page, &records, now).await?;
-                let count = all_of_page.max(records.len() as u64).max(1);
-                all.bytes += of_entries + usage * entries.min(count) / count;
-                all.entries += entries;
+                let chosen = self.choose(page, &records, excess, now).await?;
+                let (evicted, is_left) = self.evict_chosen(page, &chosen, now).await?;
+                for app in chosen.accepted.keys() {
+                    let of_records = usage * chosen.count(*app) / records.len().max(1) as u64;
+                    let bytes = of_records + chosen.bytes.get(app).copied().unwrap_or(0);
+                    all.bytes += bytes;
+                    if let Some(more) = excess.get_mut(app) {
+                        *more = more.saturating_sub(bytes);
+                    }
+                }
+                excess.retain(|_, more| *more > 0);
+                all.entries += evicted;
                 all.pages += 1;
+                if is_left {
+                    all.left = all.left.into_iter().chain([page.oldest()]).min();
+                }
             }
         }
         Ok(all)
     }
 
-    /// Evicts the closed entries of a page. Returns how many, and the memory of the expanded ones.
-    async fn evict_page(
+    /// Chooses the entries of a page that may be evicted and whose apps have something in excess.
+    async fn choose<'a>(
         &self,
         page: &ListedPage,
-        records: &[(PageField, Vec<u8>)],
+        records: &'a [(PageField, Vec<u8>)],
+        excess: &BTreeMap<AppTag, u64>,
         now: UnixMillis,
-    ) -> Result<(u64, u64), IndexError> {
+    ) -> Result<Chosen<'a>, IndexError> {
         let named = page_of_name(page.stripe, &page.name).ok_or_else(wrong_name)?;
-        let stripe = self.keys.stripe(page.stripe);
-        let (mut closed, mut stubs) = (Vec::new(), Vec::new());
-        let (mut evicted, mut bytes) = (Vec::new(), 0);
-        let mut marks = Vec::new();
-        // The later of the time of acceptance and the time in the id. Readers compare the time in
-        // the id, which may be a moment after the acceptance: with the earlier one, the newest
-        // evicted entry would be taken for a message that waits for a worker.
-        let mut accepted = UnixMillis(0);
-        for (field, record) in records {
+        let keys = self.keys.stripe(page.stripe);
+        let (mut chosen, mut stubs) = (Chosen::default(), Vec::new());
+        for (field, record) in records.iter().filter(|(field, _)| excess.contains_key(&field.app()))
+        {
             let message = MessageId::from_page(named, *field);
-            let issued_at = message.time().unwrap_or_default();
-            if !record::is_stub(record) {
-                // A record that cannot be read stays until its page expires.
-                let Ok(preamble) = record::preamble(&message, record) else { continue };
-                if preamble.state.is_ended()
-                    || now > preamble.expires_at.plus(report::OVERDUE_AFTER)
-                {
-                    accepted = accepted.max(preamble.accepted_at).max(issued_at);
-                    if preamble.state.is_ended() && is_eviction_remembered(preamble.expires_at, now)
-                    {
-                        marks.push(eviction_mark(&message, preamble.dedup_nonce));
-                    }
-                    closed.push((field, record));
-                }
+            if record::is_stub(record) {
+                stubs.push((*field, record, message, keys.expanded_entry(named, *field)));
                 continue;
             }
-            stubs.push((field, record, message, self.keys.message(&message).expanded_entry()));
+            // A record that cannot be read stays until its page expires.
+            let Ok(preamble) = record::preamble(&message, record) else { continue };
+            if preamble.state.is_ended() || now > preamble.expires_at.plus(report::OVERDUE_AFTER) {
+                chosen.accepted(&message, *field, preamble.accepted_at);
+                if preamble.state.is_ended() && is_eviction_remembered(preamble.expires_at, now) {
+                    chosen.marks.push(eviction_mark(&message, preamble.dedup_nonce));
+                }
+                chosen.closed.push((*field, record));
+            }
         }
-        // A client can make up ids that share a page, so a page can have any number of such
-        // entries.
-        stubs.shuffle(&mut rand::rng());
         stubs.truncate(EXPANDED_ENTRIES);
         let asked = stubs.iter().flat_map(|(_, _, _, key)| {
             [(page.stripe, all_of(key)), (page.stripe, memory_usage(key))]
@@ -117,41 +147,53 @@ impl RedisIndex {
                 (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
             let dedup_nonce = match expanded::read(&message, fields) {
                 Ok(Some(entry)) if may_be_evicted(&entry, now) => {
-                    let issued_at = message.time().unwrap_or_default();
-                    accepted = accepted.max(entry.accepted_at).max(issued_at);
+                    chosen.accepted(&message, field, entry.accepted_at);
                     if let Some(dedup_nonce) = entry.dedup_nonce
                         && entry.is_closed()
                         && entry.expires_at.is_some_and(|at| is_eviction_remembered(at, now))
                     {
-                        marks.push(eviction_mark(&message, dedup_nonce));
+                        chosen.marks.push(eviction_mark(&message, dedup_nonce));
                     }
-                    entry
-                        .dedup_nonce
-                        .map_or_else(String::new, |dedup_nonce| dedup_nonce.to_string())
+                    entry.dedup_nonce.map_or_else(String::new, |nonce| nonce.to_string())
                 }
                 Ok(None) => String::new(),
                 Ok(Some(_)) | Err(_) => continue,
             };
-            bytes += reply::number(usage)?.unwrap_or(0);
-            evicted.push((field, record, key, dedup_nonce));
+            *chosen.bytes.entry(field.app()).or_default() += reply::number(usage)?.unwrap_or(0);
+            chosen.expanded.push((field, record, key, dedup_nonce));
         }
-        // The time in an id that a client made up may be in the future.
-        let accepted = accepted.min(now);
+        Ok(chosen)
+    }
+
+    /// Evicts what was chosen of a page, and puts the page at the end of the list of kept pages if it
+    /// has entries left. Returns how many entries were evicted, and whether some are left.
+    async fn evict_chosen(
+        &self,
+        page: &ListedPage,
+        chosen: &Chosen<'_>,
+        now: UnixMillis,
+    ) -> Result<(u64, bool), IndexError> {
+        let stripe = self.keys.stripe(page.stripe);
         let (page_key, list) = (stripe.page(&page.name), self.list(page.kind, page.stripe));
-        let evicted_until = stripe.evicted_until();
-        let mut keys = vec![page_key.as_str(), &list, &evicted_until];
-        keys.extend(evicted.iter().map(|(_, _, key, _)| key.as_str()));
-        self.add_marks(&stripe, &marks).await?;
+        let (kept, evicted_until) = (stripe.kept_pages(), stripe.evicted_until());
+        let mut keys = vec![page_key.as_str(), &list, &kept, &evicted_until];
+        keys.extend(chosen.expanded.iter().map(|(_, _, key, _)| key.as_str()));
+        self.add_marks(&stripe, &chosen.marks).await?;
         let mut evict = self.scripts.evict.call(&keys);
-        evict.arg(&page.element).arg(closed.len()).arg(accepted.0);
-        for (field, record) in &closed {
-            evict.arg(*field).arg(record.as_slice());
+        evict.arg(&page.element).arg(chosen.accepted.len()).arg(chosen.closed.len());
+        for (app, accepted) in &chosen.accepted {
+            // The time in an id that a client made up may be in the future.
+            evict.arg(&app.0).arg((*accepted).min(now).0);
         }
-        for (field, record, _, dedup_nonce) in &evicted {
-            evict.arg(*field).arg(record.as_slice()).arg(dedup_nonce);
+        for (field, record) in &chosen.closed {
+            evict.arg(&field.0).arg(*record);
         }
-        let count = reply::number(evict.run(&self.bulk).await?)?.unwrap_or(0);
-        Ok((count, bytes))
+        for (field, record, _, dedup_nonce) in &chosen.expanded {
+            evict.arg(&field.0).arg(*record).arg(dedup_nonce);
+        }
+        let mut answer = reply::list(evict.run(&self.bulk).await?)?.into_iter();
+        let mut next = || reply::number(answer.next().unwrap_or_default());
+        Ok((next()?.unwrap_or(0), next()? == Some(1)))
     }
 }
 

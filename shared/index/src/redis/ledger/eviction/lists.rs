@@ -1,5 +1,6 @@
 //! The lists of the ledger's pages: of each stripe one for pages that began with a record, and one
-//! for pages that began with an expanded entry, in the order in which the pages were begun.
+//! for pages that began with an expanded entry, in the order in which the pages were begun. A page that
+//! a round has read and that has entries left is in a third list, whose pages are read in turns.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,23 @@ use crate::{
     },
 };
 
-/// How many pages a round reads from the head of each list.
-const HEADS: usize = 8;
+/// About how many pages a round reads from the heads of all lists together.
+const HEADS: u64 = 2048;
+
+/// The fewest and the most that it reads from one list.
+const HEADS_OF_LIST: (u64, u64) = (8, 512);
+
+/// How many pages a round reads from the head of a list of this length, when all lists together have
+/// `all`. A client can make up ids whose pages are all in one list.
+fn heads(length: u64, all: u64) -> u64 {
+    let (fewest, most) = HEADS_OF_LIST;
+    (length.saturating_mul(HEADS) / all.max(1)).clamp(fewest, most)
+}
 
 /// An element of a list of pages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListedPage {
-    /// When the page was begun, or when a round evicted all of it but its open entries.
+    /// When the page was begun.
     pub(super) begun: UnixMillis,
     /// The window of its ids; if they have none, the window in which the page was begun.
     pub(super) window: Window,
@@ -36,15 +47,20 @@ pub(super) struct ListedPage {
     pub(super) name: String,
 }
 
-/// What the pages of a list began with.
+/// Which pages a list has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListKind {
+    /// Those that began with a record.
     Record,
+    /// Those that began with an expanded entry.
     Expanded,
+    /// Those that a round has read and that have entries left: open ones, and ones of apps that hold no
+    /// more than their share.
+    Kept,
 }
 
 impl ListKind {
-    pub(super) const ALL: [Self; 2] = [Self::Record, Self::Expanded];
+    pub(super) const ALL: [Self; 3] = [Self::Record, Self::Expanded, Self::Kept];
 }
 
 /// The lists of all stripes.
@@ -52,15 +68,22 @@ impl ListKind {
 pub(super) struct PageLists {
     /// The lengths of the lists.
     pub(super) lengths: BTreeMap<(ListKind, u8), u64>,
-    /// The pages at the heads of the lists, the oldest first.
+    /// The pages at the heads of the lists that no round has read yet, the oldest first.
     pub(super) heads: Vec<ListedPage>,
-    /// All pages at the head of some list had expired: more expired pages may follow them.
+    /// The pages at the heads of the lists of kept pages, the oldest first.
+    pub(super) kept: Vec<ListedPage>,
+    /// All pages that were read of some list had expired: more expired pages may follow them.
     pub(super) more: bool,
-    /// Every page that was begun no later than this is in `heads`; none if all pages are.
+    /// Every unread page that was begun no later than this is in `heads`; none if all of them are.
     pub(super) complete_until: Option<UnixMillis>,
 }
 
 impl ListedPage {
+    /// About when its oldest entry was accepted.
+    pub(super) fn oldest(&self) -> UnixMillis {
+        self.begun.min(self.window.next().start())
+    }
+
     /// Parses an element of a list.
     fn read(kind: ListKind, stripe: u8, element: &[u8]) -> Option<Self> {
         let element = std::str::from_utf8(element).ok()?.to_owned();
@@ -80,6 +103,7 @@ impl RedisIndex {
         match kind {
             ListKind::Record => keys.pages(),
             ListKind::Expanded => keys.expanded_pages(),
+            ListKind::Kept => keys.kept_pages(),
         }
     }
 
@@ -95,18 +119,27 @@ impl RedisIndex {
             .into_iter()
             .flat_map(|kind| STRIPES.map(move |stripe| (kind, stripe)))
             .collect();
-        let ask = lists.iter().flat_map(|(kind, stripe)| {
-            let list = self.list(*kind, *stripe);
-            let (mut length, mut head) = (redis::cmd("LLEN"), redis::cmd("LRANGE"));
-            length.arg(&list);
-            head.arg(&list).arg(0).arg(HEADS - 1);
-            [(*stripe, length), (*stripe, head)]
+        let ask = lists.iter().map(|(kind, stripe)| {
+            let mut length = redis::cmd("LLEN");
+            length.arg(self.list(*kind, *stripe));
+            (*stripe, length)
+        });
+        let (mut found, mut invalid) = (PageLists::default(), Vec::new());
+        for (list, length) in lists.iter().zip(self.ask_stripes(ask.collect()).await?) {
+            let length = reply::number(length)?.unwrap_or(0);
+            if length > 0 {
+                found.lengths.insert(*list, length);
+            }
+        }
+        let all = found.lengths.values().sum();
+        let lists: Vec<_> = found.lengths.iter().map(|(list, length)| (*list, *length)).collect();
+        let ask = lists.iter().map(|((kind, stripe), length)| {
+            let mut head = redis::cmd("LRANGE");
+            head.arg(self.list(*kind, *stripe)).arg(0).arg(heads(*length, all) - 1);
+            (*stripe, head)
         });
         let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
-        let (mut found, mut invalid) = (PageLists::default(), Vec::new());
-        for (kind, stripe) in lists {
-            let length = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
-            found.lengths.insert((kind, stripe), length);
+        for ((kind, stripe), length) in lists {
             let before = found.heads.len();
             for element in reply::list(answers.next().unwrap_or_default())? {
                 let element = reply::bytes(element)?.unwrap_or_default();
@@ -115,7 +148,8 @@ impl RedisIndex {
                     None => invalid.push((self.list(kind, stripe), element)),
                 }
             }
-            let last = found.heads[before..].last().filter(|_| length > HEADS as u64);
+            let is_ordered = kind != ListKind::Kept && length > heads(length, all);
+            let last = found.heads[before..].last().filter(|_| is_ordered);
             found.complete_until =
                 found.complete_until.into_iter().chain(last.map(|page| page.begun)).min();
         }
@@ -142,14 +176,15 @@ impl RedisIndex {
             let list = if reply::number(exists)? == Some(0) { &mut expired } else { &mut there };
             list.push(page);
         }
-        let mut expired_of: BTreeMap<(ListKind, u8), usize> = BTreeMap::new();
+        let all = found.lengths.values().sum();
+        let mut expired_of: BTreeMap<(ListKind, u8), u64> = BTreeMap::new();
         for page in &expired {
             *expired_of.entry((page.kind, page.stripe)).or_default() += 1;
         }
-        found.more = expired_of.values().any(|count| *count == HEADS);
         for (list, count) in expired_of {
             if let Some(length) = found.lengths.get_mut(&list) {
-                *length = length.saturating_sub(count as u64);
+                found.more |= count == heads(*length, all);
+                *length = length.saturating_sub(count);
             }
         }
         let remove = |page: ListedPage| async move {
@@ -158,7 +193,8 @@ impl RedisIndex {
         let removals = stream::iter(expired).map(remove).buffer_unordered(IN_FLIGHT);
         removals.try_for_each(async |()| Ok(())).await?;
         there.sort();
-        found.heads = there;
+        (found.kept, found.heads) =
+            there.into_iter().partition(|page: &ListedPage| page.kind == ListKind::Kept);
         Ok(found)
     }
 

@@ -4,7 +4,7 @@
 //! that is delivered again, the missing entry looks as if nothing had been sent. So each stripe has a
 //! short list with the marks of the entries that were evicted last.
 
-use push_model::{ids::MessageId, ledger::eviction_mark};
+use push_model::{app::AppKey, ids::MessageId, ledger::eviction_mark};
 
 use crate::{
     IndexError,
@@ -30,7 +30,7 @@ impl RedisIndex {
         add.cmd("LPUSH").arg(&key).arg(marks);
         add.cmd("LTRIM").arg(&key).arg(0).arg(MOST - 1);
         add.cmd("EXPIRE").arg(&key).arg(EVICTION_KEPT.as_secs());
-        match self.bulk.commands(&add).await.map_err(IndexError::from) {
+        match self.bulk.commands(&add).await {
             // A server without memory permits evictions and refuses to store marks.
             Ok(_) | Err(IndexError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
@@ -40,11 +40,12 @@ impl RedisIndex {
     /// Returns true if the stripe of this message has the mark of the job.
     pub(super) async fn has_mark(
         &self,
+        app: &AppKey,
         message: &MessageId,
         dedup_nonce: u64,
     ) -> Result<bool, IndexError> {
         let mut read = redis::cmd("LRANGE");
-        read.arg(self.keys.message(message).evicted()).arg(0).arg(MOST - 1);
+        read.arg(self.keys.message(app, message).evicted()).arg(0).arg(MOST - 1);
         let mark = eviction_mark(message, dedup_nonce);
         for known in reply::list(self.quick.read(&read).await?)? {
             if reply::number(known)? == Some(mark) {

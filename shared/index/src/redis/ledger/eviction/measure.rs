@@ -1,6 +1,9 @@
-//! The memory that the pages of the ledger take, estimated from a sample.
+//! The memory that the pages of the ledger take, and how much of it each app holds, estimated from a
+//! sample.
 
-use push_model::{ids::MessageId, ledger::record};
+use std::collections::BTreeMap;
+
+use push_model::{ids::AppTag, ledger::record};
 use rand::{
     RngExt,
     seq::{IndexedRandom, SliceRandom},
@@ -8,7 +11,7 @@ use rand::{
 
 use super::{
     lists::{ListKind, PageLists},
-    stripes::{memory_usage, records_of, sample_of},
+    stripes::{memory_usage, read_page, records_of},
 };
 use crate::{
     IndexError,
@@ -25,22 +28,56 @@ const MEASURED_PAGES: usize = 256;
 /// How many expanded entries of a page are measured.
 const MEASURED_ENTRIES: usize = 8;
 
+/// The memory that a list takes for each page, in bytes.
+const LIST_BYTES: u64 = 20;
+
+/// What pages of the ledger take, in bytes, their expanded entries included.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) bytes: u64,
+    /// The parts of it that apps hold. The account is made anew in each round, so it cannot drift, and
+    /// costs nothing when an entry is written.
+    pub(super) by_app: BTreeMap<AppTag, u64>,
+}
+
+impl Measured {
+    fn add(&mut self, app: AppTag, bytes: u64) {
+        self.bytes += bytes;
+        *self.by_app.entry(app).or_default() += bytes;
+    }
+
+    /// What all pages take if `sampled` of them take this.
+    fn scale(mut self, all: u64, sampled: u64) -> Self {
+        let scaled = |bytes: u64| {
+            let bytes = u128::from(bytes) * u128::from(all) / u128::from(sampled.max(1));
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        self.bytes = scaled(self.bytes);
+        self.by_app.values_mut().for_each(|bytes| *bytes = scaled(*bytes));
+        self
+    }
+}
+
+/// The expanded entries of an app on one page.
+struct Expanded {
+    app: AppTag,
+    stripe: u8,
+    keys: Vec<String>,
+}
+
 impl RedisIndex {
-    /// The mean memory of a page of this kind, its expanded entries included, from a sample of
-    /// pages.
+    /// What the pages of this kind take, from a sample of them.
     pub(super) async fn measure(
         &self,
         kind: ListKind,
         lists: &PageLists,
-    ) -> Result<u64, IndexError> {
+    ) -> Result<Measured, IndexError> {
         let lists_of_kind: Vec<(u8, u64)> = STRIPES
             .filter_map(|stripe| Some((stripe, *lists.lengths.get(&(kind, stripe))?)))
             .filter(|(_, length)| *length > 0)
             .collect();
+        let all: u64 = lists_of_kind.iter().map(|(_, length)| length).sum();
         let positions = sample(&lists_of_kind);
-        if positions.is_empty() {
-            return Ok(0);
-        }
         let ask = positions.iter().map(|(stripe, at)| {
             let mut look = redis::cmd("LINDEX");
             look.arg(self.list(kind, *stripe)).arg(*at);
@@ -54,57 +91,55 @@ impl RedisIndex {
             let name = parse_listed_page(&element).map(|(_, name)| name.to_owned());
             pages.extend(name.map(|name| (*stripe, name)));
         }
-        let ask = pages
-            .iter()
-            .map(|(stripe, name)| (*stripe, memory_usage(&self.keys.stripe(*stripe).page(name))));
-        let mut bytes: u64 = 0;
-        for usage in self.ask_stripes(ask.collect()).await? {
-            bytes += reply::number(usage)?.unwrap_or(0);
-        }
-        // A page that began with a record can have expanded entries as well, of pushes that are
-        // tried again.
-        bytes += self.measure_entries(&pages).await?;
-        Ok(bytes / pages.len().max(1) as u64)
+        Ok(self.measure_pages(&pages).await?.scale(all, pages.len() as u64))
     }
 
-    /// The memory of the expanded entries of these pages, from a sample of each page.
-    async fn measure_entries(&self, pages: &[(u8, String)]) -> Result<u64, IndexError> {
+    /// What these pages take.
+    async fn measure_pages(&self, pages: &[(u8, String)]) -> Result<Measured, IndexError> {
         let ask = pages.iter().flat_map(|(stripe, name)| {
-            sample_of(&self.keys.stripe(*stripe).page(name)).map(|command| (*stripe, command))
+            read_page(&self.keys.stripe(*stripe).page(name)).map(|command| (*stripe, command))
         });
         let mut answers = self.ask_stripes(ask.collect()).await?.into_iter();
-        // Of each page how many expanded entries it has, and how many of them are measured.
-        let (mut counts, mut chosen) = (Vec::new(), Vec::new());
+        let (mut measured, mut expanded) = (Measured::default(), Vec::new());
         for (stripe, name) in pages {
-            let all = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
-            let answer = answers.next().unwrap_or_default();
+            let records = records_of(answers.next().unwrap_or_default())?;
+            let usage = reply::number(answers.next().unwrap_or_default())?.unwrap_or(0);
             let Some(page) = page_of_name(*stripe, name) else { continue };
-            let records = records_of(answer)?;
-            let (all, sampled) = (all.max(1), records.len().max(1) as u64);
-            let mut entries: Vec<String> = Vec::new();
+            let keys = self.keys.stripe(*stripe);
+            let count = records.len() as u64;
+            if count == 0 {
+                measured.bytes += usage + LIST_BYTES;
+            }
+            // How many records each app has, and its expanded entries. A page that began with a record can
+            // have some as well, of pushes that are tried again.
+            let mut by_app: BTreeMap<AppTag, (u64, Vec<String>)> = BTreeMap::new();
             for (field, record) in records {
+                let (records, stubs) = by_app.entry(field.app()).or_default();
+                *records += 1;
                 if record::is_stub(&record) {
-                    entries.push(
-                        self.keys.message(&MessageId::from_page(page, field)).expanded_entry(),
-                    );
+                    stubs.push(keys.expanded_entry(page, field));
                 }
             }
-            entries.shuffle(&mut rand::rng());
-            let expanded = entries.len() as u64 * all / sampled;
-            counts.push((expanded, entries.len().min(MEASURED_ENTRIES)));
-            chosen.extend(entries.into_iter().take(MEASURED_ENTRIES).map(|entry| (*stripe, entry)));
+            for (app, (records, mut stubs)) in by_app {
+                measured.add(app, (usage + LIST_BYTES) * records / count);
+                stubs.shuffle(&mut rand::rng());
+                expanded.push(Expanded { app, stripe: *stripe, keys: stubs });
+            }
         }
-        let ask = chosen.into_iter().map(|(stripe, entry)| (stripe, memory_usage(&entry)));
+        let measured_keys = |one: &Expanded| one.keys.len().min(MEASURED_ENTRIES);
+        let ask = expanded.iter().flat_map(|one| {
+            let keys = one.keys.iter().take(measured_keys(one));
+            keys.map(|key| (one.stripe, memory_usage(key)))
+        });
         let mut usages = self.ask_stripes(ask.collect()).await?.into_iter();
-        let mut bytes = 0;
-        for (entries, measured) in counts {
+        for one in &expanded {
             let mut sum = 0;
-            for usage in usages.by_ref().take(measured) {
+            for usage in usages.by_ref().take(measured_keys(one)) {
                 sum += reply::number(usage)?.unwrap_or(0);
             }
-            bytes += sum * entries / measured.max(1) as u64;
+            measured.add(one.app, sum * one.keys.len() as u64 / measured_keys(one).max(1) as u64);
         }
-        Ok(bytes)
+        Ok(measured)
     }
 }
 

@@ -3,10 +3,13 @@
 //! Redis lets a page expire when the last of its entries may be evicted, and does not report how
 //! much memory the pages take. So each of the 256 stripes of the ledger has lists of its pages in
 //! the order in which they were begun. A round reads the heads of all lists, removes the names of
-//! expired pages, measures a sample of pages of each kind, and takes the others to be average. If
-//! the ledger is over its limit, the round evicts the closed entries of the oldest pages. A page
-//! with open entries then goes to the end of its list as if it had begun now, so that it does not
-//! stand before pages from which entries can be evicted.
+//! expired pages, measures a sample of pages of each kind, and takes the others to be average. That
+//! also says how much each app holds, because the field of a record names its app.
+//!
+//! If the ledger is over its limit, the round evicts the closed entries of the oldest pages, of apps
+//! that hold more than their share ([`over_share`]). A page with other entries then goes to a list of
+//! kept pages, so that it does not stand before pages from which entries can be evicted. Kept pages are
+//! read, some in each round, while apps above their share have entries there.
 //!
 //! One program does a round at a time, under a lease; the others read what it measured.
 //!
@@ -19,43 +22,36 @@ mod marks;
 mod measure;
 mod stripes;
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use push_model::{
-    ids::MessageId,
-    ledger::{EvictionRound, History},
+    app::AppKey,
+    ids::{AppTag, MessageId},
+    ledger::{EvictionRound, History, over_share},
     time::UnixMillis,
 };
 use redis::Value;
 
-use self::{
-    evict::Evicted,
-    lists::{ListKind, ListedPage},
-};
+use self::lists::{ListKind, ListedPage};
 use crate::{
     IndexError, LedgerBounds,
-    redis::{RedisIndex, connection::reply, keys::STRIPES},
+    redis::{RedisIndex, connection::reply},
 };
 
 /// How long the lease for measuring the ledger lasts.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// The memory that a list takes for each page, in bytes.
-const LIST_BYTES: u64 = 20;
+/// The most unread pages from which a round evicts: about 50,000 entries.
+const EVICTED_PAGES: usize = 512;
 
-/// For this long a page from which nothing could be evicted is no reason for another round:
-/// otherwise rounds over pages with open entries would follow each other without a pause.
-const OPEN_PAGE_PAUSE: Duration = Duration::from_mins(1);
+/// The most kept pages that a round reads besides.
+const KEPT_PAGES: usize = 128;
 
 impl RedisIndex {
-    /// The time of the server's clock, by which the times in the lists were written.
-    async fn clock(&self) -> Result<UnixMillis, IndexError> {
-        let mut time = reply::list(self.bulk.read(&redis::cmd("TIME")).await?)?.into_iter();
-        let seconds = reply::number(time.next().unwrap_or_default())?.unwrap_or(0);
-        Ok(UnixMillis(seconds.saturating_mul(1000)))
-    }
-
     /// Whether this program has the lease for measuring the ledger, which it acquires if it is
     /// free. A server that refuses writes, as one without memory does, refuses the lease as well:
     /// then every program measures.
@@ -102,26 +98,35 @@ impl LedgerBounds for RedisIndex {
         {
             return Ok(EvictionRound { history, more: false });
         }
-        let (clock, lists) = (self.clock().await?, self.lists().await?);
-        let mut bytes = 0;
+        let lists = self.lists().await?;
+        let (mut bytes, mut held) = (0, BTreeMap::<AppTag, u64>::new());
+        let mut in_kept = BTreeSet::new();
         for kind in ListKind::ALL {
-            let mean = self.measure(kind, &lists).await?;
-            let pages = STRIPES.filter_map(|stripe| lists.lengths.get(&(kind, stripe)));
-            bytes += pages.sum::<u64>() * (mean + LIST_BYTES);
-        }
-        let over = bytes.saturating_sub(limit);
-        let Evicted { pages, entries, bytes: freed } = match over {
-            0 => Evicted::default(),
-            _ => {
-                let is_complete = |page: &&ListedPage| {
-                    lists.complete_until.is_none_or(|until| page.begun <= until)
-                };
-                let oldest: Vec<_> = lists.heads.iter().take_while(is_complete).collect();
-                self.evict(&oldest, over, now).await?
+            let measured = self.measure(kind, &lists).await?;
+            bytes += measured.bytes;
+            if kind == ListKind::Kept {
+                in_kept.extend(measured.by_app.keys().copied());
             }
+            for (app, bytes) in measured.by_app {
+                *held.entry(app).or_default() += bytes;
+            }
+        }
+        let of_none = bytes.saturating_sub(held.values().sum());
+        let mut excess = over_share(&held, limit.saturating_sub(of_none));
+        let kept: Vec<_> = match excess.keys().any(|app| in_kept.contains(app)) {
+            true => lists.kept.iter().take(KEPT_PAGES).collect(),
+            false => Vec::new(),
         };
-        let oldest = lists.heads.get(pages).or(lists.heads.last());
-        let oldest = oldest.map(|page| page.begun.min(page.window.next().start()));
+        let of_kept = self.evict(&kept, &mut excess, now).await?;
+        let is_complete =
+            |page: &&ListedPage| lists.complete_until.is_none_or(|until| page.begun <= until);
+        let unread = lists.heads.iter().take_while(is_complete).take(EVICTED_PAGES);
+        let of_unread = self.evict(&unread.collect::<Vec<_>>(), &mut excess, now).await?;
+        let (entries, freed) =
+            (of_kept.entries + of_unread.entries, of_kept.bytes + of_unread.bytes);
+        let next = lists.heads.get(of_unread.pages).or(lists.heads.last());
+        let oldest = lists.kept.get(of_kept.pages..).unwrap_or_default().iter().chain(next);
+        let oldest = oldest.map(ListedPage::oldest).chain(of_kept.left).chain(of_unread.left).min();
         let bytes = bytes.saturating_sub(freed);
         let mut history = History { measured_at: now, bytes, limit, oldest, evicted: entries };
         match self.note(&history, entries).await {
@@ -130,11 +135,9 @@ impl LedgerBounds for RedisIndex {
             Err(IndexError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        // Pages with open entries that were read are at the end of their lists now: another round
-        // reads the pages that follow.
-        let last_read = lists.heads.get(..pages).and_then(<[ListedPage]>::last);
-        let goes_on = last_read.is_some_and(|page| clock.since(page.begun) > OPEN_PAGE_PAUSE);
-        let more = lists.more || (bytes > limit && (entries > 0 || goes_on));
+        // Pages that were read are among the kept ones now: another round reads those that follow.
+        let goes_on = entries > 0 || of_unread.pages > 0;
+        let more = lists.more || (bytes > limit && goes_on);
         Ok(EvictionRound { history, more })
     }
 
@@ -153,13 +156,27 @@ impl LedgerBounds for RedisIndex {
         }))
     }
 
-    async fn evicted_until(&self, message: &MessageId) -> Result<Option<UnixMillis>, IndexError> {
-        let mut get = redis::cmd("GET");
-        get.arg(self.keys.message(message).evicted_until());
-        Ok(reply::number(self.quick.read(&get).await?)?.map(UnixMillis))
+    async fn evicted_until(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+    ) -> Result<Option<UnixMillis>, IndexError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(self.keys.message(app, message).evicted_until());
+        get.arg(&AppTag::of(app).0).arg("*");
+        let mut latest = None;
+        for time in reply::list(self.quick.read(&get).await?)? {
+            latest = latest.max(reply::number(time)?.map(UnixMillis));
+        }
+        Ok(latest)
     }
 
-    async fn was_evicted(&self, message: &MessageId, dedup_nonce: u64) -> Result<bool, IndexError> {
-        self.has_mark(message, dedup_nonce).await
+    async fn was_evicted(
+        &self,
+        app: &AppKey,
+        message: &MessageId,
+        dedup_nonce: u64,
+    ) -> Result<bool, IndexError> {
+        self.has_mark(app, message, dedup_nonce).await
     }
 }

@@ -63,16 +63,14 @@ pub(super) fn all_of(key: &str) -> Cmd {
     read
 }
 
-/// The most records of a page that a round reads at once. Ids that are issued put about a hundred on
-/// a page, but a client can make up any number that share one.
-pub(super) const SAMPLE: usize = 512;
+/// The most records of a page that a round reads: more than a page has, unless something is wrong.
+const MOST_RECORDS: usize = 512;
 
-/// The commands for a page: the number of its records, and a random sample of at most [`SAMPLE`].
-pub(super) fn sample_of(key: &str) -> [Cmd; 2] {
-    let (mut count, mut sample) = (redis::cmd("HLEN"), redis::cmd("HRANDFIELD"));
-    count.arg(key);
-    sample.arg(key).arg(SAMPLE).arg("WITHVALUES");
-    [count, sample]
+/// The commands for a page: its records, at most [`MOST_RECORDS`], and its memory.
+pub(super) fn read_page(key: &str) -> [Cmd; 2] {
+    let mut records = redis::cmd("HRANDFIELD");
+    records.arg(key).arg(MOST_RECORDS).arg("WITHVALUES");
+    [records, memory_usage(key)]
 }
 
 /// The command for the memory that a key takes, in bytes.
@@ -88,8 +86,9 @@ pub(super) fn records_of(page: Value) -> Result<Vec<(PageField, Vec<u8>)>, Index
     let mut records = Vec::with_capacity(values.len() / 2);
     while let (Some(field), Some(record)) = (values.next(), values.next()) {
         let field = reply::bytes(field)?.unwrap_or_default();
+        // The mark of a page that was full is no record.
         if let Ok(field) = field.try_into() {
-            records.push((field, reply::bytes(record)?.unwrap_or_default()));
+            records.push((PageField(field), reply::bytes(record)?.unwrap_or_default()));
         }
     }
     Ok(records)

@@ -40,11 +40,12 @@ impl RedisIndex {
         new: &NewEntry,
         replaced: Option<&[u8]>,
     ) -> Result<StoredEntry, IndexError> {
-        let keys_of_call = [&keys.expanded_entry(), &keys.page, &keys.expanded_pages()];
+        let overflow = keys.overflow_page();
+        let keys_of_call = [&keys.expanded_entry(), &keys.page, &keys.expanded_pages(), &overflow];
         let mut begin = self.scripts.begin_expanded.call(&keys_of_call.map(String::as_str));
         begin.arg(new.keep_until.0).arg(KEEP_AT_LEAST.as_secs() * 1000);
         begin.arg(new.replaces.map(|dedup_nonce| dedup_nonce.to_string()).unwrap_or_default());
-        begin.arg(&keys.field).arg(&record::STUB).arg(replaced.unwrap_or_default());
+        begin.arg(&keys.field.0).arg(&record::STUB).arg(replaced.unwrap_or_default());
         for (field, value) in fields_of(&Entry::begin(new))? {
             begin.arg(field).arg(value);
         }
@@ -57,7 +58,8 @@ impl RedisIndex {
         keys: &MessageKeys,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
-        let mut advance = self.scripts.advance.call(&[&keys.expanded_entry(), &keys.page]);
+        let mut advance =
+            self.scripts.advance.call(&[&keys.expanded_entry(), &keys.page, &keys.overflow_page()]);
         let number = step.partition;
         advance.arg(step.dedup_nonce).arg(format!("{STATE}{number}"));
         // A partition that was never claimed has no field.
@@ -88,10 +90,11 @@ impl RedisIndex {
         message: &MessageId,
         recall: &Recall,
     ) -> Result<StoredEntry, IndexError> {
-        let keys_of_call = [&keys.expanded_entry(), &keys.page, &keys.expanded_pages()];
+        let overflow = keys.overflow_page();
+        let keys_of_call = [&keys.expanded_entry(), &keys.page, &keys.expanded_pages(), &overflow];
         let mut call = self.scripts.recall.call(&keys_of_call.map(String::as_str));
         call.arg(app.as_str()).arg(recall.at.0).arg(PartitionState::ENDED.to_string());
-        call.arg(&keys.field).arg(&record::STUB);
+        call.arg(&keys.field.0).arg(&record::STUB);
         if let Some(early) = recall.early {
             call.arg(early.accepted_at.0).arg(early.keep_until.0);
         }
@@ -119,7 +122,7 @@ impl RedisIndex {
         keep_until: Option<UnixMillis>,
     ) -> Result<bool, IndexError> {
         let mut expand = self.scripts.expand.call(&[&keys.page, &keys.expanded_entry()]);
-        expand.arg(&keys.field).arg(record).arg(&record::STUB);
+        expand.arg(&keys.field.0).arg(record).arg(&record::STUB);
         expand.arg(keep_until.map_or(0, |at| at.0));
         for (field, value) in fields_of(entry)? {
             expand.arg(field).arg(value);
@@ -137,12 +140,11 @@ impl RedisIndex {
         let mut get = redis::cmd("HGETALL");
         get.arg(keys.expanded_entry());
         let entry = read(message, self.quick.read(&get).await?)?;
-        // A record does not name its app, so the entry must be of the app that the id tells.
         let Some(entry) = entry.filter(|entry| entry.app_id == *app) else { return Ok(()) };
         let record = record::encode(&entry).filter(|record| record.len() <= MAX_RECORD);
         let Some(record) = record else { return Ok(()) };
         let mut compact = self.scripts.compact.call(&[&keys.page, &keys.expanded_entry()]);
-        compact.arg(&keys.field).arg(&record::STUB).arg(record);
+        compact.arg(&keys.field.0).arg(&record::STUB).arg(record);
         compact.arg(format!("{STATE}0")).arg(PartitionState::ENDED.to_string());
         compact.arg(entry.recalled_at.map(|at| at.0.to_string()).unwrap_or_default());
         compact.run(&self.quick).await.map(drop)

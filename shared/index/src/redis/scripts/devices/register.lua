@@ -105,13 +105,16 @@ end
 -- are the first bytes of the flags in its present record and in the one that was given, `time` is when it registers.
 -- `push_model::registration::change_after` is the same rule.
 local function change_after(text, at, given, time)
-  local flags = byte(text, at)
-  if flags % 16 ~= byte(records, given) % 16 then
-    local since = has_change(flags) and sub(text, at + 2, at + 1 + TIME) or rep('\0', TIME)
-    return char(flags % 16) .. time .. since
+  local flags, before, kind = byte(text, at), partition(text, at), byte(records, given) % 16
+  if has_change(flags) then
+    local age = be(time, 1, TIME) - be(text, at + 2, TIME)
+    if age <= CHANGE_KEPT then
+      local is_joined = kind ~= flags % 16 and age <= CHANGES_JOINED
+      local to = is_joined and kind or before
+      return to == byte(text, at + 1) and '' or sub(text, at + 1, at + 1 + TIME) .. char(to)
+    end
   end
-  if not has_change(flags) or be(time, 1, TIME) - be(text, at + 2, TIME) > CHANGE_KEPT then return '' end
-  return sub(text, at + 1, at + CHANGE)
+  return kind == before and '' or char(before) .. time .. char(kind)
 end
 
 -- Looks for the client of a record among the entries with its tag: its slot, the chunk's text, and
@@ -187,7 +190,8 @@ for group, bucket in ipairs(group_bucket) do
           if changed then
             count_transports(counts, text, at, -1)
             count_transports(counts, record, BIRTH + 1, 1)
-            transport_bytes[slot] = flags % 16 + 1 + (change == '' and 0 or 16 * (byte(change) + 1))
+            local now = partition(record, BIRTH + 1)
+            transport_bytes[slot] = now + 1 + (change == '' and 0 or 16 * (byte(change) + 1))
             replace_record(slot, with_length(record))
           end
         end

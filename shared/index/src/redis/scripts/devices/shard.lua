@@ -79,13 +79,19 @@ end
 
 local function has_change(flags) return flags % (2 * HAS_CHANGE) >= HAS_CHANGE end
 
--- Adds a number to the counts of devices by transport: for the transport of these flags, and for the one before it.
--- `at` is the first byte of the flags.
-local function count_transports(counts, text, at, number)
+-- The transport in whose partitions the device with these flags is. `at` is the first byte of the flags, which a
+-- change of transport follows: the one before, the time, and the one now.
+local function partition(text, at)
   local flags = byte(text, at)
-  local kind = flags % 16 + 1
+  return has_change(flags) and byte(text, at + CHANGE) or flags % 16
+end
+
+-- Adds a number to the counts of devices by transport: for the one in whose partitions the device with these flags is,
+-- and for the one before. `at` is the first byte of the flags.
+local function count_transports(counts, text, at, number)
+  local kind = partition(text, at) + 1
   counts[kind] = (counts[kind] or 0) + number
-  if has_change(flags) then
+  if has_change(byte(text, at)) then
     kind = byte(text, at + 1) + 1
     counts[kind] = (counts[kind] or 0) + number
   end

@@ -1,14 +1,13 @@
 -- Begins an expanded ledger entry unless there is one. KEYS[1]: the entry; KEYS[2]: its page;
--- KEYS[3]: the list of pages. ARGV: until when the entry is kept at least, and the shortest time
--- for which it is kept from now on, in milliseconds; the deduplication nonce whose entry is
--- replaced, or nothing; the field of its record, the stub that says there that the entry is
--- expanded, and the record that it replaces, or nothing; then fields and values, the app first.
--- Answers the entry; or the record, if the page has one that is neither the stub nor the one to be
--- replaced.
+-- KEYS[3]: the list of pages; KEYS[4]: the page that the entry has if its own is full. ARGV: until when
+-- the entry is kept at least, and the shortest time for which it is kept from now on, in milliseconds;
+-- the deduplication nonce whose entry is replaced, or nothing; the field of its record, the stub that
+-- says there that the entry is expanded, and the record that it replaces, or nothing; then fields and
+-- values, the app first. Answers the entry; or the record, if the page has one that is neither the stub
+-- nor the one to be replaced.
 --
 -- An entry without the field 'copy' (the nonce) is a recall that came before the message: the
--- message then begins recalled, if the recall is of its own app. An entry that was recalled is
--- never replaced.
+-- message then begins recalled. An entry that was recalled is never replaced.
 
 local record = redis.call('HGET', KEYS[2], ARGV[4])
 if record and record ~= ARGV[5] and record ~= ARGV[6] then return record end
@@ -16,13 +15,10 @@ local nonce = redis.call('HGET', KEYS[1], 'copy')
 local recalled = redis.call('HEXISTS', KEYS[1], 'recalled_at') == 1
 if not nonce or (nonce == ARGV[3] and not recalled) then
   -- DEL only if needed: after a DEL, Redis lets the script write without memory.
-  local app = redis.call('HGET', KEYS[1], 'app')
-  if nonce or (app and app ~= ARGV[8]) then redis.call('DEL', KEYS[1]) end
+  if nonce then redis.call('DEL', KEYS[1]) end
   redis.call('HSET', KEYS[1], unpack(ARGV, 7))
-  local added = redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  local now = clock()
-  local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
+  local wanted = math.max(tonumber(ARGV[1]), clock() + tonumber(ARGV[2]))
   redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
-  keep_page(KEYS[2], KEYS[3], redis.call('HLEN', KEYS[2]) == added, wanted, now)
+  add_stub(KEYS[2], KEYS[4], KEYS[3], ARGV[4], ARGV[5], wanted)
 end
 return redis.call('HGETALL', KEYS[1])

@@ -1,25 +1,29 @@
 -- Begins records on one ledger page, each only if there is none. KEYS[1]: the page; KEYS[2]: the
 -- list of pages. ARGV: until when the page is kept at least, and the shortest time for which it is
--- kept from now on, in milliseconds; then for each record its field, and the record. No field comes
--- twice.
+-- kept from now on, in milliseconds; the stub that says that an entry is expanded; then for each
+-- record its field, and the record. No field comes twice.
 --
--- Answers as swap_records.lua does, which could begin records too. But here there is nearly always
--- no record, and the arguments are passed on without making a string of them.
+-- Answers as swap_records.lua does, which could begin records too. But here there is nearly always no
+-- record, and the arguments are passed on without making a string of them. A page that is full, or was,
+-- answers as if the stub were there: the entry may have a page of its own (pages.lua).
 
-local FIRST = 3
+local FIRST, STUB = 4, ARGV[3]
 local fields, refused = {}, {}
 for i = FIRST, #ARGV, 2 do fields[#fields + 1] = ARGV[i] end
-local set = ARGV
+local set, count = ARGV, redis.call('HLEN', KEYS[1])
+local room = redis.call('HEXISTS', KEYS[1], '+') == 1 and 0 or math.max(MOST_ENTRIES - count, 0)
 for number, record in ipairs(redis.call('HMGET', KEYS[1], unpack(fields))) do
-  if record then
+  if record or room == 0 then
     refused[#refused + 1] = number - 1
-    refused[#refused + 1] = record
+    refused[#refused + 1] = record or STUB
+  else
+    room = room - 1
   end
 end
 if #refused > 0 then
   local is_there = {}
   for i = 1, #refused, 2 do is_there[refused[i]] = true end
-  set = { ARGV[1], ARGV[2] }
+  set = { ARGV[1], ARGV[2], STUB }
   for number, field in ipairs(fields) do
     if not is_there[number - 1] then
       set[#set + 1] = field
@@ -28,10 +32,9 @@ if #refused > 0 then
   end
 end
 if #set >= FIRST then
-  local added = redis.call('HSET', KEYS[1], unpack(set, FIRST))
+  redis.call('HSET', KEYS[1], unpack(set, FIRST))
   local now = clock()
-  local is_new = redis.call('HLEN', KEYS[1]) == added
   local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
-  keep_page(KEYS[1], KEYS[2], is_new, wanted, now)
+  keep_page(KEYS[1], KEYS[2], count == 0, wanted, now)
 end
 return refused

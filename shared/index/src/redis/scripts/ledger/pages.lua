@@ -1,5 +1,9 @@
 -- Functions that the scripts share that may begin a ledger page.
 
+-- The most entries of a page. Ids that are issued put about a hundred on one, but a client can make up
+-- any number that share a page.
+local MOST_ENTRIES = 256
+
 -- The time in milliseconds.
 local function clock()
   local time = redis.call('TIME')
@@ -18,3 +22,19 @@ local function keep_page(page, list, is_new, wanted, now)
   end
 end
 
+-- Puts the stub of an expanded entry on its page, or, if the page is full, on a page of its own. A
+-- page that was full once is marked, and stays until it expires: from then on an entry without a field
+-- there may have a page of its own.
+local function add_stub(page, overflow, list, field, stub, wanted)
+  local now = clock()
+  local count = redis.call('HLEN', page)
+  local is_marked = redis.call('HEXISTS', page, '+') == 1
+  if redis.call('HEXISTS', page, field) == 0 and (is_marked or count >= MOST_ENTRIES) then
+    redis.call('HSET', page, '+', '')
+    keep_page(page, list, false, wanted, now)
+    page = overflow
+    count = redis.call('HLEN', page)
+  end
+  redis.call('HSET', page, field, stub)
+  keep_page(page, list, count == 0, wanted, now)
+end

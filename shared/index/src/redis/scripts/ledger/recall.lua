@@ -7,8 +7,8 @@
 --   that expired and was sent to no device can be recalled all the same: a duplicate of the
 --   message, with another deduplication nonce, may still be waiting in the queue.
 --
--- KEYS[1]: the expanded entry; KEYS[2]: its page; KEYS[3]: the list of pages. ARGV: the app, the
--- time, the state of a partition that has ended, the field of the entry's record, and the stub that
+-- KEYS[1]: the expanded entry; KEYS[2]: its page; KEYS[3]: the list of pages; KEYS[4]: the page that
+-- the entry has if its own is full. ARGV: the app, the time, the state of a partition that has ended, the field of the entry's record, and the stub that
 -- says there that the entry is expanded; then, for a message that may have no entry yet, when it
 -- was accepted and until when its recall is kept. Answers the expanded entry, empty if this app has
 -- none with this id; or the record.
@@ -41,9 +41,7 @@ if record and record ~= ARGV[5] then return record end
 if ARGV[6] and redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('HSET', KEYS[1], 'app', ARGV[1], 'accepted_at', ARGV[6], 'recalled_at', ARGV[2])
   redis.call('PEXPIREAT', KEYS[1], ARGV[7])
-  local added = redis.call('HSET', KEYS[2], ARGV[4], ARGV[5])
-  local is_new = redis.call('HLEN', KEYS[2]) == added
-  keep_page(KEYS[2], KEYS[3], is_new, tonumber(ARGV[7]), clock())
+  add_stub(KEYS[2], KEYS[4], KEYS[3], ARGV[4], ARGV[5], tonumber(ARGV[7]))
 end
 if redis.call('HGET', KEYS[1], 'app') ~= ARGV[1] then return {} end
 if not is_closed() or is_unsent() then redis.call('HSETNX', KEYS[1], 'recalled_at', ARGV[2]) end

@@ -1,4 +1,4 @@
-//! Entries that may be evicted, the oldest first.
+//! Entries of one app that may be evicted, the oldest first.
 
 use push_model::{ids::MessageId, ledger::Plan, report, time::UnixMillis};
 use push_sqlite::StoreError;
@@ -60,10 +60,10 @@ pub(super) enum EntryKey {
 pub(super) type Heads = Vec<(CandidateSource, UnixMillis)>;
 
 impl Eviction<'_> {
-    pub(super) fn heads(&self) -> Result<Heads, StoreError> {
+    pub(super) fn heads(&self, app: i64) -> Result<Heads, StoreError> {
         let mut heads = Vec::new();
         for source in CandidateSource::ALL {
-            let first = self.first(source, 1)?;
+            let first = self.first(app, source, 1)?;
             heads.extend(first.into_iter().map(|first| (source, first.accepted_at)));
         }
         Ok(heads)
@@ -72,6 +72,7 @@ impl Eviction<'_> {
     /// The first entries of a source, at most `limit`.
     pub(super) fn first(
         &self,
+        app: i64,
         source: CandidateSource,
         limit: usize,
     ) -> Result<Vec<Candidate>, StoreError> {
@@ -79,7 +80,7 @@ impl Eviction<'_> {
         let overdue_before = self.now.0.saturating_sub(report::OVERDUE_AFTER.as_millis() as u64);
         let (which, by) = match source {
             CandidateSource::Records(table) => {
-                let rows = self.records.oldest(table, limit)?.into_iter();
+                let rows = self.records(app).oldest(table, limit)?.into_iter();
                 let candidate = |row: RecordRow| Candidate {
                     key: EntryKey::Record(table, row.message),
                     accepted_at: row.accepted_at,
@@ -97,7 +98,7 @@ impl Eviction<'_> {
             }
             // In the order of the recalls: if the first are too young, so are the others.
             CandidateSource::EarlyRecalls => {
-                let which = "row IN (SELECT row FROM message WHERE namespace = ?1 AND closed = 0
+                let which = "row IN (SELECT row FROM message WHERE app = ?1 AND closed = 0
                     AND expires_at IS NULL AND copy IS NULL ORDER BY row LIMIT ?3)
                     AND recalled_at < ?2 ORDER BY row";
                 (which.to_owned(), overdue_before)
@@ -106,7 +107,7 @@ impl Eviction<'_> {
         let read = format!(
             "SELECT row, id, accepted_at, cost + (
                 SELECT coalesce(sum(cost), 0) FROM partition WHERE message = row)
-            FROM message WHERE namespace = ?1 AND {which} LIMIT ?3"
+            FROM message WHERE app = ?1 AND {which} LIMIT ?3"
         );
         let candidate = |row: &rusqlite::Row<'_>| {
             let message = MessageId::from_uuid(uuid::Uuid::from_bytes(row.get(1)?));
@@ -117,7 +118,7 @@ impl Eviction<'_> {
                 cost: row.get::<_, i64>(3)?.cast_unsigned(),
             })
         };
-        let with = params![self.messages.namespace, bits(by), limit as i64];
+        let with = params![app, bits(by), limit as i64];
         let mut statement = self.sql.prepare_cached(&read)?;
         let candidates = statement.query_map(with, candidate)?;
         Ok(candidates.collect::<Result<_, _>>()?)

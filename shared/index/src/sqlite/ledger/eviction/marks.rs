@@ -22,19 +22,15 @@ const MOST: i64 = 65_536;
 
 impl Eviction<'_> {
     /// Adds the mark of a closed entry, if its message may still be sent.
-    pub(super) fn add_mark(&self, key: &EntryKey) -> Result<(), StoreError> {
+    pub(super) fn add_mark(&self, app: i64, key: &EntryKey) -> Result<(), StoreError> {
         let closed = match key {
-            EntryKey::Record(_, message) => match self.records.find(message) {
-                Ok(record) => {
-                    record.map(|record| *record.entry).filter(|e| e.is_closed()).map(|entry| {
-                        (*message, entry.dedup_nonce.unwrap_or_default(), entry.expires_at)
-                    })
-                }
-                // A later version wrote it.
-                Err(StoreError::Unreadable(_)) => None,
-                Err(error) => return Err(error),
-            },
-            EntryKey::Rows(row) => self.messages.closed(*row)?,
+            EntryKey::Record(table, message) => {
+                let preamble = self.records(app).preamble(*table, message)?;
+                preamble
+                    .filter(|preamble| preamble.state.is_ended())
+                    .map(|preamble| (*message, preamble.dedup_nonce, Some(preamble.expires_at)))
+            }
+            EntryKey::Rows(row) => self.messages(app).closed(*row)?,
         };
         let Some((message, dedup_nonce, expires_at)) = closed else { return Ok(()) };
         if !expires_at.is_some_and(|at| is_eviction_remembered(at, self.now)) {
@@ -42,7 +38,7 @@ impl Eviction<'_> {
         }
         let add = "INSERT INTO evicted (space, mark, at) VALUES (?1, ?2, ?3)";
         let mark = bits(eviction_mark(&message, dedup_nonce));
-        execute(self.sql, add, params![self.records.ledger_id, mark, bits(self.now.0)])?;
+        execute(self.sql, add, params![self.ledger_id, mark, bits(self.now.0)])?;
         let trim = "DELETE FROM evicted WHERE row <= ?1 OR (row IN (
             SELECT row FROM evicted ORDER BY row LIMIT 2) AND at < ?2)";
         let old = self.now.0.saturating_sub(EVICTION_KEPT.as_millis() as u64);

@@ -21,22 +21,22 @@ async fn an_expired_entry_is_missing_at_once_and_its_rows_go_with_the_next_round
     let history = rounds(&index, u64::MAX, after).await;
     assert_eq!((rows(&dir), bytes(&dir)), (vec![], (0, 0)));
     assert_eq!((history.bytes, history.evicted, history.oldest), (0, 0, None));
-    assert_eq!(index.evicted_until(&issued()).await.unwrap(), None);
+    assert_eq!(index.evicted_until(&key(), &issued()).await.unwrap(), None);
 
     // It was accepted so long ago that it is kept for the minimum only.
     let old =
         MessageId::issue_at(&app(), AudienceKind::Named, UnixMillis(now.0 - 9 * 24 * 3_600_000));
     let entry = finish(&index, &named_push(old)).await;
-    assert_eq!(index.entry(&app(), &old).await.unwrap(), Some(entry));
+    assert_eq!(index.entry(&key(), &old).await.unwrap(), Some(entry));
     // The same record under the id of a message that is years older.
     let mut id = *old.as_uuid().as_bytes();
     id[1] = 0x80;
     let sql = Connection::open(file(&dir)).unwrap();
     assert_eq!(sql.execute("UPDATE finished SET id = ?1", [id]).unwrap(), 1);
     let over = MessageId::from_uuid(uuid::Uuid::from_bytes(id));
-    assert_eq!(index.entry(&app(), &over).await.unwrap(), None);
+    assert_eq!(index.entry(&key(), &over).await.unwrap(), None);
     let step = step(&Entry::begin(&named_push(over)), 0, PartitionState::ENDED);
-    assert_eq!(index.advance(&app(), &over, &step).await.unwrap(), AdvanceOutcome::Unknown);
+    assert_eq!(index.advance(&key(), &over, &step).await.unwrap(), AdvanceOutcome::Unknown);
     let again = index.begin(&named_push(over)).await.unwrap();
     assert_eq!(again, Entry::begin(&named_push(over)), "it begins anew");
     assert_eq!(rows(&dir), [("begun", 1)]);
@@ -56,7 +56,7 @@ async fn overdue_entries_are_evicted_and_those_in_work_are_not() {
         index.begin(&named_push(message)).await.unwrap();
     }
     for message in [left_rich, in_work_rich] {
-        let entry = index.entry(&app(), &message).await.unwrap().unwrap();
+        let entry = index.entry(&key(), &message).await.unwrap().unwrap();
         advance(&index, &entry, &put_off(&entry)).await;
     }
     let history = rounds(&index, 0, now).await;
@@ -64,10 +64,10 @@ async fn overdue_entries_are_evicted_and_those_in_work_are_not() {
     for (message, stays) in
         [(left, false), (left_rich, false), (in_work, true), (in_work_rich, true)]
     {
-        let entry = index.entry(&app(), &message).await.unwrap();
+        let entry = index.entry(&key(), &message).await.unwrap();
         assert_eq!(entry.is_some(), stays, "{entry:?}");
     }
-    assert_eq!(index.evicted_until(&in_work).await.unwrap(), Some(ago(4)));
+    assert_eq!(index.evicted_until(&key(), &in_work).await.unwrap(), Some(ago(4)));
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn entries_of_all_forms_are_evicted_in_the_order_of_their_age() {
         assert!(history.bytes <= limit, "{history:?}");
         let mut kept = Vec::new();
         for (hours, message) in &messages {
-            if index.entry(&app(), message).await.unwrap().is_some() {
+            if index.entry(&key(), message).await.unwrap().is_some() {
                 kept.push(*hours);
             }
         }
@@ -110,7 +110,7 @@ async fn entries_of_all_forms_are_evicted_in_the_order_of_their_age() {
         assert_eq!(kept, newest);
         assert_eq!(history.oldest, kept.first().map(|hours| ago(*hours)));
         assert_eq!(history.evicted, 39 - kept.len() as u64);
-        let until = index.evicted_until(&messages[0].1).await.unwrap();
+        let until = index.evicted_until(&key(), &messages[0].1).await.unwrap();
         let first_gone = (kept.len() < 39).then(|| ago(kept.len() as u64 + 1));
         assert_eq!(until, first_gone, "{kept:?}");
     }

@@ -31,7 +31,7 @@ async fn a_record_belongs_to_its_app() {
     let dir = TempDir::new().unwrap();
     let index = open(&dir).await;
     let message = issued();
-    let other: AppId = "other".parse().unwrap();
+    let other = AppKey::first("other".parse().unwrap());
     let recall = Recall { at: UnixMillis::now(), early: None };
     let begun = index.begin(&named_push(message)).await.unwrap();
     for ended in [false, true] {
@@ -42,7 +42,7 @@ async fn a_record_belongs_to_its_app() {
         assert_eq!(index.partition(&other, &message, 0).await.unwrap(), None);
         let outcome = index.recall(&other, &message, &recall).await.unwrap();
         assert_eq!(outcome, RecallOutcome::Unknown);
-        let entry = index.entry(&app(), &message).await.unwrap().unwrap();
+        let entry = index.entry(&key(), &message).await.unwrap().unwrap();
         assert_eq!((entry.recalled_at, entry.is_closed()), (None, ended));
     }
 }
@@ -60,7 +60,7 @@ async fn the_sum_of_what_entries_take_is_kept_with_every_change() {
         if number % 5 == 0 {
             let early = EarlyRecall { accepted_at: UnixMillis(5), keep_until: UnixMillis::MAX };
             let recall = Recall { at: UnixMillis::now(), early: Some(early) };
-            index.recall(&app(), &message, &recall).await.unwrap();
+            index.recall(&key(), &message, &recall).await.unwrap();
         }
         let entry = index.begin(&of_kind).await.unwrap();
         if number % 4 == 0 {
@@ -68,55 +68,9 @@ async fn the_sum_of_what_entries_take_is_kept_with_every_change() {
         } else if number % 7 != 0 {
             let recall = Recall { at: UnixMillis::now(), early: None };
             let closed = finish(&index, &of_kind).await;
-            index.recall(&app(), &closed.message_id, &recall).await.unwrap();
+            index.recall(&key(), &closed.message_id, &recall).await.unwrap();
         }
         let (kept, sum) = bytes(&dir);
         assert!(kept == sum && sum > 0, "{number}: {kept} is not {sum}");
     }
-}
-
-#[tokio::test]
-async fn entries_of_an_earlier_version_stay_readable_and_go_in_their_turn() {
-    let dir = TempDir::new().unwrap();
-    let earlier = Schema { migrations: &schema::SCHEMA.migrations[..5], ..schema::SCHEMA };
-    let database = Database::open(&file(&dir), &earlier, StoreSettings::default()).unwrap();
-    let (done, sending) = (issued(), issued());
-    let now = UnixMillis::now().0;
-    let write = move |sql: &Connection| {
-        for (row, message, sent) in [(1, done, 3), (2, sending, 2)] {
-            let add = "INSERT INTO message (row, namespace, id, app, accepted_at, expires_at, copy,
-                    keep_until, plan, targeted, outcomes)
-                VALUES (?1, 'test', ?2, 'app', ?3, ?4, 7, ?5, '{\"strands\":[[]]}', 4, ?6)";
-            let outcomes = format!(
-                "{{\"sent\":{sent},\"failed\":{{\"gone\":1}},\"expired\":0,\"recalled\":0}}"
-            );
-            let later = bits(now + 3_600_000);
-            let id = message.as_uuid().as_bytes();
-            let with = rusqlite::params![row, id, bits(now), later, later, outcomes];
-            schema::execute(sql, add, with)?;
-            let add = "INSERT INTO partition VALUES (?1, 0, ?2, '[]')";
-            schema::execute(
-                sql,
-                add,
-                rusqlite::params![row, if sent == 3 { "end" } else { "- 1 0.4" }],
-            )?;
-        }
-        Ok(())
-    };
-    database.write(write).await.unwrap();
-    database.close().await;
-
-    let index = open(&dir).await;
-    let (kept, sum) = bytes(&dir);
-    assert!(kept == sum && sum > 0, "{kept} is not {sum}");
-    let entry = index.entry(&app(), &done).await.unwrap().unwrap();
-    assert_eq!((entry.dedup_nonce, entry.targeted, entry.is_closed()), (Some(7), 4, true));
-    let entry = index.entry(&app(), &sending).await.unwrap().unwrap();
-    assert_eq!((entry.outcomes.sent, entry.pending(), entry.is_closed()), (2, 1, false));
-    let mut last = step(&entry, 0, PartitionState::ENDED);
-    last.counts.targeted = 0;
-    assert!(advance(&index, &entry, &last).await.is_closed());
-    assert_eq!(rows(&dir), [("finished", 1), ("message", 1), ("partition", 1)]);
-    let history = rounds(&index, 0, UnixMillis(now)).await;
-    assert_eq!((rows(&dir), history.evicted), (vec![], 2));
 }

@@ -8,16 +8,15 @@ mod size;
 use std::{path::PathBuf, time::Duration};
 
 use push_model::{
-    ids::AudienceKind,
+    ids::{AppId, AudienceKind},
     ledger::{Checkpoint, Claim, Counts, EarlyRecall, Leftover, Outcomes, PartitionState},
     slots::SlotRange,
 };
-use push_sqlite::{Database, Schema, StoreSettings};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sqlite::{SqliteIndexSettings, schema};
+use crate::sqlite::SqliteIndexSettings;
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
@@ -31,6 +30,10 @@ async fn open(dir: &TempDir) -> SqliteIndex {
 
 fn app() -> AppId {
     "app".parse().unwrap()
+}
+
+fn key() -> AppKey {
+    AppKey::first(app())
 }
 
 fn issued() -> MessageId {
@@ -47,7 +50,7 @@ fn named_push(message_id: MessageId) -> NewEntry {
     let accepted_at = message_id.time().unwrap_or(now);
     NewEntry {
         message_id,
-        app_id: app(),
+        app: key(),
         accepted_at,
         expires_at: accepted_at.plus_seconds(3600),
         dedup_nonce: 0,
@@ -94,9 +97,9 @@ fn put_off(entry: &Entry) -> Advance {
 
 async fn advance(index: &SqliteIndex, entry: &Entry, step: &Advance) -> Entry {
     let message = &entry.message_id;
-    let advanced = index.advance(&app(), message, step).await.unwrap();
+    let advanced = index.advance(&key(), message, step).await.unwrap();
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
-    index.entry(&app(), message).await.unwrap().unwrap()
+    index.entry(&key(), message).await.unwrap().unwrap()
 }
 
 async fn finish(index: &SqliteIndex, new: &NewEntry) -> Entry {
@@ -120,11 +123,11 @@ fn rows(dir: &TempDir) -> Vec<(&'static str, i64)> {
     tables.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The size in the ledger's own row, and the sum of its entries' costs.
+/// The sizes in the rows of apps, and the sum of the costs of entries.
 fn bytes(dir: &TempDir) -> (i64, i64) {
     let sql = Connection::open(file(dir)).unwrap();
     let number = |read: &str| sql.query_row(read, [], |row| row.get::<_, i64>(0)).unwrap();
-    let kept = number("SELECT bytes FROM ledger WHERE namespace = 'test'");
+    let kept = number("SELECT coalesce(sum(bytes), 0) FROM ledger_app");
     let sums = ["begun", "finished", "finished_derived", "message", "partition"]
         .map(|table| number(&format!("SELECT coalesce(sum(cost), 0) FROM {table}")));
     (kept, sums.iter().sum())

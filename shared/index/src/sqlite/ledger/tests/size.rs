@@ -7,7 +7,7 @@ async fn fill(index: &SqliteIndex, ids: Vec<MessageId>) {
     let ledger_id = index.ledger_id;
     let write = move |sql: &Connection| {
         for message in ids {
-            let rows = LedgerRows::new(sql, "test", ledger_id, message, UnixMillis::now());
+            let rows = LedgerRows::writing(sql, ledger_id, &key(), message, UnixMillis::now())?;
             let entry = rows.begin(&named_push(message))?;
             rows.advance(&step(&entry, 0, PartitionState::ENDED))?;
         }
@@ -46,7 +46,7 @@ async fn what_broadcasts_take_is_about_what_is_said() {
     let write = move |sql: &Connection| {
         for _ in 0..COUNT {
             let message = MessageId::issue(&app(), AudienceKind::Broadcast);
-            let rows = LedgerRows::new(sql, "test", ledger_id, message, UnixMillis::now());
+            let rows = LedgerRows::writing(sql, ledger_id, &key(), message, UnixMillis::now())?;
             let entry = rows.begin(&broadcast(message))?;
             for partition in 0..8 {
                 rows.advance(&step(&entry, partition, PartitionState::ENDED))?;

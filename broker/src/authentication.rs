@@ -1,0 +1,146 @@
+//! Who may do what.
+//!
+//! The *worker* of this process logs in with a password that was made at its start, over a listener
+//! of its own, and may do nothing but publish. A *device* logs in with a token that names it, under
+//! the client id and user name `{AppID}:{ClientID}`, and may do nothing but read its own topic,
+//! until its token expires.
+
+use std::{collections::HashSet, fmt};
+
+use async_trait::async_trait;
+use push_credentials::{DeviceIdentity, TokenError};
+use push_model::{
+    app::AppKey,
+    ids::ClientId,
+    registration::RegistrationEpoch,
+    secret::{Secret, SecretHash},
+    time::UnixMillis,
+};
+
+/// The user name of the worker.
+pub const WORKER: &str = "worker";
+
+/// What a client says about itself in CONNECT.
+#[derive(Clone, Copy)]
+pub struct Login<'a> {
+    /// The MQTT client id.
+    pub client_id: &'a str,
+    /// The user name; empty if there is none.
+    pub user: &'a str,
+    /// The password; empty if there is none.
+    pub password: &'a [u8],
+}
+
+/// Why a login is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginRefusal {
+    /// The password is missing or wrong.
+    BadCredentials,
+    /// The token was right, and its app was removed since.
+    AppRemoved,
+    /// The token was right, and its device was removed since. There may be a later one of that client id.
+    DeviceRemoved,
+    /// The token was right and has expired.
+    Expired,
+    /// The token is of another device than the one that client id and user name say.
+    OtherDevice,
+    /// Whether the login is right cannot be found out now.
+    Unavailable,
+}
+
+/// Checks the logins of devices.
+#[async_trait]
+pub trait DeviceAuthenticator: Send + Sync {
+    /// The device that has logged in.
+    ///
+    /// # Errors
+    /// If the login proves nothing at this time.
+    async fn authenticate(
+        &self,
+        login: Login<'_>,
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, LoginRefusal>;
+
+    /// Whether this app still exists. It is asked again and again for apps that have sessions; if
+    /// it cannot be found out, the answer is yes.
+    async fn has_app(&self, app: &AppKey) -> bool;
+
+    /// Which of these devices of an app were removed: they are not registered any more as these registrations.
+    /// It is asked again and again for devices that have sessions. Those of which it cannot be found out are none
+    /// of them.
+    async fn removed(
+        &self,
+        app: &AppKey,
+        devices: Vec<(ClientId, RegistrationEpoch)>,
+    ) -> HashSet<(ClientId, RegistrationEpoch)>;
+
+    /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
+    /// that are connected.
+    fn accepts_key(&self, kid: &str, now: UnixMillis) -> bool;
+}
+
+impl From<TokenError> for LoginRefusal {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Expired(_) => Self::Expired,
+            TokenError::OtherDevice => Self::OtherDevice,
+            TokenError::Missing
+            | TokenError::TooLong
+            | TokenError::Malformed
+            | TokenError::Algorithm
+            | TokenError::Critical
+            | TokenError::UnknownKey
+            | TokenError::Signature
+            | TokenError::Claims => Self::BadCredentials,
+        }
+    }
+}
+
+/// The password is a secret.
+impl fmt::Debug for Login<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
+}
+
+/// The password of the worker.
+pub(super) struct WorkerPassword(SecretHash);
+
+impl WorkerPassword {
+    pub(super) fn new(secret: &Secret) -> Self {
+        Self(SecretHash::of(secret))
+    }
+
+    /// Checks the login of the worker.
+    pub(super) fn check(&self, login: Login<'_>) -> Result<(), LoginRefusal> {
+        if self.0.verify(login.password) && login.user == WORKER {
+            Ok(())
+        } else {
+            Err(LoginRefusal::BadCredentials)
+        }
+    }
+}
+
+impl fmt::Debug for WorkerPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WorkerPassword(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worker_needs_its_password() {
+        let secret = Secret::generate();
+        let worker = WorkerPassword::new(&secret);
+        let login = |user, password| Login { client_id: "w", user, password };
+        let right = secret.expose().as_bytes();
+        assert!(worker.check(login(WORKER, right)).is_ok());
+        assert!(worker.check(login("device", right)).is_err());
+        assert!(worker.check(login(WORKER, b"guess")).is_err());
+        assert!(worker.check(login("", b"")).is_err());
+        assert!(!format!("{worker:?} {:?}", login(WORKER, right)).contains(secret.expose()));
+    }
+}

@@ -1,0 +1,106 @@
+//! What follows the login, the same for every client: packets are answered, what waits for the
+//! client is sent, and the connection ends when one side ends it, is silent for too long or takes
+//! nothing. What a client may do is its [`Role`].
+
+use std::{convert::Infallible, time::Duration};
+
+use rmqtt_codec::v5::DisconnectReasonCode;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    end::End,
+    link::{Event, Link},
+    output::Output,
+};
+use crate::packets::{self, Packet, Wire};
+
+/// What one kind of client may do.
+pub(super) trait Role {
+    /// What is read at once, in bytes; 0 leaves it to the buffer.
+    const READ: usize;
+
+    /// Handles a packet of the client; its answer goes into the output.
+    fn receive(&mut self, packet: Packet, wire: &mut Wire, output: &mut Output) -> Result<(), End>;
+
+    /// Encodes what waits for the client, as far as it and the network take it.
+    fn send(&mut self, wire: &mut Wire, output: &mut Output) -> Result<(), End>;
+
+    /// Until when the client may stay.
+    fn authorised_until(&self) -> Option<Instant>;
+
+    /// Resolves when there may be something to send. It fails when the client has to go.
+    async fn changed(&mut self) -> Result<(), End>;
+}
+
+/// Serves a client until its connection ends.
+pub(super) async fn converse<S: AsyncRead + AsyncWrite>(
+    link: &mut Link<S>,
+    wire: &mut Wire,
+    role: &mut impl Role,
+    keep_alive: Duration,
+    stop: &CancellationToken,
+) -> End {
+    match serve(link, wire, role, keep_alive, stop).await {
+        Err(end) => end,
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite, R: Role>(
+    link: &mut Link<S>,
+    wire: &mut Wire,
+    role: &mut R,
+    keep_alive: Duration,
+    stop: &CancellationToken,
+) -> Result<Infallible, End> {
+    let until = role.authorised_until();
+    let deadline = sleep_until(link.silent_at(keep_alive));
+    tokio::pin!(deadline);
+    // What came together with CONNECT: a client need not wait for the answer (MQTT 5, section 3.1.4).
+    receive(link, wire, role)?;
+    loop {
+        role.send(wire, &mut link.output)?;
+        link.input.reserve(R::READ);
+        let silent = link.silent_at(keep_alive);
+        let next = [until, link.give_up_at()].into_iter().flatten().fold(silent, Instant::min);
+        // Put off only when it has passed: nearly every packet puts off the silence.
+        if next < deadline.deadline() {
+            deadline.as_mut().reset(next);
+        }
+        tokio::select! {
+            event = link.progress() => match event? {
+                Event::Read => receive(link, wire, role)?,
+                Event::Wrote => {}
+            },
+            changed = role.changed() => changed?,
+            () = &mut deadline => {
+                let now = Instant::now();
+                if until.is_some_and(|until| until <= now) {
+                    return Err(End::Reason(DisconnectReasonCode::NotAuthorized));
+                } else if silent <= now {
+                    return Err(End::Reason(DisconnectReasonCode::KeepAliveTimeout));
+                } else if link.give_up_at().is_some_and(|end| end <= now) {
+                    return Err(End::Stalled);
+                }
+                deadline.as_mut().reset(next);
+            }
+            () = stop.cancelled() => {
+                return Err(End::Reason(DisconnectReasonCode::ServerShuttingDown));
+            }
+        }
+    }
+}
+
+/// Handles what has arrived.
+fn receive<S>(link: &mut Link<S>, wire: &mut Wire, role: &mut impl Role) -> Result<(), End> {
+    loop {
+        match wire.decode(&mut link.input) {
+            Ok(Some(packet)) => role.receive(packet, wire, &mut link.output)?,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(End::Reason(packets::unreadable(&error))),
+        }
+    }
+}

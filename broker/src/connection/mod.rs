@@ -1,0 +1,117 @@
+//! One connection, from the first byte to the last: `handshake`, then the `conversation` of a
+//! `device` or a `worker`, over a `link` with its `output`, until its `end`.
+//!
+//! Its permit and its stream are dropped when this ends, also if its session goes on: an absent
+//! device costs no descriptor.
+
+mod conversation;
+mod device;
+mod end;
+mod handshake;
+mod link;
+mod output;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, timeout},
+};
+use tracing::debug;
+
+pub(super) use self::handshake::WORKER_PACKET;
+use self::{
+    end::End,
+    handshake::{Client, HandshakeError},
+    link::Link,
+    worker::Worker,
+};
+use super::{
+    admission::Permit,
+    context::{Context, Door},
+    packets::Wire,
+};
+
+/// How long a client may take until it has logged in.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) peer: SocketAddr,
+    pub(super) at: Instant,
+    pub(super) permit: Permit,
+    pub(super) door: Door,
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    opened: Opened,
+    context: Arc<Context>,
+) {
+    let Opened { peer, at, permit, door } = opened;
+    let mut link = Link::new(stream);
+    let left = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
+    let displaced = permit.displaced();
+    let greeted = tokio::select! {
+        greeted = timeout(left, handshake::shake_hands(&mut link, door, &permit, &context)) => greeted,
+        () = context.stop.cancelled() => return,
+        () = displaced.cancelled() => return debug!(%peer, "a newer MQTT connection takes its place"),
+    };
+    match greeted {
+        Ok(Ok((wire, client))) => {
+            permit.logged_in();
+            let end = converse(&mut link, wire, client, &context).await;
+            debug!(%peer, cause = &end as &dyn std::error::Error, "MQTT connection ended");
+        }
+        Ok(Err(error)) => {
+            permit.refused();
+            debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
+            // Where workers log in no guess can be right, and none is counted.
+            let counts = error.is_failed_login() && door == Door::Devices;
+            if counts && !permit.login_failed(Instant::now()) {
+                return;
+            }
+            if !matches!(error, HandshakeError::Refused(_)) {
+                return;
+            }
+        }
+        Err(_) => {
+            debug!(%peer, "no MQTT login in time");
+            return;
+        }
+    }
+    tokio::select! {
+        () = link.close() => {}
+        () = displaced.cancelled() => {}
+    }
+}
+
+/// Serves a client that has logged in, and tells it why its connection ends.
+async fn converse<S: AsyncRead + AsyncWrite>(
+    link: &mut Link<S>,
+    mut wire: Wire,
+    client: Client,
+    context: &Context,
+) -> End {
+    let end = match client {
+        Client::Device(mut session) => {
+            let keep_alive = session.keep_alive;
+            conversation::converse(link, &mut wire, &mut session, keep_alive, &context.stop).await
+        }
+        Client::Worker(keep_alive) => {
+            let worker = &mut Worker { sessions: &context.sessions };
+            conversation::converse(link, &mut wire, worker, keep_alive, &context.stop).await
+        }
+    };
+    if let End::Reason(reason) = &end
+        && let Err(error) = wire.disconnect(*reason, &mut link.output.bytes)
+    {
+        debug!(%error, "DISCONNECT cannot be encoded");
+    }
+    end
+}

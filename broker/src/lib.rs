@@ -1,0 +1,303 @@
+//! The embedded MQTT broker: devices connect to it, the worker publishes to it.
+//!
+//! It is a broker for one purpose. A device reads exactly one topic, and only workers publish; so
+//! there is no code for filters, retained messages, wills, QoS 2 or publishing by devices, and no
+//! setting can allow them. What is left is a session for each device with the messages that wait for
+//! it, in memory, bounded in bytes. The packets are read and written by `rmqtt-codec`.
+//!
+//! Sessions and what waits in them are saved to a file every now and then, and when the broker stops
+//! (`store`), so that they outlive a restart.
+//!
+//! In the order in which a connection lives:
+//! - `listener`, `admission`: who may connect, and how many
+//! - `connection`: one connection from the first byte to the last
+//! - `authentication`, `device_logins`: who the client is
+//! - `login_log`: how many logins failed, for the log
+//! - `clocks`: when messages expire
+//! - `proxies`: whose connections they are that come through a proxy
+//! - `packets`: what a client may say, and what it is answered
+//! - `sessions`: the sessions, their number, and the memory of what waits in them
+//!
+//! `pushctl standalone` has it in its process; `pushctl broker` runs it as a program of its own.
+
+mod admission;
+mod authentication;
+mod clocks;
+mod connection;
+mod context;
+mod device_logins;
+mod listener;
+mod login_log;
+mod metrics;
+mod packets;
+mod proxies;
+mod saving;
+mod sessions;
+mod settings;
+mod store;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use prometheus_client::registry::Registry;
+use push_model::secret::Secret;
+use push_mqtt::{BadMqttUrl, MqttUrl};
+use push_service::proxy_protocol::TrustedProxies;
+use push_tls::{
+    FileError,
+    server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},
+};
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::warn;
+
+use self::{
+    admission::{Admission, AdmissionLimits},
+    authentication::WorkerPassword,
+    context::{Context, Door},
+    login_log::LoginLog,
+    proxies::Arrivals,
+    saving::Saving,
+    sessions::{SessionLimits, Sessions},
+};
+pub use self::{
+    authentication::{DeviceAuthenticator, Login, LoginRefusal, WORKER},
+    device_logins::DeviceLogins,
+    settings::{
+        BrokerArgs, BrokerSettings, LoginLogSettings, SavingSettings, WorkerDoorSettings,
+        refuse_in_clear,
+    },
+    store::StoreError,
+};
+
+/// Connections to the devices' listener that have not logged in yet, in total and of one address.
+const UNAUTHENTICATED: usize = 1_000;
+const UNAUTHENTICATED_OF_ADDRESS: usize = 100;
+
+/// Connections that have not logged in yet where workers connect. They are no part of the workers'
+/// own, and a new one takes the place of another, so that idle ones keep no worker out.
+const UNAUTHENTICATED_WORKERS: usize = 64;
+
+/// How long a stop waits for connections to end: longer than one takes.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// TLS of the listeners. The handshake counts towards the time for the login.
+const TLS: AcceptorOptions = AcceptorOptions {
+    // No agreed name: MQTT clients that ask for one ask for that of their provider.
+    alpn: &[],
+    handshake_timeout: connection::HANDSHAKE_TIMEOUT,
+    reload_interval: RELOAD_INTERVAL,
+};
+
+/// Why the broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// The address for devices is taken, or not one of this machine.
+    #[error("cannot listen for devices on {address}: choose another address with --mqtt-listen")]
+    Listen {
+        /// The address from the settings.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The same of the address for workers.
+    #[error("cannot listen for workers on {address}")]
+    ListenForWorkers {
+        /// The address from the settings.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate cannot be used.
+    #[error("the certificate of the MQTT broker cannot be used")]
+    Certificate(#[from] FileError),
+    /// The worker's address makes no URL.
+    #[error("the worker cannot be told the broker's address")]
+    WorkerUrl(#[from] BadMqttUrl),
+    /// What was saved cannot be used.
+    #[error("the saved sessions of the MQTT broker cannot be used")]
+    Store(#[from] StoreError),
+}
+
+/// A running broker. When dropped it stops, and does not save its sessions once more.
+#[derive(Debug)]
+pub struct Broker {
+    address: SocketAddr,
+    uses_tls: bool,
+    worker_url: MqttUrl,
+    saving: Option<Arc<Saving>>,
+    login_log: Arc<LoginLog>,
+    connections: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Broker {
+    /// Reads what was saved, and starts listening and serving. When this returns, devices and the
+    /// worker can connect. The metrics are added to the registry.
+    ///
+    /// Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, the certificate cannot be used, or the saved sessions
+    /// cannot be read; then nothing was started. A file of sessions that is damaged is put aside
+    /// instead, with a warning.
+    pub fn start(
+        settings: BrokerSettings,
+        authenticator: Arc<dyn DeviceAuthenticator>,
+        worker_password: &Secret,
+        registry: &mut Registry,
+    ) -> Result<Self, BrokerError> {
+        let bind = |address| {
+            let listener = listener::bind(address)?;
+            let bound = listener.local_addr()?;
+            Ok::<_, io::Error>((listener, bound))
+        };
+        let listen = settings.listen;
+        let (devices, address) =
+            bind(listen).map_err(|source| BrokerError::Listen { address: listen, source })?;
+        let listen = settings.workers.listen;
+        let (workers, worker_address) = bind(listen)
+            .map_err(|source| BrokerError::ListenForWorkers { address: listen, source })?;
+        let tls = settings.tls.as_ref().map(|tls| Acceptor::new(tls, TLS)).transpose()?;
+        let worker_tls = tls.clone().filter(|_| settings.workers.encrypted);
+        let scheme = if worker_tls.is_some() { "mqtts" } else { "mqtt" };
+        let worker_url: MqttUrl = format!("{scheme}://{worker_address}").parse()?;
+        let worker_url = worker_url.with_login(WORKER, worker_password.expose());
+
+        let stop = CancellationToken::new();
+        let empty = || {
+            let limits = SessionLimits {
+                messages: settings.session_messages,
+                bytes: settings.session_waiting,
+            };
+            Sessions::new(settings.sessions, settings.connections, settings.waiting, limits)
+        };
+        let (sessions, saving) = match &settings.saving {
+            Some(saving) => {
+                let (sessions, saving) = Saving::open(saving, empty)?;
+                (sessions, Some(saving))
+            }
+            None => (empty(), None),
+        };
+        let context = Arc::new(Context {
+            sessions: sessions.clone(),
+            devices: authenticator.clone(),
+            worker: WorkerPassword::new(worker_password),
+            longest_keep: settings.session_expiry,
+            stop: stop.clone(),
+            connections: TaskTracker::new(),
+        });
+        let of_devices = Admission::new(of_devices(&settings));
+        let of_workers = Admission::new(of_workers(settings.workers.connections));
+        metrics::register(registry, context.clone(), of_devices.clone(), saving.clone());
+        let login_log = LoginLog::new(of_devices.clone(), settings.login_log);
+
+        let connections = context.connections.clone();
+        tokio::spawn(Admission::forget_addresses(Arc::downgrade(&of_devices)));
+        tokio::spawn(Sessions::sweep_expired(Arc::downgrade(&sessions)));
+        tokio::spawn(Sessions::sweep_unauthorised(Arc::downgrade(&sessions), authenticator));
+        if let Some(saving) = &saving {
+            tokio::spawn(saving.clone().run(stop.clone()));
+        }
+        tokio::spawn(login_log.clone().run(stop.clone()));
+        let trusted = settings.trusted_proxies.clone();
+        let of_devices = Arrivals::new((Door::Devices, tls), of_devices, context.clone(), trusted);
+        of_devices.register(registry);
+        tokio::spawn(listener::accept(devices, of_devices, context.clone()));
+        let none = TrustedProxies::default();
+        let of_workers =
+            Arrivals::new((Door::Worker, worker_tls), of_workers, context.clone(), none);
+        tokio::spawn(listener::accept(workers, of_workers, context));
+        let uses_tls = settings.tls.is_some();
+        Ok(Self { address, uses_tls, worker_url, saving, login_log, connections, stop })
+    }
+
+    /// The address where devices connect, with the actual port if the settings say 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether devices connect with TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.uses_tls
+    }
+
+    /// Where and how the worker connects.
+    pub fn worker_url(&self) -> &MqttUrl {
+        &self.worker_url
+    }
+
+    /// Ends all connections, each with what is encoded for it and a DISCONNECT, logs the last failed
+    /// logins, and then saves the sessions: everything that a worker was told is kept.
+    ///
+    /// # Errors
+    /// If the sessions cannot be saved.
+    pub async fn stop(self) -> Result<(), StoreError> {
+        self.stop.cancel();
+        self.connections.close();
+        if timeout(STOP_DEADLINE, self.connections.wait()).await.is_err() {
+            let left = self.connections.len();
+            warn!(left, "MQTT connections did not end in time");
+        }
+        self.login_log.log();
+        match &self.saving {
+            Some(saving) => saving.save().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn of_devices(settings: &BrokerSettings) -> AdmissionLimits {
+    let connections = settings.connections;
+    AdmissionLimits {
+        connections,
+        // One address alone must not use up what a small limit of descriptors leaves.
+        of_address: settings.address_connections.min(connections.div_ceil(2)),
+        unauthenticated: UNAUTHENTICATED.min(connections.div_ceil(2)),
+        unauthenticated_of_address: UNAUTHENTICATED_OF_ADDRESS.min(connections.div_ceil(4)),
+    }
+}
+
+/// Workers may all come from one address, so an address has no bound of its own.
+fn of_workers(logged_in: usize) -> AdmissionLimits {
+    let connections = logged_in + UNAUTHENTICATED_WORKERS;
+    AdmissionLimits {
+        connections,
+        of_address: connections,
+        unauthenticated: UNAUTHENTICATED_WORKERS,
+        unauthenticated_of_address: connections,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn idle_connections_of_this_machine_keep_no_worker_out() {
+        const WORKERS: usize = 3;
+        let admission = Admission::new(of_workers(WORKERS));
+        let peer = "127.0.0.1".parse().unwrap();
+        let mut idle = Vec::new();
+        let mut workers = Vec::new();
+        for _ in 0..WORKERS {
+            let worker = admission.admit(peer).unwrap();
+            // So many may come while the worker logs in, also if all other workers are connected.
+            for _ in 1..UNAUTHENTICATED_WORKERS {
+                idle.push(admission.admit(peer).unwrap());
+                // One that is displaced ends.
+                idle.retain(|permit| !permit.displaced().is_cancelled());
+            }
+            assert!(!worker.displaced().is_cancelled());
+            worker.logged_in();
+            workers.push(worker);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! All sessions, by the topic of their device.
+//!
+//! A device reads exactly one topic, so a topic names at most one session: a publish is one lookup,
+//! and there are no filters to match.
+//!
+//! Sessions are made, taken over and removed under the write lock, so that a session which is found
+//! under the read lock is the device's current one or is over.
+//!
+//! `registry` bounds their number, `memory` their bytes, with shares for each app (`counts`); `session` is one of them, and `owner` a
+//! connection's hold on it.
+
+mod counts;
+mod memory;
+mod owner;
+mod registry;
+mod session;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) use self::memory::test_reservation;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
+    time::Duration,
+};
+
+use push_credentials::DeviceIdentity;
+use push_model::{app::AppKey, ids::AppId, registration::RegistrationEpoch, time::UnixMillis};
+
+use self::{
+    counts::AppCounts,
+    memory::WaitingBytes,
+    registry::Registry,
+    session::{Changed, NewConnection, Owner, Session},
+};
+pub(super) use self::{
+    counts::TooMany,
+    memory::{Reservation, size as message_size},
+    owner::SessionOwner,
+    session::{Ends, Kept, NotTaken, SavedMessage, SavedSession, SessionLimits, SessionLoss},
+};
+use super::{
+    authentication::DeviceAuthenticator,
+    clocks::{Clocks, Expiry},
+};
+
+/// Why a connection does not get the session of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotOwned {
+    /// There are as many sessions or connections as there may be.
+    TooMany,
+    /// Another device of the client id has logged in since the login was checked.
+    Outdated,
+}
+
+impl From<TooMany> for NotOwned {
+    fn from(TooMany: TooMany) -> Self {
+        Self::TooMany
+    }
+}
+
+/// How often sessions and messages whose time is over are looked for. Until then they are not
+/// served, but take memory.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the broker waits before it looks again for sessions whose app or device was removed, or whose key
+/// has ended. Such a session ends within five seconds, so time is left to ask the index for all of them.
+const AUTHORISATION_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The sessions of all devices.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    registry: RwLock<Registry>,
+    /// Connections that own one.
+    connected: Mutex<AppCounts>,
+    waiting: Arc<WaitingBytes>,
+    limits: SessionLimits,
+    /// Set when something changes that is saved.
+    changed: Arc<Changed>,
+}
+
+impl Sessions {
+    /// No sessions yet: at most `most`, of which `connections` are connected, and whose messages
+    /// take at most `memory` bytes together.
+    pub(super) fn new(
+        most: usize,
+        connections: usize,
+        memory: usize,
+        limits: SessionLimits,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            registry: RwLock::new(Registry::new(most)),
+            connected: Mutex::new(AppCounts::new(connections)),
+            waiting: WaitingBytes::new(memory),
+            limits,
+            changed: Arc::default(),
+        })
+    }
+
+    /// Keeps a message for the device with this topic. If it names the registration of the device that it is
+    /// for, it reaches no earlier or later device of the client id.
+    pub(super) fn publish(
+        &self,
+        topic: &str,
+        registration: Option<RegistrationEpoch>,
+        payload: &[u8],
+        expiry: Option<Expiry>,
+        now: Clocks,
+    ) -> Result<(), NotTaken> {
+        let session = self.read().get(topic).cloned().ok_or(NotTaken::NoSubscriber)?;
+        if registration.is_some_and(|registration| registration != session.registration()) {
+            return Err(NotTaken::NoSubscriber);
+        }
+        session.put(payload, expiry, now)
+    }
+
+    /// The registration of the device whose session is there now. A login is checked after this was asked,
+    /// so that [`Sessions::own`] can tell whether that device is an earlier or a later one.
+    pub(super) fn registration_of(&self, topic: &str) -> Option<RegistrationEpoch> {
+        self.read().get(topic).map(|session| session.registration())
+    }
+
+    /// Takes over the session of a device, or makes one. With `clean` it begins empty. It outlives
+    /// the connection by `keep`.
+    ///
+    /// The session of another device of the client id ends only if it was there before the login was checked
+    /// (`seen`): then that device is an earlier one. One that logged in since may be a later one, and the check
+    /// is outdated.
+    pub(super) fn own(
+        self: &Arc<Self>,
+        device: &DeviceIdentity,
+        seen: Option<RegistrationEpoch>,
+        clean: bool,
+        keep: Duration,
+        now: Clocks,
+    ) -> Result<SessionOwner, NotOwned> {
+        let owner = Owner::default();
+        let connection = NewConnection { owner: owner.clone(), keep, kid: device.kid.clone() };
+        let (app, topic) = (device.app_key(), device.device().topic());
+        let connected = Connected::new(self, &app.id)?;
+        let mut registry = self.write();
+        let present = registry.get(&topic).cloned();
+        let (session, resumed) = match present {
+            // Never that of an earlier app of this name, or of an earlier device of this client id.
+            Some(session)
+                if !clean
+                    && (session.app(), session.registration()) == (&app, device.registration)
+                    && session.take_over(&connection, now) =>
+            {
+                (session, true)
+            }
+            present => {
+                if let Some(before) = present {
+                    let registration = before.registration();
+                    if registration != device.registration && Some(registration) != seen {
+                        return Err(NotOwned::Outdated);
+                    }
+                    before.end(if *before.app() != app {
+                        SessionLoss::AppRemoved
+                    } else if before.registration() != device.registration {
+                        SessionLoss::DeviceRemoved
+                    } else {
+                        SessionLoss::TakenOver
+                    });
+                } else {
+                    registry.room_for(&app.id)?;
+                }
+                let share = self.waiting.share(&app.id);
+                let client = (device.client.clone(), device.registration);
+                let changed = self.changed.clone();
+                let session = Session::new(app, client, share, self.limits, changed, connection);
+                let session = Arc::new(session);
+                registry.insert(session.clone());
+                (session, false)
+            }
+        };
+        drop(registry);
+        self.changed.set();
+        Ok(SessionOwner { connected, session, connection: owner, resumed })
+    }
+
+    /// How many sessions there are, and the bytes of the messages that wait.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        (self.read().len(), self.waiting.used())
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Session>> {
+        self.read().values().cloned().collect()
+    }
+
+    /// Adds a session that was saved, with as many of its messages as there is memory for. `None` if
+    /// it is over by now.
+    pub(super) fn restore(
+        &self,
+        saved: SavedSession,
+        now: Clocks,
+    ) -> Result<Option<Kept>, TooMany> {
+        let share = self.waiting.share(&saved.app.id);
+        let changed = self.changed.clone();
+        let restored = Session::restored(saved, share, self.limits, changed, now);
+        let Some((session, kept)) = restored else { return Ok(None) };
+        self.write().restore(Arc::new(session))?;
+        Ok(Some(kept))
+    }
+
+    /// The bounds of each session.
+    pub(super) fn limits(&self) -> SessionLimits {
+        self.limits
+    }
+
+    /// Whether something changed since this was asked last that is saved.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.take()
+    }
+
+    /// Asks once more, because what changed could not be saved.
+    pub(super) fn still_changed(&self) {
+        self.changed.set();
+    }
+
+    /// Removes what has expired, as long as the sessions are in use.
+    pub(super) async fn sweep_expired(sessions: Weak<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            let Some(sessions) = sessions.upgrade() else { return };
+            sessions.remove_expired(Clocks::now());
+        }
+    }
+
+    /// Ends what is not authorised any more, as long as the sessions are in use: sessions of apps
+    /// and devices that were removed, also of devices that are connected, and connections whose token was
+    /// signed by a key that has ended. While the index does not answer, they go on. It waits for the index, so it is no part of the other sweep.
+    pub(super) async fn sweep_unauthorised(
+        sessions: Weak<Self>,
+        devices: Arc<dyn DeviceAuthenticator>,
+    ) {
+        loop {
+            tokio::time::sleep(AUTHORISATION_INTERVAL).await;
+            let Some(sessions) = sessions.upgrade() else { return };
+            let now = UnixMillis::now();
+            sessions.disconnect_keys(|kid| !devices.accepts_key(kid, now));
+            for app in sessions.apps() {
+                if !devices.has_app(&app).await {
+                    sessions.remove_app(&app);
+                } else {
+                    sessions.remove_unregistered(&app, &*devices).await;
+                }
+            }
+        }
+    }
+
+    /// Ends the connections whose token was signed by a key that has ended.
+    fn disconnect_keys(&self, has_ended: impl Fn(&str) -> bool) {
+        let mut known: HashMap<Arc<str>, bool> = HashMap::new();
+        for session in self.all() {
+            let Some(kid) = session.kid() else { continue };
+            if *known.entry(kid.clone()).or_insert_with(|| has_ended(&kid)) {
+                session.disconnect(&kid, Clocks::now());
+            }
+        }
+    }
+
+    fn apps(&self) -> HashSet<AppKey> {
+        let registry = self.read();
+        let mut apps = HashSet::new();
+        for session in registry.values() {
+            if !apps.contains(session.app()) {
+                apps.insert(session.app().clone());
+            }
+        }
+        apps
+    }
+
+    /// Ends the sessions of an app's devices that were removed. Those about which the index does not answer go
+    /// on.
+    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) {
+        let of_app: Vec<_> =
+            self.all().into_iter().filter(|session| session.app() == app).collect();
+        let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
+        let removed = devices.removed(app, of_app.iter().map(of).collect()).await;
+        let ended = of_app.iter().filter(|session| removed.contains(&of(session)));
+        ended.for_each(|session| self.remove_device(session));
+    }
+
+    /// Ends the session of a removed device, unless a later device has begun another one.
+    fn remove_device(&self, session: &Arc<Session>) {
+        let mut registry = self.write();
+        if registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session)) {
+            registry.remove(session.topic());
+        }
+        drop(registry);
+        session.end(SessionLoss::DeviceRemoved);
+        self.changed.set();
+    }
+
+    /// Ends the sessions of an app, and the connections that own them.
+    fn remove_app(&self, app: &AppKey) {
+        let removed = self.write().remove_app(app);
+        for session in removed {
+            session.end(SessionLoss::AppRemoved);
+        }
+        self.changed.set();
+    }
+
+    fn remove_expired(&self, now: Clocks) {
+        for session in self.all() {
+            if session.is_expired(now) {
+                self.remove(&session, now);
+            } else {
+                session.drop_expired(now);
+            }
+        }
+        self.waiting.forget_unused();
+    }
+
+    /// Removes a session that was found to be expired, unless it was taken over meanwhile.
+    fn remove(&self, session: &Arc<Session>, now: Clocks) {
+        let mut registry = self.write();
+        let current = registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session));
+        if current && session.is_expired(now) {
+            registry.remove(session.topic());
+            drop(registry);
+            session.expire();
+            self.changed.set();
+        }
+    }
+
+    fn connected(&self) -> MutexGuard<'_, AppCounts> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection that owns a session, or is about to. It counts until this is dropped.
+#[derive(Debug)]
+struct Connected {
+    sessions: Arc<Sessions>,
+    app: AppId,
+}
+
+impl Connected {
+    fn new(sessions: &Arc<Sessions>, app: &AppId) -> Result<Self, TooMany> {
+        let mut connected = sessions.connected();
+        connected.room_for(app)?;
+        connected.add(app);
+        Ok(Self { sessions: sessions.clone(), app: app.clone() })
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.sessions.connected().remove(&self.app);
+    }
+}

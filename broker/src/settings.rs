@@ -1,0 +1,331 @@
+//! The settings of the broker: where it listens, and its bounds.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use push_service::{
+    descriptors::Descriptors,
+    proxy_protocol::TrustedProxies,
+    settings::{ConfigErrors, address, count, duration, on_or_off, size_from},
+    tls,
+};
+use push_tls::server::TlsSettings;
+use tracing::info;
+
+use super::connection::WORKER_PACKET;
+
+/// Flags of the broker.
+#[derive(Debug, clap::Args)]
+pub struct BrokerArgs {
+    /// Where the embedded MQTT broker listens for devices
+    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
+    mqtt_listen: String,
+    /// The certificate of the embedded MQTT broker, with its chain: a PEM file, which is read again
+    /// when it changes. Devices then connect with TLS only
+    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
+    mqtt_tls_cert: Option<String>,
+    /// The private key of --mqtt-tls-cert: a PEM file
+    #[arg(long, env = "PUSH_MQTT_TLS_KEY", value_name = "FILE")]
+    mqtt_tls_key: Option<String>,
+    /// `on` lets devices log in without TLS on an address that other machines can reach
+    #[arg(long, env = "PUSH_MQTT_IN_CLEAR", value_name = "on|off", default_value = "off")]
+    mqtt_in_clear: String,
+    /// Connections of devices, as far as the limit of open files allows; an app may have as many as it
+    /// leaves free
+    #[arg(long, env = "PUSH_MQTT_MAX_CONNECTIONS", value_name = "N", default_value = "100000")]
+    mqtt_max_connections: String,
+    /// Connections of devices from one IPv4 address, or from one IPv6 network of 64 bits
+    #[arg(
+        long,
+        env = "PUSH_MQTT_MAX_CONNECTIONS_PER_ADDRESS",
+        value_name = "N",
+        default_value = "1000"
+    )]
+    mqtt_max_connections_per_address: String,
+    /// Devices whose sessions the broker keeps, connected or not; an app may have as many as it leaves free
+    #[arg(long, env = "PUSH_MQTT_MAX_SESSIONS", value_name = "N", default_value = "100000")]
+    mqtt_max_sessions: String,
+    /// The longest time that the broker keeps the session of a device that is offline
+    #[arg(long, env = "PUSH_MQTT_SESSION_EXPIRY", value_name = "TIME", default_value = "7days")]
+    mqtt_session_expiry: String,
+    /// Memory for messages that wait for devices
+    #[arg(long, env = "PUSH_MQTT_MAX_WAITING", value_name = "SIZE", default_value = "256MiB")]
+    mqtt_max_waiting: String,
+    /// Memory for messages that wait for one device; further ones fail as `queue_full` while it is away
+    #[arg(
+        long,
+        env = "PUSH_MQTT_MAX_SESSION_WAITING",
+        value_name = "SIZE",
+        default_value = "4MiB"
+    )]
+    mqtt_max_session_waiting: String,
+    /// Messages that wait for one device; further ones fail as `queue_full` while it is away
+    #[arg(long, env = "PUSH_MQTT_MAX_SESSION_MESSAGES", value_name = "N", default_value = "1000")]
+    mqtt_max_session_messages: String,
+    /// How often sessions and messages that wait are saved in the data directory: what a crash of
+    /// the broker loses at most
+    #[arg(long, env = "PUSH_MQTT_SAVE_INTERVAL", value_name = "TIME", default_value = "30s")]
+    mqtt_save_interval: String,
+}
+
+/// Checked flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerSettings {
+    /// Where devices connect.
+    pub listen: SocketAddr,
+    /// The certificate there; without one, devices connect in clear.
+    pub tls: Option<TlsSettings>,
+    /// The proxies that may say which device a connection is of.
+    pub trusted_proxies: TrustedProxies,
+    /// Connections of devices.
+    pub connections: usize,
+    /// Connections of devices from one address.
+    pub address_connections: usize,
+    /// Sessions, of connected devices and of others.
+    pub sessions: usize,
+    /// The longest time that a session outlives its connection; a device may ask for less.
+    pub session_expiry: Duration,
+    /// Memory for the messages that wait for all devices, in bytes.
+    pub waiting: usize,
+    /// Memory for those of one device, in bytes; beyond that a new one is refused.
+    pub session_waiting: usize,
+    /// Messages that wait for one device; beyond that a new one is refused.
+    pub session_messages: usize,
+    /// Where the workers connect.
+    pub workers: WorkerDoorSettings,
+    /// How failed logins are logged.
+    pub login_log: LoginLogSettings,
+    /// How often sessions are saved.
+    pub save_interval: Duration,
+    /// Where sessions are saved, and how often; without it they end with the process.
+    pub saving: Option<SavingSettings>,
+}
+
+/// The listener of the workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerDoorSettings {
+    /// Its address.
+    pub listen: SocketAddr,
+    /// Whether it has the certificate of the devices' listener, if that has one.
+    pub encrypted: bool,
+    /// Connections of workers.
+    pub connections: usize,
+}
+
+/// How failed logins are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoginLogSettings {
+    /// The program that the broker is a part of, as the log names it.
+    pub program: &'static str,
+    /// How often their number is logged.
+    pub interval: Duration,
+}
+
+/// How sessions are saved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavingSettings {
+    /// The folder of their file. It must be there.
+    pub data_dir: PathBuf,
+    /// How often what has changed is saved.
+    pub interval: Duration,
+}
+
+impl Default for WorkerDoorSettings {
+    /// For the worker of the same process, on any port of loopback; more connections than it may be
+    /// told to open.
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), encrypted: false, connections: 128 }
+    }
+}
+
+impl Default for LoginLogSettings {
+    fn default() -> Self {
+        Self { program: "broker", interval: Duration::from_mins(1) }
+    }
+}
+
+/// All sessions are written each time.
+const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The least memory for the messages of one device: two copies of the largest, and some.
+const LEAST_SESSION_WAITING: usize = 3 * WORKER_PACKET as usize;
+
+impl Default for BrokerSettings {
+    /// As the flags have it, on any port of loopback.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            trusted_proxies: TrustedProxies::default(),
+            connections: 100_000,
+            address_connections: 1_000,
+            sessions: 100_000,
+            session_expiry: Duration::from_hours(7 * 24),
+            waiting: 256 << 20,
+            session_waiting: 4 << 20,
+            session_messages: 1_000,
+            workers: WorkerDoorSettings::default(),
+            login_log: LoginLogSettings::default(),
+            save_interval: Duration::from_secs(30),
+            saving: None,
+        }
+    }
+}
+
+impl BrokerSettings {
+    /// Saves sessions in this folder.
+    pub fn save_in(&mut self, data_dir: &Path) {
+        let interval = self.save_interval;
+        self.saving = Some(SavingSettings { data_dir: data_dir.to_owned(), interval });
+    }
+
+    /// Serves no more connections than there are descriptors for.
+    pub fn fit(&mut self, descriptors: Descriptors) {
+        if descriptors.for_clients < self.connections {
+            self.connections = descriptors.for_clients.max(1);
+            let (served, limit) = (self.connections, descriptors.limit);
+            info!(served, limit, "connections of devices follow the limit of open files");
+        }
+    }
+
+    /// Serves no more connections than there are descriptors for, of devices and of workers.
+    pub fn fit_both(&mut self, descriptors: Descriptors) {
+        self.workers.connections =
+            self.workers.connections.min(descriptors.for_clients.div_ceil(4));
+        let for_clients = descriptors.for_clients.saturating_sub(self.workers.connections);
+        self.fit(Descriptors { for_clients, ..descriptors });
+    }
+}
+
+impl BrokerArgs {
+    /// `--mqtt-in-clear`, as it was given.
+    pub fn in_clear(&self) -> &str {
+        &self.mqtt_in_clear
+    }
+
+    /// Checks the flags.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<BrokerSettings> {
+        let listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
+        let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_deref());
+        let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
+        let tls = tls::listener(certificate, key, errors);
+        let in_clear = errors.read("--mqtt-in-clear", &self.mqtt_in_clear, on_or_off);
+        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls) {
+            refuse_in_clear("--mqtt-listen", listen, "tokens of devices", errors);
+        }
+        let mut number = |flag, text: &str| errors.read(flag, text, count(1, 10_000_000));
+        let connections = number("--mqtt-max-connections", &self.mqtt_max_connections);
+        let address_connections =
+            number("--mqtt-max-connections-per-address", &self.mqtt_max_connections_per_address);
+        let sessions = number("--mqtt-max-sessions", &self.mqtt_max_sessions);
+        let session_messages =
+            number("--mqtt-max-session-messages", &self.mqtt_max_session_messages);
+        let session_expiry =
+            errors.read("--mqtt-session-expiry", &self.mqtt_session_expiry, duration);
+        let save_interval =
+            errors.read("--mqtt-save-interval", &self.mqtt_save_interval, save_interval);
+        let session_waiting = errors.read(
+            "--mqtt-max-session-waiting",
+            &self.mqtt_max_session_waiting,
+            size_from(LEAST_SESSION_WAITING),
+        );
+        let waiting = errors.read(
+            "--mqtt-max-waiting",
+            &self.mqtt_max_waiting,
+            size_from(session_waiting.map_or(LEAST_SESSION_WAITING, |one| one.saturating_mul(2))),
+        );
+        Some(BrokerSettings {
+            listen: listen?,
+            tls: tls?,
+            trusted_proxies: TrustedProxies::default(),
+            connections: connections?,
+            address_connections: address_connections?,
+            sessions: sessions?,
+            session_expiry: session_expiry?,
+            waiting: waiting?,
+            session_waiting: session_waiting?,
+            session_messages: session_messages?,
+            workers: WorkerDoorSettings::default(),
+            login_log: LoginLogSettings::default(),
+            save_interval: save_interval?,
+            saving: None,
+        })
+    }
+}
+
+/// Notes that what this listener is told would cross the network in clear, if others reach it.
+pub fn refuse_in_clear(flag: &str, listen: SocketAddr, what: &str, errors: &mut ConfigErrors) {
+    if !listen.ip().to_canonical().is_loopback() {
+        errors.note(format!(
+            "{flag} {listen}: other machines can reach this address, and {what} would cross the \
+             network in clear: set --mqtt-tls-cert and --mqtt-tls-key (PUSH_MQTT_TLS_CERT, \
+             PUSH_MQTT_TLS_KEY), listen on loopback, or say --mqtt-in-clear on \
+             (PUSH_MQTT_IN_CLEAR)"
+        ));
+    }
+}
+
+fn save_interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        interval if interval >= LEAST_SAVE_INTERVAL => Ok(interval),
+        _ => Err("must be at least 1s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        broker: BrokerArgs,
+    }
+
+    fn check(flags: &[&str]) -> Result<BrokerSettings, String> {
+        let cli = Cli::parse_from(std::iter::once(&"test").chain(flags));
+        let mut errors = ConfigErrors::default();
+        let settings = cli.broker.check(&mut errors);
+        errors.finish(settings).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn the_flags_have_the_defaults_that_the_settings_have() {
+        let listen = "127.0.0.1:1883".parse().unwrap();
+        assert_eq!(check(&[]), Ok(BrokerSettings { listen, ..BrokerSettings::default() }));
+    }
+
+    #[test]
+    fn listening_in_clear_where_others_reach_it_needs_a_word() {
+        for address in ["0.0.0.0:1883", "[::]:1883", "10.0.0.1:1883"] {
+            let refused = check(&["--mqtt-listen", address]).unwrap_err();
+            assert!(refused.contains("--mqtt-in-clear on"), "{refused}");
+            let flags = ["--mqtt-listen", address, "--mqtt-in-clear", "on"];
+            assert!(check(&flags).is_ok(), "{address}");
+        }
+        for address in ["[::1]:1883", "[::ffff:127.0.0.1]:1883"] {
+            assert!(check(&["--mqtt-listen", address]).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_device_can_always_be_sent_the_largest_message() {
+        let refused = check(&["--mqtt-max-session-waiting", "1MiB"]).unwrap_err();
+        assert!(refused.contains("at least 3MiB"), "{refused}");
+        let refused = check(&["--mqtt-max-waiting", "4MiB"]).unwrap_err();
+        assert!(refused.contains("at least 8MiB"), "{refused}");
+    }
+
+    #[test]
+    fn a_low_limit_of_open_files_is_shared_by_workers_and_devices() {
+        let mut settings = BrokerSettings::default();
+        settings.workers.connections = 1_000;
+        settings.fit_both(Descriptors::of_limit(1_024));
+        assert_eq!((settings.workers.connections, settings.connections), (192, 576));
+    }
+}

@@ -1,0 +1,166 @@
+//! Splits a batch by the transport of its devices.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future;
+use push_model::{
+    device::{Target, TransportKind},
+    ledger::{FailReason, RetryReason},
+};
+use tracing::warn;
+
+use super::{
+    contract::{Outcome, Outgoing, Transport},
+    sending::Sending,
+};
+
+/// The transports that a worker was configured with.
+#[derive(Clone, Default)]
+pub struct Transports {
+    by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
+    /// How many deliveries to each transport are waited for without their queue message.
+    waiting: Arc<Waiting>,
+}
+
+/// From so many of these on, a transport is *jammed*: the job lane hands it nothing more. Otherwise
+/// each push would wait for it a while, and in time the pushes over other transports behind them.
+const JAMMED_FROM: usize = 64;
+
+#[derive(Debug, Default)]
+struct Waiting([AtomicUsize; TransportKind::ALL.len()]);
+
+impl Waiting {
+    fn of(&self, kind: TransportKind) -> Option<&AtomicUsize> {
+        self.0.get(TransportKind::ALL.iter().position(|of| *of == kind)?)
+    }
+}
+
+/// Counts a delivery as waiting until it is dropped.
+#[derive(Debug)]
+pub struct WaitGuard {
+    waiting: Arc<Waiting>,
+    kind: TransportKind,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.of(self.kind) {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Transports {
+    /// Adds the transport of the devices of this kind.
+    #[must_use]
+    pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
+        self.by_kind.insert(kind.name(), transport);
+        self
+    }
+
+    /// Sends to every target. The outcomes are entered in the answers of `sending` as they come,
+    /// all of them by the end.
+    pub async fn deliver(&self, message: &Outgoing, targets: &[Target], sending: &Sending) {
+        let Some(first) = targets.first() else { return };
+        if targets.iter().all(|t| t.transport == first.transport) {
+            return self.deliver_by(first.transport, message, targets, sending).await;
+        }
+        // All at the same time: a dead provider delays the devices of no other.
+        let deliver = |kind| async move {
+            let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
+            let (positions, group): (Vec<_>, Vec<_>) =
+                targets.iter().enumerate().filter(of_kind).map(|(i, t)| (i, t.clone())).unzip();
+            if !group.is_empty() {
+                self.deliver_by(kind, message, &group, &sending.of_devices(&positions)).await;
+            }
+        };
+        future::join_all(TransportKind::ALL.into_iter().map(deliver)).await;
+    }
+
+    async fn deliver_by(
+        &self,
+        kind: TransportKind,
+        message: &Outgoing,
+        targets: &[Target],
+        sending: &Sending,
+    ) {
+        let waiting = self.waiting.of(kind).map_or(0, |waiting| waiting.load(Ordering::Relaxed));
+        let outcomes = match self.by_kind.get(kind.name()) {
+            Some(_) if sending.is_hasty() && waiting >= JAMMED_FROM => {
+                vec![Outcome::Later(RetryReason::Busy, None); targets.len()]
+            }
+            Some(transport) => transport.deliver(message, targets, sending).await,
+            None => vec![Outcome::Failed(FailReason::NoTransport); targets.len()],
+        };
+        if outcomes.len() != targets.len() {
+            let (got, wanted) = (outcomes.len(), targets.len());
+            warn!(
+                app = %message.app.id,
+                message_id = %message.message_id,
+                transport = kind.name(),
+                got,
+                wanted,
+                "a transport answered for a part only"
+            );
+        }
+        let outcomes = outcomes.into_iter().chain(std::iter::repeat(Outcome::Undecided));
+        for (device, outcome) in (0..targets.len()).zip(outcomes) {
+            sending.answer(device, outcome);
+        }
+    }
+
+    /// Every transport, with its name.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
+        self.by_kind.iter().map(|(name, transport)| (*name, transport))
+    }
+
+    /// Notes that a delivery to this transport is waited for without its queue message.
+    pub fn note_waiting(&self, kind: TransportKind) -> WaitGuard {
+        if let Some(waiting) = self.waiting.of(kind) {
+            waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        WaitGuard { waiting: self.waiting.clone(), kind }
+    }
+
+    /// Returns true if a transport other than the one of this name could send now. The one of load tests does
+    /// not count, because it reaches nobody.
+    pub async fn another_is_ready(&self, name: &str) -> bool {
+        for (other, transport) in &self.by_kind {
+            let counts = *other != name && *other != TransportKind::Discard.name();
+            if counts && transport.ready().await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The longest time that a delivery takes.
+    pub fn longest_delivery(&self) -> Duration {
+        self.by_kind
+            .values()
+            .map(|transport| transport.longest_delivery())
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// Closes every transport.
+    pub async fn close(&self) {
+        for transport in self.by_kind.values() {
+            transport.close().await;
+        }
+    }
+}
+
+impl fmt::Debug for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_kind.keys()).finish()
+    }
+}

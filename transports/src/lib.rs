@@ -1,0 +1,34 @@
+//! How a message leaves the service: the trait [`Transport`], with a file or folder for each
+//! implementation.
+//!
+//! A transport gets a message and a batch of devices, and returns an outcome for each device. It
+//! knows nothing of queues, checkpoints or the ledger, and decides nothing about retries beyond its
+//! own connections. A failure is reported per device, so that one device, or an unavailable
+//! provider, affects no other device:
+//! - [`Outcome::Later`] for a device that was certainly not reached and may be tried again;
+//! - [`Outcome::Undecided`] for a device whose message left the worker without an answer. Another
+//!   try may send it twice, so the caller makes it later and in small batches.
+//!
+//! - `contract`: the trait, a message and the outcomes
+//! - `sending`: whether a transport may write more, and outcomes that are known early
+//! - `dispatch`: splits a batch by the transport of its devices
+//! - `metrics`: whether each could send, and its connections
+//! - `settings`: the flags of all, and the transports that they ask for
+//! - `mqtt`: publishes to an MQTT 5 broker
+//! - `discard`: sends nothing, for load tests
+
+mod contract;
+mod discard;
+mod dispatch;
+mod metrics;
+pub mod mqtt;
+mod sending;
+mod settings;
+
+pub use self::{
+    contract::{Connections, Lifetime, Outcome, Outgoing, Transport},
+    discard::Discard,
+    dispatch::{Transports, WaitGuard},
+    sending::{Answers, FEW, Permission, Proceed, Sending, StopReason, few_of},
+    settings::{TransportArgs, TransportSettings},
+};

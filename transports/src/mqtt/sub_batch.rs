@@ -1,0 +1,146 @@
+//! A sub-batch: the part of a batch that one connection sends, and how far it has come.
+
+use bytes::Bytes;
+use bytestring::ByteString;
+use push_model::{
+    device::Target,
+    ids::{AppId, MessageId},
+    registration::RegistrationEpoch,
+};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::expiry::Expiry;
+use crate::{contract::Outcome, sending::Sending};
+
+/// One answer for each device of a sub-batch, in order; `None` for a device that was certainly not
+/// handed over to the broker.
+pub(super) type Answers = Vec<Option<Outcome>>;
+
+/// A message to some of a batch's devices.
+#[derive(Debug)]
+pub(super) struct SubBatch {
+    /// For the log.
+    pub(super) message_id: MessageId,
+    pub(super) recipients: Vec<Recipient>,
+    pub(super) payload: Bytes,
+    pub(super) expiry: Expiry,
+    /// Whether more may be written, and where outcomes go as they come.
+    pub(super) sending: Sending,
+    /// Where the devices are in the batch of that delivery.
+    pub(super) positions: Vec<usize>,
+    /// No device is handed over after this instant: the broker is too slow for this delivery.
+    pub(super) hand_over_until: Instant,
+    /// No acknowledgement is waited for after this instant.
+    pub(super) answer_until: Instant,
+    /// Takes the answers. If it is dropped without them, nothing is known of the sub-batch's
+    /// devices.
+    pub(super) reply: oneshot::Sender<Answers>,
+}
+
+/// A device as the broker knows it.
+#[derive(Debug, Default)]
+pub(super) struct Recipient {
+    pub(super) topic: ByteString,
+    pub(super) registration: RegistrationEpoch,
+}
+
+impl SubBatch {
+    /// Returns the sub-batch unsent: the answers say that no device was handed over.
+    pub(super) fn give_back(self) {
+        let answers = vec![None; self.recipients.len()];
+        // If nothing waits for the answers the delivery was abandoned.
+        let _ = self.reply.send(answers);
+    }
+}
+
+/// The topic that a device subscribes to.
+pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
+    let (app, client) = (app.as_str(), target.client_id.as_str());
+    let mut topic = String::with_capacity("push//".len() + app.len() + client.len());
+    topic.push_str("push/");
+    topic.push_str(app);
+    topic.push('/');
+    topic.push_str(client);
+    topic.into()
+}
+
+/// A sub-batch that a session works on.
+#[derive(Debug)]
+pub(super) struct SubBatchProgress {
+    pub(super) sub_batch: SubBatch,
+    answers: Answers,
+    /// The first device that was neither encoded nor answered.
+    next: usize,
+    /// Devices without an answer.
+    missing: usize,
+}
+
+impl SubBatchProgress {
+    pub(super) fn new(sub_batch: SubBatch) -> Self {
+        let missing = sub_batch.recipients.len();
+        Self { answers: vec![None; missing], sub_batch, next: 0, missing }
+    }
+
+    /// Whether every device has its answer.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Whether a device has neither been encoded nor answered.
+    pub(super) fn has_next(&self) -> bool {
+        self.next < self.answers.len()
+    }
+
+    /// Whether nothing waits for the answers any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.sub_batch.reply.is_closed()
+    }
+
+    /// The position of the next device, and the device, which can be taken once.
+    pub(super) fn take_next(&mut self) -> Option<(usize, Recipient)> {
+        let device = self.next;
+        let recipient = std::mem::take(self.sub_batch.recipients.get_mut(device)?);
+        self.next += 1;
+        Some((device, recipient))
+    }
+
+    /// Enters the outcome of a device that has none yet.
+    pub(super) fn decide(&mut self, device: usize, outcome: Outcome) {
+        if let Some(open @ None) = self.answers.get_mut(device) {
+            *open = Some(outcome);
+            self.missing -= 1;
+            if let Some(&position) = self.sub_batch.positions.get(device) {
+                self.sub_batch.sending.answer(position, outcome);
+            }
+        }
+    }
+
+    /// Enters one outcome for all devices that were not encoded.
+    pub(super) fn decide_rest(&mut self, outcome: Outcome) {
+        for device in self.next..self.answers.len() {
+            self.decide(device, outcome);
+        }
+        self.next = self.answers.len();
+    }
+
+    pub(super) fn answer(self) {
+        // If nothing waits for the answers the delivery was abandoned.
+        let _ = self.sub_batch.reply.send(self.answers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_a_topic_of_its_own() {
+        let target = Target {
+            client_id: "c:1".parse().unwrap(),
+            transport: push_model::device::TransportKind::Mqtt,
+            token: None,
+            epoch: push_model::registration::RegistrationEpoch::default(),
+        };
+        assert_eq!(topic(&"my.app".parse().unwrap(), &target), "push/my.app/c:1");
+    }
+}
