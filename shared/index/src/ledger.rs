@@ -135,8 +135,8 @@ pub trait LedgerBounds: Send + Sync {
         message: &MessageId,
     ) -> Result<Option<UnixMillis>, IndexError>;
 
-    /// Returns true if the closed entry of this job is known to have been evicted before its message
-    /// expired. Each part of the ledger remembers a bounded number of such evictions, for
+    /// Returns true if the closed entry of this job is known to have been evicted while its message
+    /// could still be sent. Each part of the ledger remembers a bounded number of such evictions, for
     /// an hour. So true is certain, and false is not.
     ///
     /// # Errors

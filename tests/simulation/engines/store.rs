@@ -13,7 +13,7 @@ use push_model::{
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
-        may_be_evicted,
+        is_eviction_remembered, may_be_evicted,
     },
     open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
@@ -93,7 +93,7 @@ pub(crate) struct Store {
     ledger: BTreeMap<MessageId, Entry>,
     journal: Vec<Undo>,
     lost_writes: BTreeMap<MessageId, LostWrites>,
-    /// Jobs whose closed entries were evicted, and whether that was before their message expired.
+    /// Jobs whose closed entries were evicted, and whether that is remembered.
     evicted: BTreeMap<(MessageId, u64), bool>,
     /// Messages whose whole entry was read by a closing check.
     looked_at: BTreeSet<MessageId>,
@@ -324,10 +324,11 @@ impl Store {
             let entry = self.ledger.get(&message).filter(is_named);
             let Some(entry) = entry.filter(|entry| may_be_evicted(entry, now)) else { continue };
             let job = (message, entry.dedup_nonce.unwrap_or_default());
-            let in_time = entry.is_closed() && entry.expires_at.is_some_and(|at| now <= at);
+            let is_remembered = entry.is_closed()
+                && entry.expires_at.is_some_and(|at| is_eviction_remembered(at, now));
             self.ledger.remove(&message);
             self.journal.retain(|undo| undo.message != message);
-            self.evicted.insert(job, in_time);
+            self.evicted.insert(job, is_remembered);
         }
     }
 

@@ -266,10 +266,16 @@ impl Custody {
         };
         for hand_over in self.all.iter().filter(|h| h.message == message) {
             let part = (message, hand_over.partition);
+            let key = (hand_over.handler.0, part.0, part.1);
+            // Open devices are in flight beside the batch that is sent next.
+            let was_taken = |cut_off: &mut BTreeMap<_, u32>| match hand_over.saved {
+                true => self.cut_off.contains_key(&key),
+                false => use_up(cut_off.get_mut(&key)),
+            };
             let is_excused = !hand_over.is_settled()
                 && (hand_over.excused
-                    || use_up(cut_off.get_mut(&(hand_over.handler.0, part.0, part.1)))
-                    || use_up(stale.get_mut(&part)));
+                    || was_taken(&mut cut_off)
+                    || !hand_over.saved && use_up(stale.get_mut(&part)));
             for (client, undecided) in &hand_over.received {
                 let (received, excused) = receipts.entry(client.clone()).or_default();
                 *received += 1;

@@ -48,7 +48,10 @@ pub use self::{
         PlannedPartition, PriorDeliveries,
     },
     recall::{EarlyRecall, RECALL_CHECK, Recall, RecallOutcome},
-    retention::{EvictionRound, History, Horizon, Retention, eviction_mark, may_be_evicted},
+    retention::{
+        EvictionRound, History, Horizon, Retention, eviction_mark, is_eviction_remembered,
+        may_be_evicted,
+    },
     share::over_share,
     state::State,
 };

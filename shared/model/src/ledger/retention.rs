@@ -119,6 +119,15 @@ pub fn may_be_evicted(entry: &Entry, now: UnixMillis) -> bool {
         || entry.recalled_at.is_some_and(is_old_early_recall)
 }
 
+/// How long after its expiry a message may still be sent: with a time to live of 0 it is sent for a
+/// moment, and the clock of a worker may be behind.
+const SENT_AFTER_EXPIRY: Duration = Duration::from_mins(1);
+
+/// Returns true if the ledger remembers the eviction of a closed entry: its message may still be sent.
+pub fn is_eviction_remembered(expires_at: UnixMillis, now: UnixMillis) -> bool {
+    now <= expires_at.plus(SENT_AFTER_EXPIRY)
+}
+
 /// The number by which the ledger remembers for a while that it evicted the closed entry of a job.
 /// A queue message of that job that is delivered again then sends nothing.
 pub fn eviction_mark(message: &MessageId, dedup_nonce: u64) -> u64 {

@@ -159,7 +159,14 @@ pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sen
     assert!(!index.was_evicted(&key(), &open, 0).await.unwrap());
     assert!(!index.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
 
-    // What has expired is not sent again, so nothing has to be remembered of it.
+    // With a time to live of 0 or by a clock that is behind, it is sent shortly after its expiry.
+    let just_expired = MessageId::issue_named(&app());
+    finish(index, &just_expired).await;
+    let shortly_after = UnixMillis::now().plus(Duration::from_mins(60)).plus_seconds(30);
+    rounds_at(index, 0, shortly_after).await;
+    assert!(index.was_evicted(&key(), &just_expired, 0).await.unwrap());
+
+    // What has expired long ago is not sent again, so nothing has to be remembered of it.
     let expired = MessageId::issue_named(&app());
     finish(index, &expired).await;
     rounds_at(index, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;

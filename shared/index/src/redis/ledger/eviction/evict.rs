@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use push_model::{
     ids::{AppTag, MessageId, PageField},
-    ledger::{eviction_mark, may_be_evicted, record},
+    ledger::{eviction_mark, is_eviction_remembered, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
@@ -131,7 +131,7 @@ impl RedisIndex {
             let Ok(preamble) = record::preamble(&message, record) else { continue };
             if preamble.state.is_ended() || now > preamble.expires_at.plus(report::OVERDUE_AFTER) {
                 chosen.accepted(&message, *field, preamble.accepted_at);
-                if preamble.state.is_ended() && now <= preamble.expires_at {
+                if preamble.state.is_ended() && is_eviction_remembered(preamble.expires_at, now) {
                     chosen.marks.push(eviction_mark(&message, preamble.dedup_nonce));
                 }
                 chosen.closed.push((*field, record));
@@ -150,7 +150,7 @@ impl RedisIndex {
                     chosen.accepted(&message, field, entry.accepted_at);
                     if let Some(dedup_nonce) = entry.dedup_nonce
                         && entry.is_closed()
-                        && entry.expires_at.is_some_and(|at| now <= at)
+                        && entry.expires_at.is_some_and(|at| is_eviction_remembered(at, now))
                     {
                         chosen.marks.push(eviction_mark(&message, dedup_nonce));
                     }

@@ -3,7 +3,11 @@
 //! A closed entry may be evicted while the queue message that closed it is not yet acknowledged. If
 //! that is delivered again, the missing entry looks as if nothing had been sent.
 
-use push_model::{ids::MessageId, ledger::eviction_mark, time::UnixMillis};
+use push_model::{
+    ids::MessageId,
+    ledger::{eviction_mark, is_eviction_remembered},
+    time::UnixMillis,
+};
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -17,7 +21,7 @@ use crate::{
 const MOST: i64 = 65_536;
 
 impl Eviction<'_> {
-    /// Adds the mark of a closed entry, unless its message has expired.
+    /// Adds the mark of a closed entry, if its message may still be sent.
     pub(super) fn add_mark(&self, app: i64, key: &EntryKey) -> Result<(), StoreError> {
         let closed = match key {
             EntryKey::Record(table, message) => {
@@ -29,7 +33,7 @@ impl Eviction<'_> {
             EntryKey::Rows(row) => self.messages(app).closed(*row)?,
         };
         let Some((message, dedup_nonce, expires_at)) = closed else { return Ok(()) };
-        if expires_at.is_none_or(|at| self.now > at) {
+        if !expires_at.is_some_and(|at| is_eviction_remembered(at, self.now)) {
             return Ok(());
         }
         let add = "INSERT INTO evicted (space, mark, at) VALUES (?1, ?2, ?3)";
