@@ -129,9 +129,11 @@ pub fn is_eviction_remembered(expires_at: UnixMillis, now: UnixMillis) -> bool {
 }
 
 /// The number by which the ledger remembers for a while that it evicted the closed entry of a job.
-/// A queue message of that job that is delivered again then sends nothing.
+/// A queue message of that job that is delivered again then sends nothing. The checksum at the end of the id
+/// does not count, because a ledger page does not keep it.
 pub fn eviction_mark(message: &MessageId, dedup_nonce: u64) -> u64 {
     let (high, low) = message.as_uuid().as_u64_pair();
+    let low = low & !u64::from(u32::MAX);
     // Two rounds of SplitMix64, so that ids which differ in a few bits have different marks.
     let mark = [low, dedup_nonce].into_iter().fold(high, |mark, more| {
         let mixed = (mark ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
