@@ -169,15 +169,17 @@ async fn watch(
         let opened = closing.run_until_cancelled(Session::open(&dialer)).await;
         let ended = match opened {
             None => return,
-            Some(Ok(mut session)) => session.run(&mut findings, &announce, &closing).await,
-            Some(Err(error)) => Err(error),
-        };
-        match ended {
-            Ok(()) => return,
-            Err(error) => {
-                tracing::debug!(error = with_causes(&error), "policies are not watched for now");
+            Some(Ok(mut session)) => {
+                let run = session.run(&mut findings, &announce);
+                let Some(Err(error)) = closing.run_until_cancelled(run).await else {
+                    session.close().await;
+                    return;
+                };
+                error
             }
-        }
+            Some(Err(error)) => error,
+        };
+        tracing::debug!(error = with_causes(&ended), "policies are not watched for now");
     }
 }
 

@@ -8,6 +8,7 @@ mod restoring;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,8 +24,10 @@ use lapin::{
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::{FieldTable, ShortString},
 };
-use tokio::{sync::watch, time::interval};
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::watch,
+    time::{interval, timeout},
+};
 use uuid::Uuid;
 
 use self::probes::Probes;
@@ -40,6 +43,8 @@ use crate::amqp::{
 const PREFETCH: u16 = 1000;
 /// How long a notice is believed that this program finds no reason for.
 const NOTICE: Duration = Duration::from_secs(30);
+/// How long a stop waits for the probes to be deleted.
+const CLOSING: Duration = Duration::from_secs(1);
 const PERSISTENT: u8 = 2;
 
 pub(super) struct Session {
@@ -95,21 +100,16 @@ impl Session {
         Ok(session)
     }
 
-    /// Watches until `closing`.
+    /// Watches until the connection fails.
     pub(super) async fn run(
         &mut self,
         findings: &mut Findings,
         announce: &watch::Sender<Option<Arc<str>>>,
-        closing: &CancellationToken,
-    ) -> Result<(), AmqpError> {
+    ) -> Result<Infallible, AmqpError> {
         let mut ticks = interval(PERIOD);
         loop {
             tokio::select! {
                 biased;
-                () = closing.cancelled() => {
-                    self.close().await;
-                    return Ok(());
-                }
                 _ = ticks.tick() => {
                     self.look(findings).await?;
                     self.restore().await?;
@@ -220,9 +220,13 @@ impl Session {
         within(self.bound(), declared).await
     }
 
-    async fn close(&self) {
-        self.delete_probes().await;
-        let _ = within(self.bound(), self.connection.close(200, "closing".into())).await;
+    /// A server that takes no messages may answer nothing. Then the probes expire by themselves.
+    pub(super) async fn close(&self) {
+        let close = async {
+            self.delete_probes().await;
+            let _ = self.connection.close(200, "closing".into()).await;
+        };
+        let _ = timeout(CLOSING, close).await;
     }
 }
 
