@@ -1,4 +1,4 @@
-//! Queue messages that are delivered again and again, or handed on for as long as the index is away.
+//! Queue messages that are handed on for as long as the index is away.
 //! A broker of the tests counts how often each device receives a message.
 
 use std::{
@@ -7,27 +7,18 @@ use std::{
 };
 
 use push_tests::{
-    RogueBroker, amqp_url, eventually, redis_url,
-    rogue_broker::OnPublish,
+    RogueBroker, amqp_url,
     servers::Redis,
-    service::request,
-    stack::{APP, DEADLINE, Servers, Stack},
+    stack::{Servers, Stack},
 };
 use serde_json::{Value, json};
 
 const QUICK: [&str; 6] =
     ["--retry-first", "200ms", "--retry-longest", "1s", "--mqtt-ack-timeout", "2s"];
 
-/// The device that the broker does not answer.
-const SILENT: usize = 0;
-
 struct World {
     broker: RogueBroker,
     stack: Stack,
-}
-
-fn topic(device: usize) -> String {
-    format!("push/{APP}/device-{device}")
 }
 
 fn to(device: usize) -> Value {
@@ -47,17 +38,6 @@ impl World {
         Self { broker, stack }
     }
 
-    /// The broker leaves the publishes to this device unanswered, or answers them again.
-    fn ignore(&self, device: usize, ignored: bool) {
-        self.broker.behave(|broker| {
-            if ignored {
-                broker.topics.insert(topic(device), OnPublish::Ignore);
-            } else {
-                broker.topics.remove(&topic(device));
-            }
-        });
-    }
-
     /// How often any device received the message.
     fn received(&self, id: &str) -> u32 {
         self.broker.received_by_topic(id).values().sum()
@@ -66,51 +46,6 @@ impl World {
     async fn no_dead_letters(&self) {
         assert_eq!(self.stack.pushctl(&["dead", "list"]).await, "no dead letters\n");
     }
-}
-
-/// How often in a row a push ends its worker: as often as makes a dead letter of an envelope whose
-/// deliveries alone are counted.
-const DEATHS: usize = 21;
-/// After so many deaths the others of the prefetch are answered.
-const HELD_BACK: usize = 5;
-const INNOCENT: usize = 12;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_ends_its_worker_again_and_again_makes_no_dead_letters_of_others() {
-    let world = World::start(redis_url(), 2).await;
-    let innocent = 1;
-    world.ignore(SILENT, true);
-    world.ignore(innocent, true);
-    let mut ids = Vec::new();
-    for _ in 0..INNOCENT / 2 {
-        ids.push(world.stack.push(&to(innocent)).await);
-    }
-    let guilty = world.stack.push(&to(SILENT)).await;
-    for _ in 0..INNOCENT / 2 {
-        ids.push(world.stack.push(&to(innocent)).await);
-    }
-    for death in 1..=DEATHS {
-        let before = world.received(&guilty);
-        let mut worker = world.stack.start_worker(&QUICK);
-        // Every delivery of the guilty one sends it and then ends its worker, but for the delivery
-        // that moves it to where it is processed alone.
-        eventually("the push that ends the worker is sent", DEADLINE, async || {
-            if world.received(&guilty) > before { Ok(()) } else { Err(worker.log()) }
-        })
-        .await;
-        worker.process().kill();
-        if death == HELD_BACK {
-            world.ignore(innocent, false);
-        }
-    }
-    world.ignore(SILENT, false);
-    let _worker = world.stack.worker(&QUICK).await;
-    for id in ids.iter().chain([&guilty]) {
-        let ledger = world.stack.closed(id).await;
-        assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(1), &json!(1)), "{ledger}");
-        assert!(world.received(id) > 0, "{id}");
-    }
-    world.no_dead_letters().await;
 }
 
 /// How long Redis is frozen. Each message is handed on about once a second meanwhile.
@@ -143,64 +78,4 @@ async fn pushes_that_are_handed_on_again_and_again_while_redis_is_frozen_are_sen
     }
     world.no_dead_letters().await;
     drop(worker);
-}
-
-/// Pushes that are not answered: more than a worker waits for without their queue messages.
-const OPEN: usize = 300;
-/// Pushes in the same request that are answered.
-const CLOSED: usize = 20;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_push_whose_entry_was_evicted_is_not_sent_again_when_its_envelope_comes_again() {
-    let world = World::start(redis_url(), 2).await;
-    world.ignore(SILENT, true);
-    let mut lines = String::new();
-    for number in 0..OPEN + CLOSED {
-        let is_answered = number % (OPEN / CLOSED + 1) == 0;
-        writeln!(lines, "{}", to(usize::from(is_answered))).unwrap();
-    }
-    let url = format!("{}/v1/message/push/{APP}/batch", world.stack.ingest_url(0));
-    let headers =
-        [("authorization", world.stack.secret()), ("content-type", "application/x-ndjson")];
-    let (status, answers) = request("POST", &url, &headers, &lines).await.unwrap();
-    assert_eq!(status, 200, "{answers}");
-    let ids = answers.lines().map(|line| {
-        let answer: Value = serde_json::from_str(line).unwrap();
-        answer["result"]["message_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
-    });
-    let ids: Vec<String> = ids.collect();
-    let (answered, open): (Vec<_>, Vec<_>) =
-        ids.into_iter().enumerate().partition(|(number, _)| number % (OPEN / CLOSED + 1) == 0);
-
-    let full = ["--ledger-limit", "1KiB", "--ledger-check", "100ms", "--mqtt-ack-timeout", "30s"];
-    let flags = [&QUICK[..4], &full].concat();
-    let mut worker = world.stack.worker(&flags).await;
-    let evicted = eventually("entries of what was sent are evicted", DEADLINE, async || {
-        let mut evicted = Vec::new();
-        for (_, id) in &answered {
-            if world.received(id) == 1 && world.stack.ledger(id).await.is_null() {
-                evicted.push(id.clone());
-            }
-        }
-        if evicted.len() >= CLOSED / 2 { Ok(evicted) } else { Err(format!("{evicted:?}")) }
-    })
-    .await;
-    worker.process().kill();
-    world.ignore(SILENT, false);
-    let _other = world.stack.worker(&flags).await;
-    eventually("what was in flight is sent again", DEADLINE, async || {
-        let again = open.iter().filter(|(_, id)| world.received(id) > 1).count();
-        if again >= OPEN / 10 { Ok(()) } else { Err(again.to_string()) }
-    })
-    .await;
-    // Sent after everything that was delivered again.
-    let last = world.stack.push(&to(1)).await;
-    eventually("a fresh push is sent", DEADLINE, async || {
-        if world.received(&last) == 1 { Ok(()) } else { Err("not yet".to_owned()) }
-    })
-    .await;
-    for id in &evicted {
-        assert_eq!(world.received(id), 1, "{id} was sent again");
-    }
-    world.no_dead_letters().await;
 }
