@@ -236,7 +236,7 @@ impl World {
         *lock(&self.silent) = self.now().plus(time);
     }
 
-    /// Returns true if the index answers nobody now.
+    /// Returns true while the index leaves every request unanswered.
     pub(crate) fn is_silent(&self) -> bool {
         self.now() < *lock(&self.silent)
     }

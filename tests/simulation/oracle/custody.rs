@@ -12,7 +12,7 @@
 //! - for one hand-over of each queue message but one that existed when the index lost the state of
 //!   their partition, because that state had shown the others to be stale.
 //!
-//! That the entry of a message was evicted before its queue message was acknowledged excuses nothing.
+//! An entry that was evicted before its queue message was acknowledged excuses no repeat.
 //!
 //! A device without an outcome is excused as well. Nothing else is.
 

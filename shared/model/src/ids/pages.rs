@@ -125,8 +125,8 @@ pub enum LedgerPage {
 
 /// A digest of an app, by which the ledger tells the entries of apps apart.
 ///
-/// It is long enough that nobody finds a name with the tag of another app, and needs no register of
-/// apps that a store could lose.
+/// An app reads another one's entry only if its name and generation have the same tag and the same
+/// checksum of ids, 80 bits together. Unlike a number it needs no register, which a store could lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppTag(pub [u8; 6]);
 

@@ -42,7 +42,8 @@ pub(super) struct Exchange {
     pub(super) output: Output,
     window: Window,
     ack_timeout: Duration,
-    /// Whether the broker compares the registrations of devices ([`REGISTRATION`](push_model::mqtt::REGISTRATION)).
+    /// True if the broker asked for the registration of each message's device
+    /// ([`REGISTRATION`](push_model::mqtt::REGISTRATION)).
     names_registrations: bool,
     sub_batches: Slab<SubBatchProgress>,
     /// The keys of the sub-batches with devices left to encode; the first is next.

@@ -53,8 +53,8 @@ pub(super) fn contended() -> IndexError {
     IndexError::Refused("others change the entry all the time".into())
 }
 
-/// Whether this app can have such a message: the field of a record has the tag of its app, but not the
-/// checksum of its id.
+/// Returns true if the message id may belong to this app. The caller has checked the tag of the app;
+/// this checks the checksum at the end of the id, which a ledger page does not keep.
 pub(super) fn is_of(app: &AppKey, message: &MessageId) -> bool {
     message.origin(app) != Origin::Foreign
 }

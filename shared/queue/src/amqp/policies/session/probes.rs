@@ -86,7 +86,7 @@ impl Session {
         let expected = self.sent.len() as u64;
         match found {
             Some(count) if count >= expected => {}
-            // That alone explains it.
+            // A policy that drops the oldest messages explains the missing ones.
             Some(_) if drops_oldest => self.sent.clear(),
             found => {
                 let key = if found.is_none() { PolicyKey::Expires } else { PolicyKey::MessageTtl };
