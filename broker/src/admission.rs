@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use push_service::network::network_of;
+use push_boot::network::network_of;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -5,6 +5,7 @@ use std::{collections::HashSet, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use futures::future;
+use push_boot::{log_failure, outage::Outage};
 use push_credentials::{DeviceIdentity, KeyFile};
 use push_index::{Index, IndexError};
 use push_model::{
@@ -14,7 +15,6 @@ use push_model::{
     registration::RegistrationEpoch,
     time::UnixMillis,
 };
-use push_service::{log_failure, outage::Outage};
 use tracing::info;
 
 use super::{DeviceAuthenticator, Login, LoginRefusal};

@@ -39,9 +39,9 @@ mod store;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
+use push_boot::proxy_protocol::TrustedProxies;
 use push_model::secret::Secret;
 use push_mqtt::{BadMqttUrl, MqttUrl};
-use push_service::proxy_protocol::TrustedProxies;
 use push_tls::{
     FileError,
     server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use push_service::audit::{self, FailedLogins};
+use push_boot::audit::{self, FailedLogins};
 use tokio_util::sync::CancellationToken;
 
 use super::{admission::Admission, settings::LoginLogSettings};

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use push_service::proxy_protocol::{self, TrustedProxies};
+use push_boot::proxy_protocol::{self, TrustedProxies};
 use push_tls::server::Acceptor;
 use tokio::{
     net::TcpStream,

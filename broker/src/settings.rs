@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use push_service::{
+use push_boot::{
     descriptors::Descriptors,
     proxy_protocol::TrustedProxies,
     settings::{ConfigErrors, address, count, duration, on_or_off, size_from},

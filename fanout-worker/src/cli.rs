@@ -2,7 +2,7 @@
 //! `pushctl` makes are of the same settings as the program's.
 
 use clap::Parser;
-use push_service::{
+use push_boot::{
     build_info, engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
     runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
 };

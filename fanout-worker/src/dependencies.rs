@@ -3,10 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use push_boot::metrics::StoreMetrics;
 use push_index::Index;
 use push_model::time::UnixMillis;
 use push_queue::Queue;
-use push_service::metrics::StoreMetrics;
 
 use crate::control::Random;
 use crate::{lane_health::LaneHealth, metrics::Metrics};

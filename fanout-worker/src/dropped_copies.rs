@@ -3,8 +3,8 @@
 //! They come from requests with one `Idempotency-Key`. Clients can cause any number of them, so they
 //! are counted, and one a minute is logged.
 
+use push_boot::log_pause::LogPause;
 use push_model::{fingerprint::Fingerprint, ids::MessageId};
-use push_service::log_pause::LogPause;
 use tracing::{info, warn};
 
 use crate::metrics::Metrics;

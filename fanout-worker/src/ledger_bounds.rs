@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use push_boot::{log_failure, outage::Outage};
 use push_model::{causes::with_causes, ledger::EvictionRound};
-use push_service::{log_failure, outage::Outage};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 

@@ -37,8 +37,8 @@ mod supervision;
 
 use std::{sync::Arc, time::Duration};
 
+use push_boot::outage::Outage;
 use push_queue::{Lane, QueueError};
-use push_service::outage::Outage;
 use tokio::{
     sync::Notify,
     task::{JoinError, JoinSet},

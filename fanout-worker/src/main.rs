@@ -4,10 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use push_fanout_worker::{
-    Cli, Dependencies, Metrics, Observation, ProcessSettings, WorkerSettings, readiness, run,
-};
-use push_service::{
+use push_boot::{
     command_line, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
     metrics::{MetricsSettings, StoreMetrics},
@@ -19,6 +16,9 @@ use push_service::{
     settings::ConfigErrors,
     shutdown, telemetry,
     traces::Traces,
+};
+use push_fanout_worker::{
+    Cli, Dependencies, Metrics, Observation, ProcessSettings, WorkerSettings, readiness, run,
 };
 use push_transports::{TransportSettings, Transports};
 use tokio::net::TcpListener;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use push_queue::Lane;
-use push_service::{
+use push_boot::{
     engines::{watch_index, watch_queue},
     operations::health::{Health, Need, State},
 };
+use push_queue::Lane;
 
 use crate::dependencies::Dependencies;
 

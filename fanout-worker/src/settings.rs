@@ -2,12 +2,12 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use push_boot::settings::{ConfigErrors, address, count, duration, size};
 use push_model::{
     ledger::{MOST_PARTITIONS, Retention},
     registration::MOST_CLOCK_ALLOWANCE,
 };
 use push_queue::MAX_DELAY;
-use push_service::settings::{ConfigErrors, address, count, duration, size};
 
 use crate::{
     control::{priority::BulkLimits, retry_policy::RetryPolicy},

@@ -6,13 +6,13 @@
 //! whose task says already what it is about.
 
 use bytes::Bytes;
+use push_boot::{traced_span, traces};
 use push_model::{
     envelope::{Head, Job, Task, Work, first_head_of_envelope},
     ledger::Outcomes,
     trace_parent::TraceParent,
 };
 use push_queue::Lane;
-use push_service::{traced_span, traces};
 use tracing::{Span, error_span, field::Empty, field::display};
 
 /// The span of a message that the queue delivers for the `deliveries`-th time. What it holds is noted when it is decoded.

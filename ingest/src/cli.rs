@@ -2,7 +2,7 @@
 //! makes are of the same settings as the program's.
 
 use clap::Parser;
-use push_service::{
+use push_boot::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
     operations::health::HealthArgs, proxy_protocol::ProxyArgs, runtime::RuntimeArgs,
     telemetry::LogArgs, traces::TraceArgs,

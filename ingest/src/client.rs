@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use push_service::{network::network_of, proxy_protocol::TrustedProxies};
+use push_boot::{network::network_of, proxy_protocol::TrustedProxies};
 
 /// What counts as one address ([`network_of`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use push_boot::outage::Outage;
 use push_index::IndexError;
-use push_service::outage::Outage;
 
 /// The index did not answer for this long.
 #[derive(Debug, thiserror::Error)]

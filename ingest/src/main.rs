@@ -4,8 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use push_ingest::{Cli, Listener, Metrics, Settings, readiness, run_with_metrics};
-use push_service::{
+use push_boot::{
     command_line, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
     metrics::{MetricsSettings, StoreMetrics},
@@ -18,6 +17,7 @@ use push_service::{
     shutdown, telemetry,
     traces::Traces,
 };
+use push_ingest::{Cli, Listener, Metrics, Settings, readiness, run_with_metrics};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use push_index::Index;
-use push_queue::Queue;
-use push_service::{
+use push_boot::{
     engines::{watch_index, watch_queue},
     operations::health::{Health, Need},
 };
+use push_index::Index;
+use push_queue::Queue;
 
 /// Watches the parts of an ingest. It is ready while the queue takes messages. The index may be
 /// unavailable, because apps that are cached can push without it: its state is only reported.

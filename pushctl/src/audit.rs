@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 
 use anyhow::bail;
 use clap::Subcommand;
+use push_boot::audit::{self, event_of_user};
 use push_index::{Index, IndexError};
 use push_model::{
     audit::{AUDIT_EVENTS, Action, AuditEvent},
     ids::AppId,
     time::UnixMillis,
 };
-use push_service::audit::{self, event_of_user};
 
 use crate::output::{Output, Table};
 

@@ -5,14 +5,7 @@ use std::{net::SocketAddr, path::Path, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use push_broker::{
-    Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WorkerDoorSettings,
-    refuse_in_clear,
-};
-use push_credentials::DeviceCredentials;
-use push_index::Index;
-use push_model::secret::Secret;
-use push_service::{
+use push_boot::{
     credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index_at_start},
@@ -27,6 +20,13 @@ use push_service::{
     telemetry::{self, LogArgs, LogSettings},
     traces::Traces,
 };
+use push_broker::{
+    Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WorkerDoorSettings,
+    refuse_in_clear,
+};
+use push_credentials::DeviceCredentials;
+use push_index::Index;
+use push_model::secret::Secret;
 use tracing::info;
 
 use crate::{

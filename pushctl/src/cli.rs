@@ -4,9 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use push_index::Index;
-use push_queue::Queue;
-use push_service::{
+use push_boot::{
     build_info,
     credentials::{CredentialArgs, CredentialSettings},
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
@@ -14,6 +12,8 @@ use push_service::{
     telemetry::{self, LogSettings},
     traces::Traces,
 };
+use push_index::Index;
+use push_queue::Queue;
 use tokio::net::TcpListener;
 
 use crate::{
@@ -320,7 +320,7 @@ pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpL
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory as _};
-    use push_service::settings::variable;
+    use push_boot::settings::variable;
 
     use super::*;
 

@@ -3,12 +3,12 @@
 use std::{cmp::Ordering, path::Path, time::Duration};
 
 use clap::Subcommand;
+use push_boot::{credentials::CredentialSettings, settings::duration};
 use push_credentials::{Key, KeyFile, KeySet, Rotation};
 use push_model::{
     audit::{Action, AuditEvent},
     time::UnixMillis,
 };
-use push_service::{credentials::CredentialSettings, settings::duration};
 use serde_json::{Value, json};
 
 use crate::{

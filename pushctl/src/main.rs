@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use push_service::{command_line, runtime, telemetry};
+use push_boot::{command_line, runtime, telemetry};
 use pushctl::cli::{self, Cli};
 use tokio::runtime::Builder;
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, Command, builder::Resettable};
 use clap_mangen::Man;
-use push_service::build_info;
+use push_boot::build_info;
 
 use crate::{output::Output, programs::Program};
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use push_service::terminal;
+use push_boot::terminal;
 use serde::Serialize;
 
 /// Prints results, notes and progress in the form that the command line asked for.

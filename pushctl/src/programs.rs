@@ -2,7 +2,7 @@
 //! reference of settings. They are the ones that the programs read, so none of it can differ.
 
 use clap::{Command, ValueEnum};
-use push_service::command_line;
+use push_boot::command_line;
 
 use crate::cli::Cli;
 

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
 use prometheus_client::registry::Registry;
+use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors};
 use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
     Index,
@@ -21,7 +22,6 @@ use push_queue::{
     Lane, Queue,
     amqp::{AmqpQueue, AmqpSettings},
 };
-use push_service::{proxy_protocol::ProxyArgs, settings::ConfigErrors};
 use push_tests::{amqp_url, eventually, namespace, redis_url};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use push_boot::settings::{ConfigErrors, duration};
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
-use push_service::settings::{ConfigErrors, duration};
 use tracing::info;
 
 use crate::{

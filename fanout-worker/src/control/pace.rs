@@ -118,12 +118,12 @@ impl Allowance {
 mod tests {
     use std::sync::Arc;
 
+    use push_boot::outage::Outage;
     use push_index::{
         Apps,
         sqlite::{SqliteIndex, SqliteIndexSettings},
     };
     use push_model::{app::App, secret::Secret};
-    use push_service::outage::Outage;
     use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
 

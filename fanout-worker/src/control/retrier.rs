@@ -11,13 +11,13 @@
 
 use std::time::Duration;
 
-use push_index::IndexError;
-use push_model::causes::with_causes;
-use push_queue::QueueError;
-use push_service::{
+use push_boot::{
     log_failure,
     outage::{Outage, Waiting},
 };
+use push_index::IndexError;
+use push_model::causes::with_causes;
+use push_queue::QueueError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;

@@ -5,8 +5,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
+use push_boot::metrics::{ByApp, Histogram};
 use push_queue::Lane;
-use push_service::metrics::{ByApp, Histogram};
 
 use super::{
     broadcasts::LastEstimate,

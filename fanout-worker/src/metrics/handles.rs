@@ -7,12 +7,12 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
+use push_boot::metrics::{ByApp, Histogram};
 use push_model::{
     device::TransportKind,
     ids::AudienceKind,
     ledger::{FailReason, Outcomes, Retried, RetryReason},
 };
-use push_service::metrics::{ByApp, Histogram};
 
 use push_transports::Outcome;
 

@@ -1,8 +1,8 @@
 //! Writes what callers did with the secrets of apps: last uses to the index, failed logins to the
 //! log, and beside them those that MQTT brokers asked about. Regularly, because a write for each request would cost more than the request.
 
+use push_boot::audit::{self, FailedLogins};
 use push_model::app::AppKey;
-use push_service::audit::{self, FailedLogins};
 use tokio::time::sleep;
 
 use super::{context::Handlers, index_request::Subject};

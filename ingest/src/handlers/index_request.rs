@@ -1,11 +1,11 @@
 //! Requests to the index, within a timeout.
 
+use push_boot::log_failure;
 use push_index::IndexError;
 use push_model::{
     causes::with_causes,
     ids::{AppId, ClientId, MessageId},
 };
-use push_service::log_failure;
 use tracing::field::{DisplayValue, display};
 
 use super::context::Handlers;

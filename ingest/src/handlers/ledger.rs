@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use push_boot::audit;
 use push_index::{IndexError, begin_recall, horizon, recall_known};
 use push_model::{
     app::Scope,
@@ -16,7 +17,6 @@ use push_model::{
     time::UnixMillis,
     usage::UsageKind,
 };
-use push_service::audit;
 
 use super::{
     authentication::Caller,

@@ -7,11 +7,11 @@
 
 use bytes::Bytes;
 use hyper::{Method, body::Body};
+use push_boot::{traced_span, traces};
 use push_model::{
     ids::{AppId, MessageId},
     trace_parent::TraceParent,
 };
-use push_service::{traced_span, traces};
 use tracing::{Instrument as _, Level, Span, enabled, field};
 
 use super::context::Handlers;

@@ -17,9 +17,9 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
+use push_boot::metrics::{ByApp, Histogram};
 use push_index::AttributeSet;
 use push_model::{attributes::Attribute, ids::AppId};
-use push_service::metrics::{ByApp, Histogram};
 
 use self::{
     broker_refusals::BrokerRefusals,

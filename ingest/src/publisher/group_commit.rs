@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use push_boot::{log_failure, outage::Outage, traced_span, traces};
 use push_model::{
     causes::with_causes,
     envelope::{compress, encode_job_envelope, first_head},
     ids::{AppId, MessageId},
 };
 use push_queue::{Lane, Queue, QueueError, until_blocked};
-use push_service::{log_failure, outage::Outage, traced_span, traces};
 use tokio::{sync::watch, time::Instant};
 use tracing::{
     Instrument as _, Span,

@@ -1,6 +1,6 @@
 //! The TLS handshake, with which a connection begins if the listener has a certificate.
 
-use push_service::proxy_protocol;
+use push_boot::proxy_protocol;
 use push_tls::server::{AcceptError, Acceptor};
 
 use super::{connection::Connection, stream::Stream, timeouts::Interruption};

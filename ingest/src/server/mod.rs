@@ -41,7 +41,7 @@ use std::{
     time::Duration,
 };
 
-use push_service::proxy_protocol::TrustedProxies;
+use push_boot::proxy_protocol::TrustedProxies;
 use push_tls::server::Acceptor;
 use tokio::{
     net::{TcpListener, TcpStream},

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use push_service::proxy_protocol;
+use push_boot::proxy_protocol;
 use tokio::io::AsyncReadExt;
 
 use super::{connection::Connection, timeouts::Interruption};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use push_service::secret::SecretText;
+use push_boot::secret::SecretText;
 
 /// Where producers connect, if nothing else is set.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";

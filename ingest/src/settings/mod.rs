@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-use push_credentials::DeviceCredentials;
-use push_model::{ledger::Retention, secret::SecretHash};
-use push_service::{
+use push_boot::{
     descriptors::{Descriptors, HOW_TO_RAISE},
     proxy_protocol::TrustedProxies,
 };
+use push_credentials::DeviceCredentials;
+use push_model::{ledger::Retention, secret::SecretHash};
 use push_tls::server::TlsSettings;
 
 pub use self::args::{DEFAULT_LISTEN, IngestArgs};

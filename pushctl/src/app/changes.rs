@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
+use push_boot::settings::count_or_none;
 use push_model::app::{App, AppQuota};
-use push_service::settings::count_or_none;
 
 /// What `app set` changes.
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::bail;
 use clap::Subcommand;
+use push_boot::settings::duration;
 use push_index::Index;
 use push_model::{
     app::{App, AppQuota, DEFAULT_SECRET},
@@ -24,7 +25,6 @@ use push_model::{
     secret::Secret,
     time::UnixMillis,
 };
-use push_service::settings::duration;
 use serde_json::json;
 
 use self::{

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::bail;
 use clap::Subcommand;
+use push_boot::settings::duration;
 use push_index::Index;
 use push_model::{
     app::{App, Scope, Scopes},
     ids::{AppId, SecretName},
     time::UnixMillis,
 };
-use push_service::settings::duration;
 use serde_json::json;
 
 use super::{change_app, find, secret_file::read_or_generate, table::show_secret};

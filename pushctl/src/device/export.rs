@@ -2,9 +2,9 @@
 
 use std::io::{BufWriter, Write};
 
+use push_boot::terminal;
 use push_index::Index;
 use push_model::app::AppKey;
-use push_service::terminal;
 
 use crate::output::{Output, stdout};
 

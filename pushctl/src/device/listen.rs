@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use push_model::ids::{AppId, ClientId};
-use push_mqtt::MqttUrl;
-use push_service::{
+use push_boot::{
     settings::{ConfigErrors, duration},
     shutdown, terminal,
 };
+use push_model::ids::{AppId, ClientId};
+use push_mqtt::MqttUrl;
 use push_transports::mqtt::MqttBrokerArgs;
 use serde_json::{Value, json};
 use tracing::debug;

@@ -11,6 +11,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use push_boot::terminal;
 use push_index::Index;
 use push_model::{
     app::{App, AppKey},
@@ -20,7 +21,6 @@ use push_model::{
     text::Text,
     time::UnixMillis,
 };
-use push_service::terminal;
 use serde_json::json;
 
 use crate::{app::check_in_service, output::Output};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use push_boot::settings::ConfigErrors;
 use push_mqtt::MqttUrl;
-use push_service::settings::ConfigErrors;
 use push_transports::mqtt::MqttBrokerArgs;
 
 use super::listeners::{Listener, ListenerArgs};

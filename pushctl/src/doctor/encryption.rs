@@ -10,10 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use push_boot::engines::{EngineSettings, IndexUrl};
 use push_index::Finding;
 use push_model::causes::with_causes;
 use push_mqtt::MqttUrl;
-use push_service::engines::{EngineSettings, IndexUrl};
 use push_tls::{client::ClientTls, expiry, failure::TlsFailure};
 use tokio::time::timeout;
 

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use push_boot::engines::{EngineSettings, IndexUrl, QueueUrl};
 use push_index::{Finding, IndexError, Refusal, RefusalReason};
 use push_model::causes::with_causes;
 use push_queue::{AccessRefused, QueueError};
-use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
 
 /// An engine of the deployment.
 #[derive(Debug, Clone)]

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use push_boot::engines::{EngineSettings, IndexUrl, QueueUrl};
 use push_index::Finding;
-use push_service::engines::{EngineSettings, IndexUrl, QueueUrl};
 use push_sqlite::{Exposure, exposure};
 
 const SUBJECT: &str = "file access";

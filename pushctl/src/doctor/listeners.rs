@@ -7,9 +7,9 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use push_boot::settings::{ConfigErrors, address, on_or_off};
 use push_index::Finding;
 use push_ingest::DEFAULT_LISTEN;
-use push_service::settings::{ConfigErrors, address, on_or_off};
 
 use super::encryption::{in_file, is_loopback};
 

@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path};
 
-use push_index::Finding;
-use push_service::{
+use push_boot::{
     descriptors::{self, Descriptors, HOW_TO_RAISE},
     engines::{EngineSettings, IndexUrl},
 };
+use push_index::Finding;
 
 use super::encryption::is_this_machine;
 

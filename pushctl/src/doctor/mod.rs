@@ -41,9 +41,9 @@ use std::{
 };
 
 use anyhow::bail;
+use push_boot::engines::{EngineSettings, QueueUrl};
 use push_index::{Finding, Level};
 use push_queue::Queue;
-use push_service::engines::{EngineSettings, QueueUrl};
 
 pub use self::{
     args::DoctorArgs,

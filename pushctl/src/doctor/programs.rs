@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use push_boot::build_info;
 use push_index::{Finding, Level};
-use push_service::build_info;
 use serde::Deserialize;
 
 use super::{http::client, proxies};
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn this_program_reads_the_version_that_programs_of_its_build_publish() {
         let mut registry = prometheus_client::registry::Registry::default();
-        push_service::operations::process::register(&mut registry, "ingest");
+        push_boot::operations::process::register(&mut registry, "ingest");
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let found = judge_version(URL, &text, OWN);

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use push_boot::{engines::QueueUrl, secret::SecretText};
 use push_index::Finding;
 use push_queue::amqp::queue_names;
-use push_service::{engines::QueueUrl, secret::SecretText};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use push_boot::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
 use push_index::{AppKey, DictionaryUse, Finding, Index, TakesWrites};
 use push_model::{ledger::Retention, time::UnixMillis};
-use push_service::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
 
 use super::{
     engine::{Engine, look_for},

@@ -1,7 +1,7 @@
 //! The lines of an input that a command did not accept, or accepted with a warning: all are counted,
 //! the first thousand are reported with the reason.
 
-use push_service::terminal;
+use push_boot::terminal;
 
 use crate::output::Output;
 

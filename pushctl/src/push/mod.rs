@@ -11,11 +11,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use push_model::ids::AppId;
-use push_service::{
+use push_boot::{
     settings::{count, size_between},
     terminal,
 };
+use push_model::ids::AppId;
 use serde_json::Value;
 
 use self::batch::{BatchRequestOptions, Limits};

@@ -3,7 +3,7 @@
 //! The page is made from the command lines that the programs read. A test compares it with the one in
 //! the repository, so that a setting cannot be changed without it.
 
-use push_service::reference::{Program as Listed, sections, settings};
+use push_boot::reference::{Program as Listed, sections, settings};
 
 use crate::{output::Output, programs::Program};
 

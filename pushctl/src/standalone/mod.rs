@@ -11,12 +11,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
-use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
-use push_fanout_worker::{Dependencies, Observation, WorkerArgs, WorkerSettings, readiness};
-use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
-use push_model::secret::Secret;
-use push_mqtt::MqttUrl;
-use push_service::{
+use push_boot::{
     credentials::CredentialSettings,
     descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
@@ -31,6 +26,11 @@ use push_service::{
     telemetry::{self, LogArgs, LogSettings},
     traces::{TraceArgs, TraceSettings, Traces},
 };
+use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
+use push_fanout_worker::{Dependencies, Observation, WorkerArgs, WorkerSettings, readiness};
+use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
+use push_model::secret::Secret;
+use push_mqtt::MqttUrl;
 use push_transports::{
     TransportSettings, Transports,
     mqtt::{MqttSettings, MqttTuningArgs},

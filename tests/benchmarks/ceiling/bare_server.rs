@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use push_service::runtime;
+use push_boot::runtime;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 

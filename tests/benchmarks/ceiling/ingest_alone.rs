@@ -12,10 +12,10 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clap::{Args, Parser};
+use push_boot::{runtime, settings::ConfigErrors, shutdown};
 use push_ingest::IngestArgs;
 use push_model::ledger::Retention;
 use push_queue::{Consumer, DeadLetter, Lane, Queue, QueueCounts, QueueError};
-use push_service::{runtime, settings::ConfigErrors, shutdown};
 use tokio::net::TcpListener;
 
 use crate::setup::environment::open_redis;

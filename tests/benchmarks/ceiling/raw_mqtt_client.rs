@@ -9,11 +9,11 @@ use std::{num::NonZeroU16, process::ExitCode, time::Duration};
 use anyhow::{Context as _, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use clap::Args;
+use push_boot::runtime;
 use push_mqtt::{
     MqttUrl,
     handshake::{self, SessionParams, Stream},
 };
-use push_service::runtime;
 use push_tests::stack::APP;
 use rmqtt_codec::{
     types::{Publish, QoS},

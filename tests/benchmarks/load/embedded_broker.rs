@@ -5,13 +5,13 @@ use std::{collections::HashSet, process::Stdio, sync::Arc};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
+use push_boot::{descriptors, runtime};
 use push_broker::{Broker, BrokerSettings, DeviceAuthenticator, Login, LoginRefusal, WORKER};
 use push_credentials::DeviceIdentity;
 use push_model::{
     app::AppKey, ids::ClientId, mqtt::MqttDevice, registration::RegistrationEpoch, secret::Secret,
     time::UnixMillis,
 };
-use push_service::{descriptors, runtime};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},

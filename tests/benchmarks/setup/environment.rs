@@ -7,9 +7,9 @@ use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use lapin::{Connection, ConnectionProperties, options::QueuePurgeOptions};
+use push_boot::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, open_stores};
 use push_index::Index;
 use push_model::ledger::Retention;
-use push_service::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, open_stores};
 use push_tests::{
     servers::{Mosquitto, RabbitMq, Redis, ServerError},
     service::built,

@@ -14,8 +14,8 @@
 //! | no host, several, or one that is none | suite `ingest` | `a_request_that_two_readers_may_read_differently_is_refused_in_the_same_bytes_on_both_paths` |
 //! | slow in each phase of a request | suite `ingest` | `slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_up` |
 //! | the time that a failed login takes | `ingest` | `when_a_failed_login_is_answered_does_not_tell_whether_the_app_exists` |
-//! | idle connections to the operations listener | `push-service` | `connections_that_lie_idle_keep_no_other_from_its_answer` |
-//! | slow readers at the operations listener | `push-service` | `clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time` |
+//! | idle connections to the operations listener | `push-boot` | `connections_that_lie_idle_keep_no_other_from_its_answer` |
+//! | slow readers at the operations listener | `push-boot` | `clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time` |
 //!
 //! What was tried on a larger scale, and what became of it, is in `docs/attacks.md`.
 

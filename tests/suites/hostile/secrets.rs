@@ -146,7 +146,7 @@ async fn a_leaked_secret_for_one_part_of_the_api_changes_nothing_elsewhere() {
 #[tokio::test]
 async fn no_number_of_recalls_pushes_out_of_the_audit_trail_what_operators_did() {
     let service = Service::start(&[]).await;
-    let event = push_service::audit::event_of_user("test", Action::AppRemoved);
+    let event = push_boot::audit::event_of_user("test", Action::AppRemoved);
     service.index.append_audit(&event, AUDIT_EVENTS).await.unwrap();
     let recalls = (0..32).map(async |_| {
         let pushed = Request::push(&service, VALID).send(&service).await;

@@ -59,22 +59,22 @@ struct Repository {
 impl Repository {
     fn new() -> Self {
         let repository = Self { folder: TempDir::new().unwrap() };
-        for folder in ["ingest", "fanout-worker", "pushctl", "shared/service/src"] {
+        for folder in ["ingest", "fanout-worker", "pushctl", "shared/boot/src"] {
             fs::create_dir_all(repository.path(folder)).unwrap();
         }
         for file in ["build.rs", "archive-commit", "src/build_info.rs"] {
-            let file = format!("shared/service/{file}");
+            let file = format!("shared/boot/{file}");
             fs::copy(root().join(&file), repository.path(&file)).unwrap();
         }
         fs::copy(root().join(".gitattributes"), repository.path(".gitattributes")).unwrap();
-        let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\"shared/service\"]\n";
+        let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\"shared/boot\"]\n";
         let package = "[package]\nname = \"service\"\nversion = \"7.8.9\"\nedition = \"2024\"\n";
         let main = "#![allow(dead_code)]\nmod build_info;\n\
                     fn main() { println!(\"service {}\", build_info::LONG_VERSION) }\n";
         repository.write(".gitignore", "/target\n");
         repository.write("Cargo.toml", workspace);
-        repository.write("shared/service/Cargo.toml", package);
-        repository.write("shared/service/src/main.rs", main);
+        repository.write("shared/boot/Cargo.toml", package);
+        repository.write("shared/boot/src/main.rs", main);
         repository.write("pushctl/a.rs", "");
         repository.cargo(&["generate-lockfile"], &[]);
         repository

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use push_mqtt::{BadMqttUrl, MqttUrl};
-use push_service::{
+use push_boot::{
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, count, duration},
     tls::{self, ClientFlags},
 };
+use push_mqtt::{BadMqttUrl, MqttUrl};
 
 use super::MqttSettings;
 

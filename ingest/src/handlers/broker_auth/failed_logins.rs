@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use push_service::audit::FailedLogins;
+use push_boot::audit::FailedLogins;
 
 use crate::metrics::RefusalReason;
 

@@ -1,9 +1,9 @@
 //! A whole ingest whose publisher fails.
 
 use clap::Parser;
+use push_boot::settings::ConfigErrors;
 use push_index::{Index, sqlite::SqliteIndex};
 use push_model::{app::App, ledger::Retention, secret::Secret};
-use push_service::settings::ConfigErrors;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -243,7 +243,7 @@ impl Drop for RequestGuard {
 
 #[cfg(test)]
 mod tests {
-    use push_service::proxy_protocol::TrustedProxies;
+    use push_boot::proxy_protocol::TrustedProxies;
 
     use super::*;
 

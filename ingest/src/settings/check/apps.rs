@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use push_boot::settings::{ConfigErrors, count, count_or_none, duration, some_time};
 use push_index::REMOVED_APP_REFUSES;
-use push_service::settings::{ConfigErrors, count, count_or_none, duration, some_time};
 
 use crate::settings::{AppSettings, IngestArgs};
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use push_service::{
+use push_boot::{
     proxy_protocol::TrustedProxies,
     settings::{ConfigErrors, count, on_or_off, size, size_between, some_time},
 };

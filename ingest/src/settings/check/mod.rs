@@ -10,17 +10,17 @@ mod http;
 
 use std::net::SocketAddr;
 
-use push_model::{
-    ledger::Retention,
-    secret::{BadSecret, Secret, SecretHash},
-};
-use push_service::{
+use push_boot::{
     credentials::CredentialSettings,
     secret::SecretSetting,
     settings::{
         ConfigErrors, address, count, duration, on_or_off, share, size_between, some_time, variable,
     },
     tls,
+};
+use push_model::{
+    ledger::Retention,
+    secret::{BadSecret, Secret, SecretHash},
 };
 use push_tls::server::TlsSettings;
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use clap::Parser;
-use push_service::descriptors::Descriptors;
+use push_boot::descriptors::Descriptors;
 
 use super::*;
 

@@ -29,9 +29,9 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use push_boot::settings::size_between;
 use push_index::Index;
 use push_model::{app::AppKey, ids::ClientId};
-use push_service::settings::size_between;
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -14,6 +14,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use push_boot::{settings::duration, shutdown};
 use push_fanout_worker::progress::Progress;
 use push_index::{Index, horizon};
 use push_model::{
@@ -23,7 +24,6 @@ use push_model::{
     report::{self, Report},
     time::UnixMillis,
 };
-use push_service::{settings::duration, shutdown};
 use tokio::time::{Instant, sleep};
 
 use self::rate::{RateEstimator, Sample};

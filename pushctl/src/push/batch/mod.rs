@@ -31,7 +31,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use push_service::terminal;
+use push_boot::terminal;
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use push_model::ids::AppId;
-use push_service::{
+use push_boot::{
     engines::{EngineArgs, StoreSettings},
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, duration},
 };
+use push_model::ids::AppId;
 
 /// Flags of `move`.
 #[derive(Debug, clap::Args)]

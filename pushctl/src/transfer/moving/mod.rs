@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
+use push_boot::{engines::EngineArgs, settings::ConfigErrors};
 use push_model::{
     app::{App, AppKey},
     audit::{Action, AuditEvent},
@@ -26,7 +27,6 @@ use push_model::{
     time::UnixMillis,
     transfer::Arrival,
 };
-use push_service::{engines::EngineArgs, settings::ConfigErrors};
 use serde_json::{Value, json};
 
 pub use self::args::MoveArgs;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use push_boot::engines::{IndexUrl, StoreSettings, open_store};
 use push_index::Index;
 use push_model::{app::App, ids::AppId, time::UnixMillis, transfer::Arrival};
-use push_service::engines::{IndexUrl, StoreSettings, open_store};
 
 use super::args::MoveSettings;
 use crate::transfer::at_target::{AtTarget, take};

@@ -7,9 +7,9 @@
 use std::{future::Future, num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
+use push_boot::{engines::IndexUrl, runtime};
 use push_index::Index;
 use push_model::{app::AppKey, ids::MessageId};
-use push_service::{engines::IndexUrl, runtime};
 use push_tests::{namespace, servers::Redis, stack::APP};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 use tokio::time::{Instant, sleep};

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use push_service::runtime;
+use push_boot::runtime;
 use tokio::time::Instant;
 
 use crate::{
