@@ -88,7 +88,7 @@ mod tests {
     use push_model::{
         attributes::Attributes,
         device::{Device, TransportKind},
-        registration::Stamp,
+        registration::{Serial, Stamp},
         time::UnixMillis,
     };
 
@@ -100,7 +100,7 @@ mod tests {
         let client_id = format!("c{id}").parse().unwrap();
         let transport = TransportKind::Mqtt;
         let device = Device { client_id, attributes, transport, token: Some("t".into()) };
-        Registration { device, stamp: Stamp::new(UnixMillis(7), 7) }
+        Registration { device, stamp: Stamp::new(UnixMillis(7), Serial::of(7)) }
     }
 
     fn digest(keys: &HashKeys, devices: &[Registration]) -> Digest {
@@ -125,7 +125,7 @@ mod tests {
         let changes: [Change; 7] = [
             |changed| changed.stamp.registered_at.0 += 1,
             |changed| changed.stamp.renewed_at.0 += 1,
-            |changed| changed.stamp.serial += 1,
+            |changed| changed.stamp.serial = Serial::of(1 + u64::from(changed.stamp.serial.get())),
             |changed| changed.device.transport = TransportKind::Discard,
             |changed| changed.device.token = None,
             |changed| changed.device.attributes.set(Attribute::Brand, "x").unwrap(),

@@ -126,7 +126,7 @@ mod tests {
     use push_model::{
         attributes::Attributes,
         device::{Device, TransportKind},
-        registration::Stamp,
+        registration::{Serial, Stamp},
         time::UnixMillis,
     };
 
@@ -138,7 +138,7 @@ mod tests {
             let (attributes, token) = (Attributes::default(), None);
             let device =
                 Device { client_id: client_id.clone(), attributes, transport: *transport, token };
-            (client_id, Registration { device, stamp: Stamp::new(UnixMillis(*at), 0) })
+            (client_id, Registration { device, stamp: Stamp::new(UnixMillis(*at), Serial::of(0)) })
         };
         devices.iter().map(device).collect()
     }

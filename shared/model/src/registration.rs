@@ -11,17 +11,25 @@ use crate::{device::TransportKind, ids::ClientId, time::UnixMillis};
 /// Tells a device from every later device of the same client id: a removal ends an epoch, and renewing or
 /// changing a registration does not.
 ///
-/// The first half is the low half of the time of registration, the other half a serial number that a program
-/// never uses twice in a row of 2^32 registrations and that begins at a random number. So two registrations of
-/// a client id share an epoch only if two programs made them in the same millisecond and, by a chance of 2^-32,
-/// with the same serial number.
+/// The time of registration in milliseconds, shifted left by six bits, and a serial number in the bits that this
+/// frees. A program counts its serial numbers up from a random one. Two registrations of a client id share an
+/// epoch only if they, and the removal between them, fall into one millisecond and their serial numbers happen to be
+/// the same (1 in 64).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RegistrationEpoch(pub u64);
 
 impl RegistrationEpoch {
-    /// The epoch of a device that registered at this time with this serial number.
-    pub const fn new(registered_at: UnixMillis, serial: u32) -> Self {
-        Self(registered_at.0 << 32 | serial as u64)
+    /// Returns the epoch of a device that registered at this time with this serial number. Fits into 48 bits: later
+    /// times than the year 2109 count as its last moment.
+    pub const fn new(registered_at: UnixMillis, serial: Serial) -> Self {
+        const LAST: u64 = (1 << 42) - 1;
+        let time = if registered_at.0 < LAST { registered_at.0 } else { LAST };
+        Self(time << Serial::BITS | serial.0 as u64)
+    }
+
+    /// Returns the time of registration and the serial number.
+    pub const fn parts(self) -> (UnixMillis, Serial) {
+        (UnixMillis(self.0 >> Serial::BITS), Serial::of(self.0))
     }
 }
 
@@ -39,13 +47,31 @@ impl std::str::FromStr for RegistrationEpoch {
     }
 }
 
+/// Distinguishes registrations of one millisecond: the last bits of a [`RegistrationEpoch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Serial(u8);
+
+impl Serial {
+    const BITS: u32 = 6;
+
+    /// Returns the serial number that the lowest six bits of a number are.
+    pub const fn of(number: u64) -> Self {
+        Self((number & ((1 << Self::BITS) - 1)) as u8)
+    }
+
+    /// Returns the number, which is below 64.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
 /// When a device registered, and as which registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// When it registered first: a broadcast reaches only devices that registered before it was accepted.
     pub registered_at: UnixMillis,
     /// The second half of its [`RegistrationEpoch`].
-    pub serial: u32,
+    pub serial: Serial,
     /// When it registered last, if its transport [keeps that time](TransportKind::is_renewed); otherwise
     /// [`Stamp::registered_at`].
     pub renewed_at: UnixMillis,
@@ -53,7 +79,7 @@ pub struct Stamp {
 
 impl Stamp {
     /// The stamp of a device that registers for the first time.
-    pub const fn new(now: UnixMillis, serial: u32) -> Self {
+    pub const fn new(now: UnixMillis, serial: Serial) -> Self {
         Self { registered_at: now, serial, renewed_at: now }
     }
 
@@ -296,9 +322,10 @@ mod tests {
 
     #[test]
     fn an_epoch_is_read_as_it_is_written() {
-        let epoch = RegistrationEpoch::new(ACCEPTED, u32::MAX);
+        let epoch = RegistrationEpoch::new(ACCEPTED, Serial::of(63));
         assert_eq!(epoch.to_string().parse(), Ok(epoch));
-        assert_ne!(epoch, RegistrationEpoch::new(UnixMillis(ACCEPTED.0 + 1), u32::MAX));
-        assert_ne!(epoch, RegistrationEpoch::new(ACCEPTED, 0));
+        assert_eq!(epoch.parts(), (ACCEPTED, Serial::of(63)));
+        assert_ne!(epoch, RegistrationEpoch::new(UnixMillis(ACCEPTED.0 + 1), Serial::of(63)));
+        assert_ne!(epoch, RegistrationEpoch::new(ACCEPTED, Serial::of(0)));
     }
 }

@@ -12,7 +12,11 @@ use push_index::{
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_model::{
-    attributes::Attributes, device::Device, registration::Stamp, secret::Secret, time::UnixMillis,
+    attributes::Attributes,
+    device::Device,
+    registration::{Serial, Stamp},
+    secret::Secret,
+    time::UnixMillis,
 };
 use tempfile::TempDir;
 
@@ -72,7 +76,7 @@ fn registration(n: usize) -> Registration {
         transport: push_model::device::TransportKind::Discard,
         token: None,
     };
-    Registration { device, stamp: Stamp::new(UnixMillis(n as u64), n as u32) }
+    Registration { device, stamp: Stamp::new(UnixMillis(n as u64), Serial::of(n as u64)) }
 }
 
 struct Target {
@@ -146,7 +150,7 @@ async fn what_changes_while_it_is_copied_is_mended() {
     let source = Changing::new(100, |pass, devices| {
         if pass == 1 {
             devices.remove(3);
-            devices[5].stamp = Stamp::new(UnixMillis(7777), 7777);
+            devices[5].stamp = Stamp::new(UnixMillis(7777), Serial::of(7777));
             devices.push(registration(500));
         }
     });

@@ -13,7 +13,7 @@
 use push_model::{
     app::App,
     device::{CheckedDevice, Device, DeviceDraft},
-    registration::Stamp,
+    registration::{Serial, Stamp},
     time::UnixMillis,
     transfer::Registration,
 };
@@ -62,8 +62,8 @@ impl Kind {
 /// A number of an app is less than this: the scripts of Redis compute with doubles, and would never find
 /// one of 2^53 or more equal to what is stored. Half of them are left for changes to come.
 const MOST: u64 = 1 << 52;
-/// A time of registration is less than this: Redis keeps 6 bytes of it.
-const LAST_TIME: u64 = 1 << 48;
+/// A time of registration is less than this: Redis keeps 42 bits of it.
+const LAST_TIME: u64 = 1 << 42;
 
 /// The app.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ struct Line<'a> {
 #[derive(Serialize, Deserialize)]
 struct StampLine {
     registered_at: UnixMillis,
-    serial: u32,
+    serial: u8,
     /// Absent if it is the time of registration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renewed_at: Option<UnixMillis>,
@@ -112,7 +112,7 @@ pub(super) fn write_device(
 ) -> serde_json::Result<()> {
     let Stamp { registered_at, serial, renewed_at } = *stamp;
     let renewed_at = (renewed_at != registered_at).then_some(renewed_at);
-    let stamp = StampLine { registered_at, serial, renewed_at };
+    let stamp = StampLine { registered_at, serial: serial.get(), renewed_at };
     serde_json::to_writer(&mut *block, &Line { device, stamp })?;
     block.push(b'\n');
     Ok(())
@@ -126,6 +126,7 @@ pub(super) fn read_devices(block: &[u8]) -> Option<Vec<Registration>> {
 
 fn read_device(line: &str) -> Option<Registration> {
     let StampLine { registered_at, serial, renewed_at } = serde_json::from_str(line).ok()?;
+    let serial = Serial::of(serial.into());
     let stamp = Stamp { registered_at, serial, renewed_at: renewed_at.unwrap_or(registered_at) };
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;

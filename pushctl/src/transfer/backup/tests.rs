@@ -14,7 +14,7 @@ use push_model::{
     app::App,
     attributes::Attribute,
     device::{Device, TransportKind},
-    registration::Stamp,
+    registration::{Serial, Stamp},
     secret::Secret,
     time::UnixMillis,
     transfer::{Position, Registration},
@@ -41,7 +41,10 @@ fn registration(n: usize, token: Option<&str>) -> Registration {
     let registered_at = UnixMillis(1_700_000_000_000 + n as u64);
     let renewed = if device.transport.is_renewed() { 5 } else { 0 };
     let renewed_at = UnixMillis(registered_at.0 + renewed);
-    Registration { device, stamp: Stamp { registered_at, serial: n as u32, renewed_at } }
+    Registration {
+        device,
+        stamp: Stamp { registered_at, serial: Serial::of(n as u64), renewed_at },
+    }
 }
 
 fn head(secret: &Secret) -> Head {
@@ -110,7 +113,7 @@ async fn of_a_device_that_registered_again_meanwhile_the_last_record_counts() {
     // In a block of its own, in the same block, and three times.
     let again = [(0, 1999), (1998, 1999), (7, 900), (7, 1500)].map(|(n, at)| {
         let new = UnixMillis(1_800_000_000_000 + at as u64);
-        (at, Registration { stamp: Stamp::new(new, 3), ..registration(n, None) })
+        (at, Registration { stamp: Stamp::new(new, Serial::of(3)), ..registration(n, None) })
     });
     for (at, device) in again.into_iter().rev() {
         devices.insert(at, device);
@@ -223,7 +226,7 @@ fn numbers_that_no_store_compares_exactly_are_refused() {
         let text = refused(&head, &registration(1, None));
         assert!(text.contains("no store can keep"), "{text}");
     }
-    let stamp = Stamp::new(UnixMillis(1 << 48), 0);
+    let stamp = Stamp::new(UnixMillis(1 << 42), Serial::of(0));
     let device = Registration { stamp, ..registration(1, None) };
     let text = refused(&head(&Secret::generate()), &device);
     assert!(text.contains("is damaged"), "{text}");

@@ -59,8 +59,8 @@ pub(super) const SEGMENT_SLOTS: u32 = 2046 * CHUNK_SLOTS;
 /// Bytes of a stored time: Unix milliseconds, big-endian.
 pub(super) const TIME_LEN: usize = 6;
 
-/// Bytes of the serial number of a registration.
-pub(super) const SERIAL_LEN: usize = 4;
+/// Bytes of the [epoch](push_model::registration::RegistrationEpoch) of a registration, big-endian.
+pub(super) const EPOCH_LEN: usize = 6;
 
 /// Bytes of a change of transport in a record.
 pub(super) const CHANGE_LEN: usize = 2 + TIME_LEN;
@@ -136,12 +136,12 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
-         local BIRTH, CHANGE, HAS_CHANGE, CHANGE_KEPT, CHANGES_JOINED = \
+         local EPOCH, CHANGE, HAS_CHANGE, CHANGE_KEPT, CHANGES_JOINED = \
          {}, {CHANGE_LEN}, {HAS_CHANGE}, {}, {}\n\
          local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n\
          local CORRUPT, OTHER_VERSION = '{CORRUPT}', '{OTHER_VERSION}'\n",
         push_model::attributes::Attribute::COUNT,
-        TIME_LEN + SERIAL_LEN,
+        EPOCH_LEN,
         TRANSPORT_CHANGE_KEPT.as_millis(),
         TRANSPORT_CHANGES_JOINED.as_millis(),
     )

@@ -5,8 +5,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 6 | when the device registered, Unix milliseconds |
-//! | 4 | the serial number of the registration |
+//! | 6 | the epoch of the registration: when the device registered, Unix milliseconds, and six bits of a serial number |
 //! | 1 | the transport's code; the high bits say whether there are a token and a change of transport |
 //! | 0 or 8 | the change of transport: the code of the transport in whose partitions the device was before, when it changed, and the code of the one in whose partitions it is |
 //! | 1 + n | the length of the client id, and the client id |
@@ -26,7 +25,7 @@ use push_model::{
 
 use crate::{
     IndexError,
-    redis::layout::{CHANGE_LEN, CHUNK_SLOTS, HAS_CHANGE, SERIAL_LEN, TIME_LEN},
+    redis::layout::{CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, TIME_LEN},
 };
 
 /// The codes of a device's attributes, 0 for an attribute that it lacks.
@@ -74,15 +73,14 @@ impl<'a> Record<'a> {
         let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
         let change = if self.change.is_some() { CHANGE_LEN } else { 0 };
         let renewed = if self.transport.is_renewed() { TIME_LEN } else { 0 };
-        let len = TIME_LEN + SERIAL_LEN + change + 2 + self.client_id.len() + codes + renewed;
+        let len = EPOCH_LEN + change + 2 + self.client_id.len() + codes + renewed;
         let len = len + token.len();
         let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
         match len.ok_or_else(too_long)?.to_be_bytes() {
             [0, low] if low < LONG => chunk.push(low),
             [high, low] => chunk.extend_from_slice(&[high | LONG, low]),
         }
-        chunk.extend_from_slice(&time_bytes(self.stamp.registered_at));
-        chunk.extend_from_slice(&self.stamp.serial.to_be_bytes());
+        chunk.extend_from_slice(&epoch_bytes(self.stamp.epoch()));
         let has_token = if self.token.is_some() { HAS_TOKEN } else { 0 };
         let has_change = if self.change.is_some() { HAS_CHANGE } else { 0 };
         chunk.push(self.transport.code() | has_token | has_change);
@@ -104,8 +102,7 @@ impl<'a> Record<'a> {
     }
 
     fn decode(mut body: &'a [u8]) -> Option<Self> {
-        let registered_at = read_time(take(&mut body, TIME_LEN)?);
-        let serial = u32::from_be_bytes(take(&mut body, SERIAL_LEN)?.try_into().ok()?);
+        let (registered_at, serial) = read_epoch(take(&mut body, EPOCH_LEN)?).parts();
         let flags = take_byte(&mut body)?;
         let transport = TransportKind::from_code(flags & !HAS_TOKEN & !HAS_CHANGE)?;
         let change = match flags & HAS_CHANGE {
@@ -231,7 +228,22 @@ pub(super) fn time_bytes(time: UnixMillis) -> [u8; TIME_LEN] {
 
 /// Reads a time that [`time_bytes`] wrote.
 pub(super) fn read_time(bytes: &[u8]) -> UnixMillis {
-    UnixMillis(bytes.iter().fold(0, |time, byte| time << 8 | u64::from(*byte)))
+    UnixMillis(read_number(bytes))
+}
+
+/// Returns an epoch as it is stored.
+fn epoch_bytes(epoch: RegistrationEpoch) -> [u8; EPOCH_LEN] {
+    let [_, _, bytes @ ..] = epoch.0.to_be_bytes();
+    bytes
+}
+
+/// Reads an epoch of a record.
+pub(super) fn read_epoch(bytes: &[u8]) -> RegistrationEpoch {
+    RegistrationEpoch(read_number(bytes))
+}
+
+fn read_number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 const fn leb128_len(value: u16) -> usize {
@@ -285,7 +297,7 @@ fn too_long(client_id: &str) -> IndexError {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use push_model::attributes::Attributes;
+    use push_model::{attributes::Attributes, registration::Serial};
 
     use super::*;
 
@@ -299,7 +311,7 @@ mod tests {
     }
 
     fn time() -> impl Strategy<Value = UnixMillis> {
-        (0_u64..1 << 48).prop_map(UnixMillis)
+        (0_u64..1 << 42).prop_map(UnixMillis)
     }
 
     fn kind() -> impl Strategy<Value = TransportKind> {
@@ -307,10 +319,11 @@ mod tests {
     }
 
     /// The stamp, and the change of transport.
-    fn history() -> impl Strategy<Value = ([UnixMillis; 2], u32, Option<TransportChange>)> {
+    fn history() -> impl Strategy<Value = ([UnixMillis; 2], Serial, Option<TransportChange>)> {
         let change =
             (kind(), time(), kind()).prop_map(|(from, at, to)| TransportChange { from, at, to });
-        ([time(), time()], any::<u32>(), prop::option::of(change))
+        let serial = any::<u64>().prop_map(Serial::of);
+        ([time(), time()], serial, prop::option::of(change))
     }
 
     proptest! {

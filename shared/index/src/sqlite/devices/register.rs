@@ -162,7 +162,7 @@ fn insert(
         model,
         os_version,
         app_version,
-        stamp.serial,
+        stamp.serial.get(),
         renewed(device, stamp.renewed_at),
     ];
     execute(sql, insert, with)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use push_model::{
     device::{Device, Target, TransportKind},
     ids::ClientId,
-    registration::{Stamp, TransportChange, partition_of},
+    registration::{Serial, Stamp, TransportChange, partition_of},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -52,7 +52,11 @@ impl DeviceRow<'_> {
     pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
         let registered_at = self.time(2)?.unwrap_or_default();
         let renewed_at = self.time(12)?.unwrap_or(registered_at);
-        Ok(Stamp { registered_at, serial: self.0.get(11)?, renewed_at })
+        Ok(Stamp {
+            registered_at,
+            serial: Serial::of(u64::from(self.0.get::<_, u8>(11)?)),
+            renewed_at,
+        })
     }
 
     pub(super) fn change(&self) -> Result<Option<TransportChange>, StoreError> {

@@ -14,9 +14,9 @@ use crate::{
     redis::{
         Context,
         connection::reply,
-        devices::record::{Codes, Record, read_time, time_bytes},
+        devices::record::{Codes, Record, read_epoch, time_bytes},
         keys::{Keys, ShardKeys},
-        layout::{ClientHash, SERIAL_LEN, TIME_LEN, transport_byte},
+        layout::{ClientHash, EPOCH_LEN, transport_byte},
     },
 };
 
@@ -177,7 +177,7 @@ impl RegisterRequest {
             }
             letters => (reply::bytes(letters)?.unwrap_or_default(), Vec::new()),
         };
-        let mut updated = updated.as_chunks::<BIRTH_LEN>().0.iter();
+        let mut updated = updated.as_chunks::<EPOCH_LEN>().0.iter();
         let answers = letters.into_iter().zip(&self.stamps);
         let answers: Option<Vec<Registered>> =
             answers.map(|(letter, stamp)| read_letter(letter, *stamp, || updated.next())).collect();
@@ -187,23 +187,16 @@ impl RegisterRequest {
     }
 }
 
-/// Bytes of a record's time and serial number.
-const BIRTH_LEN: usize = TIME_LEN + SERIAL_LEN;
-
-/// Reads the letter that the script answers for one device with this stamp. `updated` gives the birth of the next
+/// Reads the letter that the script answers for one device with this stamp. `updated` gives the epoch of the next
 /// updated device; none if the answer has too few.
 fn read_letter<'a>(
     letter: u8,
     stamp: Stamp,
-    updated: impl FnOnce() -> Option<&'a [u8; BIRTH_LEN]>,
+    updated: impl FnOnce() -> Option<&'a [u8; EPOCH_LEN]>,
 ) -> Option<Registered> {
     Some(match letter {
         b'c' => Ok((Put::Created, stamp.epoch())),
-        b'u' => {
-            let (time, serial) = updated()?.split_at(TIME_LEN);
-            let serial = u32::from_be_bytes(serial.try_into().ok()?);
-            Ok((Put::Updated, RegistrationEpoch::new(read_time(time), serial)))
-        }
+        b'u' => Ok((Put::Updated, read_epoch(updated()?))),
         b'g' => Err(PutRefused::AppRemoved),
         _ => Err(PutRefused::IndexFull),
     })

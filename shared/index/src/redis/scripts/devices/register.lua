@@ -3,7 +3,7 @@
 -- of the transport column, and for each attribute the high bytes, empty if all of them are 0. Devices with
 -- the same tag are next to each other. Answers one letter a device: c(reated), u(pdated), f(ull), g(one: the
 -- app was removed). If a device was updated, the answer is two strings: the letters, and for each updated device,
--- in order, the time and the serial number of its registration.
+-- in order, the epoch of its registration.
 --
 -- A device that has not changed costs no write. New slots are taken in order, so a batch of new
 -- devices is one SETRANGE a column, one SET a chunk and one SET a bucket. Most of the cost of Lua
@@ -148,7 +148,7 @@ end
 -- next to each other in their buckets: so it makes few calls and keeps in locals what the device
 -- before used. It writes nothing yet.
 local free, freed, height, created = nil, 0, shard.height, 0
-local answers, births, transports = {}, {}, ARGV[TRANSPORTS]
+local answers, epochs, transports = {}, {}, ARGV[TRANSPORTS]
 -- By how much the number of devices of a transport changes, and the bytes of the transport column that are not those
 -- of a device that never changed its transport, by slot.
 local counts, transport_bytes = {}, {}
@@ -172,26 +172,26 @@ for group, bucket in ipairs(group_bucket) do
     if find(entries, tag, 1, true) then
       local text, present, last
       slot, text, present, last = find_client(entries, tag, body, to)
-      -- Time and serial number of the registration are kept; they have the same length in both records.
+      -- The epoch of the registration is kept; it has the same length in both records.
       if slot then
-        local birth = sub(text, present, present + BIRTH - 1)
-        births[#births + 1] = birth
-        local at, given = present + BIRTH, body + BIRTH
+        local epoch = sub(text, present, present + EPOCH - 1)
+        epochs[#epochs + 1] = epoch
+        local at, given = present + EPOCH, body + EPOCH
         if byte(text, at) % 128 == byte(records, given) % 128 then
           changed = sub(text, at, last) ~= sub(records, given, to)
           if changed then
-            replace_record(slot, sub(records, from, body - 1) .. birth .. sub(records, given, to))
+            replace_record(slot, sub(records, from, body - 1) .. epoch .. sub(records, given, to))
           end
         else
-          local change = change_after(text, at, given, sub(records, body, body + TIME - 1))
+          local change = change_after(text, at, given, now)
           local flags = byte(records, given) + (change == '' and 0 or HAS_CHANGE)
-          local record = birth .. char(flags) .. change .. sub(records, given + 1, to)
+          local record = epoch .. char(flags) .. change .. sub(records, given + 1, to)
           changed = sub(text, present, last) ~= record
           if changed then
             count_transports(counts, text, at, -1)
-            count_transports(counts, record, BIRTH + 1, 1)
-            local now = partition(record, BIRTH + 1)
-            transport_bytes[slot] = now + 1 + (change == '' and 0 or 16 * (byte(change) + 1))
+            count_transports(counts, record, EPOCH + 1, 1)
+            local partition_now = partition(record, EPOCH + 1)
+            transport_bytes[slot] = partition_now + 1 + (change == '' and 0 or 16 * (byte(change) + 1))
             replace_record(slot, with_length(record))
           end
         end
@@ -375,4 +375,4 @@ if freed > 0 then redis.call('RPOP', free_key(), freed) end
 save_counts(counts, -1)
 if created == count then return rep('c', count) end
 for i = 1, count do answers[i] = answers[i] or 'c' end
-return { table.concat(answers), table.concat(births) }
+return { table.concat(answers), table.concat(epochs) }

@@ -18,7 +18,7 @@ while at do
   if client_id(text, body, last) == id then
     if expected and sub(text, first, last) ~= expected then return 0 end
     local counts = {}
-    count_transports(counts, text, body + BIRTH, -1)
+    count_transports(counts, text, body + EPOCH, -1)
     redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
     redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
     local segment, position = floor(slot / SEGMENT), slot % SEGMENT

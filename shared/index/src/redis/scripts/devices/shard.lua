@@ -109,8 +109,8 @@ end
 -- was cut off.
 local function client_id(text, body, last)
   if last < body then return nil end
-  local at = body + BIRTH + 1
-  if has_change(byte(text, body + BIRTH) or corrupt('a record without a transport')) then at = at + CHANGE end
+  local at = body + EPOCH + 1
+  if has_change(byte(text, body + EPOCH) or corrupt('a record without a transport')) then at = at + CHANGE end
   if at > #text then corrupt('a record without a client id') end
   return sub(text, at + 1, at + byte(text, at))
 end
