@@ -175,7 +175,7 @@ impl Service {
 
 fn settings(flags: &[&str]) -> Settings {
     let cli = Cli::parse_from(["ingest", "--listen=127.0.0.1:0"].iter().chain(flags));
-    let mut errors = ConfigErrors::default();
+    let mut errors = ConfigErrors::tuned(&cli.tune);
     let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut errors);
     let proxies = cli.proxies.check(&mut errors);
     let (mut settings, proxies) = errors.finish(settings.zip(proxies)).unwrap();

@@ -3,9 +3,11 @@
 //!
 //! - `args`: the flags and environment variables, as text
 //! - `check`: from that text to these settings
+//! - `constants`: what is no setting, or the default of one
 
 mod args;
 mod check;
+mod constants;
 
 use std::{
     net::SocketAddr,

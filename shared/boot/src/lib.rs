@@ -6,6 +6,7 @@
 //! - [`secret`]: settings that may hold a password, and their files
 //! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
 //! - [`settings`]: checking settings so that all configuration errors are reported together
+//! - [`tune`]: constants that tests and experts replace; `older_words`: names that have changed
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
@@ -36,6 +37,7 @@ pub mod engines;
 pub mod log_pause;
 pub mod metrics;
 pub mod network;
+mod older_words;
 pub mod operations;
 pub mod outage;
 pub mod proxy_protocol;
@@ -48,3 +50,4 @@ pub mod telemetry;
 pub mod terminal;
 pub mod tls;
 pub mod traces;
+pub mod tune;

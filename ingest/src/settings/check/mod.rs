@@ -1,7 +1,7 @@
 //! From flags to settings: each value is read within its bounds, and values that depend on each
 //! other are compared. All errors are reported together.
 //!
-//! - here: the listener, brokers that ask, the publisher
+//! - here: the listener, brokers that ask
 //! - `http`: bounds on connections and requests
 //! - `apps`: how app records are cached, quotas, failed logins
 
@@ -13,9 +13,7 @@ use std::net::SocketAddr;
 use push_boot::{
     credentials::CredentialSettings,
     secret::SecretSetting,
-    settings::{
-        ConfigErrors, address, count, duration, on_or_off, share, size_between, some_time, variable,
-    },
+    settings::{ConfigErrors, address, count, duration, on_or_off, share, variable},
     tls,
 };
 use push_model::{
@@ -34,15 +32,14 @@ impl IngestArgs {
         ledger_retention: Option<Retention>,
         errors: &mut ConfigErrors,
     ) -> Option<Settings> {
+        let publisher = PublisherSettings::read(errors.tuning());
         let listener = self.check_listener(errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
-        let http = self.check_http(errors);
-        let rules = errors
-            .read("--max-client-ids", &self.max_client_ids, count(1, 100_000))
-            .map(|max_client_ids| Rules { max_client_ids });
+        let max_client_ids =
+            errors.read("--max-client-ids", &self.max_client_ids, count(1, 100_000));
+        let http = self.check_http(max_client_ids, errors);
         let apps = self.check_apps(errors);
-        let publisher = self.check_publisher(errors);
         let broker_auth = self.check_broker_auth(errors);
         let trace_ratio = errors.read("--trace-ratio", &self.trace_ratio, share);
         let (listen, tls) = listener?;
@@ -52,9 +49,9 @@ impl IngestArgs {
             ops_listen: ops_listen?,
             drain_deadline: drain_deadline?,
             http: http?,
-            rules: rules?,
+            rules: Rules { max_client_ids: max_client_ids? },
             apps: apps?,
-            publisher: publisher?,
+            publisher,
             ledger_retention: ledger_retention?,
             device_credentials: None,
             broker_auth: broker_auth?,
@@ -98,28 +95,12 @@ impl IngestArgs {
         {
             errors.note(format!(
                 "--listen (PUSH_LISTEN): {listen} can be reached from other machines, and secrets \
-                 would go there in clear: set --tls-cert and --tls-key (PUSH_TLS_CERT, \
+                 would go there unencrypted: set --tls-cert and --tls-key (PUSH_TLS_CERT, \
                  PUSH_TLS_KEY), or --http-in-clear on (PUSH_HTTP_IN_CLEAR) if the network can be \
                  trusted or a proxy ends TLS"
             ));
         }
         Some((listen?, tls?))
-    }
-
-    fn check_publisher(&self, errors: &mut ConfigErrors) -> Option<PublisherSettings> {
-        let batch_jobs = errors.read("--batch-jobs", &self.batch_jobs, count(1, 65_536));
-        let batch_bytes =
-            errors.read("--batch-bytes", &self.batch_bytes, size_between(1 << 10, 64 << 20));
-        let window = errors.read("--publish-window", &self.publish_window, count(1, 1024));
-        let waiting = errors.read("--publish-waiting", &self.publish_waiting, count(1, 1_000_000));
-        let timeout = errors.read("--publish-timeout", &self.publish_timeout, some_time);
-        Some(PublisherSettings {
-            batch_jobs: batch_jobs?,
-            batch_bytes: batch_bytes?,
-            window: window?,
-            waiting: waiting?,
-            timeout: timeout?,
-        })
     }
 }
 

@@ -9,13 +9,13 @@ const MOST_APPS: usize = 100_000;
 
 /// Flags about metrics.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Metrics")]
+#[command(next_help_heading = "Log, metrics and traces")]
 pub struct MetricsArgs {
-    /// Apps that have a value of their own in the label `app` of metrics; all others share the
-    /// value `other`
+    /// Give so many apps a value of their own in the label `app` of metrics; all others share the value
+    /// `other`
     #[arg(long, env = "PUSH_METRICS_APPS", value_name = "N", default_value = "100")]
     metrics_apps: String,
-    /// How often queue and stores are asked what they hold, for metrics
+    /// Ask queue and stores for the values of metrics at this interval
     #[arg(long, env = "PUSH_METRICS_INTERVAL", value_name = "TIME", default_value = "15s")]
     metrics_interval: String,
 }
