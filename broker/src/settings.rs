@@ -9,7 +9,8 @@ use std::{
 use push_boot::{
     descriptors::Descriptors,
     proxy_protocol::TrustedProxies,
-    settings::{ConfigErrors, address, count, on_or_off},
+    settings,
+    settings::{ConfigErrors, address, count, on_or_off, text},
     tls,
     tune::{Tuning, YEAR},
 };
@@ -18,35 +19,24 @@ use tracing::info;
 
 use super::connection::WORKER_PACKET;
 
-/// Flags of the broker.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Embedded MQTT broker")]
-pub struct BrokerArgs {
-    /// Let devices connect to the embedded MQTT broker on this address
-    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
-    mqtt_listen: String,
-    /// Use the certificate of this PEM file, with its chain, for the embedded MQTT broker. It is read
-    /// again when the file changes. Devices then connect with TLS only
-    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
-    mqtt_tls_cert: Option<String>,
-    /// Use the private key of this PEM file with --mqtt-tls-cert
-    #[arg(long, env = "PUSH_MQTT_TLS_KEY", value_name = "FILE")]
-    mqtt_tls_key: Option<String>,
-    /// Let devices log in without TLS on an address that other machines can reach
-    #[arg(long, env = "PUSH_MQTT_IN_CLEAR", value_name = "on|off", default_value = "off")]
-    mqtt_in_clear: String,
-    /// Limit the connections of devices, as far as the limit of open files allows. An app may have as
-    /// many as it leaves free
-    #[arg(long, env = "PUSH_MQTT_MAX_CONNECTIONS", value_name = "N", default_value = "100000")]
-    mqtt_max_connections: String,
-    /// Limit the connections of devices from one address (IPv6: from one /64)
-    #[arg(
-        long,
-        env = "PUSH_MQTT_MAX_CONNECTIONS_PER_ADDRESS",
-        value_name = "N",
-        default_value = "1000"
-    )]
-    mqtt_max_connections_per_address: String,
+settings! {
+    /// Flags of the broker.
+    pub struct BrokerArgs, "Embedded MQTT broker" => BrokerValues {
+        /// Let devices connect to the embedded MQTT broker on this address
+        mqtt_listen: SocketAddr = ["ADDRESS", "127.0.0.1:1883"] address;
+        /// Use the certificate of this PEM file, with its chain, for the embedded MQTT broker. It is read
+        /// again when the file changes. Devices then connect with TLS only
+        mqtt_tls_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --mqtt-tls-cert
+        mqtt_tls_key: Option<String> = ["FILE"] text;
+        /// Let devices log in without TLS on an address that other machines can reach
+        mqtt_in_clear: bool = ["on|off", "off"] on_or_off;
+        /// Limit the connections of devices, as far as the limit of open files allows. An app may have as
+        /// many as it leaves free
+        mqtt_max_connections: usize = ["N", "100000"] count(1, MOST_CONNECTIONS);
+        /// Limit the connections of devices from one address (IPv6: from one /64)
+        mqtt_max_connections_per_address: usize = ["N", "1000"] count(1, MOST_CONNECTIONS);
+    }
 }
 
 /// Checked flags.
@@ -200,36 +190,31 @@ impl BrokerSettings {
 }
 
 impl BrokerArgs {
-    /// `--mqtt-in-clear`, as it was given.
-    pub fn in_clear(&self) -> &str {
-        &self.mqtt_in_clear
+    /// Returns false only if `--mqtt-in-clear` is off.
+    pub fn is_in_clear(&self) -> bool {
+        self.mqtt_in_clear.as_deref() != Some("off")
     }
 
     /// Checks the flags.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<BrokerSettings> {
-        let connections =
-            count(1, MOST_CONNECTIONS)(&self.mqtt_max_connections).unwrap_or_default();
+        let given = self.values(errors);
+        let connections = given.as_ref().map_or(0, |given| given.mqtt_max_connections);
         let settings = BrokerSettings::read(connections, errors.tuning());
         if settings.waiting < settings.session_waiting.saturating_mul(2) {
             errors.note("--tune mqtt-max-waiting must be at least twice mqtt-max-session-waiting");
         }
-        let listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
         let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_deref());
         let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
         let tls = tls::listener(certificate, key, errors);
-        let in_clear = errors.read("--mqtt-in-clear", &self.mqtt_in_clear, on_or_off);
-        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls) {
-            refuse_in_clear("--mqtt-listen", listen, "tokens of devices", errors);
+        let (given, tls) = (given?, tls?);
+        if !given.mqtt_in_clear && tls.is_none() {
+            refuse_in_clear("--mqtt-listen", given.mqtt_listen, "tokens of devices", errors);
         }
-        let mut number = |flag, text: &str| errors.read(flag, text, count(1, MOST_CONNECTIONS));
-        let connections = number("--mqtt-max-connections", &self.mqtt_max_connections);
-        let address_connections =
-            number("--mqtt-max-connections-per-address", &self.mqtt_max_connections_per_address);
         Some(BrokerSettings {
-            listen: listen?,
-            tls: tls?,
-            connections: connections?,
-            address_connections: address_connections?,
+            listen: given.mqtt_listen,
+            tls,
+            connections: given.mqtt_max_connections,
+            address_connections: given.mqtt_max_connections_per_address,
             ..settings
         })
     }

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use push_boot::{
+    settings,
     settings::{ConfigErrors, address, count, duration, size},
     tune::{HOUR, MOMENT, Tuning, YEAR},
 };
@@ -21,39 +22,33 @@ use crate::{
 /// is unacknowledged for 30 minutes (its `consumer_timeout`).
 const LONGEST_HOLD: Duration = Duration::from_mins(29);
 
-/// Flags of a worker in any program.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Worker")]
-pub struct WorkerArgs {
-    /// Limit the partitions that are worked on at a time, for each transport
-    #[arg(long, env = "PUSH_TASK_PREFETCH", value_name = "N", default_value = "4")]
-    task_prefetch: String,
-    /// Save a checkpoint after so many devices: the most that a crash repeats, for each partition in work
-    #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
-    batch: String,
-    /// Limit the partitions of one broadcast, for each transport. One worker at a time sends to the
-    /// devices of a partition, so this is how many task slots of all workers can share a broadcast
-    #[arg(long, env = "PUSH_PARTITIONS", value_name = "N", default_value = "32")]
-    partitions: String,
-    /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
-    #[arg(long, env = "PUSH_LEDGER_LIMIT", value_name = "SIZE", default_value = "1GiB")]
-    ledger_limit: String,
-    /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices that
-    /// registered up to this time after it was accepted
-    #[arg(long, env = "PUSH_CLOCK_ALLOWANCE", value_name = "TIME", default_value = "1s")]
-    clock_allowance: String,
+settings! {
+    /// Flags of a worker in any program.
+    pub struct WorkerArgs, "Worker" => WorkerValues {
+        /// Limit the partitions that are worked on at a time, for each transport
+        task_prefetch: u16 = ["N", "4"] count(1, 1000);
+        /// Save a checkpoint after so many devices: the most that a crash repeats, for each partition in
+        /// work
+        batch: usize = ["N", "1000"] count(1, 100_000);
+        /// Limit the partitions of one broadcast, for each transport. One worker at a time sends to the
+        /// devices of a partition, so this is how many task slots of all workers can share a broadcast
+        partitions: usize = ["N", "32"] count(1, MOST_PARTITIONS as usize);
+        /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
+        ledger_limit: usize = ["SIZE", "1GiB"] size;
+        /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices
+        /// that registered up to this time after it was accepted
+        clock_allowance: Duration = ["TIME", "1s"] clock_allowance;
+    }
 }
 
-/// Flags that only the worker's own program has.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Listeners and stop")]
-pub struct ProcessArgs {
-    /// Serve /livez, /readyz and /metrics on this address
-    #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9081")]
-    ops_listen: String,
-    /// Allow a stop so much time to finish what has begun
-    #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
-    drain_deadline: String,
+settings! {
+    /// Flags that only the worker's own program has.
+    pub struct ProcessArgs, "Listeners and stop" => ProcessValues {
+        /// Serve /livez, /readyz and /metrics on this address
+        ops_listen: SocketAddr = ["ADDRESS", "127.0.0.1:9081"] address;
+        /// Allow a stop so much time to finish what has begun
+        drain_deadline: Duration = ["TIME", "25s"] duration;
+    }
 }
 
 /// Checked settings of a worker.
@@ -156,20 +151,16 @@ impl WorkerArgs {
         errors: &mut ConfigErrors,
     ) -> Option<WorkerSettings> {
         let mut settings = WorkerSettings::read(errors.tuning());
-        let task_prefetch = errors.read("--task-prefetch", &self.task_prefetch, count(1, 1000));
-        let batch = errors.read("--batch", &self.batch, count(1, 100_000));
-        let most_partitions = MOST_PARTITIONS as usize;
-        let partitions = errors.read("--partitions", &self.partitions, count(1, most_partitions));
-        let ledger_limit = errors.read("--ledger-limit", &self.ledger_limit, size);
-        let allowance = errors.read("--clock-allowance", &self.clock_allowance, clock_allowance);
+        let values = self.values(errors);
         if settings.retry.first > settings.retry.longest {
             errors.note("--tune retry-first must be at most retry-longest");
         }
-        settings.task_prefetch = task_prefetch?;
-        settings.run.batch = batch?;
-        settings.run.clock_allowance = allowance?;
-        settings.plan.partitions = partitions?;
-        settings.ledger.bytes = ledger_limit? as u64;
+        let values = values?;
+        settings.task_prefetch = values.task_prefetch;
+        settings.run.batch = values.batch;
+        settings.run.clock_allowance = values.clock_allowance;
+        settings.plan.partitions = values.partitions;
+        settings.ledger.bytes = values.ledger_limit as u64;
         settings.ledger_retention = ledger_retention?;
         Some(settings)
     }
@@ -178,9 +169,8 @@ impl WorkerArgs {
 impl ProcessArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<ProcessSettings> {
-        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
-        let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
-        Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
+        let ProcessValues { ops_listen, drain_deadline } = self.values(errors)?;
+        Some(ProcessSettings { ops_listen, drain_deadline })
     }
 }
 

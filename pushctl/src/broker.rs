@@ -15,7 +15,7 @@ use push_boot::{
     },
     proxy_protocol::ProxyArgs,
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address, on_or_off},
+    settings::{ConfigErrors, address},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
     traces::Traces,
@@ -108,11 +108,11 @@ impl BrokerCommandArgs {
         credentials: Option<CredentialSettings>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
+        let (login_log, worker_connections) = constants(errors.tuning());
         let broker = self.broker.check(&mut errors);
         let trusted_proxies = self.proxies.check(&mut errors);
         let workers = self.check_workers(broker.as_ref(), worker_connections, &mut errors);
         let worker_password = self.check_password(&mut errors);
-        let (login_log, worker_connections) = constants(errors.tuning());
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let health = HealthSettings::read(&mut errors);
         let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
@@ -142,8 +142,7 @@ impl BrokerCommandArgs {
         errors: &mut ConfigErrors,
     ) -> Option<WorkerDoorSettings> {
         let listen = errors.read("--mqtt-worker-listen", &self.mqtt_worker_listen, address);
-        let in_clear = on_or_off(self.broker.in_clear()).unwrap_or(true);
-        if let (Some(listen), false) = (listen, in_clear)
+        if let (Some(listen), false) = (listen, self.broker.is_in_clear())
             && broker.is_some_and(|broker| broker.tls.is_none())
         {
             refuse_in_clear("--mqtt-worker-listen", listen, "pushes and a password", errors);

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors};
+use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors, tune::TuneArgs};
 use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
     Index,
@@ -37,6 +37,8 @@ struct Cli {
     ingest: IngestArgs,
     #[command(flatten)]
     proxies: ProxyArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
 }
 
 /// A running `ingest`.

@@ -5,7 +5,8 @@
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
 //! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
-//! - [`settings`]: checking settings so that all configuration errors are reported together
+//! - `declare`: [`settings!`], which declares settings
+//! - [`settings`](mod@settings): checking settings so that all configuration errors are reported together
 //! - [`tune`]: constants that tests and experts replace; `older_words`: names that have changed
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
@@ -32,6 +33,7 @@ pub mod build_info;
 pub mod command_line;
 mod config_file;
 pub mod credentials;
+mod declare;
 pub mod descriptors;
 pub mod engines;
 pub mod log_pause;

@@ -17,6 +17,17 @@ pub fn variable(flag: &str) -> String {
     format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
+/// The flag of a field: `--mqtt-url` for `mqtt_url`.
+pub fn flag_of(field: &str) -> String {
+    format!("--{}", field.replace('_', "-"))
+}
+
+/// The environment variable of a field: `PUSH_MQTT_URL` for `mqtt_url`. The names of a command line live
+/// as long as the process.
+pub fn variable_of(field: &str) -> &'static str {
+    variable(&flag_of(field)).leak()
+}
+
 /// Everything that is wrong with the settings of a program, one text for each problem.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
@@ -128,6 +139,14 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// Reads any text.
+///
+/// # Errors
+/// Never.
+pub fn text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
 
 /// Reads `127.0.0.1:8080`.
 ///

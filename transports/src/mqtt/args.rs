@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use push_boot::{
     secret::{SecretSetting, SecretText},
+    settings,
     settings::{ConfigErrors, count},
     tls::{self, ClientFlags},
 };
@@ -42,16 +43,14 @@ pub struct MqttBrokerArgs {
     mqtt_key: Option<String>,
 }
 
-/// Flags about the use of a broker, for programs that know its address from elsewhere.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttTuningArgs {
-    /// Share broadcasts among so many connections; one more carries small pushes
-    #[arg(long, env = "PUSH_MQTT_CONNECTIONS", value_name = "N", default_value = "4")]
-    mqtt_connections: String,
-    /// Limit the unacknowledged messages of a connection; the broker may lower it
-    #[arg(long, env = "PUSH_MQTT_WINDOW", value_name = "N", default_value = "512")]
-    mqtt_window: String,
+settings! {
+    /// Flags about the use of a broker, for programs that know its address from elsewhere.
+    pub struct MqttTuningArgs, "MQTT" => MqttValues {
+        /// Share broadcasts among so many connections; one more carries small pushes
+        mqtt_connections: usize = ["N", "4"] count(1, MqttSettings::MAX_CONNECTIONS);
+        /// Limit the unacknowledged messages of a connection; the broker may lower it
+        mqtt_window: u16 = ["N", "512"] count(1, u16::MAX);
+    }
 }
 
 impl MqttArgs {
@@ -103,9 +102,7 @@ impl MqttTuningArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
         let settings = MqttSettings::read(errors.tuning());
-        let most = MqttSettings::MAX_CONNECTIONS;
-        let connections = errors.read("--mqtt-connections", &self.mqtt_connections, count(1, most));
-        let window = errors.read("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
-        Some(MqttSettings { connections: connections?, window: window?, ..settings })
+        let MqttValues { mqtt_connections, mqtt_window } = self.values(errors)?;
+        Some(MqttSettings { connections: mqtt_connections, window: mqtt_window, ..settings })
     }
 }

@@ -3,7 +3,11 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use clap::Parser;
-use push_boot::{descriptors::Descriptors, tune::TuneArgs};
+use push_boot::{
+    credentials::CredentialSettings, descriptors::Descriptors, settings::ConfigErrors,
+    tune::TuneArgs,
+};
+use push_model::ledger::Retention;
 
 use super::*;
 
