@@ -12,7 +12,7 @@ use push_boot::{
     settings,
     settings::{ConfigErrors, address, count, on_or_off, text},
     tls,
-    tune::{Tuning, YEAR},
+    tune::{FOUR_WEEKS, Tuning},
 };
 use push_tls::server::TlsSettings;
 use tracing::info;
@@ -157,11 +157,11 @@ impl BrokerSettings {
         all.sessions = all.sessions.max(connections);
         let session_waiting = LEAST_SESSION_WAITING..=MOST_WAITING;
         tuning.count("mqtt-max-sessions", &mut all.sessions, 1..=MOST_CONNECTIONS);
-        tuning.time("mqtt-session-expiry", &mut all.session_expiry, Duration::ZERO..=YEAR);
+        tuning.time("mqtt-session-expiry", &mut all.session_expiry, Duration::ZERO..=FOUR_WEEKS);
         tuning.size("mqtt-max-waiting", &mut all.waiting, 2 * LEAST_SESSION_WAITING..=MOST_WAITING);
         tuning.size("mqtt-max-session-waiting", &mut all.session_waiting, session_waiting);
         tuning.count("mqtt-max-session-messages", &mut all.session_messages, 1..=MOST_CONNECTIONS);
-        tuning.time("mqtt-save-interval", &mut all.save_interval, LEAST_SAVE_INTERVAL..=YEAR);
+        tuning.time("mqtt-save-interval", &mut all.save_interval, LEAST_SAVE_INTERVAL..=FOUR_WEEKS);
         all
     }
 

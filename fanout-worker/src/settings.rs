@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use push_boot::{
     settings,
     settings::{ConfigErrors, address, count, duration, size},
-    tune::{HOUR, MOMENT, Tuning, YEAR},
+    tune::{FOUR_WEEKS, HOUR, MOMENT, Tuning},
 };
 use push_model::{
     ledger::{MOST_PARTITIONS, Retention},
@@ -124,11 +124,11 @@ impl WorkerSettings {
         tuning.count("retry-attempts", &mut all.retry_limits.attempts, 1..=1000);
         tuning.count("retry-backlog", &mut all.retry_limits.backlog, 1..=1_000_000);
         tuning.time("closing-check", &mut all.closing.every, MOMENT..=MAX_DELAY);
-        tuning.time("closing-rest", &mut all.closing.write_off_after, Duration::ZERO..=YEAR);
+        tuning.time("closing-rest", &mut all.closing.write_off_after, Duration::ZERO..=FOUR_WEEKS);
         tuning.time("index-pause", &mut all.index_pause.first, Duration::ZERO..=HOUR);
         tuning.time("index-pause-longest", &mut all.index_pause.longest, Duration::ZERO..=HOUR);
         tuning.time("longest-hold", &mut all.hold, Duration::ZERO..=LONGEST_HOLD);
-        tuning.time("ledger-check", &mut all.ledger.every, MOMENT..=YEAR);
+        tuning.time("ledger-check", &mut all.ledger.every, MOMENT..=FOUR_WEEKS);
         all
     }
 }

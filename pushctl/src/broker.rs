@@ -19,7 +19,7 @@ use push_boot::{
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
     traces::Traces,
-    tune::{MOMENT, Tuning, YEAR},
+    tune::{FOUR_WEEKS, MOMENT, Tuning},
 };
 use push_broker::{
     Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WorkerDoorSettings,
@@ -96,7 +96,7 @@ struct Settings {
 /// connections of all workers together, which have a quarter of the limit of open files at most.
 pub(crate) fn constants(tuning: &mut Tuning) -> (LoginLogSettings, usize) {
     let (mut login_log, mut connections) = (LoginLogSettings::default(), 1000);
-    tuning.time("activity-interval", &mut login_log.interval, MOMENT..=YEAR);
+    tuning.time("activity-interval", &mut login_log.interval, MOMENT..=FOUR_WEEKS);
     tuning.count("mqtt-max-worker-connections", &mut connections, 1..=1_000_000);
     (login_log, connections)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use push_boot::{
     proxy_protocol::TrustedProxies,
-    tune::{HOUR, MOMENT, Tuning, YEAR},
+    tune::{FOUR_WEEKS, HOUR, MOMENT, Tuning},
 };
 use push_index::REMOVED_APP_REFUSES;
 
@@ -53,7 +53,7 @@ impl HttpSettings {
         all.max_body = all.max_body.max(MAX_BODY / 2 + max_client_ids * CLIENT_ID).min(MOST_BODY);
         tuning.time("header-timeout", &mut all.header_timeout, MOMENT..=HOUR);
         tuning.time("body-timeout", &mut all.body_timeout, MOMENT..=HOUR);
-        tuning.time("idle-timeout", &mut all.idle_timeout, MOMENT..=YEAR);
+        tuning.time("idle-timeout", &mut all.idle_timeout, MOMENT..=FOUR_WEEKS);
         tuning.size("max-header", &mut all.max_header, 1 << 10..=1 << 20);
         tuning.size("max-body", &mut all.max_body, LEAST_BODY..=MOST_BODY);
         tuning.count("h2-streams", &mut all.h2_streams, 1..=10_000);
@@ -89,7 +89,7 @@ impl AppSettings {
         tuning.time("app-fresh", &mut all.fresh, Duration::ZERO..=longest);
         tuning.time("app-stale", &mut all.stale, Duration::ZERO..=longest);
         tuning.count("max-apps", &mut all.max_apps, 1..=100_000_000);
-        tuning.time("activity-interval", &mut all.activity_interval, MOMENT..=YEAR);
+        tuning.time("activity-interval", &mut all.activity_interval, MOMENT..=FOUR_WEEKS);
         tuning.time("index-timeout", &mut all.index_timeout, MOMENT..=HOUR);
         all
     }

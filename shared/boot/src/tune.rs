@@ -15,10 +15,10 @@ use crate::settings::{count, duration, may_hold_secret, nearest, size, with_unit
 
 /// The shortest time in which something can happen.
 pub const MOMENT: Duration = Duration::from_millis(1);
-/// An upper bound for times in which a client waits.
+/// The longest time for which something may be waited for.
 pub const HOUR: Duration = Duration::from_hours(1);
-/// An upper bound for times in which nobody waits.
-pub const YEAR: Duration = Duration::from_hours(365 * 24);
+/// The longest time of a constant.
+pub const FOUR_WEEKS: Duration = Duration::from_hours(28 * 24);
 
 /// The flag of all tunables, for every program.
 #[derive(Debug, Clone, Default, clap::Args)]

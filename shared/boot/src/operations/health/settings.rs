@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     settings::ConfigErrors,
-    tune::{HOUR, MOMENT, YEAR},
+    tune::{FOUR_WEEKS, HOUR, MOMENT},
 };
 
 /// How parts are checked, and how long the start waits for them.
@@ -38,7 +38,7 @@ impl HealthSettings {
         let (mut times, tuning) = (Self::default(), errors.tuning());
         tuning.time("health-interval", &mut times.interval, MOMENT..=HOUR);
         tuning.time("health-timeout", &mut times.timeout, MOMENT..=HOUR);
-        tuning.time("health-max-age", &mut times.max_age, MOMENT..=YEAR);
+        tuning.time("health-max-age", &mut times.max_age, MOMENT..=FOUR_WEEKS);
         tuning.time("start-deadline", &mut times.start_deadline, Duration::ZERO..=HOUR);
         if times.max_age < times.interval + times.timeout {
             errors.note(
