@@ -9,66 +9,34 @@ use std::{
 use push_boot::{
     descriptors::Descriptors,
     proxy_protocol::TrustedProxies,
-    settings::{ConfigErrors, address, count, duration, on_or_off, size_from},
+    settings,
+    settings::{ConfigErrors, address, count, on_or_off, text},
     tls,
+    tune::{FOUR_WEEKS, Tuning},
 };
 use push_tls::server::TlsSettings;
 use tracing::info;
 
 use super::connection::WORKER_PACKET;
 
-/// Flags of the broker.
-#[derive(Debug, clap::Args)]
-pub struct BrokerArgs {
-    /// Where the embedded MQTT broker listens for devices
-    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1883")]
-    mqtt_listen: String,
-    /// The certificate of the embedded MQTT broker, with its chain: a PEM file, which is read again
-    /// when it changes. Devices then connect with TLS only
-    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
-    mqtt_tls_cert: Option<String>,
-    /// The private key of --mqtt-tls-cert: a PEM file
-    #[arg(long, env = "PUSH_MQTT_TLS_KEY", value_name = "FILE")]
-    mqtt_tls_key: Option<String>,
-    /// `on` lets devices log in without TLS on an address that other machines can reach
-    #[arg(long, env = "PUSH_MQTT_IN_CLEAR", value_name = "on|off", default_value = "off")]
-    mqtt_in_clear: String,
-    /// Connections of devices, as far as the limit of open files allows; an app may have as many as it
-    /// leaves free
-    #[arg(long, env = "PUSH_MQTT_MAX_CONNECTIONS", value_name = "N", default_value = "100000")]
-    mqtt_max_connections: String,
-    /// Connections of devices from one IPv4 address, or from one IPv6 network of 64 bits
-    #[arg(
-        long,
-        env = "PUSH_MQTT_MAX_CONNECTIONS_PER_ADDRESS",
-        value_name = "N",
-        default_value = "1000"
-    )]
-    mqtt_max_connections_per_address: String,
-    /// Devices whose sessions the broker keeps, connected or not; an app may have as many as it leaves free
-    #[arg(long, env = "PUSH_MQTT_MAX_SESSIONS", value_name = "N", default_value = "100000")]
-    mqtt_max_sessions: String,
-    /// The longest time that the broker keeps the session of a device that is offline
-    #[arg(long, env = "PUSH_MQTT_SESSION_EXPIRY", value_name = "TIME", default_value = "7days")]
-    mqtt_session_expiry: String,
-    /// Memory for messages that wait for devices
-    #[arg(long, env = "PUSH_MQTT_MAX_WAITING", value_name = "SIZE", default_value = "256MiB")]
-    mqtt_max_waiting: String,
-    /// Memory for messages that wait for one device; further ones fail as `queue_full` while it is away
-    #[arg(
-        long,
-        env = "PUSH_MQTT_MAX_SESSION_WAITING",
-        value_name = "SIZE",
-        default_value = "4MiB"
-    )]
-    mqtt_max_session_waiting: String,
-    /// Messages that wait for one device; further ones fail as `queue_full` while it is away
-    #[arg(long, env = "PUSH_MQTT_MAX_SESSION_MESSAGES", value_name = "N", default_value = "1000")]
-    mqtt_max_session_messages: String,
-    /// How often sessions and messages that wait are saved in the data directory: what a crash of
-    /// the broker loses at most
-    #[arg(long, env = "PUSH_MQTT_SAVE_INTERVAL", value_name = "TIME", default_value = "30s")]
-    mqtt_save_interval: String,
+settings! {
+    /// Flags of the broker.
+    pub struct BrokerArgs, "Embedded MQTT broker" => BrokerValues {
+        /// Let devices connect to the embedded MQTT broker on this address
+        mqtt_listen: SocketAddr = ["ADDRESS", "127.0.0.1:1883"] address;
+        /// Use the certificate of this PEM file, with its chain, for the embedded MQTT broker. It is read
+        /// again when the file changes. Devices then connect with TLS only
+        mqtt_tls_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --mqtt-tls-cert
+        mqtt_tls_key: Option<String> = ["FILE"] text;
+        /// Let devices log in without TLS on an address that other machines can reach
+        mqtt_in_clear: bool = ["on|off", "off"] on_or_off;
+        /// Limit the connections of devices, as far as the limit of open files allows. An app may have as
+        /// many as it leaves free
+        mqtt_max_connections: usize = ["N", "100000"] count(1, MOST_CONNECTIONS);
+        /// Limit the connections of devices from one address (IPv6: from one /64)
+        mqtt_max_connections_per_address: usize = ["N", "1000"] count(1, MOST_CONNECTIONS);
+    }
 }
 
 /// Checked flags.
@@ -147,6 +115,12 @@ impl Default for LoginLogSettings {
     }
 }
 
+/// The largest number of connections, sessions or messages that can be set.
+const MOST_CONNECTIONS: usize = 10_000_000;
+
+/// The largest memory for messages that can be set, in bytes.
+const MOST_WAITING: usize = 1 << 40;
+
 /// All sessions are written each time.
 const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -176,6 +150,21 @@ impl Default for BrokerSettings {
 }
 
 impl BrokerSettings {
+    /// Returns the constants, or what replaces them. There are as many sessions as `connections`, or
+    /// more.
+    pub fn read(connections: usize, tuning: &mut Tuning) -> Self {
+        let mut all = Self::default();
+        all.sessions = all.sessions.max(connections);
+        let session_waiting = LEAST_SESSION_WAITING..=MOST_WAITING;
+        tuning.count("mqtt-max-sessions", &mut all.sessions, 1..=MOST_CONNECTIONS);
+        tuning.time("mqtt-session-expiry", &mut all.session_expiry, Duration::ZERO..=FOUR_WEEKS);
+        tuning.size("mqtt-max-waiting", &mut all.waiting, 2 * LEAST_SESSION_WAITING..=MOST_WAITING);
+        tuning.size("mqtt-max-session-waiting", &mut all.session_waiting, session_waiting);
+        tuning.count("mqtt-max-session-messages", &mut all.session_messages, 1..=MOST_CONNECTIONS);
+        tuning.time("mqtt-save-interval", &mut all.save_interval, LEAST_SAVE_INTERVAL..=FOUR_WEEKS);
+        all
+    }
+
     /// Saves sessions in this folder.
     pub fn save_in(&mut self, data_dir: &Path) {
         let interval = self.save_interval;
@@ -201,57 +190,32 @@ impl BrokerSettings {
 }
 
 impl BrokerArgs {
-    /// `--mqtt-in-clear`, as it was given.
-    pub fn in_clear(&self) -> &str {
-        &self.mqtt_in_clear
+    /// Returns false only if `--mqtt-in-clear` is off.
+    pub fn is_in_clear(&self) -> bool {
+        self.mqtt_in_clear.as_deref() != Some("off")
     }
 
     /// Checks the flags.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<BrokerSettings> {
-        let listen = errors.read("--mqtt-listen", &self.mqtt_listen, address);
+        let given = self.values(errors);
+        let connections = given.as_ref().map_or(0, |given| given.mqtt_max_connections);
+        let settings = BrokerSettings::read(connections, errors.tuning());
+        if settings.waiting < settings.session_waiting.saturating_mul(2) {
+            errors.note("--tune mqtt-max-waiting must be at least twice mqtt-max-session-waiting");
+        }
         let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_deref());
         let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
         let tls = tls::listener(certificate, key, errors);
-        let in_clear = errors.read("--mqtt-in-clear", &self.mqtt_in_clear, on_or_off);
-        if let (Some(listen), Some(false), Some(None)) = (listen, in_clear, &tls) {
-            refuse_in_clear("--mqtt-listen", listen, "tokens of devices", errors);
+        let (given, tls) = (given?, tls?);
+        if !given.mqtt_in_clear && tls.is_none() {
+            refuse_in_clear("--mqtt-listen", given.mqtt_listen, "tokens of devices", errors);
         }
-        let mut number = |flag, text: &str| errors.read(flag, text, count(1, 10_000_000));
-        let connections = number("--mqtt-max-connections", &self.mqtt_max_connections);
-        let address_connections =
-            number("--mqtt-max-connections-per-address", &self.mqtt_max_connections_per_address);
-        let sessions = number("--mqtt-max-sessions", &self.mqtt_max_sessions);
-        let session_messages =
-            number("--mqtt-max-session-messages", &self.mqtt_max_session_messages);
-        let session_expiry =
-            errors.read("--mqtt-session-expiry", &self.mqtt_session_expiry, duration);
-        let save_interval =
-            errors.read("--mqtt-save-interval", &self.mqtt_save_interval, save_interval);
-        let session_waiting = errors.read(
-            "--mqtt-max-session-waiting",
-            &self.mqtt_max_session_waiting,
-            size_from(LEAST_SESSION_WAITING),
-        );
-        let waiting = errors.read(
-            "--mqtt-max-waiting",
-            &self.mqtt_max_waiting,
-            size_from(session_waiting.map_or(LEAST_SESSION_WAITING, |one| one.saturating_mul(2))),
-        );
         Some(BrokerSettings {
-            listen: listen?,
-            tls: tls?,
-            trusted_proxies: TrustedProxies::default(),
-            connections: connections?,
-            address_connections: address_connections?,
-            sessions: sessions?,
-            session_expiry: session_expiry?,
-            waiting: waiting?,
-            session_waiting: session_waiting?,
-            session_messages: session_messages?,
-            workers: WorkerDoorSettings::default(),
-            login_log: LoginLogSettings::default(),
-            save_interval: save_interval?,
-            saving: None,
+            listen: given.mqtt_listen,
+            tls,
+            connections: given.mqtt_max_connections,
+            address_connections: given.mqtt_max_connections_per_address,
+            ..settings
         })
     }
 }
@@ -261,23 +225,17 @@ pub fn refuse_in_clear(flag: &str, listen: SocketAddr, what: &str, errors: &mut 
     if !listen.ip().to_canonical().is_loopback() {
         errors.note(format!(
             "{flag} {listen}: other machines can reach this address, and {what} would cross the \
-             network in clear: set --mqtt-tls-cert and --mqtt-tls-key (PUSH_MQTT_TLS_CERT, \
+             network unencrypted: set --mqtt-tls-cert and --mqtt-tls-key (PUSH_MQTT_TLS_CERT, \
              PUSH_MQTT_TLS_KEY), listen on loopback, or say --mqtt-in-clear on \
              (PUSH_MQTT_IN_CLEAR)"
         ));
     }
 }
 
-fn save_interval(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        interval if interval >= LEAST_SAVE_INTERVAL => Ok(interval),
-        _ => Err("must be at least 1s".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use push_boot::tune::TuneArgs;
 
     use super::*;
 
@@ -285,11 +243,13 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         broker: BrokerArgs,
+        #[command(flatten)]
+        tune: TuneArgs,
     }
 
     fn check(flags: &[&str]) -> Result<BrokerSettings, String> {
         let cli = Cli::parse_from(std::iter::once(&"test").chain(flags));
-        let mut errors = ConfigErrors::default();
+        let mut errors = ConfigErrors::tuned(&cli.tune);
         let settings = cli.broker.check(&mut errors);
         errors.finish(settings).map_err(|errors| errors.to_string())
     }
@@ -315,10 +275,17 @@ mod tests {
 
     #[test]
     fn a_device_can_always_be_sent_the_largest_message() {
-        let refused = check(&["--mqtt-max-session-waiting", "1MiB"]).unwrap_err();
-        assert!(refused.contains("at least 3MiB"), "{refused}");
-        let refused = check(&["--mqtt-max-waiting", "4MiB"]).unwrap_err();
-        assert!(refused.contains("at least 8MiB"), "{refused}");
+        let refused = check(&["--tune", "mqtt-max-session-waiting=1MiB"]).unwrap_err();
+        assert!(refused.contains("must be from 3MiB"), "{refused}");
+        let refused = check(&["--tune", "mqtt-max-waiting=7MiB"]).unwrap_err();
+        assert!(refused.contains("at least twice mqtt-max-session-waiting"), "{refused}");
+    }
+
+    #[test]
+    fn every_connected_device_can_have_a_session() {
+        let sessions = |flags: &[&str]| check(flags).unwrap().sessions;
+        assert_eq!(sessions(&["--mqtt-max-connections=50"]), 100_000);
+        assert_eq!(sessions(&["--mqtt-max-connections=200000"]), 200_000);
     }
 
     #[test]

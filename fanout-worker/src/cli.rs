@@ -3,8 +3,8 @@
 
 use clap::Parser;
 use push_boot::{
-    build_info, engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
-    runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
+    build_info, engines::EngineArgs, metrics::MetricsArgs, telemetry::LogArgs, traces::TraceArgs,
+    tune::TuneArgs,
 };
 use push_transports::TransportArgs;
 
@@ -31,12 +31,9 @@ pub struct Cli {
     /// The work.
     #[command(flatten)]
     pub worker: WorkerArgs,
-    /// The threads.
+    /// The constants that are replaced.
     #[command(flatten)]
-    pub runtime: RuntimeArgs,
-    /// Readiness, and the start.
-    #[command(flatten)]
-    pub health: HealthArgs,
+    pub tune: TuneArgs,
     /// What the metrics tell apart, and how often the stores are read for them.
     #[command(flatten)]
     pub metrics: MetricsArgs,

@@ -33,22 +33,20 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    let mut errors = ConfigErrors::default();
+    let mut errors = ConfigErrors::tuned(&cli.tune);
     let log = cli.log.check(telemetry::DEFAULT_FILTER, &mut errors);
     let process = cli.process.check(&mut errors);
     let engines = cli.engines.check(&mut errors);
     let transports = cli.transports.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
-    let health = cli.health.check(&mut errors);
-    let threads = cli.runtime.check(&mut errors);
+    let health = HealthSettings::read(&mut errors);
+    let threads = runtime::threads(errors.tuning());
     let metrics = cli.metrics.check(&mut errors);
     let namespace = engines.as_ref().map(|engines| &*engines.namespace);
     let traces = cli.traces.check(namespace, &mut errors);
-    let observed = health.zip(metrics).zip(traces);
-    let all = process.zip(engines).zip(transports.zip(worker)).zip(threads.zip(observed));
-    let (((process, engines), (transports, worker)), (threads, ((health, metrics), traces))) =
-        errors.finish(all)?;
+    let all = process.zip(engines).zip(transports.zip(worker)).zip(metrics.zip(traces));
+    let (((process, engines), (transports, worker)), (metrics, traces)) = errors.finish(all)?;
     let traces = Traces::new(traces, "fanout-worker");
     telemetry::init(log, &traces);
     descriptors::raise();

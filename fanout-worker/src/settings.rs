@@ -2,7 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use push_boot::settings::{ConfigErrors, address, count, duration, size};
+use push_boot::{
+    settings,
+    settings::{ConfigErrors, address, count, duration, size},
+    tune::{FOUR_WEEKS, HOUR, MOMENT, Tuning},
+};
 use push_model::{
     ledger::{MOST_PARTITIONS, Retention},
     registration::MOST_CLOCK_ALLOWANCE,
@@ -14,100 +18,37 @@ use crate::{
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
 };
 
-/// After this time RabbitMQ closes a channel with a delivery that is not settled (its
-/// `consumer_timeout`).
-const CONSUMER_TIMEOUT: Duration = Duration::from_mins(30);
+/// The longest time for which a queue message is held. RabbitMQ closes a channel with a delivery that
+/// is unacknowledged for 30 minutes (its `consumer_timeout`).
+const LONGEST_HOLD: Duration = Duration::from_mins(29);
 
-/// Flags of a worker in any program.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Worker")]
-pub struct WorkerArgs {
-    /// Envelopes of accepted pushes that are in work at once
-    #[arg(long, env = "PUSH_JOB_PREFETCH", value_name = "N", default_value = "16")]
-    job_prefetch: String,
-    /// Partitions of broadcasts that are in work at once, for each transport
-    #[arg(long, env = "PUSH_TASK_PREFETCH", value_name = "N", default_value = "4")]
-    task_prefetch: String,
-    /// Devices between two checkpoints: the most that a crash repeats, for each partition in work
-    #[arg(long, env = "PUSH_BATCH", value_name = "N", default_value = "1000")]
-    batch: String,
-    /// Requests to the index that partitions of broadcasts make at once; a push to few devices
-    /// waits behind no more than these
-    #[arg(long, env = "PUSH_BULK_REQUESTS", value_name = "N", default_value = "1")]
-    bulk_requests: String,
-    /// How long each of these requests waits, at most, to let pushes to few devices go first
-    #[arg(long, env = "PUSH_BULK_YIELDS", value_name = "TIME", default_value = "5ms")]
-    bulk_yields: String,
-    /// How long a run on a partition lasts before other partitions get one
-    #[arg(long = "turn", env = "PUSH_TURN", value_name = "TIME", default_value = "500ms")]
-    run_time: String,
-    /// How long after acceptance a push with time to live 0 is still sent
-    #[arg(long, env = "PUSH_NOW_WINDOW", value_name = "TIME", default_value = "5s")]
-    now_window: String,
-    /// The most partitions of one broadcast for each transport. A partition is the part of its devices
-    /// that one worker sends to at a time, so this is how many task slots of all workers can share a
-    /// broadcast
-    #[arg(long = "strands", env = "PUSH_STRANDS", value_name = "N", default_value = "32")]
-    partitions: String,
-    /// A broadcast over no more index slots than this is sent at once instead of shared
-    #[arg(
-        long = "strand-min-slots",
-        env = "PUSH_STRAND_MIN_SLOTS",
-        value_name = "N",
-        default_value = "16384"
-    )]
-    partition_min_slots: String,
-    /// The first delay of what is tried again; doubled each time
-    #[arg(long, env = "PUSH_RETRY_FIRST", value_name = "TIME", default_value = "1s")]
-    retry_first: String,
-    /// The longest delay of what is tried again, unless the transport names a longer one
-    #[arg(long, env = "PUSH_RETRY_LONGEST", value_name = "TIME", default_value = "1m")]
-    retry_longest: String,
-    /// Tries of a device that stays without an outcome, the first included; those that found its
-    /// transport busy do not count
-    #[arg(long, env = "PUSH_RETRY_ATTEMPTS", value_name = "N", default_value = "10")]
-    retry_attempts: String,
-    /// Devices of a partition that wait for another try before no more of it are read
-    #[arg(long, env = "PUSH_RETRY_BACKLOG", value_name = "N", default_value = "1000")]
-    retry_backlog: String,
-    /// What the ledger may take in its store: its oldest closed entries are evicted beyond that
-    #[arg(long, env = "PUSH_LEDGER_LIMIT", value_name = "SIZE", default_value = "1GiB")]
-    ledger_limit: String,
-    /// How often the size of the ledger is measured
-    #[arg(long, env = "PUSH_LEDGER_CHECK", value_name = "TIME", default_value = "10s")]
-    ledger_check: String,
-    /// How long a queue message is held while the index is unavailable before it is put off;
-    /// RabbitMQ takes one back after 30 minutes
-    #[arg(long, env = "PUSH_HOLD", value_name = "TIME", default_value = "10m")]
-    hold: String,
-    /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
-    /// to so much after it was accepted; at most 30s
-    #[arg(long, env = "PUSH_CLOCK_ALLOWANCE", value_name = "TIME", default_value = "1s")]
-    clock_allowance: String,
-    /// How often the ledger entry of a broadcast is checked until it is closed
-    #[arg(long, env = "PUSH_CLOSING_CHECK", value_name = "TIME", default_value = "10m")]
-    closing_check: String,
-    /// How long after its end a message may still be worked on; from then on, what is left of it is
-    /// counted as unrecorded
-    #[arg(long, env = "PUSH_CLOSING_REST", value_name = "TIME", default_value = "15m")]
-    closing_rest: String,
-    /// The first pause while the index is unavailable; doubled each time
-    #[arg(long, env = "PUSH_INDEX_PAUSE", value_name = "TIME", default_value = "100ms")]
-    index_pause: String,
-    /// The longest pause while the index is unavailable
-    #[arg(long, env = "PUSH_INDEX_PAUSE_LONGEST", value_name = "TIME", default_value = "2s")]
-    index_pause_longest: String,
+settings! {
+    /// Flags of a worker in any program.
+    pub struct WorkerArgs, "Worker" => WorkerValues {
+        /// Limit the partitions that are worked on at a time, for each transport
+        task_prefetch: u16 = ["N", "4"] count(1, 1000);
+        /// Save a checkpoint after so many devices: the most that a crash repeats, for each partition in
+        /// work
+        batch: usize = ["N", "1000"] count(1, 100_000);
+        /// Limit the partitions of one broadcast, for each transport. One worker at a time sends to the
+        /// devices of a partition, so this is how many task slots of all workers can share a broadcast
+        partitions: usize = ["N", "32"] count(1, MOST_PARTITIONS as usize);
+        /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
+        ledger_limit: usize = ["SIZE", "1GiB"] size;
+        /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices
+        /// that registered up to this time after it was accepted
+        clock_allowance: Duration = ["TIME", "1s"] clock_allowance;
+    }
 }
 
-/// Flags that only the worker's own program has.
-#[derive(Debug, Clone, clap::Args)]
-pub struct ProcessArgs {
-    /// Where /livez, /readyz and /metrics are served
-    #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9081")]
-    ops_listen: String,
-    /// How long a stop waits for work to end
-    #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
-    drain_deadline: String,
+settings! {
+    /// Flags that only the worker's own program has.
+    pub struct ProcessArgs, "Listeners and stop" => ProcessValues {
+        /// Serve /livez, /readyz and /metrics on this address
+        ops_listen: SocketAddr = ["ADDRESS", "127.0.0.1:9081"] address;
+        /// Allow a stop so much time to finish what has begun
+        drain_deadline: Duration = ["TIME", "25s"] duration;
+    }
 }
 
 /// Checked settings of a worker.
@@ -139,6 +80,59 @@ pub struct WorkerSettings {
     pub ledger: LedgerLimits,
 }
 
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            job_prefetch: 16,
+            task_prefetch: 4,
+            // One request of a broadcast at a time: a push to few devices waits behind no more.
+            bulk: BulkLimits { requests: 1, yields: ms(5) },
+            run: RunLimits {
+                batch: 1000,
+                time: ms(500),
+                now_window: Duration::from_secs(5),
+                clock_allowance: Duration::from_secs(1),
+            },
+            plan: PlanLimits { partitions: 32, min_slots: 16_384 },
+            retry: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_mins(1) },
+            retry_limits: RetryLimits { attempts: 10, backlog: 1000 },
+            closing: ClosingLimits {
+                every: Duration::from_mins(10),
+                write_off_after: Duration::from_mins(15),
+            },
+            index_pause: RetryPolicy { first: ms(100), longest: Duration::from_secs(2) },
+            hold: Duration::from_mins(10),
+            ledger_retention: Retention::default(),
+            ledger: LedgerLimits { bytes: 1 << 30, every: Duration::from_secs(10) },
+        }
+    }
+}
+
+impl WorkerSettings {
+    /// Returns the constants, or what replaces them.
+    pub fn read(tuning: &mut Tuning) -> Self {
+        let mut all = Self::default();
+        tuning.count("job-prefetch", &mut all.job_prefetch, 1..=1000);
+        tuning.count("bulk-requests", &mut all.bulk.requests, 1..=1000);
+        tuning.time("bulk-yields", &mut all.bulk.yields, Duration::ZERO..=HOUR);
+        tuning.time("run-time", &mut all.run.time, Duration::ZERO..=HOUR);
+        tuning.time("now-window", &mut all.run.now_window, Duration::ZERO..=HOUR);
+        tuning.count("partition-min-slots", &mut all.plan.min_slots, 1..=u64::from(u32::MAX));
+        tuning.time("retry-first", &mut all.retry.first, MOMENT..=HOUR);
+        tuning.time("retry-longest", &mut all.retry.longest, MOMENT..=HOUR);
+        tuning.count("retry-attempts", &mut all.retry_limits.attempts, 1..=1000);
+        tuning.count("retry-backlog", &mut all.retry_limits.backlog, 1..=1_000_000);
+        tuning.time("closing-check", &mut all.closing.every, MOMENT..=MAX_DELAY);
+        tuning.time("closing-rest", &mut all.closing.write_off_after, Duration::ZERO..=FOUR_WEEKS);
+        tuning.time("index-pause", &mut all.index_pause.first, Duration::ZERO..=HOUR);
+        tuning.time("index-pause-longest", &mut all.index_pause.longest, Duration::ZERO..=HOUR);
+        tuning.time("longest-hold", &mut all.hold, Duration::ZERO..=LONGEST_HOLD);
+        tuning.time("ledger-check", &mut all.ledger.every, MOMENT..=FOUR_WEEKS);
+        all
+    }
+}
+
 /// Checked settings of the worker's own program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSettings {
@@ -156,80 +150,27 @@ impl WorkerArgs {
         ledger_retention: Option<Retention>,
         errors: &mut ConfigErrors,
     ) -> Option<WorkerSettings> {
-        let job_prefetch = errors.read("--job-prefetch", &self.job_prefetch, count(1, 1000));
-        let task_prefetch = errors.read("--task-prefetch", &self.task_prefetch, count(1, 1000));
-        let bulk_requests = errors.read("--bulk-requests", &self.bulk_requests, count(1, 1000));
-        let batch = errors.read("--batch", &self.batch, count(1, 100_000));
-        let partitions =
-            errors.read("--strands", &self.partitions, count(1, MOST_PARTITIONS as usize));
-        let min_slots = errors.read(
-            "--strand-min-slots",
-            &self.partition_min_slots,
-            count(1, u64::from(u32::MAX)),
-        );
-        let retry_attempts = errors.read("--retry-attempts", &self.retry_attempts, count(1, 1000));
-        let backlog = errors.read("--retry-backlog", &self.retry_backlog, count(1, 1_000_000));
-        let ledger_limit = errors.read("--ledger-limit", &self.ledger_limit, size);
-        let clock_allowance =
-            errors.read("--clock-allowance", &self.clock_allowance, clock_allowance);
-        let mut time = |flag, text| errors.read(flag, text, duration);
-        let ledger_check = time("--ledger-check", &self.ledger_check);
-        let hold = time("--hold", &self.hold);
-        let closing_check = time("--closing-check", &self.closing_check);
-        let closing_rest = time("--closing-rest", &self.closing_rest);
-        let bulk_yields = time("--bulk-yields", &self.bulk_yields);
-        let run_time = time("--turn", &self.run_time);
-        let now_window = time("--now-window", &self.now_window);
-        let retry_first = time("--retry-first", &self.retry_first);
-        let retry_longest = time("--retry-longest", &self.retry_longest);
-        let index_pause = time("--index-pause", &self.index_pause);
-        let index_longest = time("--index-pause-longest", &self.index_pause_longest);
-        let (retry_first, retry_longest) = (retry_first?, retry_longest?);
-        if retry_first > retry_longest || retry_first.is_zero() {
-            errors.note("--retry-first must be more than zero and at most --retry-longest");
+        let mut settings = WorkerSettings::read(errors.tuning());
+        let values = self.values(errors);
+        if settings.retry.first > settings.retry.longest {
+            errors.note("--tune retry-first must be at most retry-longest");
         }
-        let clock_allowance = clock_allowance?;
-        let closing = ClosingLimits { every: closing_check?, write_off_after: closing_rest? };
-        if closing.every.is_zero() || closing.every > MAX_DELAY {
-            errors
-                .note(format!("--closing-check must be more than zero and at most {MAX_DELAY:?}"));
-        }
-        let ledger = LedgerLimits { bytes: ledger_limit? as u64, every: ledger_check? };
-        if ledger.every.is_zero() {
-            errors.note("--ledger-check must be more than zero");
-        }
-        let hold = hold?;
-        if hold >= CONSUMER_TIMEOUT {
-            errors.note(format!("--hold must be less than {CONSUMER_TIMEOUT:?}"));
-        }
-        Some(WorkerSettings {
-            job_prefetch: job_prefetch?,
-            task_prefetch: task_prefetch?,
-            bulk: BulkLimits { requests: bulk_requests?, yields: bulk_yields? },
-            run: RunLimits {
-                batch: batch?,
-                time: run_time?,
-                now_window: now_window?,
-                clock_allowance,
-            },
-            plan: PlanLimits { partitions: partitions?, min_slots: min_slots? },
-            retry: RetryPolicy { first: retry_first, longest: retry_longest },
-            retry_limits: RetryLimits { attempts: retry_attempts?, backlog: backlog? },
-            closing,
-            index_pause: RetryPolicy { first: index_pause?, longest: index_longest? },
-            hold,
-            ledger_retention: ledger_retention?,
-            ledger,
-        })
+        let values = values?;
+        settings.task_prefetch = values.task_prefetch;
+        settings.run.batch = values.batch;
+        settings.run.clock_allowance = values.clock_allowance;
+        settings.plan.partitions = values.partitions;
+        settings.ledger.bytes = values.ledger_limit as u64;
+        settings.ledger_retention = ledger_retention?;
+        Some(settings)
     }
 }
 
 impl ProcessArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<ProcessSettings> {
-        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
-        let drain_deadline = errors.read("--drain-deadline", &self.drain_deadline, duration);
-        Some(ProcessSettings { ops_listen: ops_listen?, drain_deadline: drain_deadline? })
+        let ProcessValues { ops_listen, drain_deadline } = self.values(errors)?;
+        Some(ProcessSettings { ops_listen, drain_deadline })
     }
 }
 
@@ -245,6 +186,7 @@ fn clock_allowance(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use push_boot::tune::TuneArgs;
 
     use super::*;
 
@@ -252,27 +194,26 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         worker: WorkerArgs,
+        #[command(flatten)]
+        tune: TuneArgs,
     }
 
     fn check(flags: &[&str]) -> Result<WorkerSettings, ConfigErrors> {
         let cli = Cli::try_parse_from(["worker"].iter().chain(flags)).unwrap();
-        let mut errors = ConfigErrors::default();
-        let settings = cli.worker.check(Some(Retention::all(Duration::from_secs(60))), &mut errors);
+        let mut errors = ConfigErrors::tuned(&cli.tune);
+        let settings = cli.worker.check(Some(Retention::default()), &mut errors);
         errors.finish(settings)
     }
 
     #[test]
-    fn the_defaults_are_valid() {
-        let settings = check(&[]).unwrap();
-        assert_eq!(settings.run.batch, 1000);
+    fn the_flags_have_the_defaults_that_the_settings_have() {
+        assert_eq!(check(&[]), Ok(WorkerSettings::default()));
     }
 
     #[test]
-    fn all_errors_are_reported_together() {
-        let text = check(&["--batch", "0", "--turn", "5"]).unwrap_err().to_string();
-        assert!(text.contains("--batch") && text.contains("--turn"), "{text}");
-        let text = check(&["--retry-first", "2m"]).unwrap_err().to_string();
-        assert!(text.contains("at most --retry-longest"), "{text}");
+    fn the_first_delay_is_at_most_the_longest() {
+        let text = check(&["--batch", "0", "--tune=retry-first=2m"]).unwrap_err().to_string();
+        assert!(text.contains("--batch") && text.contains("at most retry-longest"), "{text}");
     }
 
     #[test]

@@ -4,8 +4,7 @@
 use clap::Parser;
 use push_boot::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
-    operations::health::HealthArgs, proxy_protocol::ProxyArgs, runtime::RuntimeArgs,
-    telemetry::LogArgs, traces::TraceArgs,
+    proxy_protocol::ProxyArgs, telemetry::LogArgs, traces::TraceArgs, tune::TuneArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -31,12 +30,9 @@ pub struct Cli {
     /// The keys of devices.
     #[command(flatten)]
     pub credentials: CredentialArgs,
-    /// The threads.
+    /// The constants that are replaced.
     #[command(flatten)]
-    pub runtime: RuntimeArgs,
-    /// Readiness, and the start.
-    #[command(flatten)]
-    pub health: HealthArgs,
+    pub tune: TuneArgs,
     /// What the metrics tell apart, and how often the stores are read for them.
     #[command(flatten)]
     pub metrics: MetricsArgs,

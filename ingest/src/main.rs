@@ -30,24 +30,23 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: &Cli) -> anyhow::Result<()> {
-    let mut errors = ConfigErrors::default();
+    let mut errors = ConfigErrors::tuned(&cli.tune);
     let log = cli.log.check(telemetry::DEFAULT_FILTER, &mut errors);
     let engines = cli.engines.check(&mut errors);
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
     let proxies = cli.proxies.check(&mut errors);
     let credentials = cli.credentials.check(&mut errors);
-    let health = cli.health.check(&mut errors);
-    let threads = cli.runtime.check(&mut errors);
+    let health = HealthSettings::read(&mut errors);
+    let threads = runtime::threads(errors.tuning());
     let metrics = cli.metrics.check(&mut errors);
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
     let namespace = engines.as_ref().map(|engines| &*engines.namespace);
     let traces = cli.traces.check(namespace, &mut errors);
-    let observed = health.zip(metrics).zip(traces);
-    let settings = settings.zip(proxies).zip(engines).zip(credentials).zip(threads.zip(observed));
-    let ((((mut settings, proxies), engines), credentials), (threads, ((health, metrics), traces))) =
+    let settings = settings.zip(proxies).zip(engines).zip(credentials).zip(metrics.zip(traces));
+    let ((((mut settings, proxies), engines), credentials), (metrics, traces)) =
         errors.finish(settings)?;
     let traces = Traces::new(traces, "ingest");
     telemetry::init(log, &traces);

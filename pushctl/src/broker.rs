@@ -11,14 +11,15 @@ use push_boot::{
     engines::{EngineSettings, open_index_at_start},
     operations::{
         self, Operations,
-        health::{Health, HealthArgs, HealthSettings, Need, state_of, watch_disk},
+        health::{Health, HealthSettings, Need, state_of, watch_disk},
     },
     proxy_protocol::ProxyArgs,
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, address, count, on_or_off, some_time},
+    settings::{ConfigErrors, address},
     shutdown,
     telemetry::{self, LogArgs, LogSettings},
     traces::Traces,
+    tune::{FOUR_WEEKS, MOMENT, Tuning},
 };
 use push_broker::{
     Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WorkerDoorSettings,
@@ -41,36 +42,40 @@ pub struct BrokerCommandArgs {
     broker: BrokerArgs,
     #[command(flatten)]
     proxies: ProxyArgs,
-    /// Where the workers connect, as user `worker`: keep it from devices and strangers
+    /// Let workers connect on this address, as user `worker`. Only workers should be able to reach it
     #[arg(
         long,
+        help_heading = "Embedded MQTT broker",
         env = "PUSH_MQTT_WORKER_LISTEN",
         value_name = "ADDR",
         default_value = "127.0.0.1:1884"
     )]
     mqtt_worker_listen: String,
-    /// The password of the workers
-    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD", value_name = "PASSWORD")]
-    mqtt_worker_password: Option<SecretText>,
-    /// The file that holds the password of the workers, in place of --mqtt-worker-password
-    #[arg(long, env = "PUSH_MQTT_WORKER_PASSWORD_FILE", value_name = "FILE")]
-    mqtt_worker_password_file: Option<PathBuf>,
-    /// Connections of all workers together; a quarter of what the limit of open files leaves, at most
+    /// Let workers log in with this password
     #[arg(
         long,
-        env = "PUSH_MQTT_MAX_WORKER_CONNECTIONS",
-        value_name = "N",
-        default_value = "1000"
+        help_heading = "Embedded MQTT broker",
+        env = "PUSH_MQTT_WORKER_PASSWORD",
+        value_name = "PASSWORD"
     )]
-    mqtt_max_worker_connections: String,
-    /// How often failed logins are written to the log
-    #[arg(long, env = "PUSH_ACTIVITY_INTERVAL", value_name = "TIME", default_value = "1min")]
-    activity_interval: String,
-    /// Where /livez, /readyz and /metrics are served
-    #[arg(long, env = "PUSH_OPS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9082")]
+    mqtt_worker_password: Option<SecretText>,
+    /// Read --mqtt-worker-password from this file
+    #[arg(
+        long,
+        help_heading = "Embedded MQTT broker",
+        env = "PUSH_MQTT_WORKER_PASSWORD_FILE",
+        value_name = "FILE"
+    )]
+    mqtt_worker_password_file: Option<PathBuf>,
+    /// Serve /livez, /readyz and /metrics on this address
+    #[arg(
+        long,
+        help_heading = "Listeners and stop",
+        env = "PUSH_OPS_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9082"
+    )]
     ops_listen: String,
-    #[command(flatten)]
-    health: HealthArgs,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -87,6 +92,15 @@ struct Settings {
     credentials: CredentialSettings,
 }
 
+/// Returns the constants of this command, or what replaces them: how failed logins are logged, and the
+/// connections of all workers together, which have a quarter of the limit of open files at most.
+pub(crate) fn constants(tuning: &mut Tuning) -> (LoginLogSettings, usize) {
+    let (mut login_log, mut connections) = (LoginLogSettings::default(), 1000);
+    tuning.time("activity-interval", &mut login_log.interval, MOMENT..=FOUR_WEEKS);
+    tuning.count("mqtt-max-worker-connections", &mut connections, 1..=1_000_000);
+    (login_log, connections)
+}
+
 impl BrokerCommandArgs {
     fn check(
         &self,
@@ -94,25 +108,25 @@ impl BrokerCommandArgs {
         credentials: Option<CredentialSettings>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
+        let (login_log, worker_connections) = constants(errors.tuning());
         let broker = self.broker.check(&mut errors);
         let trusted_proxies = self.proxies.check(&mut errors);
-        let workers = self.check_workers(broker.as_ref(), &mut errors);
+        let workers = self.check_workers(broker.as_ref(), worker_connections, &mut errors);
         let worker_password = self.check_password(&mut errors);
-        let login_log = self.check_login_log(&mut errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
-        let health = self.health.check(&mut errors);
+        let health = HealthSettings::read(&mut errors);
         let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: BrokerSettings {
                     workers: workers?,
-                    login_log: login_log?,
+                    login_log,
                     trusted_proxies: trusted_proxies?,
                     ..broker?
                 },
                 worker_password: worker_password?,
                 ops_listen: ops_listen?,
-                health: health?,
+                health,
                 log,
                 engines: engines?,
                 credentials: credentials?,
@@ -124,23 +138,16 @@ impl BrokerCommandArgs {
     fn check_workers(
         &self,
         broker: Option<&BrokerSettings>,
+        connections: usize,
         errors: &mut ConfigErrors,
     ) -> Option<WorkerDoorSettings> {
         let listen = errors.read("--mqtt-worker-listen", &self.mqtt_worker_listen, address);
-        let in_clear = on_or_off(self.broker.in_clear()).unwrap_or(true);
-        if let (Some(listen), false) = (listen, in_clear)
+        if let (Some(listen), false) = (listen, self.broker.is_in_clear())
             && broker.is_some_and(|broker| broker.tls.is_none())
         {
             refuse_in_clear("--mqtt-worker-listen", listen, "pushes and a password", errors);
         }
-        let flag = "--mqtt-max-worker-connections";
-        let connections = errors.read(flag, &self.mqtt_max_worker_connections, count(1, 1_000_000));
-        Some(WorkerDoorSettings { listen: listen?, encrypted: true, connections: connections? })
-    }
-
-    fn check_login_log(&self, errors: &mut ConfigErrors) -> Option<LoginLogSettings> {
-        let interval = errors.read("--activity-interval", &self.activity_interval, some_time)?;
-        Some(LoginLogSettings { interval, ..LoginLogSettings::default() })
+        Some(WorkerDoorSettings { listen: listen?, encrypted: true, connections })
     }
 
     fn check_password(&self, errors: &mut ConfigErrors) -> Option<Secret> {

@@ -11,6 +11,7 @@ use push_boot::{
     settings::ConfigErrors,
     telemetry::{self, LogSettings},
     traces::Traces,
+    tune::TuneArgs,
 };
 use push_index::Index;
 use push_queue::Queue;
@@ -49,9 +50,10 @@ pub struct Cli {
     /// Print results as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Where the embedded store is
+    /// Keep the embedded store in this directory
     #[arg(
         long,
+        help_heading = "Queue and stores",
         env = "PUSH_DATA_DIR",
         value_name = "DIR",
         default_value = "push-data",
@@ -60,6 +62,8 @@ pub struct Cli {
     data_dir: PathBuf,
     #[command(flatten)]
     engines: EngineArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
     #[command(flatten)]
     credentials: CredentialArgs,
     #[command(subcommand)]
@@ -133,7 +137,11 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Move(args) => return moving::run(*args, &cli.engines, out).await,
         command => command,
     };
-    let mut errors = ConfigErrors::default();
+    // A command that runs no service has few of the constants, so it takes none.
+    let mut errors = match &command {
+        Command::Standalone(_) | Command::Broker(_) => ConfigErrors::tuned(&cli.tune),
+        _ => ConfigErrors::default(),
+    };
     let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut errors);
     let credentials = cli.credentials.check(&mut errors);
     let command = match command {

@@ -45,9 +45,9 @@ pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 
 /// The time between the two closing checks that must find a broadcast closed: more than the index
 /// ever loses.
-const CLOSING_CHECK: &str = "4s";
+const CLOSING_CHECK: &str = "closing-check=4s";
 /// Longer than any fault delays a message.
-const CLOSING_REST: &str = "45s";
+const CLOSING_REST: &str = "closing-rest=45s";
 
 /// Settings of the workers: small batches and partitions, so that faults strike in the middle of
 /// broadcasts, and short intervals, so that a run ends soon.
@@ -55,15 +55,15 @@ fn worker_flags() -> Vec<String> {
     let (batch, prefetch) = (BATCH.to_string(), PREFETCH.to_string());
     let flags = [
         ["--batch", &batch],
-        ["--job-prefetch", &prefetch],
+        ["--tune", &format!("job-prefetch={prefetch}")],
         ["--task-prefetch", &prefetch],
-        ["--strand-min-slots", "4000"],
-        ["--strands", "16"],
-        ["--turn", "200ms"],
-        ["--retry-longest", "4s"],
-        ["--mqtt-ack-timeout", "5s"],
-        ["--closing-check", CLOSING_CHECK],
-        ["--closing-rest", CLOSING_REST],
+        ["--tune", "partition-min-slots=4000"],
+        ["--partitions", "16"],
+        ["--tune", "run-time=200ms"],
+        ["--tune", "retry-longest=4s"],
+        ["--tune", "mqtt-ack-timeout=5s"],
+        ["--tune", CLOSING_CHECK],
+        ["--tune", CLOSING_REST],
     ];
     flags.into_iter().flatten().map(str::to_owned).collect()
 }

@@ -20,16 +20,16 @@ pub const BATCH: usize = 50;
 pub const STEPS: [&str; 12] = [
     "--batch",
     "50",
-    "--strand-min-slots",
-    "1000",
-    "--strands",
+    "--tune",
+    "partition-min-slots=1000",
+    "--partitions",
     "8",
     "--task-prefetch",
     "2",
-    "--turn",
-    "100ms",
-    "--retry-longest",
-    "2s",
+    "--tune",
+    "run-time=100ms",
+    "--tune",
+    "retry-longest=2s",
 ];
 
 /// A push to every device of the app.

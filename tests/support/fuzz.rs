@@ -54,7 +54,7 @@ fn any_bytes_are_answered_alike_on_both_paths() {
         let path = format!("--fast-path={path}");
         // Each service would count failed logins by a clock of its own.
         let no_bound = "--max-failed-logins=0";
-        let flags = [path.as_str(), no_bound, "--idle-timeout=1s", "--body-timeout=1s"];
+        let flags = [path.as_str(), no_bound, "--tune=idle-timeout=1s", "--tune=body-timeout=1s"];
         runtime.block_on(start(&flags))
     });
     let accepted = Cell::new(0);

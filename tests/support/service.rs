@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors};
+use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors, tune::TuneArgs};
 use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
     Index,
@@ -37,6 +37,8 @@ struct Cli {
     ingest: IngestArgs,
     #[command(flatten)]
     proxies: ProxyArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
 }
 
 /// A running `ingest`.
@@ -175,7 +177,7 @@ impl Service {
 
 fn settings(flags: &[&str]) -> Settings {
     let cli = Cli::parse_from(["ingest", "--listen=127.0.0.1:0"].iter().chain(flags));
-    let mut errors = ConfigErrors::default();
+    let mut errors = ConfigErrors::tuned(&cli.tune);
     let settings = cli.ingest.check(Some(Retention::all(Duration::from_hours(1))), &mut errors);
     let proxies = cli.proxies.check(&mut errors);
     let (mut settings, proxies) = errors.finish(settings.zip(proxies)).unwrap();

@@ -30,5 +30,5 @@ pub use self::{
     discard::Discard,
     dispatch::{Transports, WaitGuard},
     sending::{Answers, FEW, Permission, Proceed, Sending, StopReason, few_of},
-    settings::{TransportArgs, TransportSettings},
+    settings::{TransportArgs, TransportSettings, discard_latency},
 };

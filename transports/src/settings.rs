@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::settings::{ConfigErrors, duration};
+use push_boot::{
+    settings::ConfigErrors,
+    tune::{HOUR, Tuning},
+};
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use tracing::info;
@@ -17,15 +20,6 @@ use crate::{
 pub struct TransportArgs {
     #[command(flatten)]
     mqtt: MqttArgs,
-    /// How long the transport `discard` takes for a batch: for load tests
-    #[arg(
-        long,
-        env = "PUSH_DISCARD_LATENCY",
-        value_name = "TIME",
-        default_value = "0s",
-        help_heading = "Worker"
-    )]
-    discard_latency: String,
 }
 
 /// Checked settings of the transports.
@@ -33,7 +27,7 @@ pub struct TransportArgs {
 pub struct TransportSettings {
     /// The MQTT broker of devices, if they are reached over one.
     pub mqtt: Option<(MqttUrl, MqttSettings)>,
-    /// How long the transport `discard` takes for a batch.
+    /// How long the transport `discard` takes for a batch, for load tests.
     pub discard_latency: Duration,
 }
 
@@ -41,9 +35,16 @@ impl TransportArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<TransportSettings> {
         let mqtt = self.mqtt.check(errors);
-        let discard_latency = errors.read("--discard-latency", &self.discard_latency, duration);
-        Some(TransportSettings { mqtt: mqtt?, discard_latency: discard_latency? })
+        let discard_latency = discard_latency(errors.tuning());
+        Some(TransportSettings { mqtt: mqtt?, discard_latency })
     }
+}
+
+/// Returns how long the transport `discard` takes for a batch.
+pub fn discard_latency(tuning: &mut Tuning) -> Duration {
+    let mut latency = Duration::ZERO;
+    tuning.time("discard-latency", &mut latency, Duration::ZERO..=HOUR);
+    latency
 }
 
 impl Transports {

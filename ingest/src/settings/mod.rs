@@ -1,11 +1,18 @@
 //! The settings of ingest, as the service uses them. Each part of the service has a struct of its
 //! own.
 //!
-//! - `args`: the flags and environment variables, as text
-//! - `check`: from that text to these settings
+//! - `args`: the flags of all parts, and their check
+//! - `listener`, `http`, `apps`, `broker_auth`: the flags of one part
+//! - `constants`: what is no setting, or the default of one
 
+mod apps;
 mod args;
-mod check;
+mod broker_auth;
+mod constants;
+mod http;
+mod listener;
+#[cfg(test)]
+mod tests;
 
 use std::{
     net::SocketAddr,
@@ -21,8 +28,11 @@ use push_credentials::DeviceCredentials;
 use push_model::{ledger::Retention, secret::SecretHash};
 use push_tls::server::TlsSettings;
 
-pub use self::args::{DEFAULT_LISTEN, IngestArgs};
+pub use self::args::IngestArgs;
 use crate::body::TimeLimits;
+
+/// Where producers connect, if nothing else is set.
+pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
 
 /// How many bytes a line of a batch request may hold besides its own: its job is longer than the
 /// line by what is the same in all jobs, or its answer says what is wrong with it.
@@ -33,7 +43,7 @@ pub(crate) const LINE_MEMORY: usize = 1024;
 pub struct Settings {
     /// The address where backends send their requests.
     pub listen: SocketAddr,
-    /// The certificate with which they are served. None: in clear.
+    /// The certificate with which they are served. Without one there is no TLS.
     pub tls: Option<TlsSettings>,
     /// The address of `/livez`, `/readyz` and `/metrics`.
     pub ops_listen: SocketAddr,

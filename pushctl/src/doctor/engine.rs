@@ -137,9 +137,7 @@ impl Engine {
             IndexError::Refused(_) if self.is_file => "make room on its disk".to_owned(),
             IndexError::Refused(_) => "run doctor again, and see its log".to_owned(),
             IndexError::Unreachable(_) => self.reach(),
-            IndexError::Unsure(_) => {
-                "see its log, and whether it answers within --index-response-timeout".to_owned()
-            }
+            IndexError::Unsure(_) => "see its log, and whether it answers within 5s".to_owned(),
             IndexError::Corrupt(_) => "use programs of the version that wrote it, or restore \
                                        apps from backups (`pushctl app restore`)"
                 .to_owned(),

@@ -14,11 +14,11 @@ const FORECAST_FROM: Duration = Duration::from_mins(10);
 
 const SUBJECT: &str = "ledger";
 
-/// Judges the ledger by the last measurement, which a worker makes every `--ledger-check`; `None`
+/// Judges the ledger by the last measurement, which a worker makes every 10 seconds; `None`
 /// before the first.
 pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
     let Some(History { measured_at, bytes, limit, oldest, evicted }) = history else {
-        return Finding::skipped(SUBJECT, "start a worker, which measures it every --ledger-check");
+        return Finding::skipped(SUBJECT, "start a worker, which measures it every 10s");
     };
     let age = now.since(measured_at);
     let reach = oldest.map_or(Duration::ZERO, |oldest| measured_at.since(oldest));

@@ -3,12 +3,25 @@
 //! The page is made from the command lines that the programs read. A test compares it with the one in
 //! the repository, so that a setting cannot be changed without it.
 
-use push_boot::reference::{Program as Listed, sections, settings};
+use push_boot::{
+    engines::EngineTimeouts,
+    operations::health::HealthSettings,
+    reference::{Program as Listed, sections, settings, tunables},
+    runtime,
+    settings::ConfigErrors,
+    tune::Tunable,
+};
+use push_broker::BrokerSettings;
+use push_fanout_worker::WorkerSettings;
+use push_ingest::{AppSettings, HttpSettings, PublisherSettings};
+use push_transports::{discard_latency, mqtt::MqttSettings};
 
-use crate::{output::Output, programs::Program};
+use crate::{broker, output::Output, programs::Program};
 
 /// What stands before the tables.
 const HEAD: &str = include_str!("head.md");
+/// What stands before the table of constants.
+const TUNE: &str = include_str!("tune.md");
 
 /// Prints the page, or with `--json` the settings.
 ///
@@ -16,7 +29,26 @@ const HEAD: &str = include_str!("head.md");
 /// If standard output is closed.
 pub fn run(out: Output) -> anyhow::Result<()> {
     let settings = settings(&programs());
-    out.result(format!("{HEAD}{}", sections(&settings)), &settings)
+    let page = format!("{HEAD}{}{TUNE}{}", sections(&settings), tunables(constants()));
+    out.result(page, &settings)
+}
+
+/// Returns the constants of all programs that `--tune` replaces.
+fn constants() -> Vec<Tunable> {
+    let mut errors = ConfigErrors::default();
+    HealthSettings::read(&mut errors);
+    let tuning = errors.tuning();
+    runtime::threads(tuning);
+    EngineTimeouts::read(tuning);
+    HttpSettings::read(0, tuning);
+    AppSettings::read(tuning);
+    PublisherSettings::read(tuning);
+    WorkerSettings::read(tuning);
+    MqttSettings::read(tuning);
+    discard_latency(tuning);
+    BrokerSettings::read(0, tuning);
+    broker::constants(tuning);
+    tuning.known().to_vec()
 }
 
 fn programs() -> Vec<Listed> {

@@ -18,7 +18,7 @@ use push_boot::{
     metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
     operations::{
         self, Operations,
-        health::{Health, HealthArgs, HealthSettings, watch_disk},
+        health::{Health, HealthSettings, watch_disk},
     },
     proxy_protocol::ProxyArgs,
     settings::ConfigErrors,
@@ -63,8 +63,6 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     mqtt: MqttTuningArgs,
     #[command(flatten)]
-    health: HealthArgs,
-    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -104,12 +102,12 @@ impl StandaloneArgs {
         let retention = engines.as_ref().map(|engines| engines.ledger_retention);
         let ingest = self.ingest.check(retention, &mut errors);
         if self.demo && ingest.as_ref().is_some_and(|ingest| ingest.tls.is_some()) {
-            errors.note("--demo pushes in clear: leave out --tls-cert and --tls-key with it");
+            errors.note("--demo pushes without TLS: leave out --tls-cert and --tls-key with it");
         }
         let proxies = self.proxies.check(&mut errors);
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = self.mqtt.check(&mut errors);
-        let health = self.health.check(&mut errors);
+        let health = HealthSettings::read(&mut errors);
         let log = self.log.check(default_log, &mut errors);
         let metrics = self.metrics.check(&mut errors);
         let namespace = engines.as_ref().map(|engines| &*engines.namespace);
@@ -122,7 +120,7 @@ impl StandaloneArgs {
                 ingest,
                 worker: worker?,
                 mqtt: mqtt?,
-                health: health?,
+                health,
                 metrics: metrics?,
                 log,
                 traces: traces?,

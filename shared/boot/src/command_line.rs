@@ -21,6 +21,7 @@ use clap::{
 
 use crate::{
     config_file::{self, Given},
+    older_words,
     settings::may_hold_secret,
 };
 
@@ -32,6 +33,11 @@ const NOT_SHOWN: &str = "…";
 pub fn parse<C: Parser>() -> C {
     let arguments: Vec<OsString> = env::args_os().collect();
     let given = Given { arguments: &arguments, variable: &|name| env::var_os(name) };
+    let old = older_words::given(given);
+    if !old.is_empty() {
+        let problem = format!("older names of settings:\n  {}\n", old.join("\n  "));
+        Error::raw(ErrorKind::UnknownArgument, problem).exit();
+    }
     let (command, warnings) = config_file::apply(command::<C>(), given).unwrap_or_else(|problem| {
         // A wrong file must not hide the help, which says how to fix it.
         let command = without_empty(command::<C>(), given);

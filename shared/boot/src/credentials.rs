@@ -19,13 +19,14 @@ const MIN_TTL: Duration = Duration::from_mins(1);
 
 /// The flags about device credentials, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Logins of devices")]
 pub struct CredentialArgs {
-    /// The keys that sign the MQTT logins of devices, made with `pushctl key create`. `ingest`
-    /// without this gives devices no logins; `pushctl` takes `device-keys.json` in its data
+    /// Sign the MQTT logins of devices with the keys of this file, which `pushctl key create` makes.
+    /// `ingest` gives devices no logins without it; `pushctl` takes `device-keys.json` in its data
     /// directory
     #[arg(long, env = "PUSH_DEVICE_KEYS", value_name = "FILE", global = true)]
     device_keys: Option<PathBuf>,
-    /// How long the MQTT login of a device is accepted
+    /// Accept the MQTT login of a device for this time
     #[arg(
         long,
         env = "PUSH_DEVICE_TOKEN_TTL",

@@ -5,7 +5,9 @@
 //! - [`command_line`]: reading the command line, without printing what the environment holds
 //! - [`secret`]: settings that may hold a password, and their files
 //! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
-//! - [`settings`]: checking settings so that all configuration errors are reported together
+//! - `declare`: [`settings!`], which declares settings
+//! - [`settings`](mod@settings): checking settings so that all configuration errors are reported together
+//! - [`tune`]: constants that tests and experts replace; `older_words`: names that have changed
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
@@ -31,11 +33,13 @@ pub mod build_info;
 pub mod command_line;
 mod config_file;
 pub mod credentials;
+mod declare;
 pub mod descriptors;
 pub mod engines;
 pub mod log_pause;
 pub mod metrics;
 pub mod network;
+mod older_words;
 pub mod operations;
 pub mod outage;
 pub mod proxy_protocol;
@@ -48,3 +52,4 @@ pub mod telemetry;
 pub mod terminal;
 pub mod tls;
 pub mod traces;
+pub mod tune;

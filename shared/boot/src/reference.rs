@@ -1,13 +1,15 @@
 //! The reference of all settings, made from the command lines that the programs read, so that it
 //! cannot say anything else than they do.
 //!
-//! A setting of several programs stands once, in a section for just those programs. What they have
-//! in common is compared by flag; where their defaults differ, each is named.
+//! A setting of several programs stands once, under the heading that it has in their help, with the
+//! programs that have it. Where their defaults differ, each is named.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use clap::{Arg, Command};
 use serde::Serialize;
+
+use crate::tune::Tunable;
 
 /// A program, under the name that an operator calls it by, and its command line. Flags of the
 /// commands above it are among those of the command line.
@@ -30,12 +32,14 @@ pub struct Setting {
     pub value: String,
     /// What it is for.
     pub text: String,
+    /// The heading above it in the help.
+    pub heading: String,
     /// The programs that have it, each with the default there.
     pub programs: Vec<(&'static str, Option<String>)>,
 }
 
 /// All settings, in the order in which the programs list them. What has no environment variable is
-/// no setting but a choice of one call, and what is hidden has no effect.
+/// no setting but a choice of one call, and what is hidden is for tests and experts.
 pub fn settings(programs: &[Program]) -> Vec<Setting> {
     let mut settings: Vec<Setting> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -48,6 +52,7 @@ pub fn settings(programs: &[Program]) -> Vec<Setting> {
                     variable,
                     value: value(argument),
                     text: argument.get_help().map(ToString::to_string).unwrap_or_default(),
+                    heading: argument.get_help_heading().unwrap_or("Other settings").to_owned(),
                     programs: Vec::new(),
                 });
                 settings.len() - 1
@@ -80,39 +85,52 @@ fn default(argument: &Arg) -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
-/// The sections of the page: a heading, and the settings of just those programs as a table.
+/// Returns the sections of the page, one for each heading, with its settings as a table.
 pub fn sections(settings: &[Setting]) -> String {
-    let mut groups: Vec<(Vec<&str>, Vec<&Setting>)> = Vec::new();
+    let programs = settings.iter().map(|setting| setting.programs.len()).max().unwrap_or_default();
+    let mut groups: Vec<(&str, Vec<&Setting>)> = Vec::new();
     for setting in settings {
-        let programs: Vec<&str> = setting.programs.iter().map(|(name, _)| *name).collect();
-        match groups.iter_mut().find(|(names, _)| *names == programs) {
+        match groups.iter_mut().find(|(heading, _)| *heading == setting.heading) {
             Some((_, group)) => group.push(setting),
-            None => groups.push((programs, vec![setting])),
+            None => groups.push((&setting.heading, vec![setting])),
         }
     }
-    // What concerns the most programs first.
-    groups.sort_by_key(|(programs, _)| std::cmp::Reverse(programs.len()));
     let mut page = String::new();
-    for (programs, group) in groups {
-        let names: Vec<String> = programs.iter().map(|name| format!("`{name}`")).collect();
+    for (heading, group) in groups {
         // Writing to a string cannot fail.
-        let _ = write!(page, "\n## {}\n\n", names.join(", "));
+        let _ = write!(page, "\n## {heading}\n\n");
         page.push_str(
-            "| flag | variable | value | default | what it is |\n|---|---|---|---|---|\n",
+            "| flag | variable | value | default | of | what it does |\n|---|---|---|---|---|---|\n",
         );
         for setting in group {
+            let names: Vec<String> =
+                setting.programs.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let names = if names.len() == programs { "all".to_owned() } else { names.join(", ") };
             let _ = writeln!(
                 page,
-                "| `{}` | `{}` | {} | {} | {} |",
+                "| `{}` | `{}` | {} | {} | {} | {} |",
                 setting.flag,
                 setting.variable,
                 cell(&setting.value),
                 cell(&setting.default()),
+                names,
                 cell(&setting.text),
             );
         }
     }
     page
+}
+
+/// Returns the table of the constants that `--tune` replaces, in the order of their keys.
+pub fn tunables(mut known: Vec<Tunable>) -> String {
+    known.sort();
+    known.dedup();
+    let mut table = "| key | default | from, to |\n|---|---|---|\n".to_owned();
+    for Tunable { key, default, bounds } in known {
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "| `{key}` | `{default}` | {bounds} |");
+    }
+    table
 }
 
 impl Setting {
@@ -151,7 +169,13 @@ mod tests {
         #[arg(long, env = "PUSH_COUNT", value_name = "N|none", default_value = "4")]
         count: String,
         /// Where it listens
-        #[arg(long, env = "PUSH_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:1")]
+        #[arg(
+            long,
+            help_heading = "Listeners",
+            env = "PUSH_LISTEN",
+            value_name = "ADDR",
+            default_value = "127.0.0.1:1"
+        )]
         listen: String,
         /// Without effect
         #[arg(long, env = "PUSH_OLD", hide = true)]
@@ -176,13 +200,13 @@ mod tests {
             Program { name: "two", commands: vec![Other::command()] },
         ]);
         let page = sections(&settings);
-        let head = "| flag | variable | value | default | what it is |\n|---|---|---|---|---|\n";
+        let head = "| flag | variable | value | default | of | what it does |\n|---|---|---|---|---|---|\n";
         let expected = format!(
-            "\n## `one`, `two`\n\n{head}\
+            "\n## Other settings\n\n{head}\
+             | `--count` | `PUSH_COUNT` | N\\|none | `4` | `one` | How many at once: a number |\n\
+             \n## Listeners\n\n{head}\
              | `--listen` | `PUSH_LISTEN` | ADDRESS | `127.0.0.1:1` (one), `127.0.0.1:2` (two) | \
-             Where it listens |\n\
-             \n## `one`\n\n{head}\
-             | `--count` | `PUSH_COUNT` | N\\|none | `4` | How many at once: a number |\n"
+             all | Where it listens |\n"
         );
         assert_eq!(page, expected);
     }

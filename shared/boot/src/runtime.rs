@@ -13,29 +13,13 @@ use std::{io, num::NonZeroUsize, thread::available_parallelism, time::Duration};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::settings::{ConfigErrors, count};
+use crate::tune::Tuning;
 
-/// Upper limit of `--threads`.
-const MAX_THREADS: usize = 1024;
-
-/// The flag about threads, before it is checked.
-#[derive(Debug, Clone, clap::Args)]
-pub struct RuntimeArgs {
-    /// Threads that serve connections; half of the cores if it is not given
-    #[arg(long, env = "PUSH_THREADS", value_name = "N")]
-    threads: Option<String>,
-}
-
-impl RuntimeArgs {
-    /// Checks the flag; problems are added to `errors`.
-    pub fn check(&self, errors: &mut ConfigErrors) -> Option<NonZeroUsize> {
-        match &self.threads {
-            Some(threads) => {
-                errors.read("--threads", threads, count(1, MAX_THREADS)).and_then(NonZeroUsize::new)
-            }
-            None => Some(default_threads()),
-        }
-    }
+/// Returns the number of threads, which the tunable `threads` replaces; 0 is half of the cores.
+pub fn threads(tuning: &mut Tuning) -> NonZeroUsize {
+    let mut threads = 0;
+    tuning.count("threads", &mut threads, 0..=1024);
+    NonZeroUsize::new(threads).unwrap_or_else(default_threads)
 }
 
 /// Half of the cores, at least one.
@@ -75,16 +59,9 @@ mod tests {
 
     use super::*;
 
-    fn check(threads: Option<&str>) -> (Option<usize>, ConfigErrors) {
-        let mut errors = ConfigErrors::default();
-        let args = RuntimeArgs { threads: threads.map(str::to_owned) };
-        (args.check(&mut errors).map(NonZeroUsize::get), errors)
-    }
-
     #[test]
     fn as_many_threads_run_as_were_asked_for_and_half_the_cores_otherwise() {
-        assert_eq!(check(Some("3")), (Some(3), ConfigErrors::default()));
-        assert_eq!(check(None).0, Some(default_threads().get()));
+        assert_eq!(super::threads(&mut Tuning::default()), default_threads());
         for threads in [1, 3] {
             let runtime = start(NonZeroUsize::new(threads).unwrap()).unwrap();
             assert_eq!(runtime.metrics().num_workers(), threads);
@@ -106,12 +83,5 @@ mod tests {
             });
             assert_eq!(seen.recv_timeout(BLOCKED_TIME * 20), Ok(7), "{threads} threads");
         }
-    }
-
-    #[test]
-    fn zero_threads_are_a_configuration_error() {
-        let (threads, errors) = check(Some("0"));
-        assert_eq!(threads, None);
-        assert!(format!("{errors:?}").contains("--threads"), "{errors:?}");
     }
 }

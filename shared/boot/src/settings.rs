@@ -6,7 +6,10 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
 
-use crate::secret::SecretSetting;
+use crate::{
+    secret::SecretSetting,
+    tune::{TuneArgs, Tuning},
+};
 
 /// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
 /// rule.
@@ -14,11 +17,35 @@ pub fn variable(flag: &str) -> String {
     format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
+/// The flag of a field: `--mqtt-url` for `mqtt_url`.
+pub fn flag_of(field: &str) -> String {
+    format!("--{}", field.replace('_', "-"))
+}
+
+/// The environment variable of a field: `PUSH_MQTT_URL` for `mqtt_url`. The names of a command line live
+/// as long as the process.
+pub fn variable_of(field: &str) -> &'static str {
+    variable(&flag_of(field)).leak()
+}
+
 /// Everything that is wrong with the settings of a program, one text for each problem.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct ConfigErrors(Vec<String>);
+pub struct ConfigErrors {
+    problems: Vec<String>,
+    tuning: Tuning,
+}
 
 impl ConfigErrors {
+    /// Begins the check of a program's settings, with the constants that the command line replaces.
+    pub fn tuned(args: &TuneArgs) -> Self {
+        Self { problems: Vec::new(), tuning: Tuning::new(args) }
+    }
+
+    /// Returns the replaced constants, for a part of the program to read its own.
+    pub fn tuning(&mut self) -> &mut Tuning {
+        &mut self.tuning
+    }
+
     /// Reads one value. If `read` fails, notes the problem under the setting's flag and environment
     /// variable, and returns `None`.
     pub fn read<T>(
@@ -27,7 +54,7 @@ impl ConfigErrors {
         text: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        self.value_of(flag, read(text).map_err(|problem| with_value(problem, text)))
+        self.value_of(flag, read(text).map_err(|problem| with_value(&problem, text)))
     }
 
     /// Reads a value that may hold a secret, from the setting or from its file: no message repeats
@@ -44,26 +71,27 @@ impl ConfigErrors {
     }
 
     fn value_of<T>(&mut self, flag: &str, value: Result<T, String>) -> Option<T> {
-        value.map_err(|problem| self.0.push(named(flag, &problem))).ok()
+        value.map_err(|problem| self.problems.push(named(flag, &problem))).ok()
     }
 
     /// Notes that a required setting is missing.
     pub fn missing(&mut self, flag: &str) {
-        self.0.push(named(flag, "must be set"));
+        self.problems.push(named(flag, "must be set"));
     }
 
     /// Notes a problem that concerns several settings together.
     pub fn note(&mut self, problem: impl Into<String>) {
-        self.0.push(problem.into());
+        self.problems.push(problem.into());
     }
 
     /// The settings, if nothing is wrong with them.
     ///
     /// # Errors
     /// All configuration errors.
-    pub fn finish<T>(self, settings: Option<T>) -> Result<T, Self> {
+    pub fn finish<T>(mut self, settings: Option<T>) -> Result<T, Self> {
+        self.problems.extend(std::mem::take(&mut self.tuning).problems());
         match settings {
-            Some(settings) if self.0.is_empty() => Ok(settings),
+            Some(settings) if self.problems.is_empty() => Ok(settings),
             _ => Err(self),
         }
     }
@@ -72,18 +100,28 @@ impl ConfigErrors {
 /// The longest value that an error repeats, in bytes.
 const MAX_REPEATED: usize = 100;
 
-/// Whether a value may hold a password, as a URL that was given to the wrong setting does. No error
-/// repeats such a value.
+/// Returns true for a value that may hold a password, like a URL that was given to the wrong setting.
+/// No error repeats such a value.
 pub(crate) fn may_hold_secret(text: &str) -> bool {
     text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
 }
 
-fn with_value(problem: String, text: &str) -> String {
+pub(crate) fn with_value(problem: &str, text: &str) -> String {
     if may_hold_secret(text) {
         format!("{problem}; the value is not shown, because it may hold a password")
     } else {
         format!("{problem}, not {text:?}")
     }
+}
+
+/// How alike two names must be for one to be suggested, from 0 to 1.
+const ALIKE: f64 = 0.7;
+
+/// Returns the known name that is most like a wrong one, if one is like it at all.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (nearest.0 >= ALIKE).then_some(nearest.1)
 }
 
 fn named(flag: &str, problem: &str) -> String {
@@ -92,8 +130,8 @@ fn named(flag: &str, problem: &str) -> String {
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} setting(s) are wrong:", self.0.len())?;
-        for problem in &self.0 {
+        write!(f, "{} setting(s) are wrong:", self.problems.len())?;
+        for problem in &self.problems {
             write!(f, "\n  {problem}")?;
         }
         Ok(())
@@ -101,6 +139,14 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// Reads any text.
+///
+/// # Errors
+/// Never.
+pub fn text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
 
 /// Reads `127.0.0.1:8080`.
 ///
@@ -172,7 +218,7 @@ pub fn size_from(min: usize) -> impl Fn(&str) -> Result<usize, String> {
 }
 
 /// A size as a setting takes it, in the largest unit in which it is a whole number.
-fn with_unit(bytes: usize) -> String {
+pub(crate) fn with_unit(bytes: usize) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = UNITS.iter().find(|(_, bits)| bytes > 0 && bytes.trailing_zeros() >= *bits);
     match unit {
@@ -209,7 +255,7 @@ pub fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
 ///
 /// # Errors
 /// What the value must be.
-pub fn count<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String>
+pub fn count<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + use<T>
 where
     T: FromStr + PartialOrd + fmt::Display + Copy,
 {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{World, everyone};
 
 /// Flags of a worker whose closing checks come soon after a message expires.
-const SOON: [&str; 4] = ["--closing-check", "1s", "--closing-rest", "2s"];
+const SOON: [&str; 4] = ["--tune", "closing-check=1s", "--tune", "closing-rest=2s"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_lost_the_middle_of_a_broadcast_costs_one_repeat_and_no_device() {

@@ -11,7 +11,7 @@ async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
     world.broker.behave(|b| {
         b.topics.insert(topic(7), OnPublish::Ignore);
     });
-    let worker = world.worker(&["--retry-attempts", "3"]).await;
+    let worker = world.worker(&["--tune", "retry-attempts=3"]).await;
     let id = world.stack.push(&everyone(600)).await;
     let ledger = world.stack.closed(&id).await;
     assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(399), &json!(400)), "{ledger}");
@@ -36,7 +36,7 @@ async fn a_device_on_which_the_broker_closes_costs_the_others_few_repeats() {
     world.broker.behave(|b| {
         b.topics.insert(topic(7), OnPublish::Close);
     });
-    let _worker = world.worker(&["--retry-attempts", "4"]).await;
+    let _worker = world.worker(&["--tune", "retry-attempts=4"]).await;
     let id = world.stack.push(&everyone(600)).await;
     let ledger = world.stack.closed(&id).await;
     assert_eq!((&ledger["sent"], &ledger["targeted"]), (&json!(399), &json!(400)), "{ledger}");

@@ -18,20 +18,20 @@ const SOON: Duration = Duration::from_secs(10);
 /// Flags of a worker: short pauses before another try, and a broker that is waited for longer than all
 /// that is measured here.
 const PATIENT: [&str; 14] = [
-    "--strand-min-slots",
-    "500",
-    "--strands",
+    "--tune",
+    "partition-min-slots=500",
+    "--partitions",
     "4",
-    "--turn",
-    "200ms",
-    "--retry-first",
-    "200ms",
-    "--retry-longest",
-    "1s",
-    "--mqtt-ack-timeout",
-    "20s",
-    "--mqtt-patience",
-    "20s",
+    "--tune",
+    "run-time=200ms",
+    "--tune",
+    "retry-first=200ms",
+    "--tune",
+    "retry-longest=1s",
+    "--tune",
+    "mqtt-ack-timeout=20s",
+    "--tune",
+    "mqtt-offline-timeout=20s",
 ];
 
 impl World {

@@ -7,10 +7,12 @@ use std::{
 
 use push_tests::help::commands;
 
-use crate::pages::{pages, root};
+use crate::pages::{page, pages, root};
 
-/// Flags of cargo, of Docker and of the commands in deploy/ that the pages show.
-const OF_OTHERS: [&str; 13] = [
+/// Flags of cargo, of Docker and of the commands in deploy/ that the pages show, and the flag that no
+/// help shows.
+const OF_OTHERS: [&str; 14] = [
+    TUNE,
     "--release",
     "--profile",
     "--path",
@@ -25,6 +27,10 @@ const OF_OTHERS: [&str; 13] = [
     "--build-arg",
     "--in-place",
 ];
+
+/// Replaces constants; `docs/configuration.md` lists their keys.
+const TUNE: &str = "--tune";
+const TUNE_VARIABLE: &str = "PUSH_TUNE";
 
 /// What each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
@@ -58,12 +64,30 @@ fn every_setting_that_a_page_names_is_one_of_a_program() {
         // The variables of the compose stack are its own, and docker refuses what is missing.
         if !page.name.starts_with("deploy/") {
             let unknown = names(&page.text, "PUSH_").into_iter();
-            let unknown = unknown.filter(|variable| !variables.contains(variable));
+            let unknown =
+                unknown.filter(|name| !variables.contains(name) && *name != TUNE_VARIABLE);
             wrong.extend(unknown.map(|variable| format!("{}: {variable}", page.name)));
         }
     }
-    assert!(flags.len() > 60 && variables.len() > 60, "the help was not understood");
+    assert!(flags.len() > 60 && variables.len() > 50, "the help was not understood");
     assert!(wrong.is_empty(), "no program has these settings: {wrong:#?}");
+}
+
+#[test]
+fn every_constant_that_a_page_names_can_be_tuned() {
+    let reference = page("docs/configuration.md").text;
+    let (_, table) = reference.rsplit_once("| key |").expect("the table of constants");
+    let keys: BTreeSet<&str> = table.lines().filter_map(|line| line.split('`').nth(1)).collect();
+    assert!(keys.len() > 40, "the table was not understood: {keys:?}");
+    let mut wrong = Vec::new();
+    for page in pages().into_iter().filter(|page| page.name != "CHANGELOG.md") {
+        for span in page.code_spans() {
+            let named = span.strip_prefix(TUNE).and_then(|key| key.trim().split('=').next());
+            let unknown = named.filter(|key| !keys.contains(key) && !matches!(*key, "" | "key"));
+            wrong.extend(unknown.map(|key| format!("{}: {key}", page.name)));
+        }
+    }
+    assert!(wrong.is_empty(), "no program has these constants: {wrong:#?}");
 }
 
 #[test]

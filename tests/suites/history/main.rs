@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Flags of a worker: the limit leaves room for a part of this test's entries only.
-const LIMIT: [&str; 4] = ["--ledger-limit", "40KiB", "--ledger-check", "200ms"];
+const LIMIT: [&str; 4] = ["--ledger-limit", "40KiB", "--tune", "ledger-check=200ms"];
 
 /// Pushes to one device, some 30 bytes each.
 const PUSHES: usize = 4000;
@@ -40,9 +40,9 @@ async fn message(service: &Stack, method: &str, id: &str) -> (u16, Value) {
 async fn a_broadcast_that_was_sent_and_evicted_does_not_come_back_as_unrecorded() {
     let service = Stack::start(Servers::shared()).await;
     service.import("{\"client_id\":\"one\",\"transport\":\"discard\"}\n").await;
-    let full = ["--ledger-limit", "1KiB", "--ledger-check", "100ms"];
+    let full = ["--ledger-limit", "1KiB", "--tune", "ledger-check=100ms"];
     let worker = service
-        .worker(&[full, ["--closing-check", "3s", "--closing-rest", "500ms"]].concat())
+        .worker(&[full, ["--tune", "closing-check=3s", "--tune", "closing-rest=500ms"]].concat())
         .await;
     let broadcast =
         json!({"type": 2, "time_to_live": 1, "data": {"k": "v"}, "condition": {"type": 0}});

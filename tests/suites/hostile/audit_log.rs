@@ -9,9 +9,9 @@ use serde_json::Value;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Flags of a program that logs failed logins at once.
-pub(crate) const AT_ONCE: [&str; 4] = ["--log-format", "json", "--activity-interval", "100ms"];
+pub(crate) const AT_ONCE: [&str; 4] = ["--log-format", "json", "--tune", "activity-interval=100ms"];
 /// Flags of a program that logs them when it stops.
-pub(crate) const AT_STOP: [&str; 4] = ["--log-format", "json", "--activity-interval", "1h"];
+pub(crate) const AT_STOP: [&str; 4] = ["--log-format", "json", "--tune", "activity-interval=1h"];
 
 /// The lines about failed logins, as `program=ingest app=news`, each with its number. The end of the log
 /// may be a line that is still being written.

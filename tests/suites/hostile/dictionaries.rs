@@ -185,7 +185,7 @@ async fn a_push_of_half_a_megabyte_is_not_sent_to_the_queue_once_for_each_of_64_
     let servers = Servers::shared();
     let redis = servers.redis.clone();
     let stack = Stack::start(servers).await;
-    let _worker = stack.worker(&["--strand-min-slots=1"]).await;
+    let _worker = stack.worker(&["--tune=partition-min-slots=1"]).await;
     let mut lines = String::new();
     for number in 0..2000 {
         let transport = ["discard", "mqtt"][number % 2];

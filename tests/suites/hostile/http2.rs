@@ -39,7 +39,7 @@ const MANY: usize = 10_000;
 /// What one request that waits for its body takes of its app's share of the memory, in bytes.
 const WHILE_WAITING: u64 = 4096;
 /// No connection ends because it lies idle: if it ends, something was refused.
-const NEVER_IDLE: [&str; 1] = ["--idle-timeout=10min"];
+const NEVER_IDLE: [&str; 1] = ["--tune=idle-timeout=10min"];
 const BODY_MEMORY: &str = "push_ingest_body_memory_bytes";
 
 // Frame types, flags and an error code of RFC 9113 (sections 6 and 7).
@@ -318,7 +318,7 @@ async fn answer_to_whole(http2: &SendRequest<Body>, service: &Service, length: u
 #[tokio::test]
 async fn bodies_that_do_not_come_over_http_2_hold_no_other_app_up() {
     // Far longer than this test waits: the least rate ends them.
-    let service = Service::start(&["--body-timeout=5min"]).await;
+    let service = Service::start(&["--tune=body-timeout=5min"]).await;
     let neighbour = Neighbour::of(&service).await;
     let (mut senders, mut slow) = (Vec::new(), JoinSet::new());
     for _ in 0..CONNECTIONS {
@@ -353,9 +353,9 @@ async fn bodies_that_do_not_come_over_http_2_hold_no_other_app_up() {
 /// An app has as many bytes in work over HTTP/2 as it may.
 async fn an_app_fills_its_share() {
     let service = Service::start(&[
-        "--body-timeout=5min",
+        "--tune=body-timeout=5min",
         "--min-body-rate=0B",
-        "--max-body=64KiB",
+        "--tune=max-body=64KiB",
         "--max-batch-body=8KiB",
         "--max-batch-lines=8",
         "--max-buffered=256KiB",

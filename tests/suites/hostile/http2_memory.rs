@@ -81,7 +81,7 @@ struct Attacked {
 impl Attacked {
     async fn start(flags: &[&str]) -> Self {
         let mut stack = Stack::start(Servers::shared()).await;
-        stack.add_ingest_with(&[&["--idle-timeout=10min"], flags].concat()).await;
+        stack.add_ingest_with(&[&["--tune=idle-timeout=10min"], flags].concat()).await;
         let address = stack.ingest_url(1).strip_prefix("http://").unwrap().parse().unwrap();
         let mut attacked = Self { stack, address, before: 0 };
         attacked.serves_another_client().await;
@@ -163,7 +163,7 @@ async fn heads_and_trailers_of_many_fields_take_little_memory() {
 
 #[tokio::test]
 async fn heads_that_never_end_take_no_more_memory_than_an_address_may_have() {
-    let attacked = Attacked::start(&["--header-timeout=5s"]).await;
+    let attacked = Attacked::start(&["--tune=header-timeout=5s"]).await;
     // A first request is answered, so that the time limit of a new connection does not apply.
     let answered = frame(HEADERS, END_HEADERS | END_STREAM, 1, &head("/nowhere", "none"));
     let begun = frame(HEADERS, 0, 3, &[head("/nowhere", "none"), vec![FIELD; 5_000]].concat());

@@ -30,7 +30,7 @@ async fn usage(service: &Service) -> Usage {
 
 #[tokio::test]
 async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_served() {
-    Service::on_both_paths(&["--app-max-waiting=3", "--app-fresh=0s"], async |service| {
+    Service::on_both_paths(&["--app-max-waiting=3", "--tune=app-fresh=0s"], async |service| {
         let secret = Secret::generate();
         let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
         assert!(service.index.create_app(&other).await.unwrap());
@@ -191,7 +191,7 @@ async fn what_workers_close_makes_room_and_every_ingest_knows_what_waits() {
     let (status, answer) = stack.call_at(1, "POST", &path, &[], &named).await;
     assert_eq!(status, 429, "another ingest knows it from its first push on: {answer}");
 
-    let worker = ["--strand-min-slots", "1", "--closing-check", "1s"];
+    let worker = ["--tune", "partition-min-slots=1", "--tune", "closing-check=1s"];
     let worker = stack.worker(&worker).await;
     shows(&stack, 0, 4).await;
     let last = stack.push_until_accepted(&named).await;
@@ -210,7 +210,8 @@ async fn a_broadcast_of_many_partitions_waits_until_all_of_them_have_ended() {
         .collect();
     stack.import(&devices).await;
     let all = json!({"type": 2, "time_to_live": 600, "condition": {"type": 0}});
-    let flags = ["--strands", "4", "--strand-min-slots", "1", "--closing-check", "1s"];
+    let flags =
+        ["--partitions", "4", "--tune", "partition-min-slots=1", "--tune", "closing-check=1s"];
     let _worker = stack.worker(&flags).await;
     for round in 1..=2 {
         let id = stack.push_until_accepted(&all).await;
@@ -253,7 +254,7 @@ async fn workers_that_are_killed_use_up_no_quota_for_longer_than_minutes() {
 
 #[tokio::test]
 async fn a_lost_count_is_settled_but_not_while_messages_wait_or_a_worker_has_some() {
-    let service = Service::start(&["--app-max-waiting=3", "--app-fresh=0s"]).await;
+    let service = Service::start(&["--app-max-waiting=3", "--tune=app-fresh=0s"]).await;
     let (key, now) = (AppKey::first(APP.parse().unwrap()), UnixMillis::now());
     let hour = UsageHour::of(UsageKind::Named, now);
     let until = UsageCounts::until(now.plus_seconds(86_400));

@@ -103,7 +103,7 @@ async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_
 
 #[tokio::test]
 async fn a_leaked_secret_for_one_part_of_the_api_changes_nothing_elsewhere() {
-    let service = Service::start(&["--app-fresh=0s"]).await;
+    let service = Service::start(&["--tune=app-fresh=0s"]).await;
     put(&service.secret, APP, "d", r#"{"country":"sg"}"#).send(&service).await.expect(200, 200, "");
     let pushed = Request::push(&service, VALID).send(&service).await;
     let message = format!("/v1/message/{APP}/{}", pushed.message_id());

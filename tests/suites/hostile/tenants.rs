@@ -73,7 +73,7 @@ async fn bodies_that_are_announced_and_do_not_come_take_no_memory_from_others() 
 #[tokio::test]
 async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served() {
     let flags = [
-        "--max-body=64KiB",
+        "--tune=max-body=64KiB",
         "--max-batch-body=8KiB",
         "--max-batch-lines=8",
         "--max-buffered=256KiB",
@@ -121,7 +121,7 @@ async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served(
 #[tokio::test]
 async fn a_body_that_drips_in_ends_before_the_time_for_bodies_is_over() {
     // Far longer than this test waits for an answer.
-    let flags = ["--body-timeout=5min", "--min-body-rate=10KiB"];
+    let flags = ["--tune=body-timeout=5min", "--min-body-rate=10KiB"];
     Service::on_both_paths(&flags, async |service| {
         let mut attacker = Connection::open(service.address).await;
         attacker.send(Request::push(&service, push_of(100_000)).head()).await;

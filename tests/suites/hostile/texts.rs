@@ -81,7 +81,11 @@ fn secrets() -> BTreeSet<String> {
 
 /// A setting that is wrong anyhow, so that a program ends where the one in question is not.
 fn wrong_besides(name: &str) -> (&'static str, &'static str) {
-    if name == "PUSH_NAMESPACE" { ("PUSH_CONNECT_TIMEOUT", "5") } else { ("PUSH_NAMESPACE", "a b") }
+    if name == "PUSH_NAMESPACE" {
+        ("PUSH_LEDGER_RETENTION", "5")
+    } else {
+        ("PUSH_NAMESPACE", "a b")
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,7 +179,7 @@ async fn a_server_that_cannot_be_reached_is_named_without_its_password() {
     for command in commands() {
         let arguments: &[&str] = match command.name().as_str() {
             "ingest" | "fanout-worker" => {
-                &["--ops-listen", "127.0.0.1:0", "--log", "debug", "--start-deadline", "1s"]
+                &["--ops-listen", "127.0.0.1:0", "--log", "debug", "--tune", "start-deadline=1s"]
             }
             "pushctl doctor" | "pushctl dead list" | "pushctl app list" => &[],
             "pushctl device listen" => &["a", "b"],

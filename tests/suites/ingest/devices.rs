@@ -58,7 +58,7 @@ async fn a_device_is_registered_read_updated_and_removed() {
 
 #[tokio::test]
 async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_device_here() {
-    Service::on_both_paths(&["--app-fresh=1s"], async |service| {
+    Service::on_both_paths(&["--tune=app-fresh=1s"], async |service| {
         let path = "/v1/device/app/c1";
         assert_eq!(call(&service, "PUT", path, "{}").await.http, 200);
         let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());

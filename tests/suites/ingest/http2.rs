@@ -108,7 +108,7 @@ async fn requests_with_many_pushes_share_one_connection() {
 
 #[tokio::test]
 async fn errors_are_answered_as_over_http_1() {
-    let service = Service::start(&["--max-body=2KiB", "--max-header=4KiB"]).await;
+    let service = Service::start(&["--tune=max-body=2KiB", "--tune=max-header=4KiB"]).await;
     let http2 = connect(&service).await;
     let changed = |change: fn(&mut Request<Full<Bytes>>)| {
         let mut request = push(&service, VALID);
@@ -151,7 +151,7 @@ async fn errors_are_answered_as_over_http_1() {
 
 #[tokio::test]
 async fn a_connection_that_does_nothing_is_ended() {
-    let service = Service::start(&["--idle-timeout=1s"]).await;
+    let service = Service::start(&["--tune=idle-timeout=1s"]).await;
     let mut stream = TcpStream::connect(service.address).await.unwrap();
     // The preface and an empty SETTINGS frame, in two pieces: no request, and so no answer to check.
     stream.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
@@ -164,7 +164,7 @@ async fn a_connection_that_does_nothing_is_ended() {
 
 #[tokio::test]
 async fn a_stream_whose_body_does_not_come_is_answered_and_the_others_go_on() {
-    let service = Service::start(&["--body-timeout=1s"]).await;
+    let service = Service::start(&["--tune=body-timeout=1s"]).await;
     let answer = answer_without_body(&service, push(&service, "")).await;
     answer.expect(408, 408, "the request's body did not arrive");
     service.stop().await.unwrap();
@@ -173,7 +173,7 @@ async fn a_stream_whose_body_does_not_come_is_answered_and_the_others_go_on() {
 #[tokio::test]
 async fn a_stream_whose_answer_needs_no_body_is_answered_before_the_body_comes() {
     // Far longer than this test waits for an answer.
-    let service = Service::start(&["--body-timeout=5min", "--min-body-rate=0B"]).await;
+    let service = Service::start(&["--tune=body-timeout=5min", "--min-body-rate=0B"]).await;
     let mut stranger = push(&service, "");
     stranger.headers_mut().insert("authorization", "wrong".parse().unwrap());
     let mut lost = push(&service, "");
@@ -235,7 +235,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
     let service = Service::start(&[
         "--max-connections=2",
         "--max-connections-per-address=2",
-        "--body-timeout=5min",
+        "--tune=body-timeout=5min",
         "--min-body-rate=0B",
     ])
     .await;

@@ -13,7 +13,7 @@ fn push_of(bytes: usize) -> String {
 
 #[tokio::test]
 async fn a_body_may_be_as_large_as_the_limit_and_one_byte_more_is_413() {
-    let service = Service::start(&["--max-body=2KiB"]).await;
+    let service = Service::start(&["--tune=max-body=2KiB"]).await;
     assert_eq!(push_of(2048).len(), 2048);
     let at = Request::push(&service, push_of(2048));
     let past = Request::push(&service, push_of(2049));
@@ -34,7 +34,7 @@ async fn a_body_may_be_as_large_as_the_limit_and_one_byte_more_is_413() {
 
 #[tokio::test]
 async fn who_sends_far_more_than_allowed_can_still_read_the_answer() {
-    let service = Service::start(&["--max-body=64KiB"]).await;
+    let service = Service::start(&["--tune=max-body=64KiB"]).await;
     let huge = Request::push(&service, vec![b' '; 4_000_000]);
     for request in [huge.clone(), huge.chunked(10_000)] {
         let mut connection = Connection::open(service.address).await;
@@ -48,7 +48,7 @@ async fn who_sends_far_more_than_allowed_can_still_read_the_answer() {
 
 #[tokio::test]
 async fn size_is_checked_after_the_media_type_and_before_the_content() {
-    let service = Service::start(&["--max-body=1KiB"]).await;
+    let service = Service::start(&["--tune=max-body=1KiB"]).await;
     let huge = Request::push(&service, "x".repeat(5000));
     huge.send(&service).await.expect(413, 21005, "Message illegal: the body must be");
     let other = huge.without("Content-Type");
@@ -58,7 +58,7 @@ async fn size_is_checked_after_the_media_type_and_before_the_content() {
 
 #[tokio::test]
 async fn a_head_beyond_the_limit_is_431_in_the_documented_shape() {
-    let service = Service::start(&["--max-header=4KiB"]).await;
+    let service = Service::start(&["--tune=max-header=4KiB"]).await;
     let push = Request::push(&service, VALID);
     assert_eq!(push.clone().header("X", "x".repeat(3000)).send(&service).await.http, 200);
     let check = |answer: Answer| answer.expect(431, 431, "the request's headers are too large");
@@ -164,7 +164,7 @@ async fn an_idle_connection_is_closed_for_a_new_one() {
 #[tokio::test]
 async fn bodies_share_a_bounded_memory() {
     let flags = [
-        "--max-body=64KiB",
+        "--tune=max-body=64KiB",
         "--max-batch-body=16KiB",
         "--max-batch-lines=16",
         "--max-buffered=64KiB",

@@ -17,7 +17,7 @@ use crate::{
 #[tokio::test]
 async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it_is_back() {
     let mut redis = Redis::start().await.unwrap();
-    let flags = ["--app-fresh=100ms", "--index-timeout=500ms"];
+    let flags = ["--tune=app-fresh=100ms", "--tune=index-timeout=500ms"];
     let service = Service::start_on(&amqp_url(), &redis.url(), &flags).await;
     let push = Request::push(&service, VALID);
     let device = Request::push(&service, "{}").method("PUT").path("/v1/device/app/c");
@@ -53,8 +53,12 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
 async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_requests_are_answered()
 {
     let redis = Redis::start().await.unwrap();
-    let flags =
-        ["--max-recalls=3", "--max-recalls-per-app=2", "--app-fresh=5min", "--index-timeout=1s"];
+    let flags = [
+        "--max-recalls=3",
+        "--max-recalls-per-app=2",
+        "--tune=app-fresh=5min",
+        "--tune=index-timeout=1s",
+    ];
     let service = Service::start_on(&amqp_url(), &redis.url(), &flags).await;
     let pushed = Request::push(&service, VALID).send(&service).await;
     let path = format!("/v1/message/app/{}", pushed.message_id());
@@ -99,7 +103,7 @@ async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_req
 #[tokio::test]
 async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_is_back() {
     let mut rabbitmq = RabbitMq::start().await.unwrap();
-    let flags = ["--publish-timeout=2s"];
+    let flags = ["--tune=publish-timeout=2s"];
     let service = Service::start_on(&rabbitmq.url(), &redis_url(), &flags).await;
     let push = Request::push(&service, VALID);
     assert_eq!(push.send(&service).await.http, 200);

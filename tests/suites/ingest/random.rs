@@ -19,7 +19,8 @@ const CASES: u32 = 400;
 /// Tries inputs on one service, and that a good push still works afterwards.
 fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) -> TestCaseResult) {
     let runtime = Runtime::new().unwrap();
-    let service = runtime.block_on(Service::start(&["--max-body=16KiB", "--idle-timeout=1s"]));
+    let service =
+        runtime.block_on(Service::start(&["--tune=max-body=16KiB", "--tune=idle-timeout=1s"]));
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&strategy, |input| runtime.block_on(attempt(&service, input)))
@@ -303,7 +304,7 @@ fn requests_are_answered_alike_on_the_fast_path_and_by_hyper() {
         1 => (15_000..18_000usize).prop_map(|size| vec![b' '; size]),
     ];
     let request = (method, path, headers, body);
-    let flags = ["--max-body=16KiB", "--idle-timeout=1s", "--fast-path=off"];
+    let flags = ["--tune=max-body=16KiB", "--tune=idle-timeout=1s", "--fast-path=off"];
     let runtime = Runtime::new().unwrap();
     let hyper_alone = runtime.block_on(Service::start(&flags));
     try_many(prop::collection::vec(request, 1..4), async |fast_path, requests| {

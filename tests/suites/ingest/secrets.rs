@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 /// Records are not cached, so that a changed app is seen by the next request.
-const UNCACHED: &[&str] = &["--app-fresh=0s"];
+const UNCACHED: &[&str] = &["--tune=app-fresh=0s"];
 
 /// A call of each route, without a secret, and the scope that it needs.
 fn calls() -> Vec<(Request, Scope)> {
@@ -112,7 +112,7 @@ async fn uses(index: &dyn Index) -> BTreeMap<String, UnixMillis> {
 
 #[tokio::test]
 async fn the_last_use_of_each_secret_is_written_to_the_index_after_a_while() {
-    let service = Service::start(&["--activity-interval=20ms", "--app-fresh=0s"]).await;
+    let service = Service::start(&["--tune=activity-interval=20ms", "--tune=app-fresh=0s"]).await;
     let mut phones = None;
     service.change_app(|app| phones = Some(add(app, "phones", Scopes::ALL, None))).await;
     let phones = phones.unwrap();
@@ -132,7 +132,7 @@ async fn the_last_use_of_each_secret_is_written_to_the_index_after_a_while() {
 
 #[tokio::test]
 async fn a_service_that_stops_writes_the_last_uses_that_it_still_has() {
-    let service = Service::start(&["--activity-interval=1h"]).await;
+    let service = Service::start(&["--tune=activity-interval=1h"]).await;
     Request::push(&service, VALID).send(&service).await.expect(200, 200, "OK");
     let index = service.index.clone();
     assert_eq!(uses(&*index).await.len(), 0, "not one write for each request");

@@ -160,9 +160,9 @@ async fn answer_to(service: &Service, request: &Request) -> RawAnswer {
 
 async fn as_they_are_and_spoiled(seen: &mut Seen) {
     let service = Service::start(&[
-        "--max-body=1KiB",
+        "--tune=max-body=1KiB",
         "--max-batch-body=1KiB",
-        "--max-header=4KiB",
+        "--tune=max-header=4KiB",
         "--broker-auth-secret",
         BROKER_SECRET,
         "--mqtt-worker-password",
@@ -217,7 +217,7 @@ fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
 }
 
 async fn heads_that_do_not_end(seen: &mut Seen) {
-    let service = Service::start(&["--header-timeout=1s"]).await;
+    let service = Service::start(&["--tune=header-timeout=1s"]).await;
     let served = Served::by(&service).await;
     let cut = served.all().map(async |(id, request)| {
         let head = request.head();
@@ -264,7 +264,7 @@ async fn wrong_secrets(seen: &mut Seen) {
 }
 
 async fn a_disabled_app(seen: &mut Seen) {
-    let service = Service::start(&["--app-fresh=0s"]).await;
+    let service = Service::start(&["--tune=app-fresh=0s"]).await;
     let served = Served::by(&service).await;
     service.change_app(|app| app.disabled = true).await;
     let pushes = served.all().filter(|(id, _)| id.starts_with("push"));
@@ -273,7 +273,7 @@ async fn a_disabled_app(seen: &mut Seen) {
 }
 
 async fn a_full_app(seen: &mut Seen) {
-    let service = Service::start(&["--app-fresh=0s"]).await;
+    let service = Service::start(&["--tune=app-fresh=0s"]).await;
     let most = AppQuota::AtMost(NonZeroU32::MIN);
     service.change_app(|app| app.max_devices = most).await;
     let served = Served::by(&service).await;

@@ -59,7 +59,7 @@ async fn an_http_2_client_that_answers_nothing_holds_no_stop_up() {
 
 #[tokio::test]
 async fn a_client_that_reads_late_gets_its_answers_and_holds_a_stopping_service_up_no_longer() {
-    let service = Service::start(&["--idle-timeout=1h"]).await;
+    let service = Service::start(&["--tune=idle-timeout=1h"]).await;
     let (reader, mut writer) = TcpStream::connect(service.address).await.unwrap().into_split();
     // Until the unread answers fill the buffers of both sockets, and the service can only wait. They
     // are all the same and of no path that is described, so they are counted and not checked.

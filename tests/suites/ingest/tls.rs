@@ -122,7 +122,7 @@ async fn a_long_answer_arrives_whole_over_tls() {
 #[tokio::test]
 async fn a_client_that_speaks_no_tls_or_nothing_is_closed_and_holds_no_other_up() {
     let authority = Authority::new();
-    let service = start(&authority, &["--header-timeout=1s"]).await;
+    let service = start(&authority, &["--tune=header-timeout=1s"]).await;
     let mut silent = Connection::open(service.address).await;
     let mut begins = Connection::open(service.address).await;
     begins.send(b"\x16\x03\x01\x02\x00").await;
@@ -146,7 +146,8 @@ async fn a_certificate_that_is_renewed_is_used_without_a_restart() {
     let certificate_flag = format!("--tls-cert={}", certificate.certificate.display());
     let key_flag = format!("--tls-key={}", certificate.key.display());
     // The first connection waits for its first request until the certificate is renewed.
-    let service = Service::start(&[&certificate_flag, &key_flag, "--header-timeout=10min"]).await;
+    let service =
+        Service::start(&[&certificate_flag, &key_flag, "--tune=header-timeout=10min"]).await;
     let before = connect(&service, &client(&authority, &[]).await).await.unwrap();
     assert!(connect(&service, &client(&next, &[]).await).await.is_err(), "another authority");
     next.local_server().replace(&certificate);

@@ -50,8 +50,8 @@ impl Broker {
             &workers.address(),
             "--mqtt-worker-password",
             PASSWORD,
-            "--mqtt-save-interval",
-            save_interval,
+            "--tune",
+            &format!("mqtt-save-interval={save_interval}"),
         ];
         let flags: Vec<String> = flags.map(str::to_owned).to_vec();
         let program = start(&flags).await;

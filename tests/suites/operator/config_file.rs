@@ -35,7 +35,7 @@ async fn a_service_takes_its_settings_from_a_file_and_a_flag_goes_before_them() 
     let (amqp, redis, namespace) = (amqp_url(), redis_url(), namespace());
     let text = format!(
         "listen = \"{listen}\"\nqueue-url = \"{amqp}\"\nindex-url = \"{redis}\"\n\
-         namespace = \"{namespace}\"\nmax-header = \"1KiB\"\nhttp-in-clear = true\n"
+         namespace = \"{namespace}\"\ntune = \"max-header=1KiB\"\nhttp-in-clear = true\n"
     );
     let config = Config::new(&text, 0o600);
     let answers = async |address: &str| {
@@ -50,14 +50,14 @@ async fn a_service_takes_its_settings_from_a_file_and_a_flag_goes_before_them() 
     // The environment goes before the file, and a flag before both.
     let mut ingest = Program::start_ready("ingest", &["--config", config.path()]).await;
     ingest.set_environment(vec![
-        ("PUSH_MAX_HEADER".to_owned(), "4KiB".to_owned()),
+        ("PUSH_TUNE".to_owned(), "max-header=4KiB".to_owned()),
         ("PUSH_LISTEN".to_owned(), other.clone()),
     ]);
     ingest.restart();
     ingest.wait_ready().await;
     assert_eq!(answers(&other).await.unwrap(), 404, "{}", ingest.log());
     drop(ingest);
-    let flags = ["--config", config.path(), "--max-header", "8KiB", "--listen", &other];
+    let flags = ["--config", config.path(), "--tune", "max-header=8KiB", "--listen", &other];
     let ingest = Program::start_ready("ingest", &flags).await;
     assert_eq!(answers(&other).await.unwrap(), 404, "{}", ingest.log());
 }
@@ -86,7 +86,7 @@ async fn the_file_of_pushctl_has_settings_of_all_its_commands_and_warns_if_other
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("data");
     let text = format!(
-        "data-dir = \"{}\"\nmqtt-session-expiry = \"1day\"\nmqtt-url = \"mqtt://u:hunter2@h\"\n",
+        "data-dir = \"{}\"\nmqtt-max-connections = 100\nmqtt-url = \"mqtt://u:hunter2@h\"\n",
         data.display()
     );
     let config = Config::new(&text, 0o644);

@@ -36,7 +36,7 @@ use tokio::{
 
 /// Flags of a worker: small batches, so that a broadcast lasts.
 const SMALL_STEPS: [&str; 6] =
-    ["--batch", "50", "--strand-min-slots", "1000", "--task-prefetch", "2"];
+    ["--batch", "50", "--tune", "partition-min-slots=1000", "--task-prefetch", "2"];
 
 fn everyone(time_to_live: u64) -> Value {
     json!({"type": 2, "time_to_live": time_to_live, "condition": {"type": 0}})

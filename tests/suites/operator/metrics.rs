@@ -16,14 +16,14 @@ use super::everyone;
 const SLOW: [&str; 12] = [
     "--batch",
     "100",
-    "--strand-min-slots",
-    "1000",
+    "--tune",
+    "partition-min-slots=1000",
     "--task-prefetch",
     "2",
-    "--discard-latency",
-    "30ms",
-    "--turn",
-    "100ms",
+    "--tune",
+    "discard-latency=30ms",
+    "--tune",
+    "run-time=100ms",
     "--metrics-interval",
     "50ms",
 ];
@@ -259,9 +259,9 @@ async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_cl
     let stack = Stack::start(Servers::shared()).await;
     stack.import_crowd(4_000, 0).await;
     // Its transport answers long after the broadcast has ended, and its own check comes later still.
-    let hung = ["--strand-min-slots", "1000", "--discard-latency", "10m"];
+    let hung = ["--tune", "partition-min-slots=1000", "--tune", "discard-latency=10m"];
     let hung = stack.worker(&[&hung[..], &OFTEN].concat()).await;
-    let strict = ["--closing-check", "100ms", "--closing-rest", "100ms"];
+    let strict = ["--tune", "closing-check=100ms", "--tune", "closing-rest=100ms"];
     // Both take some of it; what this one has ends at once.
     let worker = stack.worker(&[&strict[..], &OFTEN].concat()).await;
     let overdue = "push_broadcasts_overdue";

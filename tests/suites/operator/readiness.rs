@@ -129,16 +129,16 @@ async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
 
 /// Checks that take for ever, so that an answer that waited for one would never come.
 const ENDLESS: [&str; 10] = [
-    "--health-timeout",
-    "1h",
-    "--health-max-age",
-    "2h",
-    "--queue-timeout",
-    "1h",
-    "--amqp-heartbeat",
-    "1h",
-    "--index-response-timeout",
-    "1h",
+    "--tune",
+    "health-timeout=1h",
+    "--tune",
+    "health-max-age=2h",
+    "--tune",
+    "queue-timeout=1h",
+    "--tune",
+    "amqp-heartbeat=1h",
+    "--tune",
+    "index-response-timeout=1h",
 ];
 
 /// Connections that push without a pause, and as many pushes that wait for the queue.
@@ -241,10 +241,10 @@ async fn readiness_is_answered_from_memory_under_load_while_the_stores_hang() {
     let mut stack =
         Stack::start(Servers { amqp: amqp.url(), redis: redis.url(), ..Servers::shared() }).await;
     // A push waits for its confirm as long as a check, and an app that is known is not read again.
-    let waits = ["--publish-timeout", "1h", "--app-fresh", "5min"];
+    let waits = ["--tune", "publish-timeout=1h", "--tune", "app-fresh=5min"];
     stack.add_ingest_with(&[&ENDLESS[..], &waits].concat()).await;
     let worker = stack.worker(&ENDLESS).await;
-    let impatient = stack.worker(&["--health-timeout", "500ms"]).await;
+    let impatient = stack.worker(&["--tune", "health-timeout=500ms"]).await;
     let mut connection = connect(&stack, 1).await;
     connection.send(dry_run(&stack).bytes()).await;
     assert_eq!(connection.answer().await.http, 200, "the app is known from now on");
@@ -306,7 +306,7 @@ async fn a_start_waits_for_servers_that_are_not_there_yet_and_says_for_which() {
 async fn a_start_ends_when_its_servers_do_not_come() {
     let closed = free_port().unwrap();
     let url = format!("amqp://{}", closed.address());
-    let flags = ["--queue-url", &url, "--index-url", &redis_url(), "--start-deadline", "1s"];
+    let flags = ["--queue-url", &url, "--index-url", &redis_url(), "--tune", "start-deadline=1s"];
     let mut worker = Program::start("fanout-worker", &flags);
     let status =
         eventually("the start ends", DEADLINE, async || worker.ended().ok_or_else(|| worker.log()))
@@ -320,7 +320,7 @@ async fn a_worker_that_was_told_to_stop_is_not_ready_at_once_while_it_finishes_i
     let broker = RogueBroker::start().await;
     let stack = Stack::start(Servers { mqtt: broker.url(), ..Servers::shared() }).await;
     stack.import_crowd(0, 1).await;
-    let mut worker = stack.worker(&["--mqtt-ack-timeout", "60s"]).await;
+    let mut worker = stack.worker(&["--tune", "mqtt-ack-timeout=60s"]).await;
     broker.behave(|b| b.withholds_acks = true);
     let id = stack.push(&everyone()).await;
     eventually("the broker has the message", DEADLINE, async || match broker.received() {

@@ -32,7 +32,7 @@ const OTHERS: u64 = 5000;
 /// Named devices of one push.
 const NAMED: u64 = 20;
 /// Flags of a worker: two partitions at the same time.
-const WORKER: [&str; 4] = ["--strand-min-slots", "1000", "--task-prefetch", "2"];
+const WORKER: [&str; 4] = ["--tune", "partition-min-slots=1000", "--task-prefetch", "2"];
 /// Devices that may be sent to and not counted yet: a batch of each partition in work, and the
 /// named push.
 const IN_FLIGHT: u64 = 2 * 2 * PACE / 2 + NAMED;

@@ -14,7 +14,7 @@ use push_tests::{
 use serde_json::{Value, json};
 
 const QUICK: [&str; 6] =
-    ["--retry-first", "200ms", "--retry-longest", "1s", "--mqtt-ack-timeout", "2s"];
+    ["--tune", "retry-first=200ms", "--tune", "retry-longest=1s", "--tune", "mqtt-ack-timeout=2s"];
 
 struct World {
     broker: RogueBroker,
@@ -55,7 +55,7 @@ const FROZEN: Duration = Duration::from_secs(40);
 async fn pushes_that_are_handed_on_again_and_again_while_redis_is_frozen_are_sent_afterwards() {
     let redis = Redis::start().await.unwrap();
     let world = World::start(redis.url(), 4).await;
-    let impatient = ["--hold", "1ms", "--index-response-timeout", "100ms"];
+    let impatient = ["--tune", "longest-hold=1ms", "--tune", "index-response-timeout=100ms"];
     let worker = world.stack.worker(&[&QUICK[..], &impatient].concat()).await;
     // From then on `ingest` and worker know the app.
     let first = world.stack.push(&to(0)).await;

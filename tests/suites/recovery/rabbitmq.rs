@@ -65,7 +65,7 @@ async fn alarm(raise: &[&str], reason: &str, lift: &[&str]) {
     const BLOCKED: &str = "push_ingest_queue_blocked";
     let world = World::start().await;
     // So slow that the broadcast is not over when the alarm is raised.
-    let slow = [&STEPS[..], &["--discard-latency", "20ms"]].concat();
+    let slow = [&STEPS[..], &["--tune", "discard-latency=20ms"]].concat();
     let mut worker = world.stack.worker(&slow).await;
     let id = world.stack.begin_broadcast().await;
     world.amqp.control(raise).await.unwrap();

@@ -74,8 +74,11 @@ impl Place {
         let flags = self.flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         // Only an end in order saves what waits.
-        Program::start_ready("pushctl", &[&flags[..], &["--mqtt-save-interval", "1h"]].concat())
-            .await
+        Program::start_ready(
+            "pushctl",
+            &[&flags[..], &["--tune", "mqtt-save-interval=1h"]].concat(),
+        )
+        .await
     }
 
     /// The device listens until it has received so many messages; gives what was printed.
@@ -135,7 +138,7 @@ async fn start_by(
     let ops = free_port().unwrap();
     let program = built("pushctl");
     let run = format!(
-        "{} {} --ops-listen {} --mqtt-save-interval 1h",
+        "{} {} --ops-listen {} --tune mqtt-save-interval=1h",
         program.display(),
         place.flags().join(" "),
         ops.address()

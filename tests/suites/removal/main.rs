@@ -16,7 +16,7 @@ use push_tests::{
 use serde_json::{Value, json};
 
 /// Flags of an `ingest` that keeps a record in its cache for the whole test.
-const CACHES: [&str; 2] = ["--app-fresh", "5min"];
+const CACHES: [&str; 2] = ["--tune", "app-fresh=5min"];
 /// The first `ingest` of the stack, which has no record of the app in its cache.
 const FIRST: usize = 0;
 /// The `ingest` with the old app's record in its cache.

@@ -55,7 +55,8 @@ impl<'a> Fleet<'a> {
     async fn add(&mut self) {
         let broker = RogueBroker::start().await;
         broker.behave(|behaviour| behaviour.acks_per_second = Some(DEVICES_PER_SECOND));
-        let flags = ["--metrics-interval", "1s", "--batch", "50", "--strand-min-slots", "100"];
+        let flags =
+            ["--metrics-interval", "1s", "--batch", "50", "--tune", "partition-min-slots=100"];
         let worker = self.stack.worker_at(&broker.url(), &flags).await;
         self.workers.push((worker, broker));
         self.most = self.most.max(self.workers.len());

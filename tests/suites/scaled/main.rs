@@ -182,7 +182,7 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
 
 const SENT: &str = r#"push_worker_devices_total{outcome="sent",reason=""}"#;
 const SMALL_STEPS: [&str; 6] =
-    ["--batch", "100", "--strand-min-slots", "1000", "--task-prefetch", "2"];
+    ["--batch", "100", "--tune", "partition-min-slots=1000", "--task-prefetch", "2"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_one_broadcast() {

@@ -149,7 +149,7 @@ async fn the_outage<T>(
 /// A stack whose second `ingest` logs as JSON.
 async fn stack_with_json(servers: Servers) -> Stack {
     let mut stack = Stack::start(servers).await;
-    let flags = ["--log-format=json", "--app-fresh=100ms", "--publish-timeout=2s"];
+    let flags = ["--log-format=json", "--tune=app-fresh=100ms", "--tune=publish-timeout=2s"];
     stack.add_ingest_with(&flags).await;
     stack
 }

@@ -31,14 +31,14 @@ const CALLER: &str = "00f067aa0ba902b7";
 const DEVICES: usize = 4000;
 /// Flags of a worker: several partitions, of which it takes one at a time, so that both work.
 const WORKER: [&str; 8] = [
-    "--strand-min-slots",
-    "500",
+    "--tune",
+    "partition-min-slots=500",
     "--task-prefetch",
     "1",
     "--batch",
     "200",
-    "--discard-latency",
-    "20ms",
+    "--tune",
+    "discard-latency=20ms",
 ];
 
 fn traceparent(trace: &str, flags: &str) -> String {

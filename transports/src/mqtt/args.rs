@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use push_boot::{
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, count, duration},
+    settings,
+    settings::{ConfigErrors, count},
     tls::{self, ClientFlags},
 };
 use push_mqtt::{BadMqttUrl, MqttUrl};
@@ -25,47 +26,31 @@ pub struct MqttArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "MQTT")]
 pub struct MqttBrokerArgs {
-    /// The broker: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
+    /// Reach devices through the broker at this URL: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
     #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
     mqtt_url: Option<SecretText>,
-    /// The file that holds the URL of the broker, in place of --mqtt-url
+    /// Read --mqtt-url from this file
     #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
     mqtt_url_file: Option<PathBuf>,
-    /// For `mqtts://`: the authorities that are trusted instead of the machine's, as PEM
+    /// Trust the authorities of this PEM file for `mqtts://`, instead of the machine's
     #[arg(long, env = "PUSH_MQTT_CA", value_name = "FILE")]
     mqtt_ca: Option<String>,
-    /// For `mqtts://`: the certificate that is shown to the broker, as PEM
+    /// Show the certificate of this PEM file to the broker, for `mqtts://`
     #[arg(long, env = "PUSH_MQTT_CERT", value_name = "FILE")]
     mqtt_cert: Option<String>,
-    /// The private key of `--mqtt-cert`, as PEM
+    /// Use the private key of this PEM file with --mqtt-cert
     #[arg(long, env = "PUSH_MQTT_KEY", value_name = "FILE")]
     mqtt_key: Option<String>,
 }
 
-/// Flags about the use of a broker, for programs that know its address from elsewhere.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttTuningArgs {
-    /// Connections that share broadcasts; one more carries small pushes
-    #[arg(long, env = "PUSH_MQTT_CONNECTIONS", value_name = "N", default_value = "4")]
-    mqtt_connections: String,
-    /// The most unacknowledged messages of a connection; the broker may lower it
-    #[arg(long, env = "PUSH_MQTT_WINDOW", value_name = "N", default_value = "512")]
-    mqtt_window: String,
-    /// How long connecting to the broker may take
-    #[arg(long, env = "PUSH_MQTT_CONNECT_TIMEOUT", value_name = "TIME", default_value = "5s")]
-    mqtt_connect_timeout: String,
-    /// How long the broker may take to acknowledge a message
-    #[arg(long, env = "PUSH_MQTT_ACK_TIMEOUT", value_name = "TIME", default_value = "10s")]
-    mqtt_ack_timeout: String,
-    /// How long a batch waits for a lost broker before it is put off
-    #[arg(
-        long = "mqtt-patience",
-        env = "PUSH_MQTT_PATIENCE",
-        value_name = "TIME",
-        default_value = "5s"
-    )]
-    mqtt_offline_timeout: String,
+settings! {
+    /// Flags about the use of a broker, for programs that know its address from elsewhere.
+    pub struct MqttTuningArgs, "MQTT" => MqttValues {
+        /// Share broadcasts among so many connections; one more carries small pushes
+        mqtt_connections: usize = ["N", "4"] count(1, MqttSettings::MAX_CONNECTIONS);
+        /// Limit the unacknowledged messages of a connection; the broker may lower it
+        mqtt_window: u16 = ["N", "512"] count(1, u16::MAX);
+    }
 }
 
 impl MqttArgs {
@@ -116,23 +101,8 @@ impl MqttBrokerArgs {
 impl MqttTuningArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
-        let connections = errors.read(
-            "--mqtt-connections",
-            &self.mqtt_connections,
-            count(1, MqttSettings::MAX_CONNECTIONS),
-        );
-        let window = errors.read("--mqtt-window", &self.mqtt_window, count(1, u16::MAX));
-        let mut time = |flag, text| errors.read(flag, text, duration);
-        let connect_timeout = time("--mqtt-connect-timeout", &self.mqtt_connect_timeout);
-        let ack_timeout = time("--mqtt-ack-timeout", &self.mqtt_ack_timeout);
-        let offline_timeout = time("--mqtt-patience", &self.mqtt_offline_timeout);
-        Some(MqttSettings {
-            connections: connections?,
-            window: window?,
-            connect_timeout: connect_timeout?,
-            ack_timeout: ack_timeout?,
-            offline_timeout: offline_timeout?,
-            ..MqttSettings::default()
-        })
+        let settings = MqttSettings::read(errors.tuning());
+        let MqttValues { mqtt_connections, mqtt_window } = self.values(errors)?;
+        Some(MqttSettings { connections: mqtt_connections, window: mqtt_window, ..settings })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use push_boot::tune::{HOUR, MOMENT, Tuning};
+
 /// How the transport uses its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MqttSettings {
@@ -35,6 +37,15 @@ pub struct MqttSettings {
 impl MqttSettings {
     /// The most connections for broadcasts.
     pub const MAX_CONNECTIONS: usize = 63;
+
+    /// Returns the constants, or what replaces them.
+    pub fn read(tuning: &mut Tuning) -> Self {
+        let mut all = Self::default();
+        tuning.time("mqtt-connect-timeout", &mut all.connect_timeout, MOMENT..=HOUR);
+        tuning.time("mqtt-ack-timeout", &mut all.ack_timeout, MOMENT..=HOUR);
+        tuning.time("mqtt-offline-timeout", &mut all.offline_timeout, Duration::ZERO..=HOUR);
+        all
+    }
 }
 
 impl Default for MqttSettings {

@@ -34,14 +34,14 @@ const HEAD_FACTOR: usize = 4;
 ///
 /// They are in no reservation of memory until their handler reads them, and 10,000 connections that
 /// use all of it have more than a container of 512 MB. Over HTTP/1 the service reads ahead no more
-/// than a head may have (`--max-header`), and the rest waits in the kernel. But no handler leaves a
+/// than a head may have (`--tune max-header`), and the rest waits in the kernel. But no handler leaves a
 /// body unread for long: a failed login waits 50 ms, a refusal beyond the rate limit 1 s, a question
-/// to the index `--index-timeout`. So what is held is also bounded by what the network brings in that
+/// to the index `--tune index-timeout`. So what is held is also bounded by what the network brings in that
 /// time.
 ///
 /// Smaller windows would take more than they give:
 /// - a body comes no faster than the window of its stream each round trip, and 64 KiB are too few for a
-///   batch of 4 MiB to come within `--body-timeout` over a round trip of 250 ms;
+///   batch of 4 MiB to come within `--tune body-timeout` over a round trip of 250 ms;
 /// - a connection's window must be larger than a stream's: behind a proxy that sends several apps'
 ///   requests over one connection, a body that is not read yet would else stop the others;
 /// - h2 ends a connection when small DATA frames wait that count, with 256 bytes each, as more than

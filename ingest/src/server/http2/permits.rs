@@ -1,6 +1,6 @@
 //! How many HTTP/2 requests are in work over all connections.
 //!
-//! Each connection has a bound of its own (`--h2-streams`). Ten thousand connections that reach it
+//! Each connection has a bound of its own (`--tune h2-streams`). Ten thousand connections that reach it
 //! are two million requests, so all of them have a bound together: as many as there may be
 //! connections. Over HTTP/1 a connection has one request at a time, so a client of either version
 //! finds room for one over each connection that is served, whatever the others do: the first

@@ -32,7 +32,10 @@ use clap::{Arg, Command};
 use push_model::text::str_without_mark;
 
 use self::entries::Entry;
-use crate::settings::may_hold_secret;
+use crate::{
+    older_words,
+    settings::{may_hold_secret, nearest},
+};
 
 /// The flag that names the file.
 const FLAG: &str = "config";
@@ -44,8 +47,6 @@ const MAX_FILE: u64 = 256 * 1024;
 const OF_FILE: &str = "-file";
 /// How many wrong lines an error names.
 const MAX_WRONG_LINES: usize = 20;
-/// How alike two names must be for one to be suggested, from 0 to 1.
-const ALIKE: f64 = 0.7;
 
 /// What was given besides the file: the arguments of the process and its environment.
 #[derive(Clone, Copy)]
@@ -64,9 +65,10 @@ struct Setting {
 /// The command line with the flag for the file.
 pub(crate) fn with_flag(command: Command) -> Command {
     let flag = Arg::new(FLAG).long(FLAG).env(VARIABLE).value_name("FILE").global(true);
+    let flag = flag.help_heading("Listeners and stop");
     command.arg(flag.help(
-        "A file of settings (TOML): the name of a flag, =, its value. Flags and environment \
-         variables go before it",
+        "Read settings from this TOML file: the name of a flag, =, its value. Flags and environment \
+         variables take precedence",
     ))
 }
 
@@ -122,12 +124,12 @@ impl Given<'_> {
     }
 
     /// The value of a variable. An empty one counts as unset.
-    fn variable(&self, name: &str) -> Option<OsString> {
+    pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         (self.variable)(name).filter(|value| !value.is_empty())
     }
 
     /// The value of a flag, empty if it is behind the end of the arguments.
-    fn flag(&self, name: &str) -> Option<OsString> {
+    pub(crate) fn flag(&self, name: &str) -> Option<OsString> {
         let mut arguments = self.arguments.iter().skip(1).take_while(|argument| *argument != "--");
         while let Some(argument) = arguments.next() {
             let Some(flag) = argument.to_str().and_then(|text| text.strip_prefix("--")) else {
@@ -189,12 +191,12 @@ fn unknown(
     settings: &BTreeMap<String, Setting>,
     program: &str,
 ) -> String {
-    let alike = settings.keys().map(|known| (strsim::jaro_winkler(name, known), known));
-    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    let nearest = match nearest {
-        Some((alike, known)) if alike >= ALIKE => format!("; the nearest one is {known}"),
-        _ => String::new(),
-    };
+    let nearest =
+        match (older_words::new_word(name), nearest(name, settings.keys().map(|key| &**key))) {
+            (Some(new), _) => format!("; it is now {new}"),
+            (None, Some(known)) => format!("; the nearest one is {known}"),
+            (None, None) => String::new(),
+        };
     format!("line {}: {} is no setting of {program}{nearest}", entry.line, shown(name))
 }
 

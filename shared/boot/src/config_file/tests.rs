@@ -28,8 +28,8 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Sub {
     Work {
-        #[arg(long, env = "PUSH_HOLD", default_value = "10m")]
-        hold: String,
+        #[arg(long, env = "PUSH_REST", default_value = "10m")]
+        rest: String,
     },
 }
 
@@ -79,11 +79,11 @@ fn what_is_no_flag_is_a_default_for_clap() {
 
 #[test]
 fn settings_of_all_commands_may_be_in_the_file_of_a_program() {
-    let text = "queue-url = \"amqp://h\"\nhold = \"1m\"\n";
+    let text = "queue-url = \"amqp://h\"\nrest = \"1m\"\n";
     let work = cli(text, &["work"], &[]);
     assert_eq!(work.queue_url.unwrap().expose(), "amqp://h");
-    let Some(Sub::Work { hold }) = work.command else { panic!("the command") };
-    assert_eq!(hold, "1m");
+    let Some(Sub::Work { rest }) = work.command else { panic!("the command") };
+    assert_eq!(rest, "1m");
     let other = cli(text, &["work", "--queue-url", "amqp://other"], &[]);
     assert_eq!(other.queue_url.unwrap().expose(), "amqp://other");
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, duration, some_time},
+    settings::{ConfigErrors, duration},
     tls::{self, ClientFlags},
 };
 
@@ -23,40 +23,41 @@ const TO_NAMESPACE: &str = "--to-namespace";
 
 /// The flags about the engines, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Queue and stores")]
 pub struct EngineArgs {
-    /// The queue: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
+    /// Use the queue at this URL: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
     /// `sqlite:///absolute/path`; with TLS `amqps://…`
     #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", global = true)]
     queue_url: Option<SecretText>,
-    /// The file that holds the URL of the queue, in place of --queue-url
+    /// Read --queue-url from this file
     #[arg(long, env = "PUSH_QUEUE_URL_FILE", value_name = "FILE", global = true)]
     queue_url_file: Option<PathBuf>,
-    /// For `amqps://`: the authorities that are trusted instead of the machine's, as PEM
+    /// Trust the authorities of this PEM file for `amqps://`, instead of the machine's
     #[arg(long, env = "PUSH_QUEUE_CA", value_name = "FILE", global = true)]
     queue_ca: Option<String>,
-    /// For `amqps://`: the certificate that is shown to the queue's server, as PEM
+    /// Show the certificate of this PEM file to the queue's server, for `amqps://`
     #[arg(long, env = "PUSH_QUEUE_CERT", value_name = "FILE", global = true)]
     queue_cert: Option<String>,
-    /// The private key of `--queue-cert`, as PEM
+    /// Use the private key of this PEM file with --queue-cert
     #[arg(long, env = "PUSH_QUEUE_KEY", value_name = "FILE", global = true)]
     queue_key: Option<String>,
-    /// The index: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
+    /// Use the index at this URL: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
     /// `sqlite:///absolute/path`; with TLS `rediss://…`, `rediss-cluster://…`
     #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", global = true)]
     index_url: Option<SecretText>,
-    /// The file that holds the URL of the index, in place of --index-url
+    /// Read --index-url from this file
     #[arg(long, env = "PUSH_INDEX_URL_FILE", value_name = "FILE", global = true)]
     index_url_file: Option<PathBuf>,
-    /// For `rediss://`: the authorities that are trusted instead of the machine's, as PEM
+    /// Trust the authorities of this PEM file for `rediss://`, instead of the machine's
     #[arg(long, env = "PUSH_INDEX_CA", value_name = "FILE", global = true)]
     index_ca: Option<String>,
-    /// For `rediss://`: the certificate that is shown to the index's server, as PEM
+    /// Show the certificate of this PEM file to the index's server, for `rediss://`
     #[arg(long, env = "PUSH_INDEX_CERT", value_name = "FILE", global = true)]
     index_cert: Option<String>,
-    /// The private key of `--index-cert`, as PEM
+    /// Use the private key of this PEM file with --index-cert
     #[arg(long, env = "PUSH_INDEX_KEY", value_name = "FILE", global = true)]
     index_key: Option<String>,
-    /// Prefix of every queue and key, so that several services can share the servers
+    /// Begin the name of every queue and key with this, so that several services can share servers
     #[arg(
         long,
         env = "PUSH_NAMESPACE",
@@ -65,49 +66,13 @@ pub struct EngineArgs {
         global = true
     )]
     namespace: String,
-    /// How long connecting to the queue's or the index's server may take
-    #[arg(
-        long,
-        env = "PUSH_CONNECT_TIMEOUT",
-        value_name = "TIME",
-        default_value = "5s",
-        global = true
-    )]
-    connect_timeout: String,
-    /// How long the queue's server may take to confirm or to answer
-    #[arg(
-        long,
-        env = "PUSH_QUEUE_TIMEOUT",
-        value_name = "TIME",
-        default_value = "10s",
-        global = true
-    )]
-    queue_timeout: String,
-    /// How long the index's server may take to answer
-    #[arg(
-        long,
-        env = "PUSH_INDEX_RESPONSE_TIMEOUT",
-        value_name = "TIME",
-        default_value = "5s",
-        global = true
-    )]
-    index_response_timeout: String,
-    /// How often a quiet connection to RabbitMQ sends a heartbeat
-    #[arg(
-        long,
-        env = "PUSH_AMQP_HEARTBEAT",
-        value_name = "TIME",
-        default_value = "10s",
-        global = true
-    )]
-    amqp_heartbeat: String,
-    /// Where the ledger is kept, if not in the index: a URL as for the index
+    /// Keep the ledger at this URL instead of in the index; URLs are as for the index
     #[arg(long, env = "PUSH_LEDGER_URL", value_name = "URL", global = true)]
     ledger_url: Option<SecretText>,
-    /// The file that holds the URL of the ledger, in place of --ledger-url
+    /// Read --ledger-url from this file
     #[arg(long, env = "PUSH_LEDGER_URL_FILE", value_name = "FILE", global = true)]
     ledger_url_file: Option<PathBuf>,
-    /// How long the ledger of a broadcast is kept
+    /// Keep the ledger of a broadcast for this time
     #[arg(
         long,
         env = "PUSH_LEDGER_RETENTION",
@@ -116,7 +81,7 @@ pub struct EngineArgs {
         global = true
     )]
     ledger_retention: String,
-    /// How long the ledger of a push to named devices is kept
+    /// Keep the ledger of a push to named devices for this time
     #[arg(
         long,
         env = "PUSH_LEDGER_RETENTION_NAMED",
@@ -177,8 +142,8 @@ impl EngineArgs {
             Some(name) => errors.read(TO_NAMESPACE, name, namespace),
             None => own.clone(),
         };
-        let timeouts = self.timeouts(errors)?;
         let (from, to, tls) = (from?, to?, tls?);
+        let timeouts = EngineTimeouts::read(errors.tuning());
         let store = |url, namespace| StoreSettings { url, tls: tls.clone(), namespace, timeouts };
         Some([store(from, own?), store(to, to_namespace?)])
     }
@@ -218,7 +183,7 @@ impl EngineArgs {
         });
         let index_tls = self.index_tls(uses_tls, errors);
         let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
-        let timeouts = self.timeouts(errors);
+        let timeouts = EngineTimeouts::read(errors.tuning());
         let mut time = |flag, text| errors.read(flag, text, duration);
         let broadcast = time("--ledger-retention", &self.ledger_retention);
         let named = time("--ledger-retention-named", &self.ledger_retention_named);
@@ -230,27 +195,13 @@ impl EngineArgs {
             index_tls: index_tls?,
             ledger: ledger?,
             namespace: namespace?,
-            timeouts: timeouts?,
+            timeouts,
             ledger_retention,
         })
     }
 }
 
 impl EngineArgs {
-    fn timeouts(&self, errors: &mut ConfigErrors) -> Option<EngineTimeouts> {
-        let mut timeout = |flag, text| errors.read(flag, text, some_time);
-        let connect = timeout("--connect-timeout", &self.connect_timeout);
-        let queue = timeout("--queue-timeout", &self.queue_timeout);
-        let index = timeout("--index-response-timeout", &self.index_response_timeout);
-        let heartbeat = errors.read("--amqp-heartbeat", &self.amqp_heartbeat, duration);
-        Some(EngineTimeouts {
-            connect: connect?,
-            queue: queue?,
-            index: index?,
-            heartbeat: heartbeat?,
-        })
-    }
-
     fn queue_tls(
         &self,
         queue: Option<&QueueUrl>,
@@ -299,10 +250,6 @@ mod tests {
             index_cert: None,
             index_key: None,
             namespace: "push".into(),
-            connect_timeout: "5s".into(),
-            queue_timeout: "10s".into(),
-            index_response_timeout: "5s".into(),
-            amqp_heartbeat: "10s".into(),
             ledger_url: None,
             ledger_url_file: None,
             ledger_retention: "7days".into(),

@@ -6,6 +6,7 @@ use push_model::ledger::Retention;
 use push_tls::client::ClientTls;
 
 use super::urls::{IndexUrl, QueueUrl};
+use crate::tune::{HOUR, MOMENT, Tuning};
 
 /// The checked settings of both engines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,12 +63,35 @@ pub struct StoreSettings {
 /// How long the servers of the engines may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineTimeouts {
-    /// To connect.
+    /// Time to connect to the queue's or the index's server.
     pub connect: Duration,
-    /// For the queue to confirm or answer.
+    /// Time for the queue's server to confirm or to answer.
     pub queue: Duration,
-    /// For the index to answer.
+    /// Time for the index's server to answer.
     pub index: Duration,
-    /// Between two heartbeats with RabbitMQ.
+    /// Time between two heartbeats with RabbitMQ.
     pub heartbeat: Duration,
+}
+
+impl Default for EngineTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            queue: Duration::from_secs(10),
+            index: Duration::from_secs(5),
+            heartbeat: Duration::from_secs(10),
+        }
+    }
+}
+
+impl EngineTimeouts {
+    /// Returns the constants, or what replaces them.
+    pub fn read(tuning: &mut Tuning) -> Self {
+        let mut times = Self::default();
+        tuning.time("connect-timeout", &mut times.connect, MOMENT..=HOUR);
+        tuning.time("queue-timeout", &mut times.queue, MOMENT..=HOUR);
+        tuning.time("index-response-timeout", &mut times.index, MOMENT..=HOUR);
+        tuning.time("amqp-heartbeat", &mut times.heartbeat, Duration::ZERO..=HOUR);
+        times
+    }
 }

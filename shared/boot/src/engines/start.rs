@@ -18,7 +18,7 @@ use crate::operations::health::Health;
 /// As [`open_queue`](super::open_queue); waits for a server, not for a file.
 ///
 /// # Errors
-/// If it cannot be used within `--start-deadline`, or at all.
+/// If it cannot be used within `--tune start-deadline`, or at all.
 pub async fn open_queue_at_start(
     engines: &EngineSettings,
     program: &str,
@@ -38,7 +38,7 @@ pub async fn open_queue_at_start(
 /// As [`open_stores`](super::open_stores); waits for servers, not for files.
 ///
 /// # Errors
-/// If it cannot be used within `--start-deadline`, or at all.
+/// If it cannot be used within `--tune start-deadline`, or at all.
 pub async fn open_index_at_start(
     engines: &EngineSettings,
     health: &Health,

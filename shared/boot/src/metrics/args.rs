@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-use crate::settings::{ConfigErrors, count, some_time};
+use crate::{
+    settings,
+    settings::{ConfigErrors, count, some_time},
+};
 
 /// The most apps that may have a value of their own: each makes some time series in each program.
 const MOST_APPS: usize = 100_000;
 
-/// Flags about metrics.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Metrics")]
-pub struct MetricsArgs {
-    /// Apps that have a value of their own in the label `app` of metrics; all others share the
-    /// value `other`
-    #[arg(long, env = "PUSH_METRICS_APPS", value_name = "N", default_value = "100")]
-    metrics_apps: String,
-    /// How often queue and stores are asked what they hold, for metrics
-    #[arg(long, env = "PUSH_METRICS_INTERVAL", value_name = "TIME", default_value = "15s")]
-    metrics_interval: String,
+settings! {
+    /// Flags about metrics.
+    pub struct MetricsArgs, "Log, metrics and traces" => MetricsValues {
+        /// Give so many apps a value of their own in the label `app` of metrics; all others share the
+        /// value `other`
+        metrics_apps: usize = ["N", "100"] count(0, MOST_APPS);
+        /// Ask queue and stores for the values of metrics at this interval
+        metrics_interval: Duration = ["TIME", "15s"] some_time;
+    }
 }
 
 /// Checked settings of metrics.
@@ -32,8 +33,7 @@ pub struct MetricsSettings {
 impl MetricsArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<MetricsSettings> {
-        let apps = errors.read("--metrics-apps", &self.metrics_apps, count(0, MOST_APPS));
-        let interval = errors.read("--metrics-interval", &self.metrics_interval, some_time);
-        Some(MetricsSettings { apps: apps?, interval: interval? })
+        let MetricsValues { metrics_apps, metrics_interval } = self.values(errors)?;
+        Some(MetricsSettings { apps: metrics_apps, interval: metrics_interval })
     }
 }

@@ -33,9 +33,10 @@ const PIECE_TIME: Duration = Duration::from_millis(5);
 
 /// The flag about proxies.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Listeners and stop")]
 pub struct ProxyArgs {
-    /// The addresses of proxies, as networks (`10.0.0.0/8,2001:db8::/32`). What they say of their clients'
-    /// addresses counts, with a header of the PROXY protocol or with `X-Forwarded-For`
+    /// Trust the proxies in these networks (`10.0.0.0/8,2001:db8::/32`) to name their clients' addresses,
+    /// with a header of the PROXY protocol or with `X-Forwarded-For`
     #[arg(long, env = "PUSH_TRUSTED_PROXIES", value_name = "NETWORKS")]
     trusted_proxies: Option<String>,
 }

@@ -40,7 +40,7 @@ pub const DEFAULT_FILTER: &str = "info";
 /// Precedes the configured filter, so that a filter that names these targets overrides this.
 /// - Libraries that report single connections are quiet: a client could fill the log. A listener logs
 ///   failed handshakes itself, at `debug`.
-/// - `lapin` writes errors of its own about a connection that is lost, which the programs log and mend.
+/// - `lapin` writes errors of its own about a connection that is lost, which the programs log and reopen.
 /// - A line within a span of a trace says what it is about, however few lines are asked for.
 const BASE: &str = "h2=error,rustls=error,lapin=off,push_trace=error";
 
@@ -76,11 +76,12 @@ pub enum LogFormat {
 
 /// The flags about the log, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Log, metrics and traces")]
 pub struct LogArgs {
-    /// What is logged: a level, or levels by module (`info,push_ingest=debug`)
+    /// Log events of this level, or of several levels by module (`info,push_ingest=debug`)
     #[arg(long = "log", env = "PUSH_LOG", value_name = "FILTER")]
     filter: Option<String>,
-    /// `text` or `json`
+    /// Write log lines as `text` or as `json`
     #[arg(
         long = "log-format",
         env = "PUSH_LOG_FORMAT",

@@ -26,28 +26,29 @@ const TRACES_PATH: &str = "/v1/traces";
 
 /// The flags about traces, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Log, metrics and traces")]
 pub struct TraceArgs {
-    /// Where traces are sent: the address at which an OpenTelemetry collector takes OTLP over HTTP,
-    /// like `http://collector:4318`; with TLS `https://…`, with a login `http://user:password@…`.
-    /// Not given: no traces
+    /// Send traces to the OpenTelemetry collector that takes OTLP over HTTP at this address, like
+    /// `http://collector:4318`; with TLS `https://…`, with a login `http://user:password@…`. There are
+    /// no traces without it
     #[arg(long, env = "PUSH_OTLP_URL", value_name = "URL")]
     otlp_url: Option<SecretText>,
-    /// The file that holds the URL of the collector, in place of --otlp-url
+    /// Read --otlp-url from this file
     #[arg(long, env = "PUSH_OTLP_URL_FILE", value_name = "FILE")]
     otlp_url_file: Option<PathBuf>,
-    /// Headers for the collector, such as a token: `name=value`, several with commas between them
+    /// Send these headers to the collector, such as a token: `name=value`, separated by commas
     #[arg(long, env = "PUSH_OTLP_HEADERS", value_name = "HEADERS")]
     otlp_headers: Option<SecretText>,
-    /// The file that holds the headers, in place of --otlp-headers
+    /// Read --otlp-headers from this file
     #[arg(long, env = "PUSH_OTLP_HEADERS_FILE", value_name = "FILE")]
     otlp_headers_file: Option<PathBuf>,
-    /// For `https://`: the authorities that are trusted instead of the machine's, as PEM
+    /// Trust the authorities of this PEM file for `https://`, instead of the machine's
     #[arg(long, env = "PUSH_OTLP_CA", value_name = "FILE")]
     otlp_ca: Option<String>,
-    /// For `https://`: the certificate that is shown to the collector, as PEM
+    /// Show the certificate of this PEM file to the collector, for `https://`
     #[arg(long, env = "PUSH_OTLP_CERT", value_name = "FILE")]
     otlp_cert: Option<String>,
-    /// The private key of `--otlp-cert`, as PEM
+    /// Use the private key of this PEM file with --otlp-cert
     #[arg(long, env = "PUSH_OTLP_KEY", value_name = "FILE")]
     otlp_key: Option<String>,
 }

@@ -17,7 +17,7 @@ pub(super) const VERSION: u32 = 3;
 /// Shorter envelopes, in bytes, are not compressed: they have a single push.
 const SHORT: usize = 2048;
 
-/// The longest envelope that is unpacked, in bytes: more than the largest `--batch-bytes`. A larger
+/// The longest envelope that is unpacked, in bytes: more than the largest `--tune batch-bytes`. A larger
 /// claim is refused before memory is allocated for it.
 const LONGEST: usize = 65 << 20;
 

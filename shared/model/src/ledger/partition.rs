@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Leftover;
 use crate::{device::TransportKind, slots::SlotRange};
 
-/// No plan has more partitions of one transport than this. A worker's setting for them (`--strands`)
+/// No plan has more partitions of one transport than this. A worker's setting for them (`--partitions`)
 /// ends here.
 pub const MOST_PARTITIONS: u32 = 4096;
 

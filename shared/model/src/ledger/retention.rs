@@ -22,6 +22,13 @@ pub struct Retention {
     pub broadcast: Duration,
 }
 
+impl Default for Retention {
+    fn default() -> Self {
+        let day = Duration::from_hours(24);
+        Self { named: 2 * day, broadcast: 7 * day }
+    }
+}
+
 impl Retention {
     /// The same for both kinds.
     pub const fn all(time: Duration) -> Self {

@@ -25,10 +25,11 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         // The same number for each worker, so that every run takes equally long.
         let devices = env.sizes.scaled * count;
         let producer = loaded.add_app(&format!("scaled-{count}"), devices).await?;
-        let (latency, batch) = (format!("{}ms", LATENCY.as_millis()), BATCH.to_string());
+        let (latency, batch) =
+            (format!("discard-latency={}ms", LATENCY.as_millis()), BATCH.to_string());
         let mut workers = Vec::new();
         for _ in 0..count {
-            let flags = ["--discard-latency", &latency, "--batch", &batch];
+            let flags = ["--tune", &latency, "--batch", &batch];
             workers.push(loaded.stack.worker(&flags).await);
         }
         let rate = broadcasts::send_one(&mut producer.connect().await?, devices).await?;

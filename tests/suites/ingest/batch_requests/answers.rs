@@ -10,7 +10,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn every_line_is_answered_in_its_place_as_if_it_had_come_alone_and_spoils_no_other() {
-    let service = Service::start(&["--max-client-ids=2", "--max-body=1KiB"]).await;
+    let service = Service::start(&["--max-client-ids=2", "--tune=max-body=1KiB"]).await;
     let users =
         |ids: &str| VALID.replace(r#"{"type":0}"#, &format!(r#"{{"type":2,"client_ids":{ids}}}"#));
     let lines = [

@@ -13,7 +13,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn a_request_may_have_as_many_lines_and_bytes_as_its_limits_and_one_more_is_413() {
-    let flags = ["--max-batch-lines=3", "--max-batch-body=2KiB", "--max-body=1KiB"];
+    let flags = ["--max-batch-lines=3", "--max-batch-body=2KiB", "--tune=max-body=1KiB"];
     let service = Service::start(&flags).await;
     let lines = |count: usize| batch_request(&service, &vec![VALID; count]);
     let bytes = |count: usize| {
@@ -147,7 +147,7 @@ async fn the_rate_limit_of_an_app_counts_lines_and_those_beyond_it_are_told_so()
 
 #[tokio::test]
 async fn lines_that_find_no_place_are_503_and_the_others_are_published() {
-    let service = Service::start(&["--publish-waiting=4"]).await;
+    let service = Service::start(&["--tune=publish-waiting=4"]).await;
     let answers =
         Answers::to(&service, &batch_request(&service, &["x", VALID, VALID, VALID, "y"])).await;
     assert_eq!(answers.statuses(), [21005, 200, 200, 503, 21005]);
@@ -162,7 +162,7 @@ async fn lines_that_find_no_place_are_503_and_the_others_are_published() {
 #[tokio::test]
 async fn while_rabbitmq_takes_nothing_the_whole_request_is_503_at_once_with_the_reason() {
     let mut rabbitmq = RabbitMq::start().await.unwrap();
-    let flags = ["--publish-timeout=2s"];
+    let flags = ["--tune=publish-timeout=2s"];
     let service = Service::start_on(&rabbitmq.url(), &redis_url(), &flags).await;
     let dry = valid_with(r#""dry_run":true"#);
     let request = batch_request(&service, &[VALID, "x", &dry, VALID]);
@@ -204,7 +204,7 @@ async fn while_rabbitmq_takes_nothing_the_whole_request_is_503_at_once_with_the_
 #[tokio::test]
 async fn large_requests_leave_half_of_the_memory_for_bodies_to_single_pushes() {
     let flags = [
-        "--max-body=16KiB",
+        "--tune=max-body=16KiB",
         "--max-batch-body=16KiB",
         "--max-batch-lines=16",
         "--max-buffered=64KiB",

@@ -64,7 +64,7 @@ async fn empty_lines_around_requests_are_nothing_to_answer() {
 
 #[tokio::test]
 async fn empty_lines_have_a_bound() {
-    Service::on_both_paths(&["--max-header=4KiB"], async |service| {
+    Service::on_both_paths(&["--tune=max-header=4KiB"], async |service| {
         let mut connection = Connection::open(service.address).await;
         connection.send("\r\n".repeat(2000)).await;
         connection.send(Request::push(&service, VALID).bytes()).await;

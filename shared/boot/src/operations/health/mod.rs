@@ -3,11 +3,11 @@
 //! A program is made of parts: the queue, the index, each way to reach devices, a disk. Each part
 //! has a check that runs in the background, one run at a time, and the answer is made of the last
 //! results alone. So `/readyz` is answered at once while a server hangs, and however often it is
-//! asked, the servers are asked no more often than `--health-interval` says.
+//! asked, the servers are asked no more often than `--tune health-interval` says.
 //!
-//! What happens to a check that gets stuck: it counts as failed after `--health-timeout`. If no
+//! What happens to a check that gets stuck: it counts as failed after `--tune health-timeout`. If no
 //! result comes at all (the check panicked, or the process was stopped for a while), the last one
-//! counts as failed once it is older than `--health-max-age`.
+//! counts as failed once it is older than `--tune health-max-age`.
 //!
 //! A part that is not `ok` yet since the start is `awaited`. A part that failed is checked again
 //! sooner than one that is `ok`, because a start and a recovery wait for it.
@@ -42,7 +42,7 @@ pub use self::{
     disk::watch_disk,
     part::{Need, State},
     report::{PartReport, Report, Status},
-    settings::{HealthArgs, HealthSettings},
+    settings::HealthSettings,
 };
 
 /// The first pause after a check that failed; doubled each time, up to the interval.
@@ -104,7 +104,7 @@ impl Health {
     }
 
     /// Opens what the program needs, and tries again while it cannot be had yet (`may_pass`), for
-    /// `--start-deadline` from the start. Meanwhile `/readyz` says what is awaited, and why.
+    /// `--tune start-deadline` from the start. Meanwhile `/readyz` says what is awaited, and why.
     ///
     /// # Errors
     /// The last failure, if another try cannot help, the time is over, or the program is to stop.

@@ -3,7 +3,11 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use clap::Parser;
-use push_boot::descriptors::Descriptors;
+use push_boot::{
+    credentials::CredentialSettings, descriptors::Descriptors, settings::ConfigErrors,
+    tune::TuneArgs,
+};
+use push_model::ledger::Retention;
 
 use super::*;
 
@@ -11,6 +15,8 @@ use super::*;
 struct Cli {
     #[command(flatten)]
     args: IngestArgs,
+    #[command(flatten)]
+    tune: TuneArgs,
 }
 
 fn check(flags: &[&str]) -> Result<Settings, ConfigErrors> {
@@ -19,7 +25,7 @@ fn check(flags: &[&str]) -> Result<Settings, ConfigErrors> {
 
 fn check_as_given(flags: &[&str]) -> Result<Settings, ConfigErrors> {
     let cli = Cli::parse_from(std::iter::once(&"ingest").chain(flags));
-    let mut errors = ConfigErrors::default();
+    let mut errors = ConfigErrors::tuned(&cli.tune);
     let settings = cli.args.check(Some(Retention::all(Duration::from_secs(60))), &mut errors);
     errors.finish(settings)
 }
@@ -51,32 +57,26 @@ fn every_wrong_setting_is_named_at_once() {
     let errors = check(&[
         "--listen=nowhere",
         "--fast-path=maybe",
-        "--body-timeout=0s",
-        "--max-body=1GiB",
-        "--batch-jobs=0",
+        "--tune=body-timeout=0s,max-body=1GiB,app-stale=1s",
         "--max-batch-body=1",
         "--max-batch-lines=0",
-        "--app-stale=1s",
         "--app-max-devices=0",
         "--app-max-waiting=0",
         "--app-max-ledger-entries=x",
-        "--activity-interval=0s",
     ])
     .unwrap_err()
     .to_string();
     for env in [
         "PUSH_LISTEN",
         "PUSH_FAST_PATH",
-        "PUSH_BODY_TIMEOUT",
-        "PUSH_MAX_BODY",
-        "PUSH_BATCH_JOBS",
+        "body-timeout must be from 1ms",
+        "max-body must be from 1KiB to 64MiB",
         "PUSH_MAX_BATCH_BODY",
         "PUSH_MAX_BATCH_LINES",
-        "PUSH_APP_STALE",
+        "app-stale must not be shorter",
         "PUSH_APP_MAX_DEVICES",
         "PUSH_APP_MAX_WAITING",
         "PUSH_APP_MAX_LEDGER_ENTRIES",
-        "PUSH_ACTIVITY_INTERVAL",
     ] {
         assert!(errors.contains(env), "{env} in {errors}");
     }
@@ -151,7 +151,12 @@ fn fewer_connections_than_wanted_are_worth_a_warning_if_the_operator_wants_them_
 #[test]
 fn a_batch_request_must_fit_into_half_of_the_memory_for_bodies() {
     let with = |buffered: &str| {
-        check(&["--max-batch-body=1MiB", "--max-batch-lines=1024", "--max-body=1KiB", buffered])
+        check(&[
+            "--max-batch-body=1MiB",
+            "--max-batch-lines=1024",
+            "--tune=max-body=1KiB",
+            buffered,
+        ])
     };
     assert!(with("--max-buffered=4MiB").is_ok());
     let errors = with("--max-buffered=4194303B").unwrap_err().to_string();
@@ -179,7 +184,7 @@ fn an_app_gets_a_quarter_of_the_memory_unless_its_largest_requests_need_more() {
     let large_batches = ["--max-batch-body=31MiB", "--max-batch-lines=1024"];
     assert_eq!(per_app(&large_batches), 64 << 20);
     let small = ["--max-buffered=64KiB", "--max-batch-body=1KiB", "--max-batch-lines=1"];
-    assert_eq!(per_app(&[&small[..], &["--max-body=60KiB"]].concat()), 60 << 10);
+    assert_eq!(per_app(&[&small[..], &["--tune=max-body=60KiB"]].concat()), 60 << 10);
 }
 
 #[test]
@@ -187,4 +192,12 @@ fn the_least_rate_of_bodies_can_be_switched_off() {
     let rate = |flags: &[&str]| check(flags).unwrap().http.min_body_rate;
     assert_eq!(rate(&[]), NonZeroUsize::new(1024));
     assert_eq!(rate(&["--min-body-rate=0B"]), None);
+}
+
+#[test]
+fn a_push_with_as_many_client_ids_as_it_may_name_fits_into_a_body() {
+    let max_body = |flags: &[&str]| check(flags).unwrap().http.max_body;
+    assert_eq!(max_body(&[]), 512 << 10);
+    assert_eq!(max_body(&["--max-client-ids=100000"]), (256 << 10) + 13_100_000);
+    assert_eq!(max_body(&["--max-client-ids=100000", "--tune=max-body=1MiB"]), 1 << 20);
 }

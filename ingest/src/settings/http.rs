@@ -1,0 +1,120 @@
+//! Bounds on connections and requests.
+
+use std::num::NonZeroUsize;
+
+use push_boot::{
+    settings,
+    settings::{ConfigErrors, count, on_or_off, size, size_between},
+};
+
+use super::{
+    HttpSettings, LINE_MEMORY,
+    constants::{LEAST_BODY, MOST_BODY},
+};
+
+/// The largest value of a setting for connections.
+const MOST_CONNECTIONS: usize = 1_000_000;
+/// What the bodies of all requests in work may have, in bytes.
+const MOST_BUFFERED: usize = 1 << 40;
+
+/// A setting by both of its names.
+const MAX_BUFFERED: &str = "--max-buffered (PUSH_MAX_BUFFERED)";
+const MAX_BUFFERED_PER_APP: &str = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PER_APP)";
+
+settings! {
+    /// Flags about connections and requests.
+    pub(super) struct HttpArgs, "Limits and quotas of HTTP" => HttpValues {
+        /// Let requests in the usual form take a fast path. With `off`, hyper reads every request, with the
+        /// same answers, which takes more processor time
+        fast_path: bool = ["on|off", "on"] on_or_off;
+        /// Limit the connections that are served, as far as the limit of open files allows. One more takes
+        /// the place of an idle one, or is answered 503. As many HTTP/2 requests of all connections may be
+        /// in work beside the first one of each [default: 10000]
+        max_connections: Option<usize> = ["N"] count(1, MOST_CONNECTIONS);
+        /// Limit the connections from one address (IPv6: from one /64) [default: half of
+        /// --max-connections]
+        max_connections_per_address: Option<usize> = ["N"] count(1, MOST_CONNECTIONS);
+        /// Limit the body of a batch request
+        max_batch_body: usize = ["SIZE", "4MiB"] size_between(LEAST_BODY, MOST_BODY);
+        /// Limit the pushes of a batch request
+        max_batch_lines: usize = ["N", "1000"] count(1, 100_000);
+        /// Limit the memory for all request bodies in work. A request beyond that is answered 503, a batch
+        /// request already beyond half of it
+        max_buffered: usize = ["SIZE", "128MiB"] size_between(LEAST_BODY, MOST_BUFFERED);
+        /// Limit the memory for the request bodies of one app in the same way [default: a quarter of
+        /// --max-buffered, or as much as the largest requests need]
+        max_buffered_per_app: Option<usize> = ["SIZE"] size_between(LEAST_BODY, MOST_BUFFERED);
+        /// Answer 408 if a body arrives with fewer bytes a second than this, on average after its first 5
+        /// seconds. 0B is no bound
+        min_body_rate: usize = ["SIZE", "1KiB"] size;
+        /// Limit the client ids that one push may name
+        max_client_ids: usize = ["N", "1000"] count(1, 100_000);
+    }
+}
+
+impl HttpArgs {
+    /// Returns the bounds, and how many client ids a push may name.
+    pub(super) fn check(&self, errors: &mut ConfigErrors) -> Option<(HttpSettings, usize)> {
+        let given = self.values(errors);
+        let max_client_ids = given.as_ref().map_or(0, |given| given.max_client_ids);
+        let settings = HttpSettings::read(max_client_ids, errors.tuning());
+        let given = given?;
+        let max_buffered_per_app = memory_per_app(settings.max_body, &given, errors);
+        let settings = HttpSettings {
+            fast_path: given.fast_path,
+            max_connections: given.max_connections.unwrap_or(settings.max_connections),
+            max_connections_is_given: given.max_connections.is_some(),
+            max_connections_per_address: given.max_connections_per_address,
+            max_batch_body: given.max_batch_body,
+            max_batch_lines: given.max_batch_lines,
+            max_buffered: given.max_buffered,
+            max_buffered_per_app,
+            min_body_rate: NonZeroUsize::new(given.min_body_rate),
+            ..settings
+        };
+        Some((settings, max_client_ids))
+    }
+}
+
+/// Returns one app's share of the memory for bodies. It holds the largest request of each kind, as the
+/// whole does.
+fn memory_per_app(max_body: usize, given: &HttpValues, errors: &mut ConfigErrors) -> usize {
+    let HttpValues { max_batch_body, max_batch_lines, max_buffered, .. } = *given;
+    let largest =
+        Largest { single: max_body, batch: max_batch_body + max_batch_lines * LINE_MEMORY };
+    largest.fit_into(MAX_BUFFERED, max_buffered, errors);
+    let Some(per_app) = given.max_buffered_per_app else {
+        let share = (max_buffered / 4).max(largest.single).max(2 * largest.batch);
+        return share.min(max_buffered);
+    };
+    largest.fit_into(MAX_BUFFERED_PER_APP, per_app, errors);
+    if per_app > max_buffered {
+        errors.note(format!(
+            "{MAX_BUFFERED_PER_APP}: is more than {MAX_BUFFERED}, of which it is one app's share: \
+             lower it, or raise the other"
+        ));
+    }
+    per_app
+}
+
+/// The largest request of each kind, in bytes.
+struct Largest {
+    single: usize,
+    batch: usize,
+}
+
+impl Largest {
+    /// Checks that so many bytes hold one request of each kind; of batch requests, in half of them.
+    fn fit_into(&self, name: &str, bytes: usize, errors: &mut ConfigErrors) {
+        let Self { single, batch } = *self;
+        if single > bytes {
+            errors.note(format!("{name}: must hold the body of one push, up to {single} bytes"));
+        }
+        if batch > bytes / 2 {
+            errors.note(format!(
+                "{name}: half of it must hold one body of --max-batch-body and 1KiB for each of \
+                 --max-batch-lines"
+            ));
+        }
+    }
+}
