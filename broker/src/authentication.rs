@@ -5,7 +5,7 @@
 //! the client id and user name `{AppID}:{ClientID}`, and may do nothing but read its own topic,
 //! until its token expires.
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, TokenError};
@@ -61,21 +61,22 @@ pub trait DeviceAuthenticator: Send + Sync {
         now: UnixMillis,
     ) -> Result<DeviceIdentity, LoginRefusal>;
 
-    /// Whether this app still exists. It is asked again and again for apps that have sessions; if
-    /// it cannot be found out, the answer is yes.
+    /// Returns false if the app is known to exist no longer. The broker asks every few seconds for all apps that
+    /// have sessions.
     async fn has_app(&self, app: &AppKey) -> bool;
 
-    /// Which of these devices of an app were removed: they are not registered any more as these registrations.
-    /// It is asked again and again for devices that have sessions. Those of which it cannot be found out are none
-    /// of them.
-    async fn removed(
+    /// Calls `ended` with the place of each of these devices that was removed: it is not registered any more as
+    /// this registration. Calls it as soon as that is known, and leaves out devices that cannot be looked up now.
+    /// The broker asks every few seconds for all devices that have sessions.
+    async fn find_removed(
         &self,
         app: &AppKey,
-        devices: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)>;
+        devices: &[(ClientId, RegistrationEpoch)],
+        ended: &mut (dyn FnMut(usize) + Send),
+    );
 
-    /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
-    /// that are connected.
+    /// Returns true if tokens of this key are still accepted. The broker asks every few seconds for the keys of
+    /// devices that are connected.
     fn accepts_key(&self, kid: &str, now: UnixMillis) -> bool;
 }
 

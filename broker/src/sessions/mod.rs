@@ -20,11 +20,12 @@ mod tests;
 pub(super) use self::memory::test_reservation;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
 use push_credentials::DeviceIdentity;
 use push_model::{app::AppKey, ids::AppId, registration::RegistrationEpoch, time::UnixMillis};
 
@@ -67,6 +68,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the broker waits before it looks again for sessions whose app or device was removed, or whose key
 /// has ended. Such a session ends within five seconds, so time is left to ask the index for all of them.
 const AUTHORISATION_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How many apps the index is asked about at the same time, so that an app that it does not answer for delays few
+/// others.
+const APPS_ASKED_FOR: usize = 32;
 
 /// The sessions of all devices.
 #[derive(Debug)]
@@ -241,13 +246,15 @@ impl Sessions {
             let Some(sessions) = sessions.upgrade() else { return };
             let now = UnixMillis::now();
             sessions.disconnect_keys(|kid| !devices.accepts_key(kid, now));
-            for app in sessions.apps() {
-                if !devices.has_app(&app).await {
-                    sessions.remove_app(&app);
+            let apps = stream::iter(sessions.by_app());
+            apps.for_each_concurrent(APPS_ASKED_FOR, async |(app, of_app)| {
+                if devices.has_app(&app).await {
+                    sessions.remove_unregistered(&app, &of_app, &*devices).await;
                 } else {
-                    sessions.remove_unregistered(&app, &*devices).await;
+                    sessions.remove_app(&app);
                 }
-            }
+            })
+            .await;
         }
     }
 
@@ -262,26 +269,30 @@ impl Sessions {
         }
     }
 
-    fn apps(&self) -> HashSet<AppKey> {
-        let registry = self.read();
-        let mut apps = HashSet::new();
-        for session in registry.values() {
-            if !apps.contains(session.app()) {
-                apps.insert(session.app().clone());
+    fn by_app(&self) -> HashMap<AppKey, Vec<Arc<Session>>> {
+        let mut by_app: HashMap<AppKey, Vec<Arc<Session>>> = HashMap::new();
+        for session in self.read().values() {
+            match by_app.get_mut(session.app()) {
+                Some(of_app) => of_app.push(session.clone()),
+                None => drop(by_app.insert(session.app().clone(), vec![session.clone()])),
             }
         }
-        apps
+        by_app
     }
 
-    /// Ends the sessions of an app's devices that were removed. Those about which the index does not answer go
-    /// on.
-    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) {
-        let of_app: Vec<_> =
-            self.all().into_iter().filter(|session| session.app() == app).collect();
+    /// Ends those of an app's sessions whose devices were removed. Devices about which the index does not answer
+    /// keep theirs.
+    async fn remove_unregistered(
+        &self,
+        app: &AppKey,
+        of_app: &[Arc<Session>],
+        devices: &dyn DeviceAuthenticator,
+    ) {
         let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
-        let removed = devices.removed(app, of_app.iter().map(of).collect()).await;
-        let ended = of_app.iter().filter(|session| removed.contains(&of(session)));
-        ended.for_each(|session| self.remove_device(session));
+        let registered: Vec<_> = of_app.iter().map(of).collect();
+        let mut end =
+            |place: usize| of_app.get(place).into_iter().for_each(|s| self.remove_device(s));
+        devices.find_removed(app, &registered, &mut end).await;
     }
 
     /// Ends the session of a removed device, unless a later device has begun another one.

@@ -3,7 +3,7 @@
 
 mod fuzz;
 
-use std::{collections::HashSet, num::NonZeroU32};
+use std::num::NonZeroU32;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -61,12 +61,12 @@ impl DeviceAuthenticator for AnyDevice {
         }
     }
 
-    async fn removed(
+    async fn find_removed(
         &self,
         _: &AppKey,
-        _: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)> {
-        HashSet::new()
+        _: &[(ClientId, RegistrationEpoch)],
+        _: &mut (dyn FnMut(usize) + Send),
+    ) {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {
