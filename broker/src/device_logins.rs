@@ -1,5 +1,5 @@
-//! Which devices may log in: those with a token that this service signed, for an app that still exists
-//! and a device that is still registered.
+//! Checks device logins: a token must be signed by this service, its app must still exist, and its
+//! device must still be registered.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use tracing::info;
 
 use super::{DeviceAuthenticator, Login, LoginRefusal};
 
-/// How long the search for removed devices waits for the next answer of the index. A part of the index that is
-/// away must not delay what the others answer for other apps.
+/// The time that the search for removed devices waits for the next answer of the index. A part of the
+/// index that is away must not delay the devices of the others.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Checks tokens with the keys that sign them, and their apps in the index.
 pub struct DeviceLogins {
     keys: Arc<KeyFile>,
     index: Arc<dyn Index>,
-    /// So that an outage of the index is logged once, however many devices log in meanwhile.
+    /// Logs an outage of the index once, however many devices log in meanwhile.
     outage: Outage,
 }
 
@@ -44,8 +44,7 @@ impl DeviceAuthenticator for DeviceLogins {
     ) -> Result<DeviceIdentity, LoginRefusal> {
         let Login { client_id, user, password } = login;
         let device = self.keys.authenticate(client_id, user, password, now)?;
-        // A token outlives its app. Under the same name there may be another app by now.
-        // So may there be another device of its client id.
+        // A token outlives its app and its device. Others may have their names by now.
         let found = self.find(&device).await;
         if found.is_ok()
             && let Some(ended) = self.outage.answered()
@@ -99,7 +98,7 @@ impl DeviceAuthenticator for DeviceLogins {
     }
 }
 
-/// What the index has of the device of a token.
+/// The state of a token's device in the index.
 enum Found {
     Device,
     NoApp,

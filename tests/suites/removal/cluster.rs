@@ -26,7 +26,9 @@ type Registered = (ClientId, RegistrationEpoch);
 
 async fn removed(logins: &DeviceLogins, app: &AppKey, sessions: &[Registered]) -> HashSet<usize> {
     let mut places = HashSet::new();
-    let mut ended = |place| drop(places.insert(place));
+    let mut ended = |place| {
+        places.insert(place);
+    };
     logins.find_removed(app, sessions, &mut ended).await;
     places
 }

@@ -246,7 +246,8 @@ impl<'a> Life<'a> {
 }
 
 async fn interleave(service: Service) {
-    let seed = std::env::var("PUSH_REMOVAL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: Option<u64> =
+        std::env::var("PUSH_REMOVAL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| rand::rng().random());
     eprintln!("PUSH_REMOVAL_SEED={seed}");
     let lives = (0..CLIENTS).map(async |number| {
