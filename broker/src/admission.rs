@@ -1,18 +1,16 @@
-//! Which connections are accepted: bounds in total and for each address.
+//! Bounds on connections, in total and for each address.
 //!
-//! A permit is taken when a connection is accepted and given back when it is dropped, wherever that
-//! happens. A connection that has not logged in yet counts twice: as a connection, and among those
-//! that have not logged in, which are far fewer, so that idle ones leave room for devices. When a bound
-//! is reached, a new connection takes the place of one that has not logged in, which `pending` chooses:
-//! a device logs in within milliseconds, and idle connections must not keep it out, whether they come
-//! from many addresses or from that of the device.
+//! A connection takes a permit when it is accepted and returns it on drop. Until it has logged in it also
+//! counts against a second, much lower bound, so idle connections leave room for devices. When a bound is
+//! reached, a new connection displaces one that has not logged in; `pending` chooses which. A device logs
+//! in within milliseconds, and idle connections must not keep it out, whether they come from many
+//! addresses or from its own.
 //!
 //! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets.
 //!
-//! Failed logins of an address refuse none of its connections: phones behind one address share it
-//! with strangers. A wrong login beyond the limit is disconnected without an answer instead, so it
-//! costs no more than looking at it. They are remembered for as long as they count, which is a minute
-//! at most, and then the address is forgotten.
+//! Failed logins never block an address, because unrelated phones may share it. Beyond the limit, a wrong
+//! login is disconnected without an answer, so it costs no more than the check. Failures count for at
+//! most a minute, and then the address is forgotten.
 
 mod pending;
 #[cfg(test)]
@@ -31,40 +29,40 @@ use tokio_util::sync::CancellationToken;
 
 use self::pending::{PendingLogins, Stage};
 
-/// Failed logins of an address that are answered: so many at once, and then one for each
+/// Failed logins of an address that are answered: this many in a burst, then one per
 /// [`FAILURE_INTERVAL`].
 const FAILURES: u32 = 60;
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Addresses without a connection whose failed logins are remembered, at most.
+/// The most addresses without a connection whose failed logins are remembered.
 const REMEMBERED: usize = 65_536;
 
-/// How often addresses are looked for that need not be remembered any more.
+/// Time between two searches for addresses that can be forgotten.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Displaced connections that have not ended yet, at most, beyond the bound of connections. They end as
-/// soon as their tasks run.
+/// The most displaced connections that have not ended yet, on top of the bound. They end as soon as
+/// their tasks run.
 const ENDING: usize = 64;
 
 /// The bounds of one listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AdmissionLimits {
-    /// Connections.
+    /// All connections.
     pub(super) connections: usize,
     /// Connections of one address.
     pub(super) of_address: usize,
     /// Connections that have not logged in yet.
     pub(super) unauthenticated: usize,
-    /// The same of one address.
+    /// Connections of one address that have not logged in yet.
     pub(super) unauthenticated_of_address: usize,
 }
 
-/// Why a connection is not accepted.
+/// The bound because of which a connection is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// There are too many in total.
+    /// The bound in total.
     Total,
-    /// There are too many of its address.
+    /// The bound of its address.
     Address,
 }
 
@@ -79,23 +77,23 @@ pub(super) struct Admission {
 struct Counts {
     connections: usize,
     addresses: HashMap<IpAddr, AddressCounts>,
-    /// Those that have not logged in yet.
+    /// Connections that have not logged in yet.
     pending: PendingLogins,
-    /// Displaced ones that have not ended yet. They count as nothing else.
+    /// Displaced connections that have not ended yet. They count nowhere else.
     ending: usize,
-    /// Connections so far.
+    /// Connections since the start.
     admitted: u64,
     displaced: u64,
     not_accepted: u64,
     failed_logins: u64,
 }
 
-/// What is in use, and what has been refused since the start.
+/// Connections now, and refusals since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) connections: usize,
     pub(super) unauthenticated: usize,
-    /// Connections in whose place a new one was accepted.
+    /// Connections that a newer one displaced.
     pub(super) displaced: u64,
     pub(super) not_accepted: u64,
     pub(super) failed_logins: u64,
@@ -104,13 +102,12 @@ pub(super) struct Usage {
 #[derive(Debug, Default)]
 struct AddressCounts {
     connections: usize,
-    /// When the failed logins that were answered will have been paid off (GCRA's theoretical arrival
-    /// time).
+    /// The time until which answered failures count (GCRA's theoretical arrival time).
     failures_until: Option<Instant>,
 }
 
 impl AddressCounts {
-    /// Whether something of it still counts.
+    /// Returns true if a connection or a failure still counts.
     fn is_needed(&self, now: Instant) -> bool {
         self.connections > 0 || self.failures_until.is_some_and(|end| end > now)
     }
@@ -121,7 +118,7 @@ impl AddressCounts {
 pub(super) struct Permit {
     admission: Arc<Admission>,
     address: IpAddr,
-    /// Which connection of the listener it is.
+    /// The number of the connection at its listener.
     number: u64,
     displaced: CancellationToken,
 }
@@ -131,7 +128,7 @@ impl Admission {
         Arc::new(Self { limits, counts: Mutex::default() })
     }
 
-    /// A permit for a connection from this address, which has not logged in yet.
+    /// Returns a permit for a new connection from this address.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
         let (address, mut counts) = (network_of(peer), self.counts());
         if let Err(full) = counts.make_room(address, &self.limits) {
@@ -147,7 +144,7 @@ impl Admission {
         Ok(Permit { admission: self.clone(), address, number, displaced })
     }
 
-    /// Forgets addresses whose failed logins count no more, as long as the listener is in use.
+    /// Forgets addresses whose failures no longer count, at intervals, while the listener is in use.
     pub(super) async fn forget_addresses(admission: Weak<Self>) {
         loop {
             tokio::time::sleep(FORGET_INTERVAL).await;
@@ -156,7 +153,7 @@ impl Admission {
         }
     }
 
-    /// What is in use now.
+    /// Returns the present counts.
     pub(super) fn usage(&self) -> Usage {
         let counts = self.counts();
         Usage {
@@ -174,8 +171,8 @@ impl Admission {
 }
 
 impl Counts {
-    /// Makes room for one more connection of this address: if there is none, another connection that
-    /// has not logged in has to go.
+    /// Makes room for one more connection of this address, by displacing one that has not logged in if a
+    /// bound is reached.
     fn make_room(&mut self, address: IpAddr, limits: &AdmissionLimits) -> Result<(), Full> {
         if self.addresses.len() >= REMEMBERED + limits.connections {
             self.addresses.retain(|_, counts| counts.connections > 0);
@@ -200,12 +197,12 @@ impl Counts {
         Ok(())
     }
 
-    /// Those that are displaced have their descriptors until they end.
+    /// Displaced connections keep their descriptors until they end, so their number is bounded.
     fn may_displace(&self, full: Full) -> Result<(), Full> {
         if self.ending < ENDING { Ok(()) } else { Err(full) }
     }
 
-    /// A connection of this address counts no more.
+    /// Stops counting a connection of this address.
     fn give_back(&mut self, address: IpAddr) {
         self.connections -= 1;
         if let Some(of_address) = self.addresses.get_mut(&address) {
@@ -216,7 +213,7 @@ impl Counts {
         }
     }
 
-    /// Forgets addresses without a connection whose failed logins are paid off.
+    /// Forgets addresses without a connection whose failures no longer count.
     fn forget_unused(&mut self, now: Instant) {
         self.addresses.retain(|_, counts| counts.is_needed(now));
         if self.addresses.len() < self.addresses.capacity() / 4 {
@@ -226,38 +223,38 @@ impl Counts {
 }
 
 impl Permit {
-    /// The client has sent something.
+    /// Notes that the client has sent something.
     pub(super) fn client_spoke(&self) {
         self.admission.counts().pending.advance(self.number, Stage::Speaking);
     }
 
-    /// The client's TLS hello is complete.
+    /// Notes that the client's TLS hello is complete.
     pub(super) fn client_greeted(&self) {
         self.admission.counts().pending.advance(self.number, Stage::Greeted);
     }
 
-    /// The login is refused. Closing the connection may take a while.
+    /// Notes that the login is refused. Closing the connection may take a while.
     pub(super) fn refused(&self) {
         self.admission.counts().pending.advance(self.number, Stage::Refused);
     }
 
-    /// All of CONNECT has come and is to be checked. `false` if the connection was displaced before; from
-    /// here on it is not.
+    /// Notes that CONNECT has arrived and is about to be checked; from then on the connection is not
+    /// displaced. Returns false if it was displaced before.
     pub(super) fn begin_check(&self) -> bool {
         self.admission.counts().pending.advance(self.number, Stage::Checked)
     }
 
-    /// The connection has logged in.
+    /// Notes that the connection has logged in.
     pub(super) fn logged_in(&self) {
         self.admission.counts().pending.remove(self.number);
     }
 
-    /// Cancelled when the connection has not logged in and a newer one takes its place.
+    /// Returns the token that is cancelled when a newer connection displaces this one.
     pub(super) fn displaced(&self) -> CancellationToken {
         self.displaced.clone()
     }
 
-    /// Its login has failed. Whether that is answered.
+    /// Counts a failed login. Returns true if the client gets an answer.
     pub(super) fn login_failed(&self, now: Instant) -> bool {
         let mut counts = self.admission.counts();
         counts.failed_logins += 1;

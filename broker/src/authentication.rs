@@ -1,11 +1,10 @@
-//! Who may do what.
+//! Logins and their rights.
 //!
-//! The *worker* of this process logs in with a password that was made at its start, over a listener
-//! of its own, and may do nothing but publish. A *device* logs in with a token that names it, under
-//! the client id and user name `{AppID}:{ClientID}`, and may do nothing but read its own topic,
-//! until its token expires.
+//! A *worker* logs in with the workers' password, on a listener of its own, and may only publish. A
+//! *device* logs in with a token that names it, under the client id and user name
+//! `{AppID}:{ClientID}`, and may only read its own topic, until its token expires.
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use async_trait::async_trait;
 use push_credentials::{DeviceIdentity, TokenError};
@@ -20,62 +19,63 @@ use push_model::{
 /// The user name of the worker.
 pub const WORKER: &str = "worker";
 
-/// What a client says about itself in CONNECT.
+/// A client's identity and password, as CONNECT has them.
 #[derive(Clone, Copy)]
 pub struct Login<'a> {
     /// The MQTT client id.
     pub client_id: &'a str,
-    /// The user name; empty if there is none.
+    /// The user name, or empty.
     pub user: &'a str,
-    /// The password; empty if there is none.
+    /// The password, or empty.
     pub password: &'a [u8],
 }
 
-/// Why a login is refused.
+/// The reasons for refusing a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginRefusal {
     /// The password is missing or wrong.
     BadCredentials,
-    /// The token was right, and its app was removed since.
+    /// The token is genuine, but its app was removed.
     AppRemoved,
-    /// The token was right, and its device was removed since. There may be a later one of that client id.
+    /// The token is genuine, but its device was removed. A later device may have its client id.
     DeviceRemoved,
-    /// The token was right and has expired.
+    /// The token is genuine, but has expired.
     Expired,
-    /// The token is of another device than the one that client id and user name say.
+    /// Client id or user name differ from the device of the token.
     OtherDevice,
-    /// Whether the login is right cannot be found out now.
+    /// The login cannot be checked now.
     Unavailable,
 }
 
 /// Checks the logins of devices.
 #[async_trait]
 pub trait DeviceAuthenticator: Send + Sync {
-    /// The device that has logged in.
+    /// Returns the device that a login proves.
     ///
     /// # Errors
-    /// If the login proves nothing at this time.
+    /// If the login is wrong or cannot be checked now.
     async fn authenticate(
         &self,
         login: Login<'_>,
         now: UnixMillis,
     ) -> Result<DeviceIdentity, LoginRefusal>;
 
-    /// Whether this app still exists. It is asked again and again for apps that have sessions; if
-    /// it cannot be found out, the answer is yes.
+    /// Returns false if the app is known to exist no longer. The broker asks every few seconds for all apps that
+    /// have sessions.
     async fn has_app(&self, app: &AppKey) -> bool;
 
-    /// Which of these devices of an app were removed: they are not registered any more as these registrations.
-    /// It is asked again and again for devices that have sessions. Those of which it cannot be found out are none
-    /// of them.
-    async fn removed(
+    /// Calls `ended` with the place of each of these devices that was removed: it is not registered any more as
+    /// this registration. Calls it as soon as that is known, and leaves out devices that cannot be looked up now.
+    /// The broker asks every few seconds for all devices that have sessions.
+    async fn find_removed(
         &self,
         app: &AppKey,
-        devices: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)>;
+        devices: &[(ClientId, RegistrationEpoch)],
+        ended: &mut (dyn FnMut(usize) + Send),
+    );
 
-    /// Whether tokens of this key are still accepted. It is asked again and again for keys of devices
-    /// that are connected.
+    /// Returns true if tokens of this key are still accepted. The broker asks every few seconds for the keys of
+    /// devices that are connected.
     fn accepts_key(&self, kid: &str, now: UnixMillis) -> bool;
 }
 
@@ -96,7 +96,7 @@ impl From<TokenError> for LoginRefusal {
     }
 }
 
-/// The password is a secret.
+/// Leaves the password out.
 impl fmt::Debug for Login<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("client_id", &self.client_id).finish_non_exhaustive()

@@ -1,8 +1,8 @@
 //! The two clocks by which a message expires.
 //!
-//! The monotonic clock stands still while the machine sleeps, and the wall clock may be set back. A
-//! message expires as soon as one of them says so: it is not delivered late after a sleep, and a clock
-//! that is set back does not keep it for longer than its time to live.
+//! The monotonic clock stops while the machine sleeps, and the wall clock may be set back. A message
+//! expires as soon as either clock says so. So it is not delivered late after a sleep, and a clock that
+//! is set back does not extend its time to live.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// This moment.
+    /// Reads both clocks.
     pub(super) fn now() -> Self {
         Self { monotonic: Instant::now(), wall: UnixMillis::now() }
     }
 }
 
-/// When a message expires.
+/// The moment at which a message expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expiry(Clocks);
 
 impl Expiry {
-    /// The end of a time to live that begins now; `None` if it is later than an [`Instant`] can say.
+    /// Returns the end of a time to live that begins now, or `None` if it is beyond the range of [`Instant`].
     pub(super) fn after(time_to_live: Duration, now: Clocks) -> Option<Self> {
         let monotonic = now.monotonic.checked_add(time_to_live)?;
         Some(Self(Clocks { monotonic, wall: now.wall.plus(time_to_live) }))
     }
 
-    /// This time of the wall clock; `None` if it is later than an [`Instant`] can say.
+    /// Returns this time of the wall clock, or `None` if it is beyond the range of [`Instant`].
     pub(super) fn at(end: UnixMillis, now: Clocks) -> Option<Self> {
         Self::after(end.since(now.wall), now)
     }
 
-    /// How long until then, by the clock that says less.
+    /// Returns the time that is left, by the clock that says less.
     pub(super) fn left(self, now: Clocks) -> Duration {
         let Self(end) = self;
         end.monotonic.saturating_duration_since(now.monotonic).min(end.wall.since(now.wall))
@@ -62,7 +62,7 @@ impl std::ops::Add<Duration> for Clocks {
 
 #[cfg(test)]
 impl Clocks {
-    /// After a sleep of the machine, in which only the wall clock goes on.
+    /// Returns the moment after a sleep of the machine, during which only the wall clock runs.
     pub(super) fn slept(self, time: Duration) -> Self {
         Self { wall: self.wall.plus(time), ..self }
     }
@@ -85,7 +85,7 @@ mod tests {
         let set_back = Clocks { wall: UnixMillis(now.wall.0 - 3_600_000), ..now };
         assert_eq!(expiry.left(set_back), TEN);
         assert!(expiry.is_over(Clocks { wall: set_back.wall, ..now + TEN }));
-        // What was saved before a restart goes by the wall clock alone.
+        // Messages that were saved before a restart go by the wall clock alone.
         assert_eq!(Expiry::at((now + TEN).wall, now), Some(expiry));
         assert!(Expiry::at(now.wall, now).unwrap().is_over(now));
     }

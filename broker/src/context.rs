@@ -1,4 +1,4 @@
-//! What all connections of a broker share.
+//! The state that all connections of a broker share.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,13 +9,13 @@ use super::{
     sessions::Sessions,
 };
 
-/// Which of the two listeners a connection came through.
+/// The listener that a connection came through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
-    /// The public one.
+    /// The public listener.
     Devices,
-    /// The workers' own. So a worker finds a free connection however many devices there are, its
-    /// password can be tried only where it listens, and it alone may send large packets.
+    /// The workers' own listener. A worker always finds a free connection there, its password cannot be
+    /// tried on the public one, and only workers may send large packets.
     Worker,
 }
 

@@ -1,35 +1,30 @@
-//! Which devices may log in: those with a token that this service signed, for an app that still exists
-//! and a device that is still registered.
+//! Checks device logins: a token must be signed by this service, its app must still exist, and its
+//! device must still be registered.
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures::future;
+use futures::StreamExt as _;
 use push_boot::{log_failure, outage::Outage};
 use push_credentials::{DeviceIdentity, KeyFile};
 use push_index::{Index, IndexError};
 use push_model::{
-    app::AppKey,
-    device::{NoTarget, Target},
-    ids::ClientId,
-    registration::RegistrationEpoch,
-    time::UnixMillis,
+    app::AppKey, device::NoTarget, ids::ClientId, registration::RegistrationEpoch, time::UnixMillis,
 };
+use tokio::time::timeout;
 use tracing::info;
 
 use super::{DeviceAuthenticator, Login, LoginRefusal};
 
-/// The most devices that the index is asked for together. Of 50,000 sessions, each round asks it 49 times.
-const DEVICES_ASKED_FOR: usize = 1024;
-
-/// A device as which a session was begun.
-type Registered = (ClientId, RegistrationEpoch);
+/// The time that the search for removed devices waits for the next answer of the index. A part of the
+/// index that is away must not delay the devices of the others.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Checks tokens with the keys that sign them, and their apps in the index.
 pub struct DeviceLogins {
     keys: Arc<KeyFile>,
     index: Arc<dyn Index>,
-    /// So that an outage of the index is logged once, however many devices log in meanwhile.
+    /// Logs an outage of the index once, however many devices log in meanwhile.
     outage: Outage,
 }
 
@@ -49,8 +44,7 @@ impl DeviceAuthenticator for DeviceLogins {
     ) -> Result<DeviceIdentity, LoginRefusal> {
         let Login { client_id, user, password } = login;
         let device = self.keys.authenticate(client_id, user, password, now)?;
-        // A token outlives its app. Under the same name there may be another app by now.
-        // So may there be another device of its client id.
+        // A token outlives its app and its device. Others may have their names by now.
         let found = self.find(&device).await;
         if found.is_ok()
             && let Some(ended) = self.outage.answered()
@@ -75,31 +69,36 @@ impl DeviceAuthenticator for DeviceLogins {
         self.keys.current().verifying(kid, now).is_some()
     }
 
-    async fn removed(&self, app: &AppKey, devices: Vec<Registered>) -> HashSet<Registered> {
-        let mut removed = HashSet::new();
-        for asked in devices.chunks(DEVICES_ASKED_FOR) {
-            match self.removed_of(app, asked).await {
-                Ok(found) => removed.extend(found),
-                // A part of the index is away. Asked one by one, which the index joins into few requests again,
-                // only the devices of that part are left.
-                Err(_) => {
-                    let each = asked.chunks(1).map(|device| self.removed_of(app, device));
-                    removed.extend(future::join_all(each).await.into_iter().flatten().flatten());
-                }
+    async fn find_removed(
+        &self,
+        app: &AppKey,
+        devices: &[(ClientId, RegistrationEpoch)],
+        ended: &mut (dyn FnMut(usize) + Send),
+    ) {
+        let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
+        let mut known = self.index.known_targets(app, &clients);
+        while let Ok(Some((place, found))) = timeout(PATIENCE, known.next()).await {
+            let registration = devices.get(place).map(|(_, registration)| *registration);
+            let is_removed = match found {
+                Ok(target) => registration != Some(target.epoch),
+                Err(NoTarget::Unknown) => true,
+                Err(NoTarget::Unreadable) => false,
+            };
+            if is_removed {
+                ended(place);
             }
         }
-        removed
     }
 
     async fn has_app(&self, app: &AppKey) -> bool {
-        match self.index.app(&app.id).await {
-            Ok(found) => found.is_some_and(|found| AppKey::from(&found) == *app),
-            Err(_) => true,
+        match timeout(PATIENCE, self.index.app(&app.id)).await {
+            Ok(Ok(found)) => found.is_some_and(|found| AppKey::from(&found) == *app),
+            Ok(Err(_)) | Err(_) => true,
         }
     }
 }
 
-/// What the index has of the device of a token.
+/// The state of a token's device in the index.
 enum Found {
     Device,
     NoApp,
@@ -109,23 +108,6 @@ enum Found {
 }
 
 impl DeviceLogins {
-    async fn removed_of(
-        &self,
-        app: &AppKey,
-        devices: &[Registered],
-    ) -> Result<Vec<Registered>, IndexError> {
-        let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
-        let found = self.index.targets(app, &clients).await?;
-        let is_removed = |found: &Result<Target, NoTarget>, registration| match found {
-            Ok(target) => target.epoch != registration,
-            Err(NoTarget::Unreadable) => false,
-            Err(NoTarget::Unknown) => true,
-        };
-        let each = devices.iter().zip(found);
-        let removed = each.filter(|((_, registration), found)| is_removed(found, *registration));
-        Ok(removed.map(|(device, _)| device.clone()).collect())
-    }
-
     async fn find(&self, device: &DeviceIdentity) -> Result<Found, IndexError> {
         let app = self.index.app(&device.app).await?;
         if app.is_none_or(|app| app.generation != device.generation) {

@@ -1,22 +1,22 @@
 //! The embedded MQTT broker: devices connect to it, the worker publishes to it.
 //!
-//! It is a broker for one purpose. A device reads exactly one topic, and only workers publish; so
-//! there is no code for filters, retained messages, wills, QoS 2 or publishing by devices, and no
-//! setting can allow them. What is left is a session for each device with the messages that wait for
-//! it, in memory, bounded in bytes. The packets are read and written by `rmqtt-codec`.
+//! It serves one purpose. A device reads exactly one topic, and only workers publish. So it has no code
+//! for filters, retained messages, wills, QoS 2 or publishing by devices, and no setting can allow them.
+//! It keeps a session for each device, with the messages that wait for it, in memory that is bounded in
+//! bytes. `rmqtt-codec` reads and writes the packets.
 //!
-//! Sessions and what waits in them are saved to a file every now and then, and when the broker stops
-//! (`store`), so that they outlive a restart.
+//! Sessions and their messages are saved to a file at intervals and when the broker stops (`store`), so
+//! they survive a restart.
 //!
 //! In the order in which a connection lives:
 //! - `listener`, `admission`: who may connect, and how many
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
-//! - `login_log`: how many logins failed, for the log
+//! - `login_log`: counts failed logins for the audit log
 //! - `clocks`: when messages expire
-//! - `proxies`: whose connections they are that come through a proxy
-//! - `packets`: what a client may say, and what it is answered
-//! - `sessions`: the sessions, their number, and the memory of what waits in them
+//! - `proxies`: which client a proxied connection belongs to
+//! - `packets`: what a client may send, and the answers
+//! - `sessions`: the sessions, their number, and the memory of their messages
 //!
 //! `pushctl standalone` has it in its process; `pushctl broker` runs it as a program of its own.
 
@@ -73,54 +73,54 @@ pub use self::{
 const UNAUTHENTICATED: usize = 1_000;
 const UNAUTHENTICATED_OF_ADDRESS: usize = 100;
 
-/// Connections that have not logged in yet where workers connect. They are no part of the workers'
-/// own, and a new one takes the place of another, so that idle ones keep no worker out.
+/// Connections on the workers' listener that have not logged in yet. They come on top of the workers'
+/// own, and a new one displaces an old one, so idle connections cannot keep a worker out.
 const UNAUTHENTICATED_WORKERS: usize = 64;
 
-/// How long a stop waits for connections to end: longer than one takes.
+/// The time a stop waits for connections to end: longer than one connection needs.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// TLS of the listeners. The handshake counts towards the time for the login.
 const TLS: AcceptorOptions = AcceptorOptions {
-    // No agreed name: MQTT clients that ask for one ask for that of their provider.
+    // MQTT has no registered ALPN name; clients that send one send that of their provider.
     alpn: &[],
     handshake_timeout: connection::HANDSHAKE_TIMEOUT,
     reload_interval: RELOAD_INTERVAL,
 };
 
-/// Why the broker did not start.
+/// The reasons for which a broker does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// The address for devices is taken, or not one of this machine.
+    /// The address for devices is taken or does not belong to this machine.
     #[error("cannot listen for devices on {address}: choose another address with --mqtt-listen")]
     Listen {
         /// The address from the settings.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The same of the address for workers.
+    /// The address for workers is taken or does not belong to this machine.
     #[error("cannot listen for workers on {address}")]
     ListenForWorkers {
         /// The address from the settings.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The certificate cannot be used.
     #[error("the certificate of the MQTT broker cannot be used")]
     Certificate(#[from] FileError),
-    /// The worker's address makes no URL.
-    #[error("the worker cannot be told the broker's address")]
+    /// No URL can be made of the address for workers.
+    #[error("the address for workers makes no MQTT URL")]
     WorkerUrl(#[from] BadMqttUrl),
-    /// What was saved cannot be used.
+    /// The saved sessions cannot be used.
     #[error("the saved sessions of the MQTT broker cannot be used")]
     Store(#[from] StoreError),
 }
 
-/// A running broker. When dropped it stops, and does not save its sessions once more.
+/// A running broker. Dropping it stops it without saving its sessions.
 #[derive(Debug)]
 pub struct Broker {
     address: SocketAddr,
@@ -133,15 +133,14 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Reads what was saved, and starts listening and serving. When this returns, devices and the
-    /// worker can connect. The metrics are added to the registry.
+    /// Reads the saved sessions and starts serving. When this returns, devices and the worker can
+    /// connect. Adds the metrics to the registry.
     ///
     /// Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// If an address cannot be listened on, the certificate cannot be used, or the saved sessions
-    /// cannot be read; then nothing was started. A file of sessions that is damaged is put aside
-    /// instead, with a warning.
+    /// If it cannot listen on an address, cannot use the certificate, or cannot read the saved sessions;
+    /// then nothing was started. A damaged file of sessions is moved aside instead, and that is logged.
     pub fn start(
         settings: BrokerSettings,
         authenticator: Arc<dyn DeviceAuthenticator>,
@@ -218,18 +217,19 @@ impl Broker {
         self.address
     }
 
-    /// Whether devices connect with TLS.
+    /// Returns true if devices connect with TLS.
     pub fn uses_tls(&self) -> bool {
         self.uses_tls
     }
 
-    /// Where and how the worker connects.
+    /// The URL, with login, by which the worker connects.
     pub fn worker_url(&self) -> &MqttUrl {
         &self.worker_url
     }
 
-    /// Ends all connections, each with what is encoded for it and a DISCONNECT, logs the last failed
-    /// logins, and then saves the sessions: everything that a worker was told is kept.
+    /// Ends all connections, each with what is already encoded for it and a DISCONNECT, and logs the
+    /// last failed logins. Then saves the sessions, so every message that was acknowledged to a worker
+    /// is kept.
     ///
     /// # Errors
     /// If the sessions cannot be saved.
@@ -289,10 +289,10 @@ mod tests {
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             let worker = admission.admit(peer).unwrap();
-            // So many may come while the worker logs in, also if all other workers are connected.
+            // That many may come while the worker logs in, even if all other workers are connected.
             for _ in 1..UNAUTHENTICATED_WORKERS {
                 idle.push(admission.admit(peer).unwrap());
-                // One that is displaced ends.
+                // A displaced connection ends.
                 idle.retain(|permit| !permit.displaced().is_cancelled());
             }
             assert!(!worker.displaced().is_cancelled());

@@ -1,4 +1,4 @@
-//! The listeners: accepting connections, within the bounds of [`super::admission`].
+//! Accepts connections, within the bounds of [`super::admission`].
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,20 +15,19 @@ use super::{
     proxies::Arrivals,
 };
 
-/// The listen backlog: connections that wait to be accepted.
+/// Connections that may wait to be accepted (the listen backlog).
 const BACKLOG: u32 = 4096;
 
-/// The pause after a connection could not be accepted, for example because the process has no
-/// descriptor left.
+/// Pause after a connection could not be accepted, for example because no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens on this address.
 ///
 /// # Errors
-/// If the address is taken, or not one of this machine.
+/// If the address is taken or does not belong to this machine.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Without it, a restart fails while connections of the last run are in TIME_WAIT.
+    // Otherwise a restart fails while connections of the last run are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -57,14 +56,14 @@ pub(super) async fn accept(listener: TcpListener, arrivals: Arrivals, context: A
     }
 }
 
-/// Serves a connection, after its TLS handshake if there is to be one.
+/// Serves a connection, after its TLS handshake if the listener has a certificate.
 pub(super) async fn secure_and_serve(
     stream: TcpStream,
     tls: Option<Acceptor>,
     opened: Opened,
     context: Arc<Context>,
 ) {
-    // Small packets are sent at once.
+    // Small packets are sent without delay.
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "TCP_NODELAY");
     }

@@ -1,5 +1,5 @@
-//! The audit log of failed logins: their number every now and then, because a line for each would let
-//! a stranger fill the log.
+//! Failed logins in the audit log: their number at intervals, because a line for each would let an
+//! unauthenticated client fill the log.
 
 use std::sync::{
     Arc,
@@ -11,22 +11,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{admission::Admission, settings::LoginLogSettings};
 
-/// Logs how many logins of devices failed.
+/// Logs the number of failed device logins.
 #[derive(Debug)]
 pub(super) struct LoginLog {
     devices: Arc<Admission>,
     settings: LoginLogSettings,
-    /// How many of the failed logins are logged.
+    /// The failed logins that are already logged.
     logged: AtomicU64,
 }
 
 impl LoginLog {
-    /// Of the devices' listener.
+    /// Counts the logins at the devices' listener.
     pub(super) fn new(devices: Arc<Admission>, settings: LoginLogSettings) -> Arc<Self> {
         Arc::new(Self { devices, settings, logged: AtomicU64::new(0) })
     }
 
-    /// Logs again and again, until the broker stops.
+    /// Logs at intervals until the broker stops.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -36,7 +36,7 @@ impl LoginLog {
         }
     }
 
-    /// Logs those that failed since the last time, if there are any.
+    /// Logs the logins that failed since the last call, if there are any.
     pub(super) fn log(&self) {
         let failed = self.devices.usage().failed_logins;
         let logged = self.logged.fetch_max(failed, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What the broker tells Prometheus. The numbers are read when they are asked for, so that no counter
-//! has to be kept in step with what it counts.
+//! The broker's metrics. Values are read on collection, so no counter has to be kept in step with what
+//! it counts.
 
 use std::{fmt, sync::Arc};
 

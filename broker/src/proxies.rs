@@ -1,4 +1,4 @@
-//! Connections of devices that come through a proxy: whose they are.
+//! Device connections that come through a proxy, and the addresses of their clients.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,9 +18,9 @@ use super::{
     listener::secure_and_serve,
 };
 
-/// So many bytes tell the header of a proxy from a TLS handshake and from MQTT.
+/// The bytes by which a PROXY header differs from a TLS handshake and from MQTT.
 const HEADER: usize = 12;
-/// Connections of trusted proxies whose header has not come yet. A proxy sends it first of all.
+/// Connections of trusted proxies whose header has not arrived yet. A proxy sends it first.
 const MAX_ARRIVING: usize = 1024;
 
 /// A listener's clients, before they are admitted.
@@ -31,7 +31,7 @@ pub(super) struct Arrivals {
     pub(super) admission: Arc<Admission>,
     pub(super) context: Arc<Context>,
     pub(super) trusted: TrustedProxies,
-    /// Connections with a header from an address that is not trusted.
+    /// Counts connections with a header from an untrusted address.
     pub(super) untrusted: Counter,
     arriving: Arc<tokio::sync::Semaphore>,
 }
@@ -52,7 +52,7 @@ impl Arrivals {
         registry.register("push_broker_untrusted_proxies", help, self.untrusted.clone());
     }
 
-    /// Serves a connection that was accepted, unless there is no room for it.
+    /// Serves an accepted connection if there is room for it.
     pub(super) fn accept(&self, stream: TcpStream, peer: SocketAddr) {
         if !self.trusted.contains(peer.ip()) {
             return self.admit(stream, peer, false);
@@ -88,12 +88,12 @@ impl Arrivals {
                     }
                 });
             }
-            // Without an answer: it would cost what the bound is to save.
+            // An answer would cost what the bound is there to save.
             Err(full) => debug!(peer = %client, ?full, "MQTT connection not accepted"),
         }
     }
 
-    /// Returns true if a connection begins with a header that does not count, so that it is closed.
+    /// Returns true if a connection begins with a header from an untrusted address and must be closed.
     async fn is_untrusted_proxy(&self, stream: &TcpStream, opened: &Opened) -> bool {
         let mut begin = [0; HEADER];
         let displaced = opened.permit.displaced();

@@ -1,4 +1,4 @@
-//! Saving the sessions every now and then, and when the broker stops.
+//! Saves the sessions at intervals and when the broker stops.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// Reads what was saved into `empty` sessions.
+    /// Reads the saved sessions into `empty` ones.
     pub(super) fn open(
         settings: &SavingSettings,
         empty: impl Fn() -> Arc<Sessions>,
@@ -38,17 +38,20 @@ impl Saving {
             Ok(restored) => {
                 let (sessions, messages) = (restored.sessions, restored.messages);
                 if sessions > 0 {
-                    info!(sessions, messages, "MQTT sessions are there again");
+                    info!(sessions, messages, "saved MQTT sessions are restored");
                 }
                 let lost = restored.no_room;
                 if lost > 0 {
-                    warn!(lost, "saved MQTT sessions or messages have no room under the settings");
+                    warn!(
+                        lost,
+                        "saved MQTT sessions or messages exceed the bounds of the settings and are dropped"
+                    );
                 }
             }
             Err(damaged @ StoreError::Damaged { .. }) => {
                 let aside = store.put_aside()?;
                 let cause = &damaged as &dyn std::error::Error;
-                error!(cause, aside = %aside.display(), "the saved MQTT sessions are lost, and their file is put aside");
+                error!(cause, aside = %aside.display(), "the file of saved MQTT sessions is damaged and was moved aside; the broker starts without sessions");
                 sessions = empty();
             }
             Err(error) => return Err(error),
@@ -59,7 +62,7 @@ impl Saving {
         Ok((sessions, Arc::new(saving)))
     }
 
-    /// Saves what has changed, again and again, until the broker stops.
+    /// Saves changes at intervals until the broker stops.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut failed = false;
         loop {
@@ -78,7 +81,7 @@ impl Saving {
                         let cause = &error as &dyn std::error::Error;
                         error!(
                             cause,
-                            "MQTT sessions cannot be saved; a restart would lose what waits"
+                            "MQTT sessions cannot be saved; a restart would lose waiting messages"
                         );
                     }
                 }
@@ -97,7 +100,7 @@ impl Saving {
         saved
     }
 
-    /// How often it failed.
+    /// The number of failed saves.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a transport promises, and what it is given.
+//! The contract of a transport: its input and its promises.
 
 use std::{fmt, time::Duration};
 
@@ -14,43 +14,43 @@ use push_model::{
 
 use super::sending::Sending;
 
-/// A message as transports take it: built once for all its devices.
+/// A message for transports, built once for all its devices.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// Its app, told apart from others of that name.
+    /// Its app, which differs from other apps of that name.
     pub app: AppKey,
-    /// The message, for logs and for providers that want an id.
+    /// Its id, for logs and for providers that want one.
     pub message_id: MessageId,
-    /// What the device receives.
+    /// The bytes that the device receives.
     pub payload: Bytes,
-    /// How long it may be sent.
+    /// The time within which it may be sent.
     pub lifetime: Lifetime,
 }
 
-/// How long a message may be sent. The instants are inclusive: they are the last ones at which a
-/// device may still be tried.
+/// The time within which a message may be sent. Its ends are inclusive: the last instants at which a
+/// device may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Time to live 0: for devices that can take it now. Each device is tried once, and neither
-    /// the transport nor its provider keeps the message for later.
+    /// Time to live 0: only for devices that can take the message now. Each device is tried once, and
+    /// neither the transport nor its provider keeps the message.
     NowOrNever {
         /// The end of what still counts as "now".
         until: UnixMillis,
     },
-    /// Until this instant. The provider is told how much time is left, and may keep the message
-    /// that long for devices that are offline.
+    /// The message ends at this instant. The provider learns the remaining time and may keep the message
+    /// that long for offline devices.
     Until(UnixMillis),
 }
 
 impl Lifetime {
-    /// The last instant at which a device may be tried.
+    /// Returns the last instant at which a device may be tried.
     pub fn end(self) -> UnixMillis {
         match self {
             Self::NowOrNever { until } | Self::Until(until) => until,
         }
     }
 
-    /// Whether the lifetime has ended at `now`.
+    /// Returns true if the lifetime has ended at `now`.
     pub fn is_over(self, now: UnixMillis) -> bool {
         now > self.end()
     }
@@ -59,7 +59,7 @@ impl Lifetime {
 /// The outcome of one device of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The transport acknowledged it.
+    /// The provider acknowledged the message.
     Sent,
     /// The provider says that the device is gone: remove it.
     Gone,
@@ -80,9 +80,9 @@ pub enum Outcome {
 /// The connections of a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// How many are open.
+    /// The open connections.
     pub open: usize,
-    /// How many it keeps open while its provider is available.
+    /// The connections that it keeps open while its provider is available.
     pub wanted: usize,
 }
 
@@ -94,7 +94,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     ///
     /// Before each window of devices that it writes to a connection, it asks
     /// [`Sending::may_send_more`]. A device whose turn comes when the message's lifetime is over is
-    /// [`Outcome::Expired`], also if it was over at the call. It reports outcomes that are known
+    /// [`Outcome::Expired`], even if it was over at the call. It reports outcomes that are known
     /// before the others with [`Sending::answer`].
     async fn deliver(
         &self,
@@ -103,21 +103,21 @@ pub trait Transport: Send + Sync + fmt::Debug {
         sending: &Sending,
     ) -> Vec<Outcome>;
 
-    /// Returns true if it could send now. Answers immediately, from what it knows.
+    /// Returns true if it could send now. Does not wait.
     async fn ready(&self) -> bool;
 
-    /// The longest time that a delivery takes.
+    /// Returns the longest time that a delivery takes.
     fn longest_delivery(&self) -> Duration {
         Duration::from_secs(60)
     }
 
-    /// Its connections to its provider; none if it keeps none open.
+    /// Returns its connections to its provider, or `None` if it keeps none open.
     fn connections(&self) -> Option<Connections> {
         None
     }
 
-    /// Closes its connections. Deliveries under way end at once: what was handed over and not
-    /// answered is [`Outcome::Undecided`], the rest is [`Outcome::Later`].
+    /// Closes its connections. Deliveries under way end immediately: devices that were handed over and not
+    /// answered are [`Outcome::Undecided`], the others [`Outcome::Later`].
     async fn close(&self);
 }
 

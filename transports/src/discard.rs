@@ -13,7 +13,7 @@ use super::{
 /// The transport of load tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Discard {
-    /// How long a batch takes, as if there were a provider to wait for.
+    /// The time that a batch takes, in place of a provider's.
     pub latency: Duration,
 }
 

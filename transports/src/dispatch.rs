@@ -26,12 +26,12 @@ use super::{
 #[derive(Clone, Default)]
 pub struct Transports {
     by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
-    /// How many deliveries to each transport are waited for without their queue message.
+    /// Deliveries to each transport that are waited for without their queue message.
     waiting: Arc<Waiting>,
 }
 
-/// From so many of these on, a transport is *jammed*: the job lane hands it nothing more. Otherwise
-/// each push would wait for it a while, and in time the pushes over other transports behind them.
+/// With this many such deliveries a transport is *jammed*, and the job lane hands it nothing more. Otherwise
+/// each push would wait for it a while, and pushes over other transports would queue up behind them.
 const JAMMED_FROM: usize = 64;
 
 #[derive(Debug, Default)]
@@ -59,21 +59,21 @@ impl Drop for WaitGuard {
 }
 
 impl Transports {
-    /// Adds the transport of the devices of this kind.
+    /// Adds the transport for devices of this kind.
     #[must_use]
     pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
         self.by_kind.insert(kind.name(), transport);
         self
     }
 
-    /// Sends to every target. The outcomes are entered in the answers of `sending` as they come,
-    /// all of them by the end.
+    /// Sends to every target. Enters the outcomes in the answers of `sending` as they come, and all of them
+    /// by the end.
     pub async fn deliver(&self, message: &Outgoing, targets: &[Target], sending: &Sending) {
         let Some(first) = targets.first() else { return };
         if targets.iter().all(|t| t.transport == first.transport) {
             return self.deliver_by(first.transport, message, targets, sending).await;
         }
-        // All at the same time: a dead provider delays the devices of no other.
+        // Concurrently, so that a dead provider delays no devices of another.
         let deliver = |kind| async move {
             let of_kind = |(_, target): &(usize, &Target)| target.transport == kind;
             let (positions, group): (Vec<_>, Vec<_>) =
@@ -108,7 +108,7 @@ impl Transports {
                 transport = kind.name(),
                 got,
                 wanted,
-                "a transport answered for a part only"
+                "a transport returned outcomes for only a part of its devices"
             );
         }
         let outcomes = outcomes.into_iter().chain(std::iter::repeat(Outcome::Undecided));
@@ -117,7 +117,7 @@ impl Transports {
         }
     }
 
-    /// Every transport, with its name.
+    /// Returns every transport with its name.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
         self.by_kind.iter().map(|(name, transport)| (*name, transport))
     }
@@ -130,8 +130,8 @@ impl Transports {
         WaitGuard { waiting: self.waiting.clone(), kind }
     }
 
-    /// Returns true if a transport other than the one of this name could send now. The one of load tests does
-    /// not count, because it reaches nobody.
+    /// Returns true if a transport other than this one could send now. The transport of load tests does not
+    /// count, because it reaches no device.
     pub async fn another_is_ready(&self, name: &str) -> bool {
         for (other, transport) in &self.by_kind {
             let counts = *other != name && *other != TransportKind::Discard.name();
@@ -142,7 +142,7 @@ impl Transports {
         false
     }
 
-    /// The longest time that a delivery takes.
+    /// Returns the longest time that a delivery takes.
     pub fn longest_delivery(&self) -> Duration {
         self.by_kind
             .values()

@@ -1,4 +1,4 @@
-//! How a message leaves the service: the trait [`Transport`], with a file or folder for each
+//! Ways for a message to leave the service: the trait [`Transport`], with a file or folder for each
 //! implementation.
 //!
 //! A transport gets a message and a batch of devices, and returns an outcome for each device. It
@@ -10,9 +10,9 @@
 //!   try may send it twice, so the caller makes it later and in small batches.
 //!
 //! - `contract`: the trait, a message and the outcomes
-//! - `sending`: whether a transport may write more, and outcomes that are known early
+//! - `sending`: the permission to write more, and outcomes that are known early
 //! - `dispatch`: splits a batch by the transport of its devices
-//! - `metrics`: whether each could send, and its connections
+//! - `metrics`: readiness and connections of each transport
 //! - `settings`: the flags of all, and the transports that they ask for
 //! - `mqtt`: publishes to an MQTT 5 broker
 //! - `discard`: sends nothing, for load tests

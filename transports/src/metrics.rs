@@ -1,5 +1,4 @@
-//! What the transports tell Prometheus of their providers. It is read when it is asked for, so that
-//! nothing has to be kept in step with it.
+//! The transports' metrics. Values are read on collection, so nothing has to be kept in step with them.
 
 use std::fmt;
 

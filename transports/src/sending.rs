@@ -1,14 +1,14 @@
-//! What a transport asks while it sends: whether it may write more, and where outcomes go that are
-//! known before the others of their batch.
+//! The caller's side of a delivery: the permission to write more, and a place for outcomes that are known
+//! before the others of their batch.
 //!
-//! A batch takes as long as its provider does, and much can happen in that time: the message is
-//! recalled, the worker is told to stop, the message expires while the machine sleeps. So a
-//! transport asks [`Sending::may_send_more`] before each window of devices that it writes to a
-//! connection, and answers [`Outcome::NotSent`] for the devices that it did not write.
+//! A batch takes as long as its provider, and meanwhile the message may be recalled, the worker may be told
+//! to stop, or the message may expire while the machine sleeps. So a transport asks
+//! [`Sending::may_send_more`] before each window of devices that it writes to a connection. Devices that it
+//! did not write are [`Outcome::NotSent`].
 //!
-//! The permission is as old as the ledger's last answer. [`RECALL_CHECK`] after that it lapses, and
-//! the transport pauses. A transport that still has something to write makes the run read the ledger
-//! again, well before that ([`Permission::wanted`]).
+//! A permission dates from the ledger's last answer and lapses [`RECALL_CHECK`] later; then the transport
+//! pauses. A transport that has more to write makes the run read the ledger again well before that
+//! ([`Permission::wanted`]).
 
 use std::{
     fmt,
@@ -23,25 +23,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::contract::{Lifetime, Outcome};
 
-/// How long a transport that has to pause waits before it asks again.
+/// The time after which a paused transport asks again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Whether a transport may write the next devices to a connection.
+/// The answer to a transport that wants to write the next devices to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proceed {
-    /// It may.
+    /// It may write them.
     Yes,
-    /// Not before the ledger has confirmed that the message is not recalled: ask again after
+    /// It must wait until the ledger has confirmed that the message is not recalled, and ask again after
     /// [`PAUSE`].
     Pause,
-    /// Nothing more of this delivery may be written.
+    /// It may write nothing more of this delivery.
     Stop(StopReason),
 }
 
-/// Why nothing more may be written.
+/// The reasons for which nothing more may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// The message was recalled, or another worker owns its partition now.
+    /// The message was recalled, or another worker took over its partition.
     Withdrawn,
     /// The worker stops.
     Stopping,
@@ -50,7 +50,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// The outcome of a device that was not written for this reason.
+    /// Returns the outcome of a device that was not written for this reason.
     pub fn outcome(self) -> Outcome {
         match self {
             Self::Withdrawn | Self::Stopping => Outcome::NotSent,
@@ -68,18 +68,18 @@ pub struct Permission {
     wanted: Notify,
 }
 
-/// What is known of a message.
+/// The last answer of the ledger about a message.
 #[derive(Debug, Clone, Copy)]
 struct Knowledge {
-    /// It was not recalled at this time or later.
+    /// The time at which it was not recalled.
     checked: Option<Instant>,
-    /// The same by the wall clock, which goes on while the machine sleeps.
+    /// The same time by the wall clock, which runs while the machine sleeps.
     checked_at: UnixMillis,
     withdrawn: bool,
 }
 
 impl Permission {
-    /// A permission for a message that was not recalled at `checked`.
+    /// Permits sending a message that was not recalled at `checked`.
     pub fn new(
         lifetime: Lifetime,
         clock: Clock,
@@ -99,7 +99,7 @@ impl Permission {
         (knowledge.checked, knowledge.checked_at) = (Some(checked), checked_at);
     }
 
-    /// Lets nothing more be written.
+    /// Ends the permission.
     pub fn withdraw(&self) {
         self.knowledge().withdrawn = true;
     }
@@ -145,20 +145,19 @@ impl fmt::Debug for Permission {
 pub struct Sending {
     permission: Arc<Permission>,
     answers: Arc<Answers>,
-    /// Where the devices of this transport are in the batch; none if it has all of them.
+    /// The positions of this transport's devices in the batch; `None` if it has all of them.
     positions: Option<Arc<[usize]>>,
-    /// It must not wait for a transport for which many others wait.
+    /// True if it must not wait for a jammed transport.
     hasty: bool,
 }
 
 impl Sending {
-    /// A sending under this permission, whose answers go to `answers`.
+    /// A delivery with this permission, whose outcomes go to `answers`.
     pub fn new(permission: Arc<Permission>, answers: Arc<Answers>) -> Self {
         Self { permission, answers, positions: None, hasty: false }
     }
 
-    /// A delivery that is never told to stop, where the wall clock says `now`. Its early answers are
-    /// not kept.
+    /// A delivery that is never told to stop, at `now` by the wall clock. It keeps no early outcomes.
     pub fn unrestricted(now: UnixMillis) -> Self {
         let (begun, lifetime) = (Instant::now(), Lifetime::Until(UnixMillis::MAX));
         let clock: Clock = Arc::new(move || now.plus(begun.elapsed()));
@@ -167,7 +166,7 @@ impl Sending {
         Self::new(permission, Arc::new(Answers::new(0)))
     }
 
-    /// The same delivery, which does not wait for a transport for which many others wait.
+    /// Returns the same delivery, but one that does not wait for a jammed transport.
     pub fn hasty(self) -> Self {
         Self { hasty: true, ..self }
     }
@@ -176,24 +175,24 @@ impl Sending {
         self.hasty
     }
 
-    /// The same delivery for some devices of the batch.
+    /// Returns the same delivery for some devices of the batch.
     pub(super) fn of_devices(&self, positions: &[usize]) -> Self {
         Self { positions: Some(positions.into()), ..self.clone() }
     }
 
-    /// Says if the next devices may be written to a connection. Asked for each window of devices,
-    /// just before they are written.
+    /// Says if the next devices may be written to a connection. Call it for each window of devices, just
+    /// before they are written.
     pub fn may_send_more(&self) -> Proceed {
         self.permission.proceed()
     }
 
-    /// The wall clock now.
+    /// Returns the time by the wall clock.
     pub fn now(&self) -> UnixMillis {
         (self.permission.clock)()
     }
 
-    /// Reports the final outcome of a device before the delivery ends, so that the run can go on
-    /// while other devices of the batch are still waited for.
+    /// Reports the final outcome of a device before the delivery ends, so that the run can continue while
+    /// other devices of the batch have no outcome.
     pub fn answer(&self, device: usize, outcome: Outcome) {
         let position = match &self.positions {
             Some(positions) => positions.get(device).copied(),
@@ -205,10 +204,10 @@ impl Sending {
     }
 }
 
-/// So many devices are few, however small their batch is.
+/// The number of devices that counts as few in every batch.
 pub const FEW: usize = 32;
 
-/// How many devices are few of a batch.
+/// Returns the number of devices that counts as few in a batch of this size.
 pub const fn few_of(devices: usize) -> usize {
     devices / 32
 }
@@ -217,7 +216,7 @@ pub const fn few_of(devices: usize) -> usize {
 #[derive(Debug)]
 pub struct Answers {
     state: Mutex<AnswerState>,
-    /// Told when few devices are left, and for each answer from then on.
+    /// Notified when few devices are left, and by each outcome after that.
     few_left: Notify,
     few: usize,
 }
@@ -229,7 +228,7 @@ struct AnswerState {
 }
 
 impl Answers {
-    /// No device of the batch has an outcome.
+    /// Starts a batch without outcomes.
     pub fn new(devices: usize) -> Self {
         Self {
             state: Mutex::new(AnswerState { outcomes: vec![None; devices], missing: devices }),
@@ -259,7 +258,7 @@ impl Answers {
         }
     }
 
-    /// What is known now.
+    /// Returns the outcomes that are known.
     pub fn known(&self) -> Vec<Option<Outcome>> {
         self.state().outcomes.clone()
     }

@@ -1,11 +1,11 @@
-//! Connections that have not logged in yet, and which of them has to go when there are too many.
+//! Connections that have not logged in yet, and the choice of the one that is displaced when there are too
+//! many.
 //!
-//! It is one of the address that has most of them, so that a flood of connections displaces its own. The
-//! same rule holds among the stages of that address: the stage with the most connections gives up its
-//! oldest. So a flood that sends nothing displaces no client that has begun to log in, and a flood that
-//! sends the beginning of a login displaces no client that is about to. A connection whose login was
-//! refused goes before all others, and a login that is being checked is not displaced. Every step takes
-//! logarithmic time.
+//! The address with the most such connections gives one up, so a flood displaces its own connections.
+//! Within that address, the stage with the most connections gives up its oldest. So a flood that sends
+//! nothing displaces no client that has begun to log in, and a flood that sends the beginning of a login
+//! displaces no client that has sent nothing yet. Refused connections go first, and a login that is being
+//! checked is never displaced. Every step takes logarithmic time.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +15,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// How far a connection has come.
+/// The progress of a connection towards its login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The client has sent nothing.
@@ -24,7 +24,7 @@ pub(super) enum Stage {
     Speaking,
     /// The client's TLS hello is complete.
     Greeted,
-    /// All of CONNECT has come and is being checked. It is not displaced.
+    /// CONNECT has arrived and is being checked. Such a connection is not displaced.
     Checked,
     /// The login was refused, and the connection is being closed.
     Refused,
@@ -33,20 +33,20 @@ pub(super) enum Stage {
 /// The connections of one listener that have not logged in yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingLogins {
-    connections: HashMap<u64, Pending>,
+    connections: HashMap<u64, PendingLogin>,
     addresses: HashMap<IpAddr, OfAddress>,
-    /// The addresses that have one to displace; the first has to give one up first.
+    /// The addresses with a connection to displace; the first gives one up first.
     order: BTreeMap<Rank, IpAddr>,
-    /// Steps of connections so far. The step in which a connection came to its stage tells its age there.
+    /// The number of steps so far. A connection's age in its stage is the step in which it got there.
     steps: u64,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingLogin {
     address: IpAddr,
     stage: Stage,
     since: u64,
-    /// Cancelled when it has to go.
+    /// Cancelled when the connection is displaced.
     displaced: CancellationToken,
 }
 
@@ -59,14 +59,14 @@ struct OfAddress {
     refused: ByAge,
 }
 
-/// Connections of one stage, by the step in which they came to it.
+/// Connections of one stage, by the step in which they reached it.
 type ByAge = BTreeMap<u64, u64>;
 
-/// How many connections the address has, and since when the one that it would give up is in its stage.
+/// The number of connections of an address, and the age of the one that it would give up.
 type Rank = (Reverse<usize>, u64);
 
 impl OfAddress {
-    /// The connections in this stage, if they may be displaced.
+    /// Returns the connections in this stage, if they may be displaced.
     fn stage(&mut self, stage: Stage) -> Option<&mut ByAge> {
         match stage {
             Stage::Silent => Some(&mut self.silent),
@@ -77,9 +77,9 @@ impl OfAddress {
         }
     }
 
-    /// The connection that has to go first, with its age.
+    /// Returns the age and number of the connection that is displaced first.
     fn first(&self) -> Option<(u64, u64)> {
-        // Of equal ones, `max_by_key` gives the last.
+        // `max_by_key` returns the last of equal elements.
         let sharing = [&self.greeted, &self.speaking, &self.silent];
         let largest = sharing.into_iter().max_by_key(|stage| stage.len());
         let first = self.refused.first_key_value().or_else(|| largest?.first_key_value());
@@ -108,14 +108,14 @@ impl PendingLogins {
     /// Adds a connection.
     pub(super) fn add(&mut self, number: u64, address: IpAddr, displaced: CancellationToken) {
         let (stage, since) = (Stage::Silent, self.next_step());
-        self.connections.insert(number, Pending { address, stage, since, displaced });
+        self.connections.insert(number, PendingLogin { address, stage, since, displaced });
         self.change(address, |of_address| {
             of_address.connections += 1;
             of_address.silent.insert(since, number);
         });
     }
 
-    /// The connection has come to another stage. `false` if it is none of these any more.
+    /// Moves a connection to another stage. Returns false if it has logged in, ended or been displaced.
     pub(super) fn advance(&mut self, number: u64, stage: Stage) -> bool {
         let since = self.next_step();
         let Some(pending) = self.connections.get_mut(&number) else { return false };
@@ -133,9 +133,9 @@ impl PendingLogins {
         true
     }
 
-    /// The connection has logged in, or has ended.
+    /// Removes a connection that has logged in or ended.
     pub(super) fn remove(&mut self, number: u64) {
-        if let Some(Pending { address, stage, since, .. }) = self.connections.remove(&number) {
+        if let Some(PendingLogin { address, stage, since, .. }) = self.connections.remove(&number) {
             self.change(address, |of_address| {
                 of_address.connections -= 1;
                 if let Some(left) = of_address.stage(stage) {
@@ -145,13 +145,13 @@ impl PendingLogins {
         }
     }
 
-    /// Tells the connection of this address that has to go first to end. `false` if there is none.
+    /// Displaces a connection of this address. Returns false if it has none to displace.
     pub(super) fn displace_of(&mut self, address: IpAddr) -> bool {
         let first = self.addresses.get(&address).and_then(OfAddress::first);
         first.is_some_and(|(_, number)| self.displace(number))
     }
 
-    /// Tells the connection that has to go first to end, and returns its address.
+    /// Displaces a connection of the address with the most, and returns the address.
     pub(super) fn displace_any(&mut self) -> Option<IpAddr> {
         let (_, address) = self.order.first_key_value()?;
         let address = *address;

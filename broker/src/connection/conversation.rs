@@ -1,6 +1,6 @@
-//! What follows the login, the same for every client: packets are answered, what waits for the
-//! client is sent, and the connection ends when one side ends it, is silent for too long or takes
-//! nothing. What a client may do is its [`Role`].
+//! The part of a connection after the login, which is the same for every client. Packets are answered and
+//! waiting messages are sent. The connection ends when one side ends it, or when the client is silent for
+//! too long or reads nothing. A [`Role`] says what a client may do.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -18,21 +18,21 @@ use super::{
 };
 use crate::packets::{self, Packet, Wire};
 
-/// What one kind of client may do.
+/// The rights of one kind of client, and its messages.
 pub(super) trait Role {
-    /// What is read at once, in bytes; 0 leaves it to the buffer.
+    /// The size of one read, in bytes; 0 leaves it to the buffer.
     const READ: usize;
 
-    /// Handles a packet of the client; its answer goes into the output.
+    /// Handles a packet of the client and encodes the answer.
     fn receive(&mut self, packet: Packet, wire: &mut Wire, output: &mut Output) -> Result<(), End>;
 
-    /// Encodes what waits for the client, as far as it and the network take it.
+    /// Encodes waiting messages, as far as the client and the network take them.
     fn send(&mut self, wire: &mut Wire, output: &mut Output) -> Result<(), End>;
 
-    /// Until when the client may stay.
+    /// Returns the time until which the client may stay.
     fn authorised_until(&self) -> Option<Instant>;
 
-    /// Resolves when there may be something to send. It fails when the client has to go.
+    /// Resolves when there may be something to send, with an error if the connection has to end.
     async fn changed(&mut self) -> Result<(), End>;
 }
 
@@ -59,14 +59,14 @@ async fn serve<S: AsyncRead + AsyncWrite, R: Role>(
     let until = role.authorised_until();
     let deadline = sleep_until(link.silent_at(keep_alive));
     tokio::pin!(deadline);
-    // What came together with CONNECT: a client need not wait for the answer (MQTT 5, section 3.1.4).
+    // A client need not wait for CONNACK (MQTT 5, section 3.1.4), so packets may have come with CONNECT.
     receive(link, wire, role)?;
     loop {
         role.send(wire, &mut link.output)?;
         link.input.reserve(R::READ);
         let silent = link.silent_at(keep_alive);
         let next = [until, link.give_up_at()].into_iter().flatten().fold(silent, Instant::min);
-        // Put off only when it has passed: nearly every packet puts off the silence.
+        // The timer is moved back only when it fires, because nearly every packet extends the deadline.
         if next < deadline.deadline() {
             deadline.as_mut().reset(next);
         }
@@ -94,7 +94,7 @@ async fn serve<S: AsyncRead + AsyncWrite, R: Role>(
     }
 }
 
-/// Handles what has arrived.
+/// Handles the packets that have arrived.
 fn receive<S>(link: &mut Link<S>, wire: &mut Wire, role: &mut impl Role) -> Result<(), End> {
     loop {
         match wire.decode(&mut link.input) {

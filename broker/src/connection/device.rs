@@ -1,4 +1,4 @@
-//! A device's connection: it gets its messages and acknowledges them, and may do nothing else.
+//! A device's connection. It may only receive and acknowledge its messages.
 
 use bytestring::ByteString;
 use push_model::time::UnixMillis;
@@ -19,7 +19,7 @@ use crate::{
 /// The beginning of the filter of a shared subscription.
 const SHARED: &str = "$share/";
 
-/// The session goes on when this is dropped.
+/// Dropping it leaves the session in place.
 impl Role for DeviceSession {
     const READ: usize = 0;
 
@@ -60,7 +60,7 @@ impl Role for DeviceSession {
 
     fn send(&mut self, wire: &mut Wire, output: &mut Output) -> Result<(), End> {
         let (owner, now) = (&self.owner, Clocks::now());
-        // The deadline of the connection stands still while the machine sleeps.
+        // The connection's own deadline stops while the machine sleeps.
         if self.authorised_until <= now.wall {
             return Err(End::Reason(DisconnectReasonCode::NotAuthorized));
         }
@@ -90,8 +90,8 @@ impl Role for DeviceSession {
     }
 }
 
-/// What a device is told whose connection has lost its session (MQTT 5, section 3.14.2.1): after
-/// another connection of its own it need not come back, and with the token that it has it must not.
+/// Returns the reason that a device gets when its connection loses the session (MQTT 5, section 3.14.2.1).
+/// It tells the device not to reconnect if it has a newer connection or its token is no longer valid.
 fn reason(loss: SessionLoss) -> DisconnectReasonCode {
     match loss {
         SessionLoss::TakenOver => DisconnectReasonCode::SessionTakenOver,
@@ -131,7 +131,7 @@ impl DeviceSession {
     }
 }
 
-/// Says that a device may not publish; a version of MQTT that cannot say it ends the connection.
+/// Refuses a PUBLISH of a device. Ends the connection if the version of MQTT has no such answer.
 fn refuse(publish: &Publish, wire: &mut Wire, output: &mut Output) -> Result<(), End> {
     let refused = PublishAckReason::NotAuthorized;
     let id = publish.packet_id.filter(|_| publish.qos == QoS::AtLeastOnce);

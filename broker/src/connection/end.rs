@@ -1,10 +1,10 @@
-//! Why the connection of a client ends.
+//! The reasons for which a client's connection ends.
 
 use std::io;
 
 use rmqtt_codec::{error::EncodeError, v5::DisconnectReasonCode};
 
-/// Why a connection ends.
+/// The reasons for which a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error("the client disconnected")]

@@ -1,7 +1,7 @@
 //! The beginning of a connection: its version, CONNECT, and the answer.
 //!
-//! Nothing is made for a client before it has proved who it is: a CONNECT that is refused leaves no
-//! session behind, and changes no session of the device that it names.
+//! Nothing is stored for a client before its login is checked: a refused CONNECT creates no session and
+//! changes none of the device that it names.
 
 use std::{num::NonZeroU16, time::Duration};
 
@@ -26,9 +26,9 @@ const DEVICE_PACKET: u32 = 8 * 1024;
 /// The largest packet that the worker may send, in bytes.
 pub(crate) const WORKER_PACKET: u32 = 1024 * 1024;
 
-/// The least that a client must be able to take as one packet, in bytes: no push fits in less. One
-/// that takes less would take over its session, and what waits for it would be dropped as MQTT 5
-/// says (section 3.1.2.11.4).
+/// The smallest Maximum Packet Size of a client, in bytes: no push fits in less. A client with a smaller
+/// one would take over its session only to have all waiting messages dropped, as MQTT 5 demands (section
+/// 3.1.2.11.4).
 const LEAST_MAX_PACKET: u32 = 256;
 
 /// Messages that the worker may have in flight on one connection: its window.
@@ -37,15 +37,15 @@ const WORKER_WINDOW: NonZeroU16 = NonZeroU16::new(512).unwrap();
 /// Messages in flight to one device; it may ask for fewer.
 const DEVICE_WINDOW: NonZeroU16 = NonZeroU16::new(128).unwrap();
 
-/// The longest time without a packet of a client. MQTT lets a client choose 18 hours, or no limit
-/// at all; a connection that broke without a word would keep its descriptor for as long.
+/// The longest time without a packet from a client. MQTT allows 18 hours or no limit at all, and a
+/// connection that vanished would keep its descriptor for that long.
 const LONGEST_KEEP_ALIVE: Duration = Duration::from_hours(1);
 
 /// A client that has logged in.
 #[derive(Debug)]
 pub(super) enum Client {
     Device(DeviceSession),
-    /// The worker, with the time within which it sends something.
+    /// A worker, with its keep-alive.
     Worker(Duration),
 }
 
@@ -53,19 +53,18 @@ pub(super) enum Client {
 #[derive(Debug)]
 pub(super) struct DeviceSession {
     pub(super) owner: SessionOwner,
-    /// Messages in flight to it.
+    /// The most messages in flight to it.
     pub(super) window: NonZeroU16,
     pub(super) keep_alive: Duration,
-    /// When its token ends.
+    /// The end of its token.
     pub(super) authorised_until: UnixMillis,
     /// The longest time that its session may outlive the connection.
     pub(super) longest_keep: Duration,
-    /// Whether CONNECT said that the session ends with the connection, which cannot be changed
-    /// later.
+    /// True if CONNECT said that the session ends with the connection, which cannot be changed later.
     pub(super) ends_with_connection: bool,
 }
 
-/// Why a handshake failed.
+/// The reasons for which a handshake fails.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("the connection ended")]
@@ -78,7 +77,7 @@ pub(super) enum HandshakeError {
     Refused(ConnectRefusal),
 }
 
-/// Reads CONNECT and answers it. The answer is in the output of the link.
+/// Reads CONNECT and encodes the answer into the link's output.
 pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
     link: &mut Link<S>,
     door: Door,
@@ -118,7 +117,7 @@ pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
         Err(refusal) => wire.refuse(*refusal, &mut link.output.bytes),
     };
     if let Err(error) = answered {
-        // Only a client with an absurd Maximum Packet Size gets no answer.
+        // The answer fits every client whose Maximum Packet Size is not absurd.
         debug!(%error, "CONNECT cannot be answered");
         return Err(HandshakeError::Refused(ConnectRefusal::Malformed));
     }
@@ -126,7 +125,7 @@ pub(super) async fn shake_hands<S: AsyncRead + AsyncWrite>(
     Ok((wire, client))
 }
 
-/// What no client may ask for.
+/// Refuses what no client may ask for.
 fn check(connect: &Connect) -> Result<(), ConnectRefusal> {
     if connect.has_auth_method {
         Err(ConnectRefusal::AuthMethod)
@@ -195,9 +194,9 @@ fn refusal(refusal: LoginRefusal) -> ConnectRefusal {
 }
 
 impl HandshakeError {
-    /// Whether it counts as a failed login. A token that was right once does not, whether it has
-    /// expired, its app was removed, or the client wants more than it allows: a phone tries again
-    /// with it until its app gets a new one, and shares its address with others.
+    /// Returns true if it counts as a failed login. A genuine token never does, even if it has expired, its
+    /// app was removed, or the client wants more than it allows: a phone retries with it until its app
+    /// gets a new one, and others share its address.
     pub(super) fn is_failed_login(&self) -> bool {
         matches!(self, Self::Refused(ConnectRefusal::BadCredentials))
     }

@@ -1,6 +1,6 @@
-//! The bytes of one connection: what was read and not decoded yet, and what waits to be written.
+//! The bytes of one connection: input that is not decoded yet, and output that is not written yet.
 //!
-//! When a link is dropped its stream is closed: no session holds on to it.
+//! Dropping a link closes its stream, because no session holds it.
 
 use std::{io, time::Duration};
 
@@ -12,14 +12,14 @@ use tokio::{
 
 use super::output::Output;
 
-/// How long a write may take until the connection is given up.
+/// The time without progress after which a write counts as stalled.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the end of a connection may take: the last bytes, and the peer's end of it.
+/// The time for closing a connection: for the last bytes, and for the peer to close its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes that a peer may still send while its connection ends. They are read, because closing a
-/// socket with unread bytes resets the connection, and the peer may lose the last answer.
+/// The bytes that are still read from a peer while its connection closes. Closing a socket with unread
+/// bytes resets the connection, and the peer could lose the last answer.
 const LAST_BYTES: u64 = 64 * 1024;
 
 /// A connection to a client.
@@ -27,18 +27,18 @@ const LAST_BYTES: u64 = 64 * 1024;
 pub(super) struct Link<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
-    /// What was read.
+    /// Bytes that were read and not decoded.
     pub(super) input: BytesMut,
-    /// What is to be written.
+    /// Bytes to be written.
     pub(super) output: Output,
     unflushed: bool,
-    /// When writing last got on, or when it began.
+    /// The time of the last write, or the time at which there was something to write.
     wrote: Instant,
-    /// When something was read, or could not be because the output was full.
+    /// The last time at which something was read, or was not read because the output was full.
     read: Instant,
 }
 
-/// What happened to a link.
+/// The progress of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// More bytes are in the input.
@@ -62,19 +62,20 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
         }
     }
 
-    /// When the connection is given up because its peer takes nothing.
+    /// Returns the time at which the connection ends because its peer reads nothing.
     pub(super) fn give_up_at(&mut self) -> Option<Instant> {
         self.begin_to_write();
         self.unflushed.then(|| self.wrote + WRITE_TIMEOUT)
     }
 
-    /// When a client with this keep-alive has been silent for too long (MQTT 5, section 3.1.2.10).
+    /// Returns the time at which a client with this keep-alive has been silent for too long (MQTT 5, section
+    /// 3.1.2.10).
     pub(super) fn silent_at(&self, keep_alive: Duration) -> Instant {
         self.read + keep_alive + keep_alive / 2
     }
 
-    /// The time for writing counts from when there is something to write: the last write of a quiet
-    /// connection may be long ago.
+    /// Starts the time for writing when there is something to write: the last write of a quiet connection
+    /// may be long ago.
     fn begin_to_write(&mut self) {
         if !self.unflushed && !self.output.bytes.is_empty() {
             (self.unflushed, self.wrote) = (true, Instant::now());
@@ -84,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
     /// Reads or writes something. Cancel-safe.
     ///
     /// # Errors
-    /// If the connection has broken or its peer has closed it.
+    /// If the connection broke or its peer closed it.
     pub(super) async fn progress(&mut self) -> io::Result<Event> {
         self.begin_to_write();
         let (has_room, is_unwritten) = (self.output.has_room(), self.unflushed);
@@ -101,7 +102,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
                 *unflushed = !written?;
                 *wrote = Instant::now();
                 if !has_room {
-                    // What is not read cannot be silent.
+                    // A peer that was not read from is not silent.
                     *read_at = *wrote;
                 }
                 Ok(Event::Wrote)
@@ -109,7 +110,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
         }
     }
 
-    /// Writes what is left and closes the connection.
+    /// Writes the remaining output and closes the connection.
     pub(super) async fn close(mut self) {
         let last = async {
             self.writer.write_all_buf(&mut self.output.bytes).await?;
@@ -117,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite> Link<S> {
             let mut rest = self.reader.take(LAST_BYTES);
             tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
         };
-        // The connection ends in any case.
+        // The connection ends either way.
         let _ = timeout(CLOSE_TIMEOUT, last).await;
     }
 }

@@ -1,8 +1,8 @@
 //! One connection, from the first byte to the last: `handshake`, then the `conversation` of a
 //! `device` or a `worker`, over a `link` with its `output`, until its `end`.
 //!
-//! Its permit and its stream are dropped when this ends, also if its session goes on: an absent
-//! device costs no descriptor.
+//! Permit and stream are dropped at its end even if the session continues, so an absent device costs no
+//! descriptor.
 
 mod conversation;
 mod device;
@@ -35,10 +35,10 @@ use super::{
     packets::Wire,
 };
 
-/// How long a client may take until it has logged in.
+/// The time within which a client must have logged in.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) peer: SocketAddr,
@@ -71,7 +71,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
         Ok(Err(error)) => {
             permit.refused();
             debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
-            // Where workers log in no guess can be right, and none is counted.
+            // Device logins are never right on the workers' listener, so failures there are not counted.
             let counts = error.is_failed_login() && door == Door::Devices;
             if counts && !permit.login_failed(Instant::now()) {
                 return;
@@ -91,7 +91,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     }
 }
 
-/// Serves a client that has logged in, and tells it why its connection ends.
+/// Serves a client that has logged in, and encodes the reason for which its connection ends.
 async fn converse<S: AsyncRead + AsyncWrite>(
     link: &mut Link<S>,
     mut wire: Wire,

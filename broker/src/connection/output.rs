@@ -1,4 +1,4 @@
-//! What is encoded for a client and not written yet.
+//! Bytes that are encoded for a client and not yet written.
 
 use std::{collections::VecDeque, io};
 
@@ -7,32 +7,32 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::sessions::Reservation;
 
-/// How much is encoded ahead of the network, in bytes; while so much is unwritten, nothing is read.
+/// The most bytes that are encoded ahead of the network. While that many are unwritten, nothing is read.
 pub(super) const HIGH_WATER: usize = 16 * 1024;
 
-/// What an empty buffer may keep for the bytes to come.
+/// The capacity that an empty buffer may keep.
 const SPARE: usize = 2 * HIGH_WATER;
 
 /// The output of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    /// What is to be written.
+    /// Unwritten bytes.
     pub(super) bytes: BytesMut,
-    /// How many bytes were written so far.
+    /// The number of bytes written so far.
     written: u64,
-    /// The memory of messages that no session keeps any more, until everything up to a position of
-    /// the stream is written. A device that takes messages slowly, or that acknowledges them without
-    /// reading them, would use memory outside of the bound otherwise.
+    /// Memory of messages that no session keeps any more, each until the stream is written up to a
+    /// position. Otherwise a device that reads slowly, or acknowledges without reading, would use memory
+    /// outside the bound.
     held: VecDeque<(u64, Reservation)>,
 }
 
 impl Output {
-    /// Whether more may be encoded.
+    /// Returns true if more may be encoded.
     pub(super) fn has_room(&self) -> bool {
         self.bytes.len() < HIGH_WATER
     }
 
-    /// Keeps this memory reserved until all that is encoded so far is written.
+    /// Keeps this memory reserved until everything encoded so far is written.
     pub(super) fn hold(&mut self, memory: Option<Reservation>) {
         if let Some(memory) = memory
             && !self.bytes.is_empty()
@@ -42,7 +42,7 @@ impl Output {
         }
     }
 
-    /// Writes some bytes. Whether nothing is left to be written or flushed. Cancel-safe.
+    /// Writes some bytes. Returns true if nothing is left to write or flush. Cancel-safe.
     pub(super) async fn write(
         &mut self,
         writer: &mut (impl AsyncWrite + Unpin),

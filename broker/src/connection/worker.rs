@@ -1,13 +1,12 @@
-//! The worker's connections: each PUBLISH is kept for its device and acknowledged with what became
-//! of it.
+//! Connections of workers: each PUBLISH is kept for its device and acknowledged with its outcome.
 //!
 //! | reason | when | outcome at the worker |
 //! |---|---|---|
-//! | success | it is kept, or goes to the device | sent |
-//! | no matching subscribers | the device has no session, does not subscribe, or is an earlier or later one of its client id | failed, `no_subscriber` |
-//! | quota exceeded | there is no memory for it now | tried again, as for a busy broker |
-//! | quota exceeded, with [`QUEUE_FULL`] | as many messages wait for the absent device as may wait | failed, `queue_full` |
-//! | implementation specific error | it names a registration that cannot be read | tried again |
+//! | success | the message is kept or sent to the device | sent |
+//! | no matching subscribers | the device has no session or no subscription, or the session belongs to another registration of the client id | failed, `no_subscriber` |
+//! | quota exceeded | no memory is free now | tried again, as for a busy broker |
+//! | quota exceeded, with [`QUEUE_FULL`] | the queue of the absent device is full | failed, `queue_full` |
+//! | implementation specific error | the registration in the message cannot be read | tried again |
 
 use std::{
     convert::Infallible,
@@ -74,7 +73,7 @@ impl Role for Worker<'_> {
     }
 }
 
-/// The reason of the acknowledgement, and its text.
+/// Keeps a message. Returns the reason and text of the acknowledgement.
 fn keep(sessions: &Sessions, publish: &Publish) -> (PublishAckReason, Option<&'static str>) {
     let now = Clocks::now();
     let interval = publish.properties.as_ref().and_then(|has| has.message_expiry_interval);
@@ -93,8 +92,8 @@ fn keep(sessions: &Sessions, publish: &Publish) -> (PublishAckReason, Option<&'s
     (reason, None)
 }
 
-/// The registration of the device that the message is for. Workers name it with each message; a client that
-/// names none sends to whichever device of the client id is there.
+/// Returns the registration that a message names. Workers name it with each message; a message without it
+/// goes to whichever device has the client id.
 fn registration(publish: &Publish) -> Result<Option<RegistrationEpoch>, ParseIntError> {
     let mut properties = publish.properties.iter().flat_map(|has| &has.user_properties);
     let named = properties.find(|(name, _)| name == REGISTRATION);

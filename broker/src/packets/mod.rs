@@ -1,7 +1,7 @@
-//! Packets of both versions of MQTT in one form: what a client may send here (`packet`), what it is
-//! answered, and why it is not let in (`refusal`).
+//! Packets of both versions of MQTT in one form: those of clients (`packet`), the answers, and the
+//! reasons for refusing CONNECT (`refusal`).
 //!
-//! MQTT 3.1.1 has no words for many refusals. Where it has none, the connection ends.
+//! MQTT 3.1.1 has no code for many refusals. Where it has none, the connection is closed.
 
 mod packet;
 mod refusal;
@@ -32,7 +32,7 @@ pub(super) use self::{
     refusal::ConnectRefusal,
 };
 
-/// The state of a connection's encoding and decoding.
+/// The codec of a connection.
 #[derive(Debug)]
 pub(super) enum Wire {
     /// MQTT 3.1 and 3.1.1.
@@ -41,7 +41,7 @@ pub(super) enum Wire {
     V5(v5::Codec),
 }
 
-/// The answer to a CONNECT that is accepted.
+/// The answer to an accepted CONNECT.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Welcome {
     pub(super) resumed: bool,
@@ -61,14 +61,14 @@ pub(super) struct Message {
     /// Its packet identifier; `None` with QoS 0.
     pub(super) id: Option<NonZeroU16>,
     pub(super) payload: Bytes,
-    /// How long until it expires.
+    /// The time until it expires.
     pub(super) expires_in: Option<Duration>,
-    /// Whether it was sent before, over an earlier connection.
+    /// True if it was sent before, over an earlier connection.
     pub(super) dup: bool,
 }
 
 impl Wire {
-    /// The version that the client speaks, from the beginning of its first packet. `None` if more
+    /// Recognises the client's version from the beginning of its first packet. Returns `None` if more
     /// bytes are needed. Packets of more than `max_packet` bytes are errors.
     pub(super) fn recognise(
         input: &mut BytesMut,
@@ -80,7 +80,7 @@ impl Wire {
         }))
     }
 
-    /// The next packet, if all of it has arrived.
+    /// Returns the next packet, if all of it has arrived.
     pub(super) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Packet>, DecodeError> {
         Ok(match self {
             Self::V3(codec) => codec.decode(input)?.map(|(packet, _)| Packet::from(packet)),
@@ -143,7 +143,7 @@ impl Wire {
         }
     }
 
-    /// A message for the device.
+    /// Encodes a message for the device.
     pub(super) fn publish(
         &mut self,
         topic: &ByteString,
@@ -177,7 +177,7 @@ impl Wire {
         }
     }
 
-    /// The answer to a PUBLISH with QoS 1. `false` if the version has no such answer.
+    /// Encodes the answer to a PUBLISH with QoS 1. Returns false if the version has no such answer.
     pub(super) fn acknowledge(
         &mut self,
         packet_id: NonZeroU16,
@@ -242,7 +242,7 @@ impl Wire {
         }
     }
 
-    /// Says why the connection ends. MQTT 3.1.1 has no such packet.
+    /// Encodes the reason for which the connection ends. MQTT 3.1.1 has no such packet.
     pub(super) fn disconnect(
         &mut self,
         reason: DisconnectReasonCode,
@@ -255,7 +255,7 @@ impl Wire {
     }
 }
 
-/// The reason for DISCONNECT when a packet cannot be read.
+/// Returns the reason for DISCONNECT when a packet cannot be decoded.
 pub(super) fn unreadable(error: &DecodeError) -> DisconnectReasonCode {
     error.to_reason_code()
 }

@@ -29,7 +29,7 @@ pub(crate) enum Packet {
         filters: Vec<ByteString>,
     },
     Ping,
-    /// With the session expiry that MQTT 5 lets a client change here.
+    /// The end of the connection, with a new session expiry if MQTT 5 gives one.
     Disconnect {
         keep: Option<Duration>,
     },
@@ -37,23 +37,23 @@ pub(crate) enum Packet {
     Unexpected,
 }
 
-/// CONNECT of either version. Its `Debug` form does not show the password.
+/// CONNECT of either version. `Debug` leaves the password out.
 pub(crate) struct Connect {
     pub(crate) client_id: ByteString,
     pub(crate) user: Option<ByteString>,
     pub(crate) password: Option<Bytes>,
-    /// Whether an earlier session is to be forgotten.
+    /// True if the client begins with an empty session.
     pub(crate) clean: bool,
-    /// How long the client wants its session to be kept; `None` if the version cannot say it.
+    /// The time for which the session is kept offline; `None` if the version cannot say it.
     pub(crate) keep: Option<Duration>,
-    /// The time within which the client sends something; zero if it promises nothing.
+    /// The longest silence of the client; zero if it promises none.
     pub(crate) keep_alive: Duration,
-    /// How many messages the client takes without having acknowledged them.
+    /// The most unacknowledged messages that the client takes.
     pub(crate) receive_max: Option<NonZeroU16>,
     /// The largest packet that the client takes, in bytes.
     pub(crate) max_packet: Option<u32>,
     pub(crate) has_will: bool,
-    /// Whether it asks for an authentication other than by password.
+    /// True if the client asks for authentication other than by password.
     pub(crate) has_auth_method: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Why a CONNECT is refused, and how each version of MQTT says it.
+//! The reasons for refusing a CONNECT, and their codes in each version of MQTT.
 
 use rmqtt_codec::{v3, v5::ConnectAckReason};
 
-/// Why a CONNECT is refused.
+/// The reasons for refusing a CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectRefusal {
     BadCredentials,
@@ -11,11 +11,11 @@ pub(crate) enum ConnectRefusal {
     /// The token is of a device that was removed.
     DeviceRemoved,
     TokenExpired,
-    /// The client may not do this: be another device, or leave a will.
+    /// The client wants what its login does not allow: to be another device, or to leave a will.
     NotAuthorized,
     NoClientId,
     AuthMethod,
-    /// The client takes no packet that is large enough for a message.
+    /// The client accepts only packets that are too small for a message.
     PacketTooLarge,
     TooManySessions,
     /// Tokens cannot be checked now.
@@ -67,7 +67,7 @@ impl ConnectRefusal {
             ),
             Self::PacketTooLarge => (
                 ConnectAckReason::PacketTooLarge,
-                "Maximum Packet Size must be 256 bytes or more: no message fits in less",
+                "Maximum Packet Size must be at least 256 bytes, or no message fits",
             ),
             Self::TooManySessions => {
                 (ConnectAckReason::QuotaExceeded, "there are too many sessions or connections")

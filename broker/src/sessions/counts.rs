@@ -1,16 +1,16 @@
-//! How many of something each app has: sessions, connections. An app may have as many as it leaves
-//! free: alone half of all, and with others that want as many as they get, an equal part. So there is
-//! always room for one more app.
+//! Counts sessions or connections by app, against a bound. An app may have as many as it leaves free: half
+//! if it is alone, and an equal part among apps that all want the most. So there is always room for one
+//! more app.
 
 use std::collections::HashMap;
 
 use push_model::ids::AppId;
 
-/// There are as many as there may be, in total or of this app.
+/// The bound is reached, in total or for the app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// What each app has of a bounded number.
+/// The counts of all apps.
 #[derive(Debug)]
 pub(super) struct AppCounts {
     most: usize,
@@ -19,17 +19,17 @@ pub(super) struct AppCounts {
 }
 
 impl AppCounts {
-    /// None yet; at most `most`.
+    /// Starts at zero, with room for `most`.
     pub(super) fn new(most: usize) -> Self {
         Self { most, total: 0, of_app: HashMap::new() }
     }
 
-    /// Whether there may be one more, of whichever app.
+    /// Returns true if one more fits in total.
     pub(super) fn has_room(&self) -> bool {
         self.total < self.most
     }
 
-    /// Whether this app may have one more.
+    /// Checks that this app may have one more.
     pub(super) fn room_for(&self, app: &AppId) -> Result<(), TooMany> {
         let of_app = self.of_app.get(app).copied().unwrap_or_default();
         let has_room = of_app < self.most.saturating_sub(self.total);

@@ -1,13 +1,12 @@
-//! The memory of messages that wait for devices: a bound over all sessions, with a share for each
-//! app and a part in which only messages for connected devices are taken.
+//! The memory of waiting messages: a bound over all sessions, a share for each app, and a part that is only
+//! for messages to connected devices.
 //!
-//! An app may use as much as it leaves free (a dynamic threshold): alone half of the memory, and
-//! with others that want as much as they get, an equal part. So there is always room for one more
-//! app, however many of them are greedy, and a fixed share for each is not left unused.
+//! An app may use as much as it leaves free (a dynamic threshold): half of the memory if it is alone, and
+//! an equal part among apps that all want the most. So there is always room for one more app, and no
+//! fixed share lies unused.
 //!
-//! A message reserves its bytes before it is kept and gives them back when it is dropped, wherever
-//! that happens: acknowledged, expired, or with its whole session. So the
-//! sum is exact, and a session that ends needs no accounting of its own.
+//! A message reserves its bytes before it is kept and returns them on drop: when it is acknowledged, when
+//! it expires, or with its whole session. So the sum is exact.
 
 use std::{
     collections::HashMap,
@@ -19,11 +18,11 @@ use std::{
 
 use push_model::ids::AppId;
 
-/// What a message takes besides its payload, in bytes: its place in a queue that may be half empty,
-/// its reservation, and the allocator's own bytes.
+/// Memory of a message besides its payload, in bytes: a place in a queue that may be half empty, its
+/// reservation, and the allocator's overhead.
 const OVERHEAD: usize = 256;
 
-/// How often the payload is in memory at most: as it waits, and as it is encoded for the device.
+/// Copies of the payload at most: the waiting one, and the one that is encoded for the device.
 const COPIES: usize = 2;
 
 /// The memory of waiting messages of all sessions.
@@ -35,14 +34,14 @@ pub(super) struct WaitingBytes {
     apps: Mutex<HashMap<AppId, Weak<AtomicUsize>>>,
 }
 
-/// What one app may use of the memory.
+/// The share of one app.
 #[derive(Debug, Clone)]
 pub(super) struct AppShare {
     all: Arc<WaitingBytes>,
     used: Arc<AtomicUsize>,
 }
 
-/// The bytes of one message. They are given back when this is dropped.
+/// The bytes of one message, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     share: AppShare,
@@ -54,7 +53,7 @@ impl WaitingBytes {
         Arc::new(Self { used: AtomicUsize::new(0), limit, apps: Mutex::default() })
     }
 
-    /// The share of an app, which all of its sessions have in common.
+    /// Returns the share of an app, which all its sessions have in common.
     pub(super) fn share(self: &Arc<Self>, app: &AppId) -> AppShare {
         let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
         let used = apps.get(app).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -65,28 +64,28 @@ impl WaitingBytes {
         AppShare { all: self.clone(), used }
     }
 
-    /// Forgets the apps that have no session any more.
+    /// Forgets apps without sessions.
     pub(super) fn forget_unused(&self) {
         let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
         apps.retain(|_, used| used.strong_count() > 0);
     }
 
-    /// The bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How much may be in use when a message for a device that is offline is taken. The rest is for
-    /// connected devices, so that messages which wait for days do not keep those from being served.
-    /// A message that was taken for a connected device stays when that device goes offline.
+    /// Returns the bound for messages to offline devices. The rest is for connected devices, so that messages
+    /// that wait for days do not keep them from being served. A message for a connected device stays when
+    /// that device goes offline.
     fn limit_offline(&self) -> usize {
         self.limit / 4 * 3
     }
 }
 
 impl AppShare {
-    /// Reserves what a message with such a payload takes. `None` if the memory, or the app's share
-    /// of it, is used up.
+    /// Reserves memory for a message with a payload of this size. Returns `None` if the memory or the app's
+    /// share of it is used up.
     pub(super) fn reserve(&self, payload: usize, connected: bool) -> Option<Reservation> {
         let bytes = size(payload);
         let limit = if connected { self.all.limit } else { self.all.limit_offline() };
@@ -103,8 +102,8 @@ impl AppShare {
 }
 
 impl AppShare {
-    /// Reserves what a saved message takes. `None` if there is no memory at all: what an app may use
-    /// is a matter of what others use, and they may not have been read yet.
+    /// Reserves memory for a saved message. The app's share does not count here, because it depends on what
+    /// other apps use, which may not have been read yet.
     pub(super) fn reserve_saved(&self, payload: usize) -> Option<Reservation> {
         let bytes = size(payload);
         if !add(&self.all.used, bytes, self.all.limit) {
@@ -128,7 +127,7 @@ impl Drop for Reservation {
     }
 }
 
-/// What a message with such a payload takes, in bytes.
+/// Returns the memory of a message with a payload of this size, in bytes.
 pub(crate) fn size(payload: usize) -> usize {
     payload.saturating_mul(COPIES).saturating_add(OVERHEAD)
 }
@@ -140,7 +139,7 @@ fn add(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     .is_ok()
 }
 
-/// Some reserved memory, and how much is in use.
+/// Reserves some memory, and returns it with a function that tells how much is in use.
 #[cfg(test)]
 pub(crate) fn test_reservation() -> (Reservation, impl Fn() -> usize) {
     let all = WaitingBytes::new(1 << 20);
@@ -156,7 +155,7 @@ mod tests {
         name.parse().unwrap()
     }
 
-    /// Reserves messages without a payload until no more are taken.
+    /// Reserves empty messages until no more fit.
     fn fill(share: &AppShare, connected: bool) -> Vec<Reservation> {
         std::iter::from_fn(|| share.reserve(0, connected)).collect()
     }

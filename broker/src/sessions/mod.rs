@@ -3,11 +3,12 @@
 //! A device reads exactly one topic, so a topic names at most one session: a publish is one lookup,
 //! and there are no filters to match.
 //!
-//! Sessions are made, taken over and removed under the write lock, so that a session which is found
-//! under the read lock is the device's current one or is over.
+//! Sessions are created, taken over and removed under the write lock. So a session that is found under the
+//! read lock is the device's current one or is over.
 //!
-//! `registry` bounds their number, `memory` their bytes, with shares for each app (`counts`); `session` is one of them, and `owner` a
-//! connection's hold on it.
+//! - `registry`: bounds their number; `counts`: the share of each app
+//! - `memory`: bounds their bytes
+//! - `session`: one session; `owner`: a connection's hold on it
 
 mod counts;
 mod memory;
@@ -20,18 +21,19 @@ mod tests;
 pub(super) use self::memory::test_reservation;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
 use push_credentials::DeviceIdentity;
 use push_model::{app::AppKey, ids::AppId, registration::RegistrationEpoch, time::UnixMillis};
 
 use self::{
     counts::AppCounts,
     memory::WaitingBytes,
-    registry::Registry,
+    registry::SessionRegistry,
     session::{Changed, NewConnection, Owner, Session},
 };
 pub(super) use self::{
@@ -45,10 +47,10 @@ use super::{
     clocks::{Clocks, Expiry},
 };
 
-/// Why a connection does not get the session of its device.
+/// The reasons for which a connection does not get the session of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotOwned {
-    /// There are as many sessions or connections as there may be.
+    /// The bound on sessions or connections is reached.
     TooMany,
     /// Another device of the client id has logged in since the login was checked.
     Outdated,
@@ -60,29 +62,32 @@ impl From<TooMany> for NotOwned {
     }
 }
 
-/// How often sessions and messages whose time is over are looked for. Until then they are not
-/// served, but take memory.
+/// Time between two searches for expired sessions and messages. Until then they take memory but are not
+/// served.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the broker waits before it looks again for sessions whose app or device was removed, or whose key
-/// has ended. Such a session ends within five seconds, so time is left to ask the index for all of them.
+/// Pause between two searches for sessions whose app or device was removed, or whose key has ended. Such a
+/// session ends within five seconds, so this leaves time to ask the index about all of them.
 const AUTHORISATION_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Apps that the index is asked about concurrently, so that one without an answer delays few others.
+const APPS_ASKED_FOR: usize = 32;
 
 /// The sessions of all devices.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    registry: RwLock<Registry>,
-    /// Connections that own one.
+    registry: RwLock<SessionRegistry>,
+    /// Connections that own a session.
     connected: Mutex<AppCounts>,
     waiting: Arc<WaitingBytes>,
     limits: SessionLimits,
-    /// Set when something changes that is saved.
+    /// Set when something to save has changed.
     changed: Arc<Changed>,
 }
 
 impl Sessions {
-    /// No sessions yet: at most `most`, of which `connections` are connected, and whose messages
-    /// take at most `memory` bytes together.
+    /// Creates an empty registry for at most `most` sessions, of which `connections` may be connected, with
+    /// `memory` bytes for all messages.
     pub(super) fn new(
         most: usize,
         connections: usize,
@@ -90,7 +95,7 @@ impl Sessions {
         limits: SessionLimits,
     ) -> Arc<Self> {
         Arc::new(Self {
-            registry: RwLock::new(Registry::new(most)),
+            registry: RwLock::new(SessionRegistry::new(most)),
             connected: Mutex::new(AppCounts::new(connections)),
             waiting: WaitingBytes::new(memory),
             limits,
@@ -98,8 +103,8 @@ impl Sessions {
         })
     }
 
-    /// Keeps a message for the device with this topic. If it names the registration of the device that it is
-    /// for, it reaches no earlier or later device of the client id.
+    /// Keeps a message for the device with this topic. If it names a registration, it reaches no earlier or
+    /// later device of the client id.
     pub(super) fn publish(
         &self,
         topic: &str,
@@ -115,18 +120,18 @@ impl Sessions {
         session.put(payload, expiry, now)
     }
 
-    /// The registration of the device whose session is there now. A login is checked after this was asked,
-    /// so that [`Sessions::own`] can tell whether that device is an earlier or a later one.
+    /// Returns the registration of the present session. It must be read before a login is checked, so that
+    /// [`Sessions::own`] can tell an earlier device from a later one.
     pub(super) fn registration_of(&self, topic: &str) -> Option<RegistrationEpoch> {
         self.read().get(topic).map(|session| session.registration())
     }
 
-    /// Takes over the session of a device, or makes one. With `clean` it begins empty. It outlives
-    /// the connection by `keep`.
+    /// Takes over the session of a device, or creates one. With `clean` it begins empty. It outlives the
+    /// connection by `keep`.
     ///
-    /// The session of another device of the client id ends only if it was there before the login was checked
-    /// (`seen`): then that device is an earlier one. One that logged in since may be a later one, and the check
-    /// is outdated.
+    /// If another device of the client id has a session, it must have been there before the login was
+    /// checked (`seen`). Then that device is an earlier one, and its session ends. A device that logged in
+    /// since may be a later one, so the check is outdated.
     pub(super) fn own(
         self: &Arc<Self>,
         device: &DeviceIdentity,
@@ -142,7 +147,7 @@ impl Sessions {
         let mut registry = self.write();
         let present = registry.get(&topic).cloned();
         let (session, resumed) = match present {
-            // Never that of an earlier app of this name, or of an earlier device of this client id.
+            // Not the session of an earlier app of this name or an earlier device of this client id.
             Some(session)
                 if !clean
                     && (session.app(), session.registration()) == (&app, device.registration)
@@ -180,18 +185,17 @@ impl Sessions {
         Ok(SessionOwner { connected, session, connection: owner, resumed })
     }
 
-    /// How many sessions there are, and the bytes of the messages that wait.
+    /// Returns the number of sessions and the bytes of waiting messages.
     pub(super) fn usage(&self) -> (usize, usize) {
         (self.read().len(), self.waiting.used())
     }
 
-    /// All of them.
+    /// Returns all sessions.
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
         self.read().values().cloned().collect()
     }
 
-    /// Adds a session that was saved, with as many of its messages as there is memory for. `None` if
-    /// it is over by now.
+    /// Adds a saved session, with as many of its messages as fit. Returns `None` if it has expired.
     pub(super) fn restore(
         &self,
         saved: SavedSession,
@@ -205,22 +209,22 @@ impl Sessions {
         Ok(Some(kept))
     }
 
-    /// The bounds of each session.
+    /// Returns the bounds of each session.
     pub(super) fn limits(&self) -> SessionLimits {
         self.limits
     }
 
-    /// Whether something changed since this was asked last that is saved.
+    /// Returns true if something to save has changed since the last call.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.take()
     }
 
-    /// Asks once more, because what changed could not be saved.
+    /// Notes that the changes could not be saved.
     pub(super) fn still_changed(&self) {
         self.changed.set();
     }
 
-    /// Removes what has expired, as long as the sessions are in use.
+    /// Removes expired sessions and messages at intervals, while the sessions are in use.
     pub(super) async fn sweep_expired(sessions: Weak<Self>) {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -229,9 +233,10 @@ impl Sessions {
         }
     }
 
-    /// Ends what is not authorised any more, as long as the sessions are in use: sessions of apps
-    /// and devices that were removed, also of devices that are connected, and connections whose token was
-    /// signed by a key that has ended. While the index does not answer, they go on. It waits for the index, so it is no part of the other sweep.
+    /// Ends what is no longer authorised, at intervals, while the sessions are in use: sessions of removed
+    /// apps and devices, connected or not, and connections whose token was signed by a key that has ended.
+    /// Where the index does not answer, sessions stay. This sweep waits for the index, so it runs apart
+    /// from the other one.
     pub(super) async fn sweep_unauthorised(
         sessions: Weak<Self>,
         devices: Arc<dyn DeviceAuthenticator>,
@@ -241,13 +246,15 @@ impl Sessions {
             let Some(sessions) = sessions.upgrade() else { return };
             let now = UnixMillis::now();
             sessions.disconnect_keys(|kid| !devices.accepts_key(kid, now));
-            for app in sessions.apps() {
-                if !devices.has_app(&app).await {
-                    sessions.remove_app(&app);
+            let apps = stream::iter(sessions.by_app());
+            apps.for_each_concurrent(APPS_ASKED_FOR, async |(app, of_app)| {
+                if devices.has_app(&app).await {
+                    sessions.remove_unregistered(&app, &of_app, &*devices).await;
                 } else {
-                    sessions.remove_unregistered(&app, &*devices).await;
+                    sessions.remove_app(&app);
                 }
-            }
+            })
+            .await;
         }
     }
 
@@ -262,29 +269,33 @@ impl Sessions {
         }
     }
 
-    fn apps(&self) -> HashSet<AppKey> {
-        let registry = self.read();
-        let mut apps = HashSet::new();
-        for session in registry.values() {
-            if !apps.contains(session.app()) {
-                apps.insert(session.app().clone());
+    fn by_app(&self) -> HashMap<AppKey, Vec<Arc<Session>>> {
+        let mut by_app: HashMap<AppKey, Vec<Arc<Session>>> = HashMap::new();
+        for session in self.read().values() {
+            if let Some(of_app) = by_app.get_mut(session.app()) {
+                of_app.push(session.clone());
+            } else {
+                by_app.insert(session.app().clone(), vec![session.clone()]);
             }
         }
-        apps
+        by_app
     }
 
-    /// Ends the sessions of an app's devices that were removed. Those about which the index does not answer go
-    /// on.
-    async fn remove_unregistered(&self, app: &AppKey, devices: &dyn DeviceAuthenticator) {
-        let of_app: Vec<_> =
-            self.all().into_iter().filter(|session| session.app() == app).collect();
+    /// Ends the sessions of an app's removed devices. Devices without an answer of the index keep theirs.
+    async fn remove_unregistered(
+        &self,
+        app: &AppKey,
+        of_app: &[Arc<Session>],
+        devices: &dyn DeviceAuthenticator,
+    ) {
         let of = |session: &Arc<Session>| (session.client().clone(), session.registration());
-        let removed = devices.removed(app, of_app.iter().map(of).collect()).await;
-        let ended = of_app.iter().filter(|session| removed.contains(&of(session)));
-        ended.for_each(|session| self.remove_device(session));
+        let registered: Vec<_> = of_app.iter().map(of).collect();
+        let mut end =
+            |place: usize| of_app.get(place).into_iter().for_each(|s| self.remove_device(s));
+        devices.find_removed(app, &registered, &mut end).await;
     }
 
-    /// Ends the session of a removed device, unless a later device has begun another one.
+    /// Ends the session of a removed device. A session of a later device stays.
     fn remove_device(&self, session: &Arc<Session>) {
         let mut registry = self.write();
         if registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session)) {
@@ -315,7 +326,7 @@ impl Sessions {
         self.waiting.forget_unused();
     }
 
-    /// Removes a session that was found to be expired, unless it was taken over meanwhile.
+    /// Removes a session that was found expired, unless it has been taken over since.
     fn remove(&self, session: &Arc<Session>, now: Clocks) {
         let mut registry = self.write();
         let current = registry.get(session.topic()).is_some_and(|kept| Arc::ptr_eq(kept, session));
@@ -331,16 +342,16 @@ impl Sessions {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+    fn read(&self) -> RwLockReadGuard<'_, SessionRegistry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Registry> {
+    fn write(&self) -> RwLockWriteGuard<'_, SessionRegistry> {
         self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One connection that owns a session, or is about to. It counts until this is dropped.
+/// Counts a connection that owns a session, or is about to, until it is dropped.
 #[derive(Debug)]
 struct Connected {
     sessions: Arc<Sessions>,

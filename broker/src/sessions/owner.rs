@@ -12,8 +12,8 @@ use super::{
 };
 use crate::clocks::Clocks;
 
-/// A connection's hold on the session of its device. When it is dropped, the session goes offline,
-/// unless another connection has taken it over.
+/// A connection's hold on the session of its device. On drop the session goes offline, unless another
+/// connection has taken it over.
 #[derive(Debug)]
 pub(crate) struct SessionOwner {
     pub(super) connected: Connected,
@@ -23,17 +23,17 @@ pub(crate) struct SessionOwner {
 }
 
 impl SessionOwner {
-    /// Whether the broker had kept the session from an earlier connection.
+    /// Returns true if the session is from an earlier connection.
     pub(crate) fn resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Changes how long the session outlives this connection.
+    /// Changes the time by which the session outlives this connection.
     pub(crate) fn keep_for(&self, keep: Duration) {
         self.session.keep_for(&self.connection, keep);
     }
 
-    /// How long the session outlives this connection.
+    /// Returns the time by which the session outlives this connection.
     pub(crate) fn keep(&self) -> Duration {
         self.session.keep(&self.connection)
     }
@@ -42,7 +42,7 @@ impl SessionOwner {
         self.session.topic()
     }
 
-    /// Why the connection owns the session no longer, if that is so.
+    /// Returns the reason for which the connection lost the session, if it did.
     pub(crate) fn loss(&self) -> Option<SessionLoss> {
         self.connection.loss()
     }
@@ -52,17 +52,17 @@ impl SessionOwner {
         self.connection.changed().await;
     }
 
-    /// The next message to send, of which at most `window` may be unacknowledged.
+    /// Returns the next message to send. At most `window` of them may be unacknowledged.
     pub(crate) fn next(&self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         self.session.next(&self.connection, window, now)
     }
 
-    /// The device has taken responsibility for this message, or cannot take it at all. Its memory.
+    /// Removes a message that the device has acknowledged or cannot take, and returns its memory.
     pub(crate) fn acknowledge(&self, id: NonZeroU16) -> Option<Reservation> {
         self.session.acknowledge(&self.connection, id)
     }
 
-    /// Subscribes the device to its topic, or ends that. Whether it was subscribed before.
+    /// Subscribes the device to its topic, or unsubscribes it. Returns true if it was subscribed before.
     pub(crate) fn subscribe(&self, qos: Option<QoS>) -> bool {
         self.session.subscribe(&self.connection, qos)
     }

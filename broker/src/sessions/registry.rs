@@ -1,7 +1,7 @@
-//! Which sessions there are: bounded in total, with a share for each app.
+//! The sessions by topic, bounded in total and with a share for each app.
 //!
-//! A session lasts for days without a connection, so its number needs a bound of its own; and
-//! without the share, one app whose devices all came by once would keep out those of every other.
+//! Sessions last for days without a connection, so they need a bound of their own. Without shares, one
+//! app whose devices all connected once would keep out those of every other.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,13 +15,13 @@ use super::{
 
 /// The sessions by the topic of their device, which begins with the id of its app.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub(super) struct SessionRegistry {
     by_topic: HashMap<ByteString, Arc<Session>>,
     counts: AppCounts,
 }
 
-impl Registry {
-    /// None yet; at most `most`.
+impl SessionRegistry {
+    /// Creates an empty registry for at most `most` sessions.
     pub(super) fn new(most: usize) -> Self {
         Self { by_topic: HashMap::new(), counts: AppCounts::new(most) }
     }
@@ -38,12 +38,12 @@ impl Registry {
         self.by_topic.len()
     }
 
-    /// Whether a device of this app that has no session may get one.
+    /// Checks that a device of this app may get a new session.
     pub(super) fn room_for(&self, app: &AppId) -> Result<(), TooMany> {
         self.counts.room_for(app)
     }
 
-    /// Adds a session, in place of the one with its topic.
+    /// Adds a session, replacing one with the same topic.
     pub(super) fn insert(&mut self, session: Arc<Session>) {
         let app = session.app().id.clone();
         if self.by_topic.insert(session.topic().clone(), session).is_none() {
@@ -51,8 +51,8 @@ impl Registry {
         }
     }
 
-    /// Adds a session that was saved. Shares are not looked at: they depend on what other apps have,
-    /// and that may not have been read yet.
+    /// Adds a saved session. Shares do not count here, because they depend on what other apps have, which may
+    /// not have been read yet.
     pub(super) fn restore(&mut self, session: Arc<Session>) -> Result<(), TooMany> {
         if !self.counts.has_room() {
             return Err(TooMany);
@@ -67,7 +67,7 @@ impl Registry {
         }
     }
 
-    /// Takes out all sessions of an app.
+    /// Removes and returns all sessions of an app.
     pub(super) fn remove_app(&mut self, app: &AppKey) -> Vec<Arc<Session>> {
         let of_app: Vec<_> =
             self.values().filter(|session| session.app() == app).cloned().collect();

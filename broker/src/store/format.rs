@@ -1,12 +1,12 @@
-//! The lines of the file. The first is the [`Header`]; each session is a line, its messages are the
-//! lines behind it in the order in which they are sent; the last line is the end.
+//! The lines of the file: the [`Header`], then each session followed by its messages in sending order,
+//! then the end.
 
 use std::num::NonZeroU16;
 
 use push_model::time::UnixMillis;
 use serde::{Deserialize, Serialize};
 
-/// What the header calls the file.
+/// The format's name in the header.
 pub(super) const FORMAT: &str = "push-mqtt-sessions";
 
 /// The version of these lines.
@@ -40,10 +40,10 @@ pub(super) struct SessionLine {
     pub(super) registration: String,
     /// The QoS of its subscription, if it has one.
     pub(super) qos: Option<u8>,
-    /// When it ends, if its device was away.
+    /// The end of the session, if its device was away.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) ends_at: Option<UnixMillis>,
-    /// How long it is to be kept, in seconds, if its device was connected: from the next start on.
+    /// If its device was connected: the seconds for which it is kept after the next start.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) keep: Option<u64>,
 }
@@ -61,6 +61,6 @@ pub(super) struct MessageLine {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EndLine {
-    /// Of all bytes before this line.
+    /// The hash of all bytes before this line.
     pub(super) sha256: String,
 }

@@ -1,9 +1,9 @@
-//! The file in which sessions and what waits in them outlive a restart.
+//! The file in which sessions and their messages survive a restart.
 //!
-//! It is written anew, beside its place, and takes the place of the one before only when all of it is
-//! on disk; so there is always a whole one, and a crash costs what changed since it was written. It
-//! ends with a checksum over all that it holds: a file that was cut or changed is put aside as a whole,
-//! because a part of it may say what never was.
+//! A new file is written beside the old one and replaces it only when all of it is on disk. So there is
+//! always a complete file, and a crash loses only what changed since it was written. The file ends with
+//! a checksum. A truncated or changed file is moved aside as a whole, because a part of it cannot be
+//! trusted.
 
 mod format;
 mod read;
@@ -22,24 +22,24 @@ use super::{clocks::Clocks, sessions::Sessions};
 /// The file, in the data directory.
 const FILE: &str = "mqtt-sessions.ndjson";
 
-/// Held while a broker uses the file.
+/// The lock that a broker holds while it uses the file.
 const LOCK: &str = "mqtt-sessions.lock";
 
-/// Only the owner reads and writes: payloads are in it.
+/// Only the owner may read and write the file, because it holds payloads.
 const MODE: u32 = 0o600;
 
-/// Why the file cannot be used.
+/// The reasons for which the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be read or written.
     #[error("cannot use {0}")]
     Io(PathBuf, #[source] io::Error),
-    /// Another broker saves its sessions there.
+    /// Another broker uses the file.
     #[error("another broker uses {0}: give each a data directory of its own")]
     InUse(PathBuf),
-    /// It was written by a later version.
+    /// A later version wrote the file.
     #[error(
-        "{path} has the format {version}, which this version does not know: run the version that wrote it, or move it away and lose what waits in it"
+        "{path} has the format {version}, which this version does not know: run the version that wrote it, or move the file away and lose its messages"
     )]
     Newer {
         /// The file.
@@ -47,28 +47,28 @@ pub enum StoreError {
         /// Its format.
         version: u32,
     },
-    /// It is not what a broker wrote.
+    /// The file is not as a broker wrote it.
     #[error("{path} is damaged in line {line}: {problem}")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         problem: &'static str,
     },
 }
 
-/// What was found at the start.
+/// The sessions and messages that were found at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Restored {
     pub(super) sessions: usize,
     pub(super) messages: usize,
-    /// Sessions and messages beyond the bounds of now.
+    /// Sessions and messages beyond the present bounds.
     pub(super) no_room: usize,
 }
 
-/// The file of one broker, which no other uses meanwhile.
+/// The file of one broker, locked against others.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -78,7 +78,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// That of this data directory.
+    /// Opens the file of this data directory.
     pub(super) fn open(data_dir: &Path) -> Result<Self, StoreError> {
         let lock = data_dir.join(LOCK);
         let io = |error| StoreError::Io(lock.clone(), error);
@@ -93,8 +93,7 @@ impl Store {
         Ok(Self { path: data_dir.join(FILE), writing: Mutex::new(()), _lock: file })
     }
 
-    /// Puts what was saved into these sessions, which are empty. After an error some of it may be in
-    /// them.
+    /// Restores the saved sessions into these, which are empty. After an error some may be restored.
     pub(super) fn load(&self, sessions: &Sessions) -> Result<Restored, StoreError> {
         match File::open(&self.path) {
             Ok(file) => read::read(&self.path, file, sessions, Clocks::now()),
@@ -103,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Saves these sessions. It waits for the disk.
+    /// Saves these sessions. Blocks until they are on disk.
     pub(super) fn save(&self, sessions: &Sessions) -> Result<(), StoreError> {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let temporary = self.path.with_extension("new");
@@ -113,14 +112,14 @@ impl Store {
         saved.map_err(|error| self.io(error))
     }
 
-    /// Moves a file that cannot be read out of the way, in place of one that was moved before.
+    /// Moves a damaged file aside, over one that was moved aside before.
     pub(super) fn put_aside(&self) -> Result<PathBuf, StoreError> {
         let aside = self.path.with_extension("damaged");
         fs::rename(&self.path, &aside).map_err(|error| self.io(error))?;
         Ok(aside)
     }
 
-    /// The error of a writer that did not come to its end.
+    /// Returns the error of an interrupted write.
     pub(super) fn not_written(&self) -> StoreError {
         self.io(io::ErrorKind::Interrupted.into())
     }

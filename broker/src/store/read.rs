@@ -1,5 +1,5 @@
-//! Reading the file, which may be anything: a line is read up to its bound, and what it asks for has to
-//! fit the bounds that messages from the worker have to fit.
+//! Reads the file without trusting it: lines have a maximum length, and sessions and messages must fit
+//! the same bounds as those from clients.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use crate::{
     sessions::{Ends, SavedMessage, SavedSession, SessionLimits, Sessions, TooMany, message_size},
 };
 
-/// Puts what the file holds into these sessions, but for what is over by now.
+/// Restores the file's sessions into these, without what has expired.
 pub(super) fn read(
     path: &Path,
     file: impl Read,
@@ -52,7 +52,7 @@ fn read_lines(
     sessions: &Sessions,
     now: Clocks,
 ) -> Result<Restored, Problem> {
-    let not_ours = Problem::Damaged("it is no file of sessions");
+    let not_ours = Problem::Damaged("it is not a file of sessions");
     let header: Header = match serde_json::from_slice(lines.next()?) {
         Ok(header) => header,
         Err(_) => return Err(not_ours),
@@ -64,13 +64,14 @@ fn read_lines(
         return Err(Problem::Newer(header.version));
     }
     let mut restored = Restored::default();
-    let mut session: Option<Pending> = None;
+    let mut session: Option<PartialSession> = None;
     loop {
         let before = lines.hash.clone();
         let line = serde_json::from_slice(lines.next()?);
-        match line.map_err(|_| Problem::Damaged("it cannot be read"))? {
+        match line.map_err(|_| Problem::Damaged("the line cannot be read"))? {
             Line::Session(line) => {
-                let next = Pending { session: read_session(&line, now)?, bytes: 0, in_flight: 0 };
+                let next =
+                    PartialSession { session: read_session(&line, now)?, bytes: 0, in_flight: 0 };
                 finish(session.replace(next), sessions, now, &mut restored);
             }
             Line::Message(line) => {
@@ -81,11 +82,11 @@ fn read_lines(
             Line::End(EndLine { sha256 }) => {
                 finish(session, sessions, now, &mut restored);
                 if sha256 != hex::encode(before.finalize()) {
-                    return Err(Problem::Damaged("the checksum does not fit"));
+                    return Err(Problem::Damaged("the checksum does not match"));
                 }
                 return match lines.is_at_end()? {
                     true => Ok(restored),
-                    false => Err(Problem::Damaged("something follows the end")),
+                    false => Err(Problem::Damaged("the file continues after its end")),
                 };
             }
         }
@@ -93,16 +94,16 @@ fn read_lines(
 }
 
 /// A session whose messages are being read.
-struct Pending {
+struct PartialSession {
     session: SavedSession,
-    /// What its messages take.
+    /// The memory of its messages.
     bytes: usize,
     in_flight: usize,
 }
 
-impl Pending {
-    /// Adds a message. How many of the oldest had to be dropped, because they are more than the
-    /// settings allow by now.
+impl PartialSession {
+    /// Adds a message. Returns the number of older ones that were dropped because the settings allow fewer
+    /// now.
     fn push(&mut self, message: SavedMessage, limits: SessionLimits) -> usize {
         self.bytes += message_size(message.payload.len());
         self.in_flight += usize::from(message.id.is_some());
@@ -121,8 +122,13 @@ impl Pending {
     }
 }
 
-fn finish(session: Option<Pending>, sessions: &Sessions, now: Clocks, restored: &mut Restored) {
-    let Some(Pending { session, .. }) = session else { return };
+fn finish(
+    session: Option<PartialSession>,
+    sessions: &Sessions,
+    now: Clocks,
+    restored: &mut Restored,
+) {
+    let Some(PartialSession { session, .. }) = session else { return };
     let messages = session.messages.len();
     match sessions.restore(session, now) {
         Ok(Some(kept)) => {
@@ -141,12 +147,12 @@ fn read_session(line: &SessionLine, now: Clocks) -> Result<SavedSession, Problem
         None => None,
         Some(0) => Some(QoS::AtMostOnce),
         Some(1) => Some(QoS::AtLeastOnce),
-        Some(_) => return Err(Problem::Damaged("no such QoS")),
+        Some(_) => return Err(Problem::Damaged("an unknown QoS")),
     };
     let ends = match (line.keep, line.ends_at) {
         (Some(keep), None) => Ends::After(Duration::from_secs(keep)),
         (None, end) => Ends::At(end.and_then(|end| instant_of(end, now))),
-        (Some(_), Some(_)) => return Err(Problem::Damaged("two ends of one session")),
+        (Some(_), Some(_)) => return Err(Problem::Damaged("a session with two ends")),
     };
     Ok(SavedSession {
         app: AppKey { id: line.app.parse().map_err(wrong)?, generation: line.generation },
@@ -166,25 +172,25 @@ fn read_message(line: &MessageLine, now: Clocks) -> Result<SavedMessage, Problem
     Ok(SavedMessage {
         id: line.id,
         expiry: line.expires_at.and_then(|end| Expiry::at(end, now)),
-        payload: payload.map_err(|_| Problem::Damaged("it is no base64"))?.into(),
+        payload: payload.map_err(|_| Problem::Damaged("the payload is not base64"))?.into(),
     })
 }
 
-/// `None` if it is later than an [`Instant`] can say. What is over by now is over at this moment.
+/// Returns `None` if the time is beyond the range of [`Instant`], and the present for a time in the past.
 fn instant_of(time: UnixMillis, now: Clocks) -> Option<Instant> {
     now.monotonic.checked_add(time.since(now.wall))
 }
 
 struct Lines<R> {
     from: BufReader<R>,
-    /// Of all lines so far.
+    /// The hash of all lines so far.
     hash: Sha256,
     number: usize,
     line: Vec<u8>,
 }
 
 impl<R: Read> Lines<R> {
-    /// The next line, without its end.
+    /// Returns the next line, without its line break.
     fn next(&mut self) -> Result<&[u8], Problem> {
         self.number += 1;
         self.line.clear();
@@ -195,8 +201,8 @@ impl<R: Read> Lines<R> {
                 self.hash.update(&self.line);
                 Ok(line)
             }
-            _ if self.line.len() > MAX_LINE => Err(Problem::Damaged("it is too long")),
-            _ => Err(Problem::Damaged("the file ends before its end")),
+            _ if self.line.len() > MAX_LINE => Err(Problem::Damaged("the line is too long")),
+            _ => Err(Problem::Damaged("the file is cut off")),
         }
     }
 

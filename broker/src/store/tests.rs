@@ -44,7 +44,7 @@ fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<D
     sessions.publish(&topic, None, payload, expiry, now).unwrap();
 }
 
-/// What the device gets that connects, and whether it was sent before.
+/// Returns the messages that a device gets when it connects, each with true if it was sent before.
 fn received(sessions: &Arc<Sessions>, client: &str) -> Vec<(Bytes, bool)> {
     let owner = own(sessions, client, HOUR);
     let window = 10.try_into().unwrap();

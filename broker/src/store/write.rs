@@ -1,4 +1,4 @@
-//! Writing the file.
+//! Writes the file.
 
 use std::{
     fs::OpenOptions,
@@ -20,7 +20,7 @@ use crate::{
     sessions::{Ends, SavedMessage, SavedSession, Sessions},
 };
 
-/// Writes the file at this path until all of it is on disk. One session is in memory at a time.
+/// Writes the file at this path and syncs it to disk. Holds one session in memory at a time.
 pub(super) fn write(path: &Path, sessions: &Sessions, now: Clocks) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)?;
     let mut lines = Lines { to: BufWriter::new(file), hash: Sha256::new() };

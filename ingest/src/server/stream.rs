@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use push_tls::tokio_rustls::server::TlsStream;
+use push_tls::server::ServerStream;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -20,7 +20,7 @@ use tokio::{
 pub(super) enum Stream {
     Clear(TcpStream),
     /// Boxed: its buffers would be part of every connection.
-    Encrypted(Box<TlsStream<TcpStream>>),
+    Encrypted(Box<ServerStream<TcpStream>>),
 }
 
 impl AsyncRead for Stream {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt as _};
 use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TransportKind},
@@ -29,6 +30,9 @@ pub enum PutRefused {
 /// For how long registrations for a removed app are refused. Later ones would take memory that is
 /// never freed, so every cache of app records must expire sooner.
 pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
+
+/// How many devices [`Devices::known_targets`] looks up at a time.
+const KNOWN_TARGETS_PIECE: usize = 1024;
 
 /// What a registration did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +187,22 @@ pub trait Devices: Send + Sync {
         app: &AppKey,
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError>;
+
+    /// Like [`targets`](Self::targets), but returns each answer as soon as its part of the index gives it, with the
+    /// device's place in the list. Devices of a part that does not answer are missing and delay no others. Reads
+    /// the list piece by piece, so it may be long.
+    fn known_targets<'a>(
+        &'a self,
+        app: &'a AppKey,
+        clients: &'a [ClientId],
+    ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
+        let pieces = stream::iter(clients.chunks(KNOWN_TARGETS_PIECE).enumerate());
+        let answers = pieces.then(move |(piece, clients)| async move {
+            let found = self.targets(app, clients).await.unwrap_or_default();
+            stream::iter((piece * KNOWN_TARGETS_PIECE..).zip(found))
+        });
+        answers.flatten().boxed()
+    }
 
     /// The next devices of `range` that match, were registered no later than `registered_by` and belong to the
     /// partition of this transport ([`partition_of`](push_model::registration::partition_of)): at most `limit`.

@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use push_model::{
     app::{App, AppKey},
     audit::AuditEvent,
@@ -122,6 +123,14 @@ impl Devices for SeparateLedger {
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         self.index.targets(app, clients).await
+    }
+
+    fn known_targets<'a>(
+        &'a self,
+        app: &'a AppKey,
+        clients: &'a [ClientId],
+    ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
+        self.index.known_targets(app, clients)
     }
 
     async fn scan(

@@ -6,17 +6,19 @@
 //!   their files are read again and take effect without a restart. While the new files cannot be
 //!   used, the earlier certificate stays in use: a certificate that is written in two steps, or is
 //!   damaged, must not take a listener down.
-//! - An operator who reads why a connection failed must learn which certificate to mend, so the
+//! - An operator who reads why a connection failed must learn which certificate to replace, so the
 //!   reason is taken from the kind of rustls's error.
 //! - One crypto provider, `ring`, for everything: a second one would double the build time of all
 //!   dependencies and make rustls panic where none is chosen.
 //!
 //! - [`server`]: a listener's certificate, and accepting connections with it
+//! - `bounded`: what a client may send until its handshake is complete
 //! - [`client`]: which authority is trusted, and which certificate is shown to a server
 //! - [`expiry`]: until when a certificate is valid
 //! - [`failure`]: why a handshake with a server failed
 //! - `files`: PEM files, what can be wrong with them, and noticing that they changed
 
+mod bounded;
 pub mod client;
 pub mod expiry;
 pub mod failure;

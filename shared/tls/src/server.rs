@@ -15,7 +15,10 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
-use crate::files::{FileError, PemFile, Watched, certified_key};
+use crate::{
+    bounded::BoundedStream,
+    files::{FileError, PemFile, Watched, certified_key},
+};
 
 /// How often the files of a certificate are read to see whether they changed.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -68,6 +71,9 @@ pub struct Acceptor {
     handshake_timeout: Duration,
 }
 
+/// A connection with a client whose handshake is complete.
+pub type ServerStream<S> = TlsStream<BoundedStream<S>>;
+
 /// Why a connection was not accepted. It concerns that client only.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
@@ -107,7 +113,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// If it fails or takes too long. Then the connection is closed.
-    pub async fn accept<S>(&self, stream: S) -> Result<TlsStream<S>, AcceptError>
+    pub async fn accept<S>(&self, stream: S) -> Result<ServerStream<S>, AcceptError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -122,11 +128,12 @@ impl Acceptor {
         &self,
         stream: S,
         greeted: impl FnOnce(),
-    ) -> Result<TlsStream<S>, AcceptError>
+    ) -> Result<ServerStream<S>, AcceptError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let handshake = async {
+            let stream = BoundedStream::new(stream);
             let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
             let begun = hello.await?;
             greeted();
@@ -136,7 +143,9 @@ impl Acceptor {
             .await
             .map_err(|_| AcceptError::Late(self.handshake_timeout))?
             .map_err(AcceptError::Handshake)?;
-        accepted.get_mut().1.set_buffer_limit(Some(ENCRYPTED_AHEAD));
+        let (stream, tls) = accepted.get_mut();
+        stream.release();
+        tls.set_buffer_limit(Some(ENCRYPTED_AHEAD));
         Ok(accepted)
     }
 }

@@ -1,7 +1,7 @@
 //! The broker of `pushctl standalone`, alone in a process of its own, so that a worker of another
 //! process can log in to it.
 
-use std::{collections::HashSet, process::Stdio, sync::Arc};
+use std::{process::Stdio, sync::Arc};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -99,12 +99,12 @@ impl DeviceAuthenticator for AnyDevice {
         Ok(DeviceIdentity { app, client, generation: 0, registration, expires_at, kid })
     }
 
-    async fn removed(
+    async fn find_removed(
         &self,
         _: &AppKey,
-        _: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)> {
-        HashSet::new()
+        _: &[(ClientId, RegistrationEpoch)],
+        _: &mut (dyn FnMut(usize) + Send),
+    ) {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

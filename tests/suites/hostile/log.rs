@@ -14,17 +14,17 @@ use tokio::{
     time::timeout,
 };
 
-use crate::audit_log;
+use crate::{audit_log, standalone::Standalone};
 
 const A_MOMENT: Duration = Duration::from_secs(10);
 
-/// The first message of a TLS handshake, which names a server that no server may have, in a name as long
-/// as it may be.
+/// The first message of a TLS handshake, with the longest name of a server that a listener reads, which no server
+/// may have.
 fn hello_with_an_illegal_name() -> Vec<u8> {
     let with_length = |bytes: usize, content: &[u8]| {
         [&content.len().to_be_bytes()[8 - bytes..], content].concat()
     };
-    let name = [&[0][..], &with_length(2, &vec![b'_'; 60_000])].concat();
+    let name = [&[0][..], &with_length(2, &vec![b'_'; 12_000])].concat();
     let server_name = [&[0, 0][..], &with_length(2, &with_length(2, &name))].concat();
     let hello = [
         &[3, 3][..],
@@ -38,6 +38,18 @@ fn hello_with_an_illegal_name() -> Vec<u8> {
     let handshake = [&[1][..], &with_length(3, &hello)].concat();
     let records = handshake.chunks(16_000);
     records.flat_map(|record| [&[22, 3, 1][..], &with_length(2, record)].concat()).collect()
+}
+
+/// Sends 300 of them, each over a connection of its own, and waits for its end.
+async fn greet(listen: &str) {
+    let address: SocketAddr = listen.parse().unwrap();
+    let hello = hello_with_an_illegal_name();
+    for _ in 0..300 {
+        let mut attacker = TcpStream::connect(address).await.unwrap();
+        let _ = attacker.write_all(&hello).await;
+        let mut answer = Vec::new();
+        let _ = timeout(A_MOMENT, attacker.read_to_end(&mut answer)).await.expect("ended in time");
+    }
 }
 
 #[tokio::test]
@@ -55,14 +67,7 @@ async fn hellos_with_illegal_names_write_little_and_audit_lines_stay() {
     let ingest = Program::start_with_open_files("ingest", &flags, None).await;
     let before = ingest.log().len();
 
-    let address: SocketAddr = listen.parse().unwrap();
-    let hello = hello_with_an_illegal_name();
-    for _ in 0..300 {
-        let mut attacker = TcpStream::connect(address).await.unwrap();
-        let _ = attacker.write_all(&hello).await;
-        let mut answer = Vec::new();
-        let _ = timeout(A_MOMENT, attacker.read_to_end(&mut answer)).await.expect("ended in time");
-    }
+    greet(&listen).await;
     let written = ingest.log().len() - before;
     assert!(written < 64 * 1024, "{written} bytes for 300 connections");
 
@@ -79,4 +84,18 @@ async fn hellos_with_illegal_names_write_little_and_audit_lines_stay() {
     let stopped = ingest.stop().await;
     let failed = audit_log::failed_logins(&stopped.log);
     assert_eq!(failed.iter().map(|(_, count)| count).sum::<u64>(), 50, "{failed:?}");
+}
+
+#[tokio::test]
+async fn hellos_with_illegal_names_write_little_at_the_embedded_broker() {
+    let authority = Authority::new();
+    let certificate = authority.local_server();
+    let [file, key] =
+        [&certificate.certificate, &certificate.key].map(|path| path.to_str().unwrap());
+    let tls = ["--mqtt-tls-cert", file, "--mqtt-tls-key", key];
+    let standalone = Standalone::start_with(None, &tls).await;
+    let before = standalone.log().len();
+    greet(&standalone.mqtt.address()).await;
+    let written = standalone.log().len() - before;
+    assert!(written < 64 * 1024, "{written} bytes for 300 connections");
 }

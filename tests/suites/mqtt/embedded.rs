@@ -1,8 +1,6 @@
 //! What only the embedded broker does: its start and stop, its sessions and their bounds.
 
-use std::{
-    collections::HashSet, error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration,
-};
+use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -59,12 +57,12 @@ impl DeviceAuthenticator for Keys {
         Ok(self.0.authenticate(login.client_id, login.user, login.password, now)?)
     }
 
-    async fn removed(
+    async fn find_removed(
         &self,
         _: &AppKey,
-        _: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)> {
-        HashSet::new()
+        _: &[(ClientId, RegistrationEpoch)],
+        _: &mut (dyn FnMut(usize) + Send),
+    ) {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {

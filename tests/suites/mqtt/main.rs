@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod embedded;
+mod outage;
 mod program;
 #[path = "../../support/registration.rs"]
 mod registration;

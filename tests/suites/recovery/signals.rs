@@ -21,15 +21,29 @@ const SIGNALS: [(Signal, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_signal_that_ends_a_program_lets_ingest_and_worker_finish() {
+async fn every_signal_that_ends_a_program_lets_ingest_worker_and_broker_finish() {
     let mut stack = Stack::start(Servers::shared()).await;
+    let folder = TempDir::new().unwrap();
+    let keys = folder.path().join("keys.json");
+    let keys = ["--device-keys", keys.to_str().unwrap()];
+    pushctl(&[&["key", "create"], &keys[..]].concat()).await;
+    let ports = [(); 2].map(|()| free_port().unwrap());
+    let [devices, workers] = [&ports[0], &ports[1]].map(Port::address);
+    let engines = stack.engines();
+    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
+    let listen = ["--mqtt-listen", &devices, "--mqtt-worker-listen", &workers];
+    let password = ["--mqtt-worker-password", "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf"];
+    let broker = [&["broker"], &engines[..], &keys, &listen, &password].concat();
     for _ in 1..SIGNALS.len() {
         stack.add_ingest().await;
     }
     let ingests = stack.take_ingests();
     for ((signal, name), ingest) in SIGNALS.into_iter().zip(ingests) {
         let worker = stack.worker(&[]).await;
-        for (program, last) in [(ingest, "ingest stopped"), (worker, "drained")] {
+        let broker = Program::start_ready("pushctl", &broker).await;
+        let programs =
+            [(ingest, "ingest stopped"), (worker, "drained"), (broker, "broker stopped")];
+        for (program, last) in programs {
             let stopped = program.stop_by(signal).await;
             assert!(stopped.success(), "{name}: {}", stopped.log);
             assert!(stopped.log.contains(name) && stopped.log.contains(last), "{}", stopped.log);

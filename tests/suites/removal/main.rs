@@ -1,12 +1,19 @@
-//! An app is removed and created again under its name, while an `ingest` still has the old app's
-//! record in its cache: nothing of the old app reaches the new one, and the other way round.
+//! Apps and devices that are removed, and others that take their names.
+//!
+//! Here: an app is removed and created again under its name, while an `ingest` still has the old app's
+//! record in its cache. Nothing of the old app reaches the new one, and the other way round. `interleaving` and
+//! `cluster` are about devices.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test ends where something is wrong"
 )]
+
+mod cluster;
+mod interleaving;
 
 use push_tests::{
     eventually,

@@ -155,3 +155,28 @@ async fn nothing_is_encrypted_far_ahead_of_what_a_client_takes() {
         taken += timeout(DEADLINE, slow.read(&mut some)).await.unwrap().unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_handshake_that_is_longer_than_any_is_ended() {
+    let (_authority, _, address, client) = listener().await;
+    // The beginning of a hello of 60,000 bytes, in records of 1,000.
+    let record = |begin: &[u8]| {
+        let mut record = [&[22, 3, 1, 3, 232], begin].concat();
+        record.resize(5 + 1000, 0);
+        record
+    };
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&record(&[1, 0, 234, 96])).await.unwrap();
+    for _ in 0..10 {
+        stream.write_all(&record(&[])).await.unwrap();
+    }
+    let silent = timeout(Duration::from_millis(200), stream.read_u8()).await;
+    assert!(silent.is_err(), "11 KB: {silent:?}");
+    for _ in 0..10 {
+        let _ = stream.write_all(&record(&[])).await;
+    }
+    let ended = timeout(DEADLINE, stream.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "21 KB");
+    // The bound ends with the handshake.
+    greeted(&client, "localhost", address).await.unwrap();
+}

@@ -1,7 +1,7 @@
 //! One connection to the broker, re-established whenever it is lost.
 //!
-//! While it is down, sub-batches are given back at once instead of kept: another connection may be
-//! up, and only the delivery knows how long it can wait.
+//! While it is down, it gives sub-batches back immediately: another connection may be up, and only the
+//! delivery knows how long it can wait.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use super::{
 /// The most sub-batches that wait for a session to take them.
 pub(super) const QUEUE: usize = 64;
 
-/// Which connections are up: one bit each.
+/// The connections that are up, one bit each.
 pub(super) type UpConnections = watch::Sender<u64>;
 
 pub(super) struct Connection {
@@ -51,7 +51,7 @@ impl Connection {
                     }
                     let cause: &dyn std::error::Error = &lost;
                     warn!(broker = %self.url, connection = self.number, cause, "connection to the broker lost");
-                    // A broker that ends every session soon is reconnected to with growing pauses.
+                    // Pauses grow for a broker that ends every session soon after its start.
                     if since.elapsed() > self.settings.reconnect_longest {
                         failures = 0;
                     }
@@ -60,9 +60,9 @@ impl Connection {
                     let error: &dyn std::error::Error = &error;
                     let (broker, connection) = (&self.url, self.number);
                     if failures == 0 {
-                        warn!(%broker, connection, error, "no session with the broker, trying on");
+                        warn!(%broker, connection, error, "cannot connect to the broker, retrying");
                     } else {
-                        debug!(%broker, connection, error, "still no session with the broker");
+                        debug!(%broker, connection, error, "still cannot connect to the broker");
                     }
                 }
                 None => break,
@@ -80,8 +80,8 @@ impl Connection {
         &self,
         sub_batches: &mut mpsc::Receiver<SubBatch>,
     ) -> Option<Result<(Box<dyn Stream>, SessionParams), ConnectError>> {
-        // Each connection has a client id of its own: the broker ends an older session of the same
-        // id.
+        // Each connection needs a client id of its own, because the broker ends an older session of the
+        // same id.
         let client_id = format!("push-worker-{}", uuid::Uuid::now_v7().simple());
         let wanted = Connect { clean_start: true, ..Connect::default() }.client_id(client_id);
         let connected = handshake::connect(&self.url, self.settings.connect_timeout, wanted);
@@ -96,7 +96,7 @@ impl Connection {
     ) -> SessionEnd {
         let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
         let window = wanted.min(terms.receive_max);
-        info!(broker = %self.url, connection = self.number, window, "session with the broker");
+        info!(broker = %self.url, connection = self.number, window, "connected to the broker");
         let _up = UpGuard::set(&self.up, self.number);
         let limits = SessionLimits { window, ack_timeout: self.settings.ack_timeout };
         session::run(stream, terms, limits, sub_batches, &self.stop).await
@@ -109,7 +109,7 @@ impl Connection {
         self.giving_back(sub_batches, tokio::time::sleep(pause)).await;
     }
 
-    /// Waits for `what` and meanwhile gives sub-batches back. `None` when stopped.
+    /// Waits for `what` and gives sub-batches back meanwhile. Returns `None` when stopped.
     async fn giving_back<T>(
         &self,
         sub_batches: &mut mpsc::Receiver<SubBatch>,

@@ -1,16 +1,16 @@
-//! A message's lifetime by the monotonic clock, and as MQTT counts it.
+//! A message's lifetime by the monotonic clock, and in the units of MQTT.
 
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
 use crate::contract::Lifetime;
 
-/// How long a message may be handed over, and kept by the broker.
+/// The time within which a message may be handed over, and kept by the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expiry {
-    /// The last instant; `None` if it is later than an [`Instant`] can be.
+    /// The last instant; `None` if it is beyond the range of [`Instant`].
     end: Option<Instant>,
-    /// The same by the wall clock.
+    /// The last instant by the wall clock.
     end_at: UnixMillis,
     now_or_never: bool,
 }
@@ -26,25 +26,24 @@ impl Expiry {
         }
     }
 
-    /// The last instant at which the message may be handed over; `None` if it is later than an
-    /// [`Instant`] can be.
+    /// Returns the last instant at which the message may be handed over, or `None` if it is beyond the range
+    /// of [`Instant`].
     pub(super) fn end(self) -> Option<Instant> {
         self.end
     }
 
-    /// Whether the message is only for devices that can take it now.
+    /// Returns true if the message is only for devices that can take it now.
     pub(super) fn is_now_or_never(self) -> bool {
         self.now_or_never
     }
 
-    /// The MQTT message expiry interval in seconds, or `None` if the lifetime is over. The wall
-    /// clock `now` counts the time that the machine slept, the instant `at` does not.
+    /// Returns the MQTT message expiry interval in seconds, or `None` if the lifetime is over. The wall clock
+    /// `now` includes time in which the machine slept, the instant `at` does not.
     ///
-    /// MQTT counts whole seconds. They are rounded down, so that a broker does not deliver a
-    /// message too late. Less than one second is sent as one, the shortest time that every broker
-    /// obeys: 0 is legal in MQTT 5, but Mosquitto takes it for "never expires". So a broker
-    /// delivers less than one second too late; for "now or never", that second is how long it may
-    /// keep the message for an offline device.
+    /// MQTT counts whole seconds. They are rounded down, so that a broker does not deliver a message too
+    /// late. Less than one second is sent as one, the shortest time that every broker obeys: 0 is legal in
+    /// MQTT 5, but Mosquitto reads it as "never expires". So a broker delivers less than one second too
+    /// late. A "now or never" message may be kept for that second for an offline device.
     pub(super) fn interval(self, at: Instant, now: UnixMillis) -> Option<u32> {
         if now > self.end_at {
             return None;

@@ -1,47 +1,44 @@
-//! MQTT 5: topic `push/{AppID}/{ClientID}`, QoS 1, message expiry = the time that is left.
+//! MQTT 5: topic `push/{AppID}/{ClientID}`, QoS 1, message expiry = remaining time to live.
 //!
 //! - `Sent` means that the broker took responsibility: a PUBACK with success.
 //! - A delivery is split over several connections ([`MqttSettings::connections`]). Each has a
 //!   bounded window of unacknowledged messages, which its deliveries share in turns.
 //! - A connection that breaks, or whose broker stops answering, is re-established in the
-//!   background. What was written to it and not acknowledged is undecided and is not sent again
-//!   by the same delivery. What was not written goes over another connection.
-//! - A message with time to live 0 goes over the connections that are up at that moment, or not at
-//!   all.
+//!   background. Messages that were written to it and not acknowledged are undecided, and the same
+//!   delivery does not send them again. The others go over another connection.
+//! - A message with time to live 0 goes over the connections that are up, or is not sent.
 //!
-//! How long a device can be without an answer, where T is [`MqttSettings::ack_timeout`] and a
-//! session checks eight times in T:
-//! - T after the last acknowledgement on its connection, the connection ends, and what is in
-//!   flight on it is undecided. A broker that acknowledges anything keeps its connection, however
-//!   slow it is.
+//! A device is without an answer for a bounded time. T is [`MqttSettings::ack_timeout`], and a session
+//! checks eight times in T:
+//! - T after the last acknowledgement on a connection, the connection ends, and messages in flight on it
+//!   are undecided. A broker that acknowledges anything keeps its connection, however slow it is.
 //! - 3 T after a message that was sent later was acknowledged, the device alone is undecided: a
 //!   broker acknowledges in order, so it has lost this message. With the T within which something
 //!   must be acknowledged, a device that is never acknowledged delays its delivery by a little more
 //!   than 4 T. Its packet identifier is not used again in that session. The session is renewed as
 //!   soon as nothing is in flight on it; once half of its window is lost, it takes nothing new
 //!   until then.
-//! - [`MqttSettings::delivery_timeout`] after the delivery began, it ends in any case. In the
-//!   second half of that time nothing more is handed over, and what is left is put off as busy.
-//!   This bounds a delivery to a broker that is much too slow for its window.
-//! - [`MqttSettings::offline_timeout`] after the last connection went down, what is left of the
-//!   delivery is put off as unavailable.
+//! - A delivery ends [`MqttSettings::delivery_timeout`] after it began. In the second half of that time
+//!   nothing more is handed over, and the remaining devices are tried later (busy). This bounds a
+//!   delivery to a broker that is much too slow for its window.
+//! - [`MqttSettings::offline_timeout`] after the last connection went down, the remaining devices of the
+//!   delivery are tried later (transport away).
 //!
-//! How the broker's settings limit the rate: with a small receive maximum every connection waits
-//! for acknowledgements most of the time (Mosquitto announces 20 unless `max_inflight_messages` is
-//! set), and a broker that leaves Nagle's algorithm on holds the last acknowledgements of a lone
-//! delivery back for 40 ms (Mosquitto needs `set_tcp_nodelay true`).
+//! The broker's settings limit the rate. With a small receive maximum, connections mostly wait for
+//! acknowledgements (Mosquitto announces 20 unless `max_inflight_messages` is set). With Nagle's
+//! algorithm on, the last acknowledgements of a lone delivery come 40 ms late (Mosquitto needs
+//! `set_tcp_nodelay true`).
 //!
-//! - `delivery`: a batch: cut into sub-batches, and sent again over other connections where one
-//!   broke
+//! - `batch`: a batch, cut into sub-batches; the rest of one moves to another connection if its own breaks
 //! - `sub_batch`: the part of a batch that one connection sends
 //! - `pool`, `connection`: the connections to the broker, re-established in the background
 //! - `session`: one MQTT session after its handshake
 //! - `args`: the flags about the broker
-//! - `expiry`: a message's lifetime as MQTT counts it
+//! - `expiry`: a message's lifetime in the units of MQTT
 
 mod args;
+mod batch;
 mod connection;
-mod delivery;
 mod expiry;
 mod pool;
 mod session;
@@ -60,7 +57,7 @@ pub use self::{
     args::{MqttArgs, MqttBrokerArgs, MqttTuningArgs},
     settings::MqttSettings,
 };
-use self::{delivery::BatchDelivery, pool::Pool};
+use self::{batch::BatchDelivery, pool::Pool};
 use super::{
     contract::{Connections, Outcome, Outgoing, Transport},
     sending::{Proceed, Sending},
@@ -74,8 +71,7 @@ pub struct MqttTransport {
 }
 
 impl MqttTransport {
-    /// Begins to connect, and returns at once: an unavailable broker is tried again in the
-    /// background.
+    /// Begins to connect in the background and returns immediately. An unavailable broker is tried again.
     ///
     /// Must be called within a Tokio runtime.
     pub fn start(url: MqttUrl, settings: MqttSettings) -> Self {
@@ -107,7 +103,7 @@ impl Transport for MqttTransport {
     }
 
     fn longest_delivery(&self) -> Duration {
-        // A session checks for what waits too long eight times in an acknowledgement time-out.
+        // Sessions look for late acknowledgements eight times in an acknowledgement time-out.
         self.settings.delivery_timeout + self.settings.ack_timeout
     }
 

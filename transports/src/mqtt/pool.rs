@@ -1,4 +1,4 @@
-//! The connections to the broker: which of them are up, and which take a delivery.
+//! The connections to the broker: their state, and the choice of those that take a delivery.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -30,7 +30,7 @@ pub(super) struct Pool {
     /// The connections for broadcasts, then the express connection for small deliveries.
     connections: Vec<mpsc::Sender<SubBatch>>,
     up: watch::Receiver<u64>,
-    /// Since when a delivery has found no connection up.
+    /// The time of the first delivery that found no connection up.
     down_since: Mutex<Option<Instant>>,
     /// Rotates which connection gets the first sub-batch of a delivery.
     next: AtomicUsize,
@@ -63,7 +63,7 @@ impl Pool {
         Self { connections, up: seen, down_since, next: AtomicUsize::new(0), stop, tasks }
     }
 
-    /// Since when a delivery has found no connection up.
+    /// Returns the time of the first delivery that found no connection up.
     pub(super) fn down_since(&self) -> Option<Instant> {
         let mut down = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
         if *self.up.borrow() != 0 {
@@ -74,20 +74,20 @@ impl Pool {
         *down
     }
 
-    /// The connections that are up: one bit each.
+    /// Returns the connections that are up, one bit each.
     pub(super) fn up(&self) -> watch::Receiver<u64> {
         self.up.clone()
     }
 
-    /// How many connections there are, and how many of them are up.
+    /// Returns the number of connections, and of those that are up.
     pub(super) fn connections(&self) -> Connections {
         let open = usize::try_from(self.up.borrow().count_ones()).unwrap_or_default();
         Connections { open, wanted: self.connections.len() }
     }
 
-    /// The connections that a delivery to this many devices is split over, as soon as any is up.
-    /// Empty if none is up by `until`, or if the pool is closed. A connection may go down just
-    /// after it was chosen; then it gives its sub-batch back.
+    /// Chooses the connections for a delivery to this many devices, as soon as any is up. Returns none if
+    /// none is up by `until` or the pool is closed. A connection that goes down after it was chosen gives
+    /// its sub-batch back.
     pub(super) async fn choose(&self, devices: usize, until: Instant) -> Vec<usize> {
         let mut seen = self.up.clone();
         let any = async { seen.wait_for(|up| *up != 0).await.map(|up| *up) };
@@ -115,7 +115,7 @@ impl Pool {
         chosen
     }
 
-    /// Hands a sub-batch to a connection. `false` if it is closed, or has no room by `until`.
+    /// Hands a sub-batch to a connection. Returns false if it is closed or has no room by `until`.
     pub(super) async fn send(
         &self,
         connection: usize,

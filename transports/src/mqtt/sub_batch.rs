@@ -1,4 +1,4 @@
-//! A sub-batch: the part of a batch that one connection sends, and how far it has come.
+//! A sub-batch: the part of a batch that one connection sends, and its progress.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -12,9 +12,9 @@ use tokio::{sync::oneshot, time::Instant};
 use super::expiry::Expiry;
 use crate::{contract::Outcome, sending::Sending};
 
-/// One answer for each device of a sub-batch, in order; `None` for a device that was certainly not
-/// handed over to the broker.
-pub(super) type Answers = Vec<Option<Outcome>>;
+/// One outcome for each device of a sub-batch, in order; `None` for a device that was certainly not handed
+/// over to the broker.
+pub(super) type Outcomes = Vec<Option<Outcome>>;
 
 /// A message to some of a batch's devices.
 #[derive(Debug)]
@@ -24,17 +24,16 @@ pub(super) struct SubBatch {
     pub(super) recipients: Vec<Recipient>,
     pub(super) payload: Bytes,
     pub(super) expiry: Expiry,
-    /// Whether more may be written, and where outcomes go as they come.
+    /// The permission to write more, and the place for outcomes as they come.
     pub(super) sending: Sending,
-    /// Where the devices are in the batch of that delivery.
+    /// The positions of the devices in the batch of that delivery.
     pub(super) positions: Vec<usize>,
-    /// No device is handed over after this instant: the broker is too slow for this delivery.
+    /// No device is handed over after this instant, because the broker is too slow for this delivery.
     pub(super) hand_over_until: Instant,
-    /// No acknowledgement is waited for after this instant.
+    /// The session stops waiting for acknowledgements at this instant.
     pub(super) answer_until: Instant,
-    /// Takes the answers. If it is dropped without them, nothing is known of the sub-batch's
-    /// devices.
-    pub(super) reply: oneshot::Sender<Answers>,
+    /// Takes the outcomes. If it is dropped without them, the outcomes of all devices are unknown.
+    pub(super) reply: oneshot::Sender<Outcomes>,
 }
 
 /// A device as the broker knows it.
@@ -45,7 +44,7 @@ pub(super) struct Recipient {
 }
 
 impl SubBatch {
-    /// Returns the sub-batch unsent: the answers say that no device was handed over.
+    /// Returns the sub-batch unsent: no device was handed over.
     pub(super) fn give_back(self) {
         let answers = vec![None; self.recipients.len()];
         // If nothing waits for the answers the delivery was abandoned.
@@ -53,7 +52,7 @@ impl SubBatch {
     }
 }
 
-/// The topic that a device subscribes to.
+/// Returns the topic that a device subscribes to.
 pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
     let (app, client) = (app.as_str(), target.client_id.as_str());
     let mut topic = String::with_capacity("push//".len() + app.len() + client.len());
@@ -68,7 +67,7 @@ pub(super) fn topic(app: &AppId, target: &Target) -> ByteString {
 #[derive(Debug)]
 pub(super) struct SubBatchProgress {
     pub(super) sub_batch: SubBatch,
-    answers: Answers,
+    answers: Outcomes,
     /// The first device that was neither encoded nor answered.
     next: usize,
     /// Devices without an answer.
@@ -81,22 +80,22 @@ impl SubBatchProgress {
         Self { answers: vec![None; missing], sub_batch, next: 0, missing }
     }
 
-    /// Whether every device has its answer.
+    /// Returns true if every device has its outcome.
     pub(super) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
-    /// Whether a device has neither been encoded nor answered.
+    /// Returns true if a device was neither encoded nor answered.
     pub(super) fn has_next(&self) -> bool {
         self.next < self.answers.len()
     }
 
-    /// Whether nothing waits for the answers any more.
+    /// Returns true if nothing waits for the outcomes any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.sub_batch.reply.is_closed()
     }
 
-    /// The position of the next device, and the device, which can be taken once.
+    /// Takes the next device, with its position. Each can be taken once.
     pub(super) fn take_next(&mut self) -> Option<(usize, Recipient)> {
         let device = self.next;
         let recipient = std::mem::take(self.sub_batch.recipients.get_mut(device)?);

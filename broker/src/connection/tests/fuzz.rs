@@ -1,10 +1,10 @@
-//! What a stranger may send to the broker, made of the corpus `mqtt-client`.
+//! Input from an unauthenticated client, made of the corpus `mqtt-client`.
 
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::TestBroker;
 
-/// What the answers may be longer than what was sent: CONNACK, and DISCONNECT.
+/// The bytes by which answers may exceed the input: CONNACK and DISCONNECT.
 const ANSWER: usize = 512;
 
 #[test]

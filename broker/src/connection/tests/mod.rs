@@ -1,9 +1,9 @@
-//! Whole connections of devices over a stream in memory. A device may log in as whatever it says,
-//! unless its password is [`WRONG`].
+//! Whole connections of devices over a stream in memory. Every login is accepted unless its password is
+//! [`WRONG`].
 
 mod fuzz;
 
-use std::{collections::HashSet, num::NonZeroU32};
+use std::num::NonZeroU32;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -31,7 +31,7 @@ use crate::{
 
 const WRONG: &str = "wrong";
 
-/// How long a connection here may last: longer than every time-out of the broker.
+/// The longest connection of these tests: longer than every time-out of the broker.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const ADMITTED: AdmissionLimits = AdmissionLimits {
@@ -61,12 +61,12 @@ impl DeviceAuthenticator for AnyDevice {
         }
     }
 
-    async fn removed(
+    async fn find_removed(
         &self,
         _: &AppKey,
-        _: Vec<(ClientId, RegistrationEpoch)>,
-    ) -> HashSet<(ClientId, RegistrationEpoch)> {
-        HashSet::new()
+        _: &[(ClientId, RegistrationEpoch)],
+        _: &mut (dyn FnMut(usize) + Send),
+    ) {
     }
 
     async fn has_app(&self, _: &AppKey) -> bool {
@@ -98,7 +98,7 @@ impl TestBroker {
         Self { context: Arc::new(context), admission: Admission::new(ADMITTED) }
     }
 
-    /// What a client is answered that sends this and nothing more, until its connection ends.
+    /// Returns all answers to a client that sends only these bytes, until its connection ends.
     async fn answer(&self, sent: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         far.write_all(sent).await.unwrap();
@@ -112,7 +112,7 @@ impl TestBroker {
         answer
     }
 
-    /// The same with whole packets of MQTT 5.
+    /// Returns the answers to packets of MQTT 5.
     async fn packets(&self, sent: impl IntoIterator<Item = Sent>) -> Vec<Sent> {
         let (mut codec, mut bytes) = (Codec::new(u32::MAX, u32::MAX), BytesMut::new());
         for packet in sent {
@@ -140,7 +140,7 @@ fn connect(password: &str, expiry: u32, max_packet: Option<u32>) -> Sent {
     }))
 }
 
-/// The code of the CONNACK that comes first.
+/// Returns the code of the CONNACK, which comes first.
 fn connack(answer: &[Sent]) -> Option<ConnectAckReason> {
     match answer.first()? {
         Sent::ConnectAck(ack) => Some(ack.reason_code),

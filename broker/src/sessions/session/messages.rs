@@ -1,5 +1,5 @@
-//! The messages of one session: those that wait, and those that are in flight, which the device has
-//! not acknowledged yet.
+//! The messages of one session: waiting ones, and those in flight, which the device has not acknowledged
+//! yet.
 
 use std::{collections::VecDeque, num::NonZeroU16};
 
@@ -14,15 +14,15 @@ use crate::{
     packets,
 };
 
-/// Places that an empty queue may keep for the messages to come.
+/// The capacity that an empty queue may keep.
 const SPARE_PLACES: usize = 16;
 
 /// The bounds of each session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionLimits {
-    /// Messages that wait, without those in flight; beyond that a new one is refused.
+    /// The most waiting messages, without those in flight.
     pub(crate) messages: usize,
-    /// Their memory together with those in flight, in bytes.
+    /// The most memory of waiting messages and those in flight, in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct SessionLimits {
 pub(super) struct Messages {
     waiting: VecDeque<Message>,
     in_flight: VecDeque<(NonZeroU16, Message)>,
-    /// How many of those in flight were sent over this connection: the first ones.
+    /// The number of those in flight that were sent over this connection. They come first.
     sent: usize,
     /// The memory of both, in bytes.
     bytes: usize,
@@ -47,7 +47,7 @@ pub(super) struct Message {
 }
 
 impl Messages {
-    /// Keeps a message, whose memory `reserve` gets.
+    /// Keeps a message, with memory from `reserve`.
     pub(super) fn put(
         &mut self,
         payload: &[u8],
@@ -63,19 +63,19 @@ impl Messages {
         if is_full(self) {
             self.drop_expired(now);
         }
-        // Those that wait count as sent, so none of them makes room for a newer one.
+        // Waiting messages count as sent, so none of them makes room for a newer one.
         if is_full(self) {
             return Err(NotTaken::QueueFull);
         }
         let memory = reserve(payload.len()).ok_or(NotTaken::NoRoom)?;
         self.bytes += memory.bytes();
-        // A copy: the payload is a part of a larger buffer, which it would keep in memory.
+        // Copied, because the payload is a part of a larger buffer and would keep all of it in memory.
         let payload = Bytes::copy_from_slice(payload);
         self.waiting.push_back(Message { payload, expiry, memory });
         Ok(())
     }
 
-    /// Adds a message that was saved, behind those that are here.
+    /// Appends a saved message.
     pub(super) fn restore(&mut self, id: Option<NonZeroU16>, message: Message) {
         self.bytes += message.memory.bytes();
         match id {
@@ -87,14 +87,14 @@ impl Messages {
         }
     }
 
-    /// All messages, in the order in which they are sent; those in flight with their identifier.
+    /// Returns all messages in sending order; those in flight with their identifier.
     pub(super) fn all(&self) -> impl Iterator<Item = (Option<NonZeroU16>, &Message)> {
         let in_flight = self.in_flight.iter().map(|(id, message)| (Some(*id), message));
         in_flight.chain(self.waiting.iter().map(|message| (None, message)))
     }
 
-    /// The next of those in flight that this connection has not sent yet: at most `window` of them
-    /// may be unacknowledged.
+    /// Returns the next message in flight that this connection has not sent yet. At most `window` may be
+    /// unacknowledged.
     pub(super) fn next_again(&mut self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         if self.sent >= usize::from(window.get()) {
             return None;
@@ -109,7 +109,7 @@ impl Messages {
         Some(Outgoing { message: packet, memory: None })
     }
 
-    /// The next one that is to be acknowledged, of which at most `window` may be in flight.
+    /// Returns the next message with QoS 1. At most `window` of them may be in flight.
     pub(super) fn next(&mut self, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         if let Some(again) = self.next_again(window, now) {
             return Some(again);
@@ -125,7 +125,7 @@ impl Messages {
         Some(Outgoing { message: packet, memory: None })
     }
 
-    /// The next one that is sent without an acknowledgement, and its memory.
+    /// Returns the next message with QoS 0, with its memory.
     pub(super) fn next_unacknowledged(&mut self, now: Clocks) -> Option<Outgoing> {
         let message = self.pop_unexpired(now)?;
         self.bytes -= message.memory.bytes();
@@ -133,7 +133,7 @@ impl Messages {
         Some(Outgoing { message: packet, memory: Some(message.memory) })
     }
 
-    /// Takes out the message with this identifier, if it was sent over this connection.
+    /// Removes the message with this identifier, if this connection sent it.
     pub(super) fn acknowledge(&mut self, id: NonZeroU16) -> Option<Reservation> {
         let found = self.in_flight.iter().take(self.sent).position(|(used, _)| *used == id)?;
         let (_, message) = self.in_flight.remove(found)?;
@@ -143,7 +143,7 @@ impl Messages {
         Some(message.memory)
     }
 
-    /// The connection over which they were sent has ended.
+    /// Forgets what was sent, because the connection has ended.
     pub(super) fn begin_again(&mut self) {
         self.sent = 0;
     }
@@ -151,7 +151,7 @@ impl Messages {
     pub(super) fn drop_expired(&mut self, now: Clocks) {
         let sent = self.sent;
         self.waiting.retain(|message| !message.is_expired(now));
-        // What was sent over this connection may be acknowledged at any moment and stays.
+        // Messages that this connection sent stay, because they may be acknowledged at any moment.
         let mut place = 0;
         self.in_flight.retain(|(_, message)| {
             place += 1;
@@ -164,7 +164,7 @@ impl Messages {
         self.give_back_places();
     }
 
-    /// An empty queue must not keep the places that it once needed for as long as the session lasts.
+    /// Frees the capacity of an empty queue, which the session would otherwise keep for its lifetime.
     fn give_back_places(&mut self) {
         if self.in_flight.is_empty() && self.in_flight.capacity() > SPARE_PLACES {
             self.in_flight = VecDeque::new();
@@ -189,7 +189,7 @@ impl Messages {
         Some(message)
     }
 
-    /// A packet identifier that no message in flight has.
+    /// Returns a packet identifier that no message in flight has.
     fn unused_id(&mut self) -> NonZeroU16 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

@@ -1,10 +1,10 @@
-//! A device's session: whether it subscribes, which connection owns it (`ownership`), and its messages
-//! (`messages`); and how it is saved (`saved`).
+//! A device's session: its subscription, the connection that owns it (`ownership`), its messages
+//! (`messages`), and its form in the file (`saved`).
 //!
-//! A session outlives its connections. At most one connection *owns* it at a time: a device that
-//! connects again takes it over, and the connection before can change nothing any more. A message
-//! is dropped when the device acknowledges it or when it expires before it is sent, and for nothing else:
-//! the worker has counted it as sent.
+//! A session outlives its connections. At most one connection *owns* it at a time: a device that connects
+//! again takes it over, and the earlier connection can change nothing any more. The worker has counted
+//! the messages as sent, so a message is dropped only when the device acknowledges it or when it
+//! expires before it is sent.
 
 mod messages;
 mod ownership;
@@ -39,22 +39,22 @@ use crate::{
     packets,
 };
 
-/// Why a session does not take a message.
+/// The reasons for which a session refuses a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     /// The device does not subscribe, or its session is over.
     NoSubscriber,
-    /// There is no room for it now.
+    /// No room is free now.
     NoRoom,
-    /// As many messages wait for the device, which is away, as may wait.
+    /// The device is away, and its queue is full.
     QueueFull,
 }
 
-/// A connection that is to own a session.
+/// A connection that takes a session.
 #[derive(Debug, Clone)]
 pub(super) struct NewConnection {
     pub(super) owner: Owner,
-    /// How long the session outlives it.
+    /// The time by which the session outlives it.
     pub(super) keep: Duration,
     /// The key that signed its token.
     pub(super) kid: Arc<str>,
@@ -79,22 +79,22 @@ pub(crate) struct Outgoing {
 pub(crate) struct Session {
     app: AppKey,
     client: ClientId,
-    /// The registration of the device, told apart from others of its client id.
+    /// The registration of the device, which no other device of its client id has.
     registration: RegistrationEpoch,
     topic: ByteString,
     share: AppShare,
     limits: SessionLimits,
     changed: Arc<Changed>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
-/// Whether something changed that is saved.
+/// Set when something to save has changed.
 #[derive(Debug, Default)]
 pub(super) struct Changed(AtomicBool);
 
 impl Changed {
     pub(super) fn set(&self) {
-        // Read first: all connections share it, and it is nearly always set already.
+        // Read first, because all connections share it and it is nearly always set.
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Release);
         }
@@ -106,13 +106,13 @@ impl Changed {
 }
 
 #[derive(Debug)]
-struct State {
+struct SessionState {
     messages: Messages,
     subscribed: Option<QoS>,
     life: Life,
 }
 
-impl State {
+impl SessionState {
     fn end(&mut self) {
         self.life = Life::Over;
         self.messages = Messages::default();
@@ -123,19 +123,19 @@ impl State {
 enum Life {
     Owned {
         owner: Owner,
-        /// How long the session outlives this connection.
+        /// The time by which the session outlives this connection.
         keep: Duration,
         /// The key that signed its token.
         kid: Arc<str>,
     },
-    /// No connection owns it. `None`: it lasts longer than an [`Instant`] can say.
+    /// No connection owns it. `None` means an end beyond the range of [`Instant`].
     OfflineUntil(Option<Instant>),
-    /// It is in no registry any more.
+    /// It is no longer in the registry.
     Over,
 }
 
 impl Session {
-    /// A new session that this connection owns.
+    /// Creates a session that this connection owns.
     pub(super) fn new(
         app: AppKey,
         (client, registration): (ClientId, RegistrationEpoch),
@@ -157,11 +157,11 @@ impl Session {
     ) -> Self {
         let device = MqttDevice { app: app.id.clone(), client: client.clone() };
         let topic = device.topic().into();
-        let state = State { messages: Messages::default(), subscribed: None, life };
+        let state = SessionState { messages: Messages::default(), subscribed: None, life };
         Self { app, client, registration, topic, share, limits, changed, state: Mutex::new(state) }
     }
 
-    /// The app of its device, told apart from others of that name.
+    /// Returns the app of its device, which differs from other apps of that name.
     pub(super) fn app(&self) -> &AppKey {
         &self.app
     }
@@ -193,8 +193,8 @@ impl Session {
         };
         let connected = owner.is_some();
         match state.subscribed {
-            // Without an acknowledgement there is nothing to keep for later (MQTT 5, section
-            // 3.1.2.11.2): a device that is offline misses it.
+            // With QoS 0 nothing is kept for later (MQTT 5, section 3.1.2.11.2): an offline device misses
+            // the message.
             Some(QoS::AtMostOnce) if !connected => return Err(NotTaken::NoSubscriber),
             Some(_) => {}
             None => return Err(NotTaken::NoSubscriber),
@@ -211,13 +211,13 @@ impl Session {
         Ok(())
     }
 
-    /// The next message to send over this connection, of which at most `window` may be
+    /// Returns the next message to send over this connection. At most `window` of them may be
     /// unacknowledged.
     pub(super) fn next(&self, owner: &Owner, window: NonZeroU16, now: Clocks) -> Option<Outgoing> {
         let mut state = self.owned(owner)?;
         match state.subscribed {
             Some(QoS::AtMostOnce) => {
-                // What was sent with QoS 1 before is still owed an acknowledgement.
+                // Messages that were sent with QoS 1 still need an acknowledgement.
                 state
                     .messages
                     .next_again(window, now)
@@ -227,27 +227,27 @@ impl Session {
         }
     }
 
-    /// The device has taken responsibility for this message, or cannot take it at all. Its memory,
-    /// if it was one of this connection's.
+    /// Removes a message that the device has acknowledged or cannot take. Returns its memory if this
+    /// connection had sent it.
     pub(super) fn acknowledge(&self, owner: &Owner, id: NonZeroU16) -> Option<Reservation> {
         self.changed.set();
         self.owned(owner)?.messages.acknowledge(id)
     }
 
-    /// Subscribes the device to its topic, or ends that. Whether it was subscribed before.
+    /// Subscribes the device to its topic, or unsubscribes it. Returns true if it was subscribed before.
     pub(super) fn subscribe(&self, owner: &Owner, qos: Option<QoS>) -> bool {
         let Some(mut state) = self.owned(owner) else { return false };
         self.changed.set();
         std::mem::replace(&mut state.subscribed, qos).is_some()
     }
 
-    /// Whether this connection still owns the session.
+    /// Returns true if this connection owns the session.
     #[cfg(test)]
     pub(super) fn is_owned_by(&self, owner: &Owner) -> bool {
         self.owned(owner).is_some()
     }
 
-    /// Makes this connection the owner. `false` if the session is over.
+    /// Makes this connection the owner. Returns false if the session is over.
     pub(super) fn take_over(&self, connection: &NewConnection, now: Clocks) -> bool {
         let mut state = self.lock();
         match &state.life {
@@ -262,7 +262,7 @@ impl Session {
         true
     }
 
-    /// How long the session outlives this connection, which owns it.
+    /// Returns the time by which the session outlives this connection, which owns it.
     pub(super) fn keep(&self, owner: &Owner) -> Duration {
         match &self.lock().life {
             Life::Owned { owner: current, keep, .. } if current.is(owner) => *keep,
@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    /// Changes how long the session outlives this connection.
+    /// Changes the time by which the session outlives this connection.
     pub(super) fn keep_for(&self, owner: &Owner, keep: Duration) {
         if let Some(mut state) = self.owned(owner)
             && let Life::Owned { keep: before, .. } = &mut state.life
@@ -279,7 +279,7 @@ impl Session {
         }
     }
 
-    /// The owner's connection has ended; the session waits for the next one.
+    /// Lets the session wait for the next connection, because the owner's has ended.
     pub(super) fn go_offline(&self, owner: &Owner, now: Clocks) {
         let mut state = self.lock();
         if let Life::Owned { owner: current, keep, .. } = &state.life
@@ -291,7 +291,7 @@ impl Session {
         }
     }
 
-    /// The key that signed the token of the connection that owns it.
+    /// Returns the key that signed the owner's token.
     pub(super) fn kid(&self) -> Option<Arc<str>> {
         match &self.lock().life {
             Life::Owned { kid, .. } => Some(kid.clone()),
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Ends the connection that owns it, if its token was signed by this key.
+    /// Ends the owner's connection if this key signed its token.
     pub(super) fn disconnect(&self, key: &str, now: Clocks) {
         let mut state = self.lock();
         if let Life::Owned { owner, keep, kid } = &state.life
@@ -312,17 +312,17 @@ impl Session {
         }
     }
 
-    /// Whether it is offline and its time is over.
+    /// Returns true if the session is offline and its time is over.
     pub(super) fn is_expired(&self, now: Clocks) -> bool {
         matches!(self.lock().life, Life::OfflineUntil(Some(end)) if end <= now.monotonic)
     }
 
-    /// Drops what has expired while it waited.
+    /// Drops messages that expired while they waited.
     pub(super) fn drop_expired(&self, now: Clocks) {
         self.lock().messages.drop_expired(now);
     }
 
-    /// Ends the session, and with it the connection that owns it, which learns why.
+    /// Ends the session and the connection that owns it, which learns the reason.
     pub(super) fn end(&self, loss: SessionLoss) {
         let mut state = self.lock();
         if let Life::Owned { owner, .. } = &state.life {
@@ -331,16 +331,16 @@ impl Session {
         state.end();
     }
 
-    /// Ends the session, which no connection owns.
+    /// Ends a session that no connection owns.
     pub(super) fn expire(&self) {
         self.lock().end();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn owned(&self, owner: &Owner) -> Option<MutexGuard<'_, State>> {
+    fn owned(&self, owner: &Owner) -> Option<MutexGuard<'_, SessionState>> {
         let state = self.lock();
         let is_owner =
             matches!(&state.life, Life::Owned { owner: current, .. } if current.is(owner));

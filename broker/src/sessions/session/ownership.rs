@@ -1,7 +1,7 @@
-//! Which connection owns a session, and why one that owned it does so no longer.
+//! The connection that owns a session, and the reason for which it lost it.
 //!
-//! A connection learns from its own part of this that it has lost the session, and tells the device:
-//! the session itself may be gone or be another connection's by then.
+//! A connection learns from its own [`Owner`] that it lost the session, and tells the device. The session
+//! itself may be gone or belong to another connection by then.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,18 +14,18 @@ pub(in crate::sessions) struct Owner(Arc<Ownership>);
 #[derive(Debug, Default)]
 struct Ownership {
     changed: Notify,
-    /// Set once the connection owns the session no longer, unless it ended by itself.
+    /// Set when the connection loses the session, unless it ended by itself.
     loss: OnceLock<SessionLoss>,
 }
 
-/// Why a connection that is open owns its session no longer.
+/// The reasons for which an open connection loses its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionLoss {
-    /// Another connection of the device has it now, or has begun a new one.
+    /// Another connection of the device took it or began a new one.
     TakenOver,
-    /// The app of its device was removed. There may be a later app of that name.
+    /// The app was removed. A later app may have its name.
     AppRemoved,
-    /// Its device was removed. There may be a later one of that client id.
+    /// The device was removed. A later device may have its client id.
     DeviceRemoved,
     /// The key that signed its token has ended.
     KeyEnded,
@@ -37,7 +37,7 @@ impl Owner {
         self.0.changed.notified().await;
     }
 
-    /// Why it owns the session no longer, if that is so.
+    /// Returns the reason for which it lost the session, if it did.
     pub(in crate::sessions) fn loss(&self) -> Option<SessionLoss> {
         self.0.loss.get().copied()
     }
@@ -46,7 +46,7 @@ impl Owner {
         self.0.changed.notify_one();
     }
 
-    /// It owns the session no longer. The first reason counts.
+    /// Notes that it lost the session. The first reason stays.
     pub(super) fn lose(&self, loss: SessionLoss) {
         let _ = self.0.loss.set(loss);
         self.notify();

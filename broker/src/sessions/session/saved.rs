@@ -1,4 +1,4 @@
-//! A session as it is saved.
+//! The form in which a session is saved.
 
 use std::{collections::VecDeque, num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -16,23 +16,23 @@ pub(crate) struct SavedSession {
     pub(crate) app: AppKey,
     pub(crate) client: ClientId,
     pub(crate) registration: RegistrationEpoch,
-    /// That of its subscription, if it has one.
+    /// The QoS of its subscription, if it has one.
     pub(crate) qos: Option<QoS>,
     pub(crate) ends: Ends,
-    /// In the order in which they are sent.
+    /// Its messages, in sending order.
     pub(crate) messages: VecDeque<SavedMessage>,
 }
 
-/// When a saved session ends.
+/// The end of a saved session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ends {
-    /// Then. `None`: later than an [`Instant`] can say.
+    /// At this time. `None` means beyond the range of [`Instant`].
     At(Option<Instant>),
-    /// So long after the start that finds it: its device was connected when it was saved.
+    /// This long after the next start, because its device was connected when it was saved.
     After(Duration),
 }
 
-/// A message that is saved.
+/// A saved message.
 #[derive(Debug)]
 pub(crate) struct SavedMessage {
     /// Its packet identifier, if it was sent and not acknowledged.
@@ -41,16 +41,16 @@ pub(crate) struct SavedMessage {
     pub(crate) expiry: Option<Expiry>,
 }
 
-/// What became of a saved session.
+/// The result of restoring a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
     pub(crate) messages: usize,
-    /// Messages for which there is no memory.
+    /// Messages without room.
     pub(crate) no_room: usize,
 }
 
 impl Session {
-    /// What is to be saved of it: nothing if it ends with its connection, or is over.
+    /// Returns the form to save, or nothing if the session ends with its connection or is over.
     pub(crate) fn saved(&self, now: Clocks) -> Option<SavedSession> {
         let state = self.lock();
         let ends = match &state.life {
@@ -76,8 +76,7 @@ impl Session {
         })
     }
 
-    /// The session that was saved, as far as there is memory for its messages. `None` if it is over
-    /// by now.
+    /// Restores a saved session, with as many of its messages as fit. Returns `None` if it has expired.
     pub(in crate::sessions) fn restored(
         saved: SavedSession,
         share: AppShare,

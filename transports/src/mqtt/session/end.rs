@@ -1,10 +1,10 @@
-//! Why a session ended.
+//! The reasons for which a session ends.
 
 use std::{io, time::Duration};
 
 use rmqtt_codec::{error::DecodeError, v5::DisconnectReasonCode};
 
-/// Why a session ended.
+/// The reasons for which a session ends.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::mqtt) enum SessionEnd {
     #[error("stopped")]

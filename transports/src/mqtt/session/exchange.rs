@@ -1,9 +1,9 @@
-//! What a session has under way: sub-batches that share its window in turns, and the
-//! acknowledgements that it waits for. It neither reads nor writes, and times are passed in.
+//! The work of a session: sub-batches that share its window in turns, and the acknowledgements that it waits
+//! for. It does no input or output, and times are passed in.
 //!
 //! A session carries the sub-batches of several deliveries, and none of them may delay another:
 //! - Each sub-batch encodes [`QUANTUM`] messages before it is the next sub-batch's turn.
-//! - A message that the broker lost is given up by itself ([`SKIPPED_LIMIT`]).
+//! - A message that the broker lost is given up alone ([`SKIPPED_LIMIT`]).
 //! - A sub-batch is given up when its delivery has no time left.
 
 use std::{collections::VecDeque, num::NonZeroU16, time::Duration};
@@ -32,7 +32,7 @@ const MAX_SUB_BATCHES: usize = 64;
 /// Messages of one sub-batch before it is the next sub-batch's turn.
 const QUANTUM: usize = 32;
 
-/// How long a message is waited for after a later one was acknowledged, in acknowledgement
+/// The time for which the session waits for a message after a later one was acknowledged, in acknowledgement
 /// time-outs. A broker that acknowledges in order, as MQTT requires, never reaches it.
 const SKIPPED_LIMIT: u32 = 3;
 
@@ -48,7 +48,7 @@ pub(super) struct Exchange {
     sub_batches: Slab<SubBatchProgress>,
     /// The keys of the sub-batches with devices left to encode; the first is next.
     rotation: VecDeque<usize>,
-    /// All of these wait until they may write more.
+    /// True if all of these wait until they may write more.
     paused: bool,
 }
 
@@ -71,13 +71,13 @@ impl Exchange {
         }
     }
 
-    /// Whether another sub-batch may be begun.
+    /// Returns true if another sub-batch may be begun.
     pub(super) fn has_room(&self) -> bool {
         self.sub_batches.len() < MAX_SUB_BATCHES
     }
 
-    /// When the broker last acknowledged something, or was last sent to while nothing was in
-    /// flight.
+    /// Returns the time at which the broker last acknowledged something, or was last sent to while nothing was
+    /// in flight.
     pub(super) fn moved(&self) -> Instant {
         self.window.moved()
     }
@@ -91,12 +91,12 @@ impl Exchange {
         }
     }
 
-    /// Returns true if something waits until it may be written ([`Proceed::Pause`]): encode again soon.
+    /// Returns true if something waits until it may be written ([`Proceed::Pause`]). Then encode again soon.
     pub(super) fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Encodes as much as window and buffer take, a quantum of each sub-batch in turn.
+    /// Encodes as much as fits into window and buffer, a quantum of each sub-batch in turn.
     pub(super) fn encode(&mut self, now: Instant) {
         let mut paused = 0;
         while !self.output.is_full()
@@ -158,7 +158,7 @@ impl Exchange {
         }
     }
 
-    /// Gives up what has waited too long.
+    /// Gives up messages and sub-batches that have waited too long.
     ///
     /// # Errors
     /// If the session should end.
@@ -166,7 +166,7 @@ impl Exchange {
         for lost in self.window.give_up_skipped(self.ack_timeout * SKIPPED_LIMIT, now) {
             self.decide(lost, Outcome::Undecided);
         }
-        // `encode` does not get to sub-batches that wait for the window.
+        // `encode` does not reach sub-batches that wait for the window.
         let sub_batches = &mut self.sub_batches;
         self.rotation.retain(|&key| {
             sub_batches
@@ -195,8 +195,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Answers all sub-batches when the session has ended: what was handed over is undecided, the
-    /// rest is given back.
+    /// Answers all sub-batches when the session has ended: devices that were handed over are undecided, the
+    /// others are given back.
     pub(super) fn end(&mut self) {
         let written = self.output.written();
         for message in self.window.in_flight().filter(|message| message.end <= written) {
@@ -209,18 +209,18 @@ impl Exchange {
     }
 }
 
-/// What is next for the devices of a sub-batch that were not encoded.
+/// The next step for the devices of a sub-batch that were not encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextStep {
     /// They may be encoded, with this message expiry interval.
     Encode { expiry: u32 },
-    /// They wait until they may be written.
+    /// They may be written later.
     Pause,
-    /// No more of them is encoded: each has an outcome.
+    /// Each has an outcome.
     Done,
 }
 
-/// Decides what is next for a sub-batch. If nothing is, this call gives every device that was not
+/// Decides the next step for a sub-batch. For [`NextStep::Done`] it also gives every device that was not
 /// encoded its outcome.
 fn next_step(progress: &mut SubBatchProgress, now: Instant) -> NextStep {
     let sub_batch = &progress.sub_batch;

@@ -1,21 +1,21 @@
 //! One MQTT session: a single loop that writes many PUBLISH packets at once and matches the PUBACKs
 //! by packet identifier.
 //!
-//! A codec crate encodes the packets; the loop is our own, because a broadcast needs three things
-//! that no client crate offers together: an answer for every message without a channel or an
-//! allocation for each; turns among deliveries that share the connection; and, when a connection
-//! breaks, which messages were acknowledged, which were handed over and which were not.
+//! A codec crate encodes the packets. The loop is our own, because a broadcast needs three things that no
+//! client crate offers together: an answer for every message without a channel or allocation for each,
+//! turns among deliveries that share the connection, and, when a connection breaks, knowledge of which
+//! messages were acknowledged, which were handed over and which were not.
 //!
-//! Reading never waits for writing. Otherwise a broker that stops reading until its own output is
-//! read would stop both sides for good.
+//! Reading never waits for writing. Otherwise a broker that stops reading until its own output is read would
+//! block both sides forever.
 //!
 //! - here: the loop over reading, writing, new sub-batches and timers
 //! - `exchange`: the sub-batches and acknowledgements that are under way (no input or output, no
 //!   clock)
 //! - `window`: packet identifiers, and the message in flight under each
-//! - `output`: encoded packets, and how much of them was written
-//! - `packet`: the PUBLISH, and what its acknowledgement means
-//! - `end`: why a session ended
+//! - `output`: encoded packets, and the part of them that was written
+//! - `packet`: the PUBLISH, and the meaning of its acknowledgement
+//! - `end`: the reasons for which a session ends
 
 mod end;
 mod exchange;
@@ -42,10 +42,10 @@ use self::{exchange::Exchange, output::Output};
 use super::sub_batch::SubBatch;
 use crate::sending::PAUSE;
 
-/// How much is read at once.
+/// The size of one read.
 const READ_SIZE: usize = 16 * 1024;
 
-/// How often per acknowledgement time-out the session checks for what waits too long.
+/// Checks for late acknowledgements in one acknowledgement time-out.
 const CHECKS: u32 = 8;
 
 /// The limits of a session.
@@ -64,7 +64,7 @@ struct Session {
     pinged: Option<Instant>,
 }
 
-/// Runs the session to its end. Sub-batches that are open then are answered with what is known.
+/// Runs the session to its end, and answers the sub-batches that are open then.
 pub(super) async fn run<S>(
     stream: S,
     terms: SessionParams,
@@ -108,7 +108,7 @@ impl Session {
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stopped = stop.cancelled();
         tokio::pin!(stopped);
-        // The handshake may have read the beginning of what follows it.
+        // The handshake may have read beyond its own packets.
         if let Err(end) = self.take_packets() {
             return end;
         }
@@ -140,7 +140,7 @@ impl Session {
                 Ok(()) => {}
                 Err(SessionEnd::Stopped) => break,
                 Err(end) => {
-                    // After a stall of the worker the broker seems silent, and its answers are
+                    // After a stall of the worker itself the broker only seems silent: its answers are
                     // still in the socket.
                     if self.exchange.output.is_broken() || matches!(end, SessionEnd::Silent(_)) {
                         self.read_rest(&mut reader).await;
@@ -166,8 +166,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the acknowledgements that had arrived when a write failed or the broker seemed silent:
-    /// the messages that they answer are not undecided.
+    /// Reads acknowledgements that had arrived when a write failed or the broker seemed silent, so that their
+    /// messages are not undecided.
     async fn read_rest(&mut self, reader: &mut (impl AsyncRead + Unpin)) {
         let limit = self.ack_timeout / CHECKS;
         let rest = async {
@@ -198,8 +198,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a DISCONNECT, unless messages wait to be written before it: writing those would leave
-    /// more devices undecided. The broker notices the end of the connection either way.
+    /// Sends a DISCONNECT, unless messages would have to be written before it, which would leave more devices
+    /// undecided. The broker notices the end of the connection either way.
     async fn disconnect(&mut self, writer: &mut (impl AsyncWrite + Unpin)) {
         let output = &mut self.exchange.output;
         let goodbye = Disconnect::new(DisconnectReasonCode::NormalDisconnection);

@@ -1,4 +1,4 @@
-//! Encoded packets on their way to the broker, and how much of them has left the worker.
+//! Encoded packets on their way to the broker, and the part of them that has left the worker.
 
 use std::io;
 
@@ -23,10 +23,10 @@ pub(super) struct Output {
     bytes: BytesMut,
     /// The length of all packets so far, in bytes.
     encoded: u64,
-    /// Something is in `bytes`, or in a buffer of the stream (TLS).
+    /// True if something is in `bytes`, or in a buffer of the stream (TLS).
     unwritten: bool,
     last_packet: Instant,
-    /// A write failed.
+    /// True if a write failed.
     broken: bool,
 }
 
@@ -36,30 +36,30 @@ impl Output {
         Self { codec, bytes, encoded: 0, unwritten: false, last_packet: now, broken: false }
     }
 
-    /// Whether encoding is to pause.
+    /// Returns true if encoding must pause.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() >= HIGH_WATER
     }
 
-    /// Whether [`Self::put`] has something to do.
+    /// Returns true if [`Self::put`] has something to do.
     pub(super) fn is_unwritten(&self) -> bool {
         self.unwritten
     }
 
-    /// Whether a write failed.
+    /// Returns true if a write failed.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// When the last packet was added.
+    /// Returns the time at which the last packet was added.
     pub(super) fn last_packet(&self) -> Instant {
         self.last_packet
     }
 
-    /// Adds a packet. Returns the length of all packets of the session with it, in bytes.
+    /// Adds a packet. Returns the length of all packets of the session so far, in bytes.
     ///
     /// # Errors
-    /// If it is larger than the broker takes; then nothing of it is added.
+    /// If the packet is larger than the broker takes. Then nothing is added.
     pub(super) fn add(&mut self, packet: Packet, now: Instant) -> Result<u64, EncodeError> {
         let before = self.bytes.len();
         let encoded = self.codec.encode(packet, &mut self.bytes);
@@ -93,8 +93,8 @@ impl Output {
         done
     }
 
-    /// How many bytes may have left the worker. After a failed write that is all of them, because a
-    /// TLS stream may have sent a part of a write that then fails.
+    /// Returns the number of bytes that may have left the worker. After a failed write that is all of them,
+    /// because a TLS stream may have sent a part of a write that then failed.
     pub(super) fn written(&self) -> u64 {
         if self.broken { self.encoded } else { self.encoded - self.bytes.len() as u64 }
     }

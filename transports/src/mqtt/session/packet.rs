@@ -1,4 +1,4 @@
-//! The PUBLISH for a device, and what its acknowledgement means.
+//! The PUBLISH for a device, and the meaning of its acknowledgement.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -16,7 +16,7 @@ use rmqtt_codec::{
 
 use crate::contract::Outcome;
 
-/// A PUBLISH with QoS 1.
+/// Builds a PUBLISH with QoS 1.
 pub(super) fn publish(
     id: NonZeroU16,
     topic: ByteString,
@@ -34,7 +34,7 @@ pub(super) fn publish(
     }))
 }
 
-/// The properties of a PUBLISH: when it expires, and the registration of the device if the broker compares it.
+/// Builds the properties of a PUBLISH: its expiry, and the device's registration if the broker compares it.
 pub(super) fn properties(
     expiry_seconds: u32,
     registration: Option<RegistrationEpoch>,
@@ -49,7 +49,7 @@ pub(super) fn properties(
     }
 }
 
-/// What an acknowledgement means for the device (MQTT 5, section 3.4.2.1).
+/// Returns the outcome that an acknowledgement stands for (MQTT 5, section 3.4.2.1).
 pub(super) fn outcome(ack: &PublishAck) -> Outcome {
     match ack.reason_code {
         PublishAckReason::Success => Outcome::Sent,

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 pub(super) struct InFlight {
     /// The key of its sub-batch.
     pub(super) sub_batch: usize,
-    /// Which device of the sub-batch.
+    /// The position of its device in the sub-batch.
     pub(super) device: usize,
-    /// The bytes that the session had encoded when the message was complete: the order in which
-    /// messages are sent, and how much must be written until this one is handed over.
+    /// The bytes that the session had encoded up to the end of this message. They order the messages, and once
+    /// that many are written, this one is handed over.
     pub(super) end: u64,
 }
 
@@ -27,14 +27,14 @@ enum IdState {
     Free,
     InFlight {
         message: InFlight,
-        /// When it was first seen to be skipped.
+        /// The time at which it was first seen to be skipped.
         skipped: Option<Instant>,
     },
     Lost,
 }
 
-/// The identifiers of one session, as many as messages may be in flight. The one that was unused
-/// longest is used next, so that a late or repeated PUBACK is least likely to hit a new message.
+/// The identifiers of one session, one for each message that may be in flight. The longest-unused one is used
+/// next, so that a late or repeated PUBACK is least likely to hit a new message.
 #[derive(Debug)]
 pub(super) struct Window {
     states: Vec<IdState>,
@@ -43,7 +43,7 @@ pub(super) struct Window {
     lost: usize,
     /// [`InFlight::end`] of the newest message that was acknowledged.
     newest_acknowledged: u64,
-    /// When the last acknowledgement came, or when a message was added to an empty window.
+    /// The time of the last acknowledgement, or of the last message added to an empty window.
     moved: Instant,
 }
 
@@ -59,8 +59,8 @@ impl Window {
         }
     }
 
-    /// The identifier that [`Self::add`] will use. `None` if the window is full, or if so much of
-    /// it is lost that the session should end as soon as nothing is in flight.
+    /// Returns the identifier that [`Self::add`] will use. Returns `None` if the window is full, or if so much
+    /// of it is lost that the session should end as soon as nothing is in flight.
     pub(super) fn next_id(&self) -> Option<NonZeroU16> {
         self.free.front().copied().filter(|_| self.lost * 2 < self.states.len())
     }
@@ -75,8 +75,8 @@ impl Window {
         self.states[index(id)] = IdState::InFlight { message, skipped: None };
     }
 
-    /// The message that a PUBACK with this identifier acknowledges. `None` for a repeated PUBACK,
-    /// for one that came too late, and for an identifier that is not in use.
+    /// Returns the message that a PUBACK with this identifier acknowledges. Returns `None` for a repeated or
+    /// late PUBACK, and for an identifier that is not in use.
     pub(super) fn acknowledge(&mut self, id: NonZeroU16, now: Instant) -> Option<InFlight> {
         let state = self.states.get_mut(index(id))?;
         let acknowledged = match std::mem::replace(state, IdState::Free) {
@@ -96,18 +96,18 @@ impl Window {
         acknowledged
     }
 
-    /// When the last acknowledgement came, or when a message was added to an empty window.
+    /// Returns the time of the last acknowledgement, or of the last message added to an empty window.
     pub(super) fn moved(&self) -> Instant {
         self.moved
     }
 
-    /// Whether something is in flight and the window has not moved for longer than `limit`.
+    /// Returns true if something is in flight and the window has not moved for longer than `limit`.
     pub(super) fn is_stalled(&self, limit: Duration, now: Instant) -> bool {
         self.in_flight > 0 && now.duration_since(self.moved) > limit
     }
 
-    /// Whether messages were lost and none is in flight: a new session then disturbs no message,
-    /// and makes the lost identifiers available again.
+    /// Returns true if messages were lost and none is in flight. Then a new session disturbs no message and
+    /// makes the lost identifiers available again.
     pub(super) fn should_be_renewed(&self) -> bool {
         self.lost > 0 && self.in_flight == 0
     }
@@ -146,7 +146,7 @@ impl Window {
         given_up
     }
 
-    /// The messages in flight.
+    /// Returns the messages in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &InFlight> {
         self.states.iter().filter_map(|state| match state {
             IdState::InFlight { message, .. } => Some(message),
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(window.give_up_skipped(LIMIT, start + LIMIT * 9), [], "slow, not skipped");
         let start = start + LIMIT * 9;
         window.acknowledge(second, start);
-        assert_eq!(window.give_up_skipped(LIMIT, start), [], "it may follow at once");
+        assert_eq!(window.give_up_skipped(LIMIT, start), [], "its acknowledgement may follow");
         let lost = window.give_up_skipped(LIMIT, start + LIMIT * 2);
         assert_eq!(numbers(&lost), [1]);
         assert_eq!(window.in_flight().count(), 1, "what was sent later is still waited for");

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Outcome, Transport as _, mqtt::MqttSettings};
 
-/// How often the broker has read the message of each device.
+/// The number of times that the broker read each device's message.
 fn received(seen: &Seen, devices: usize) -> Vec<usize> {
     let of = |device| seen.topics.get(&format!("push/a/{device}")).copied().unwrap_or_default();
     (0..devices).map(of).collect()

@@ -1,5 +1,5 @@
-//! A session with a broker that sends what is made of the corpus `mqtt`: every device is answered for,
-//! and the session ends.
+//! A session with a broker that sends inputs made of the corpus `mqtt`. Every device gets an answer, and the
+//! session ends.
 
 use std::num::NonZeroU16;
 
@@ -44,8 +44,8 @@ fn whatever_a_broker_sends_every_device_is_answered_for_and_the_session_ends() {
     });
 }
 
-/// Runs a session against these bytes, and gives the number of devices that were answered for, and of
-/// those that have an outcome; the others are given back.
+/// Runs a session against these bytes. Returns the number of devices with an answer, and of those with an
+/// outcome; the others are given back.
 async fn outcomes(bytes: &[u8]) -> (usize, usize) {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let terms = SessionParams {

@@ -45,7 +45,7 @@ fn quick() -> MqttSettings {
     }
 }
 
-/// A message that may be sent for so long after [`NOW`].
+/// A message that may be sent for this long after [`NOW`].
 fn message(app: &str, lifetime: Duration) -> Outgoing {
     Outgoing {
         app: AppKey::first(app.parse().unwrap()),
@@ -85,7 +85,7 @@ async fn connected(broker: &ScriptedBroker, settings: MqttSettings) -> MqttTrans
     transport
 }
 
-/// How many devices have this outcome.
+/// Returns the number of devices with this outcome.
 fn count(outcomes: &[Outcome], wanted: Outcome) -> usize {
     outcomes.iter().filter(|&&outcome| outcome == wanted).count()
 }

@@ -1,5 +1,4 @@
-//! What a session still writes when it may not: after a recall, while the worker stops, when the
-//! machine slept.
+//! Sessions whose permission ends: after a recall, while the worker stops, and after a sleep of the machine.
 
 use std::{
     collections::VecDeque,
@@ -34,9 +33,8 @@ fn permission(
     (permission, Arc::new(Answers::new(devices)))
 }
 
-/// Sends to 20 devices over a window of 4, of which the broker acknowledges the first, then does
-/// something, and acknowledges everything that it is sent. Returns the outcomes, and how many
-/// messages the broker was sent.
+/// Sends to 20 devices over a window of 4. The broker acknowledges the first message, then does something, and
+/// then acknowledges the others. Returns the outcomes and the number of messages that the broker got.
 async fn sent_after(
     what: impl FnOnce(&Arc<Permission>, &Arc<AtomicU64>, &CancellationToken),
 ) -> (Vec<Option<Outcome>>, usize) {
@@ -87,7 +85,7 @@ async fn what_was_not_written_when_the_worker_stops_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn what_expired_while_the_machine_slept_is_not_sent() {
-    // The clock that goes on while a machine sleeps is that of the wall alone.
+    // Only the wall clock runs while a machine sleeps.
     let end = NOW.plus(DEADLINE * 100).0;
     let slept = |_: &Arc<Permission>, clock: &Arc<AtomicU64>, _: &CancellationToken| {
         clock.store(end + 1, Ordering::Relaxed);

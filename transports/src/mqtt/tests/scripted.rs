@@ -17,12 +17,12 @@ use tokio_util::{codec::Framed, task::AbortOnDropHandle};
 
 use push_mqtt::MqttUrl;
 
-/// What the broker does with a PUBLISH.
+/// The broker's reaction to a PUBLISH.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
     /// Answers it, and everything that is held back on this connection before it.
     Answer(PublishAckReason),
-    /// The same with success, after this time.
+    /// Answers it with success after this time.
     AnswerAfter(Duration),
     /// Answers it later.
     HoldBack,
@@ -32,10 +32,10 @@ pub(super) enum Action {
     HangUp,
 }
 
-/// What the broker has seen.
+/// Observations of the broker.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Seen {
-    /// How often each topic was published to.
+    /// The number of PUBLISH packets for each topic.
     pub(super) topics: BTreeMap<String, usize>,
     /// The message expiry of the last PUBLISH.
     pub(super) expiry: Option<u32>,
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 
 pub(super) type Script = Arc<dyn Fn(&Publish, &Seen) -> Action + Send + Sync>;
 
-/// What the broker announces in its CONNACK, and whether it answers pings.
+/// The broker's announcements in CONNACK, and its reaction to pings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BrokerConfig {
     pub(super) receive_max: u16,

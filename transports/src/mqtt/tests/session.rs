@@ -1,4 +1,4 @@
-//! A session over an in-memory connection, with a paused clock: how long it waits for what.
+//! The time limits of a session, over an in-memory connection with a paused clock.
 
 use std::{num::NonZeroU16, ops::Range, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::{
     mqtt::{
         expiry::Expiry,
         session::{self, SessionEnd, SessionLimits},
-        sub_batch::{Answers, Recipient, SubBatch},
+        sub_batch::{Outcomes, Recipient, SubBatch},
     },
 };
 
 /// The time-out for acknowledgements.
 const T: Duration = Duration::from_secs(8);
 
-/// How often a session checks for what waits too long.
+/// The time between two checks of a session.
 pub(super) const CHECK: Duration = Duration::from_secs(1);
 
 /// A device whose topic is its number.
@@ -50,7 +50,7 @@ impl Wire {
         Self::with_buffer(window, 64 * 1024)
     }
 
-    /// So many bytes fit between the session and a broker that does not read.
+    /// The bytes that fit between the session and a broker that does not read.
     fn with_buffer(window: u16, buffer: usize) -> Self {
         let (near, far) = tokio::io::duplex(buffer);
         let window = NonZeroU16::new(window).unwrap();
@@ -74,7 +74,7 @@ impl Wire {
     }
 
     /// Hands these devices to the session.
-    async fn send(&self, devices: Range<usize>) -> oneshot::Receiver<Answers> {
+    async fn send(&self, devices: Range<usize>) -> oneshot::Receiver<Outcomes> {
         self.send_within(devices, DEADLINE * 100).await
     }
 
@@ -82,7 +82,7 @@ impl Wire {
         &self,
         devices: Range<usize>,
         delivery_timeout: Duration,
-    ) -> oneshot::Receiver<Answers> {
+    ) -> oneshot::Receiver<Outcomes> {
         self.send_if(devices, delivery_timeout, Sending::unrestricted(NOW)).await
     }
 
@@ -91,7 +91,7 @@ impl Wire {
         devices: Range<usize>,
         delivery_timeout: Duration,
         sending: Sending,
-    ) -> oneshot::Receiver<Answers> {
+    ) -> oneshot::Receiver<Outcomes> {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
         let sub_batch = SubBatch {
@@ -109,7 +109,7 @@ impl Wire {
         answer
     }
 
-    /// The next device that the broker is sent to, and the packet identifier. Pings are answered
+    /// Returns the next device that the broker gets a message for, and the packet identifier. Answers pings
     /// meanwhile.
     pub(super) async fn receive(&mut self) -> (usize, NonZeroU16) {
         loop {
@@ -128,7 +128,7 @@ impl Wire {
         self.broker.send(Packet::PublishAck(ack)).await.unwrap();
     }
 
-    /// Waits until the session ends by itself.
+    /// Waits for the end of the session.
     async fn end(self) -> SessionEnd {
         let Self { broker, sub_batches, session, .. } = self;
         let end = timeout(DEADLINE, session).await.unwrap().unwrap();

@@ -15,7 +15,7 @@ use crate::{
     mqtt::{MqttSettings, MqttTransport},
 };
 
-/// Where no broker listens.
+/// An address without a broker.
 fn no_broker() -> MqttUrl {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("mqtt://{}", listener.local_addr().unwrap()).parse().unwrap()

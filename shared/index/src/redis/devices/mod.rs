@@ -12,7 +12,7 @@ pub(super) mod scan;
 mod shard;
 
 use async_trait::async_trait;
-use futures::future;
+use futures::{future, stream::BoxStream};
 use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TransportKind},
@@ -191,6 +191,14 @@ impl Devices for RedisIndex {
         clients: &[ClientId],
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         self.look_up(app, clients).await
+    }
+
+    fn known_targets<'a>(
+        &'a self,
+        app: &'a AppKey,
+        clients: &'a [ClientId],
+    ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
+        self.look_up_by_part(app, clients)
     }
 
     async fn scan(

@@ -2,18 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use futures::future;
+use futures::{
+    future,
+    stream::{self, BoxStream, StreamExt as _},
+};
 use push_model::{
     app::AppKey,
     device::{NoTarget, Target},
     ids::ClientId,
 };
 
-use super::{find, requests::REQUEST_CLIENTS};
+use super::{
+    find,
+    requests::{REQUEST_CLIENTS, requests},
+};
 use crate::{
     IndexError,
     coalescer::{Coalescer, CoalescerLimits},
-    redis::{Context, RedisIndex, keys::Keys},
+    redis::{Context, RedisIndex, keys::Keys, layout::ClientHash},
 };
 
 const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: REQUEST_CLIENTS, groups: 4 };
@@ -112,5 +118,39 @@ impl RedisIndex {
         }
         let lookup = Lookup { app: app.clone(), clients: clients.to_vec() };
         self.lookups.call(lookup).await.map_err(|error| IndexError::Unsure(Box::new(error)))?
+    }
+
+    /// The devices that are found, with their place in the list. In a cluster each shard is read by itself, its
+    /// requests one after the other: a shard whose master is away ends with the first of them, and the
+    /// others go on.
+    pub(in crate::redis) fn look_up_by_part<'a>(
+        &'a self,
+        app: &'a AppKey,
+        clients: &'a [ClientId],
+    ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
+        let mut places: Vec<(u32, usize)> =
+            clients.iter().map(|client| ClientHash::of(client).shard).zip(0..).collect();
+        places.sort_unstable();
+        let requests = requests(&places, |(shard, _)| *shard, self.context.link.is_cluster());
+        let mut parts: BTreeMap<u32, Vec<Vec<usize>>> = BTreeMap::new();
+        for request in requests {
+            let part = request.first().filter(|_| self.context.link.is_cluster());
+            let part = parts.entry(part.map_or(0, |(shard, _)| *shard)).or_default();
+            part.push(request.iter().map(|(_, place)| *place).collect());
+        }
+        let parts = parts.into_values().map(|requests| {
+            let answers = stream::iter(requests).then(move |places| async move {
+                let named: Vec<ClientId> =
+                    places.iter().filter_map(|place| clients.get(*place)).cloned().collect();
+                let found = targets(&self.context, &self.keys, app, &named).await;
+                let known = places.into_iter().zip(found);
+                known.filter_map(|(place, found)| Some((place, found.ok()?))).collect::<Vec<_>>()
+            });
+            answers
+                .take_while(|known| future::ready(!known.is_empty()))
+                .flat_map(stream::iter)
+                .boxed()
+        });
+        stream::select_all(parts).boxed()
     }
 }

@@ -1,9 +1,9 @@
 //! The delivery of one message to a batch of devices.
 //!
-//! The batch is cut into sub-batches, one for each connection. From then on the sub-batches are
-//! independent: when a connection breaks, the devices of its sub-batch that were not handed over go
-//! over another connection at once, while the other sub-batches go on. A device that was handed
-//! over is not sent to again by this delivery, whatever its outcome is.
+//! The batch is cut into sub-batches, one for each connection, which are independent from then on. When a
+//! connection breaks, devices that were not handed over move to another connection immediately, and the
+//! other sub-batches continue. A device that was handed over is not sent to again by this delivery,
+//! whatever its outcome is.
 
 use push_model::{device::Target, ledger::RetryReason};
 use tokio::{sync::oneshot, time::Instant};
@@ -12,7 +12,7 @@ use super::{
     expiry::Expiry,
     pool::Pool,
     settings::MqttSettings,
-    sub_batch::{Answers, Recipient, SubBatch, topic},
+    sub_batch::{Outcomes, Recipient, SubBatch, topic},
 };
 use crate::{
     contract::{Outcome, Outgoing},
@@ -49,7 +49,7 @@ impl<'a> BatchDelivery<'a> {
         }
     }
 
-    /// Sends to the devices: one outcome each, in their order.
+    /// Sends to the devices and returns one outcome for each, in their order.
     pub(super) async fn run(&self, targets: &[Target]) -> Vec<Outcome> {
         let connections = self.pool.choose(targets.len(), self.offline_deadline()).await;
         if connections.is_empty() || targets.is_empty() {
@@ -66,7 +66,7 @@ impl<'a> BatchDelivery<'a> {
     /// Sends to some of the devices, over this connection first, over others if it breaks.
     /// `first` is the position of the first of them in the batch.
     async fn carry(&self, targets: &[Target], first: usize, mut connection: usize) -> Vec<Outcome> {
-        let mut outcomes: Answers = vec![None; targets.len()];
+        let mut outcomes: Outcomes = vec![None; targets.len()];
         let mut open: Vec<usize> = (0..targets.len()).collect();
         let mut offline_deadline = self.offline_deadline();
         loop {
@@ -100,7 +100,7 @@ impl<'a> BatchDelivery<'a> {
         first: usize,
         open: &[usize],
         connection: usize,
-    ) -> Answers {
+    ) -> Outcomes {
         let (reply, answer) = oneshot::channel();
         let recipient = |target: &Target| Recipient {
             topic: topic(&self.message.app.id, target),
@@ -120,13 +120,13 @@ impl<'a> BatchDelivery<'a> {
         if !self.pool.send(connection, sub_batch, self.last()).await {
             return vec![None; open.len()];
         }
-        // Every connection answers or gives back what it takes. One that does neither has panicked,
-        // and whether it had handed the devices over is not known.
+        // Every connection answers or gives back its sub-batches. One that does neither has panicked, and may
+        // have handed the devices over.
         answer.await.unwrap_or_else(|_| vec![Some(Outcome::Undecided); open.len()])
     }
 
-    /// Until when a delivery waits for a connection while none is up. The time counts from the first
-    /// delivery that found none, so that those which follow do not wait for it one after the other.
+    /// Returns the time until which a delivery waits for a connection while none is up. It counts from the
+    /// first delivery that found none, so that later ones do not each wait the full time.
     fn offline_deadline(&self) -> Instant {
         let now = Instant::now();
         if self.expiry.is_now_or_never() {
@@ -136,12 +136,12 @@ impl<'a> BatchDelivery<'a> {
         self.last().min(since + self.settings.offline_timeout)
     }
 
-    /// The last instant at which a device may be handed over.
+    /// Returns the last instant at which a device may be handed over.
     fn last(&self) -> Instant {
         self.expiry.end().map_or(self.hand_over_until, |end| end.min(self.hand_over_until))
     }
 
-    /// The outcome, as of now, of devices that were not handed over.
+    /// Returns the present outcome of devices that were not handed over.
     fn outcome_of_rest(&self) -> Outcome {
         if let Proceed::Stop(reason) = self.sending.may_send_more() {
             return reason.outcome();
