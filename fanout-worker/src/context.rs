@@ -118,6 +118,12 @@ impl Context {
         job.head.accepted_at.max(self.now()).plus(self.retention.of(job.audience.kind()))
     }
 
+    /// When the task beside a detached run is delivered. By then the run has ended or renewed its
+    /// claim, unless its worker has died.
+    pub(crate) fn detached_until(&self) -> UnixMillis {
+        self.now().plus(self.transports.longest_silence())
+    }
+
     /// The app's pace, from the cache or the index.
     pub(crate) async fn pace(
         &self,

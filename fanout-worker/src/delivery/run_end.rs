@@ -98,8 +98,8 @@ impl From<RetryError> for RunEnd {
 /// What the next message of the partition continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Continuation {
-    /// The claim to continue. `None` if this run has none: then the next message continues what
-    /// this one did.
+    /// The claim to continue: this run's, or the one that a detached run has renewed. None if there
+    /// is neither: then the next message continues what this one did.
     pub(crate) claim: Option<Claim>,
     /// Deliveries whose claims it continues as well.
     pub(crate) continues: Option<PriorDeliveries>,
@@ -131,7 +131,8 @@ impl RunResult {
     ) -> Self {
         let unsaved = request.unsaved.take();
         let continues = request.continued();
-        let continuation = Continuation { claim: None, continues, unsaved, progress: None };
+        let claim = request.renewed;
+        let continuation = Continuation { claim, continues, unsaved, progress: None };
         Self { end, continuation, left: Left::Unknown, waits_for, detached: None }
     }
 }

@@ -93,6 +93,7 @@ fn continued(
     PartitionTask {
         partition: task.partition,
         parent: continuation.claim.map_or(task.parent, |claim| claim.epoch),
+        parent_owner: continuation.claim.map_or(task.parent_owner, |claim| claim.owner),
         nonce: PriorDeliveries::next_nonce(continuation.continues, (context.random)()),
         continues: continuation.continues,
         waits_for: None,

@@ -134,6 +134,7 @@ async fn close(
             let work = Work::Partition(PartitionTask {
                 partition: number,
                 parent: state.claim.map_or(0, |claim| claim.epoch),
+                parent_owner: state.claim.map_or(0, |claim| claim.owner),
                 nonce: (context.random)(),
                 continues: None,
                 waits_for: None,

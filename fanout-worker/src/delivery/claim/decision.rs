@@ -14,6 +14,8 @@ pub(crate) struct ClaimRequest {
     pub(crate) partition: u32,
     /// The epoch that is continued.
     pub(crate) parent: u64,
+    /// The owner of the claim with that epoch; 0 if there is none.
+    pub(crate) parent_owner: u64,
     /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job:
     /// it need only differ from that of other messages for the same partition.
     pub(crate) nonce: u64,
@@ -32,6 +34,8 @@ pub(crate) struct ClaimRequest {
     pub(crate) claimed: u64,
     /// [`PartitionTask::detached`], until this delivery has claimed.
     pub(crate) is_detached: bool,
+    /// The claim to continue instead of the parent, because the detached run has renewed it.
+    pub(crate) renewed: Option<Claim>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
     /// Where to go on if there is no entry ([`PartitionTask::progress`]).
@@ -40,10 +44,11 @@ pub(crate) struct ClaimRequest {
 
 impl ClaimRequest {
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
-        let PartitionTask { partition, parent, nonce, continues, .. } = *task;
+        let PartitionTask { partition, parent, parent_owner, nonce, continues, .. } = *task;
         Self {
             partition,
             parent,
+            parent_owner,
             nonce,
             delivery,
             owner,
@@ -51,6 +56,7 @@ impl ClaimRequest {
             tried: false,
             claimed: 0,
             is_detached: task.detached,
+            renewed: None,
             unsaved: task.unsaved.clone(),
             progress: task.progress.clone(),
         }
@@ -94,6 +100,9 @@ pub(crate) enum ClaimDecision {
     Superseded,
     /// Wait: another message has the same nonce, and has claimed.
     Duplicate,
+    /// Nothing yet: the detached run that this message stands in for has renewed its claim, which is
+    /// this one.
+    Renewed(Claim),
     /// Go on: this delivery owns the partition.
     Owned,
     /// Claim with this claim. `takeover`: in place of another delivery of the same message.
@@ -126,9 +135,22 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
         {
             claim(current.epoch, false)
         }
+        Some(current)
+            if request.is_detached
+                && current.epoch > request.parent
+                && current.owner == request.parent_owner =>
+        {
+            ClaimDecision::Renewed(current)
+        }
         // Nothing that this message follows has claimed so late. Even if the index lost this
         // delivery's own claim, it is the claim of a message that goes on beside this one.
         Some(current) if current.epoch > request.parent => ClaimDecision::Stale,
+        // The index lost the parent, and another message made the claim with its epoch.
+        Some(current)
+            if current.epoch == request.parent && current.owner != request.parent_owner =>
+        {
+            ClaimDecision::Stale
+        }
         current => claim(current.map_or(0, |current| current.epoch), false),
     }
 }
@@ -137,11 +159,15 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
 mod tests {
     use super::*;
 
+    /// The owner of the claim that a request continues.
+    const PARENT: u64 = 1;
+
     fn request(parent: u64, nonce: u64, owner: u64) -> ClaimRequest {
         let (delivery, continues, tried, claimed, unsaved) = (2, None, false, 0, None);
         ClaimRequest {
             partition: 0,
             parent,
+            parent_owner: PARENT,
             nonce,
             delivery,
             owner,
@@ -149,6 +175,7 @@ mod tests {
             tried,
             claimed,
             is_detached: false,
+            renewed: None,
             unsaved,
             progress: None,
         }
@@ -211,6 +238,30 @@ mod tests {
         // it publishes claims the epoch that was lost.
         assert_eq!(decide(&current(4, 6, 8), &second), ClaimDecision::Stale);
         assert_eq!(decide(&current(3, 6, 8), &second), ClaimDecision::Stale);
+    }
+
+    #[test]
+    fn a_message_whose_parent_the_index_lost_is_stale_beside_another_claim_of_that_epoch() {
+        let other = PARENT + 1;
+        assert_eq!(decide(&current(3, 5, PARENT), &request(3, 6, 7)), claims(4, 6, 7, false));
+        assert_eq!(decide(&current(3, 4, other), &request(3, 6, 7)), ClaimDecision::Stale);
+        // No claim of that epoch was made instead, so nothing goes on with the partition.
+        assert_eq!(decide(&current(2, 4, other), &request(3, 6, 7)), claims(4, 6, 7, false));
+    }
+
+    #[test]
+    fn the_task_beside_a_detached_run_waits_while_the_run_renews_its_claim_and_then_takes_over() {
+        let mut task = ClaimRequest { is_detached: true, ..request(3, 6, 7) };
+        let renewed = current(4, 5, PARENT);
+        let claim = renewed.claim.unwrap();
+        assert_eq!(decide(&renewed, &task), ClaimDecision::Renewed(claim));
+        task.parent = claim.epoch;
+        assert_eq!(decide(&renewed, &task), claims(5, 6, 7, false), "not renewed since");
+        // The envelope of the run was delivered again, or the message that follows the run has
+        // claimed.
+        for other in [current(5, 5, 8), current(5, 9, 8)] {
+            assert_eq!(decide(&other, &task), ClaimDecision::Stale);
+        }
     }
 
     #[test]

@@ -96,6 +96,10 @@ impl Claimant<'_> {
                     request.tried = true;
                     return Err(RunEnd::Contended);
                 }
+                ClaimDecision::Renewed(claim) => {
+                    request.renewed = Some(claim);
+                    return Err(RunEnd::Detached(self.context.detached_until()));
+                }
                 // The queue has delivered the message to another consumer, which claims with it.
                 ClaimDecision::Claim { takeover: true, .. } if !self.hold.is_ours() => {
                     return Err(RunEnd::Superseded);

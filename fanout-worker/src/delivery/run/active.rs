@@ -38,7 +38,7 @@ const NAMED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A run whose tail is never empty begins no batch after this time, far below the time after which RabbitMQ
 /// takes its message back.
-pub(super) const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
+const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
 
 /// A partition that a run has claimed, and what is under way of it.
 #[derive(Debug)]
@@ -72,20 +72,15 @@ pub(super) struct ActiveRun<'a> {
     /// The transport of the first device that is to be tried again.
     pub(super) waits_for: Option<TransportKind>,
     /// Beside a tail, no batch begins after this.
-    pub(super) begins_until: Instant,
-    /// Its queue message is settled already.
-    pub(super) is_detached: bool,
+    begins_until: Instant,
+    /// When it renews its claim; none while it has its queue message.
+    pub(super) renews_at: Option<Instant>,
     /// Room to wait for the tail without the queue message.
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 impl<'a> ActiveRun<'a> {
-    /// A run that begins batches beside a tail for so long.
-    pub(super) fn new(
-        run: &'a PartitionRun<'a>,
-        partition: OpenPartition,
-        begins_for: Duration,
-    ) -> Self {
+    pub(super) fn new(run: &'a PartitionRun<'a>, partition: OpenPartition) -> Self {
         let OpenPartition { outgoing, permission, request, owned, done, open } = partition;
         Self {
             run,
@@ -99,8 +94,8 @@ impl<'a> ActiveRun<'a> {
             found: 0,
             done,
             waits_for: None,
-            begins_until: Instant::now() + begins_for,
-            is_detached: false,
+            begins_until: Instant::now() + LONGEST_WITH_TAIL,
+            renews_at: None,
             room: None,
         }
     }
@@ -180,7 +175,7 @@ impl ActiveRun<'_> {
 
     /// Returns true if it goes on beside its tail where it is, rather than without its queue message.
     fn waits_here(&self) -> bool {
-        self.is_detached || self.run.lane != Lane::Jobs
+        self.renews_at.is_some() || self.run.lane != Lane::Jobs
     }
 
     /// Waits for the tail, for so long at most, and returns how the run ends then.

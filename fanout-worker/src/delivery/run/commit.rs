@@ -236,7 +236,7 @@ impl ActiveRun<'_> {
     }
 
     /// Tells the transports what the ledger said of the message.
-    fn note_permission(&self) {
+    pub(super) fn note_permission(&self) {
         if self.owned.recalled {
             self.permission.withdraw();
         } else {

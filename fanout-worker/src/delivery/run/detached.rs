@@ -1,22 +1,32 @@
-//! A run that goes on without its queue message, because some of its devices are not answered.
+//! A run that goes on without its queue message, because some of its devices have no answer yet.
 //!
-//! The task that was published in its place is delivered at a time that is known before. Until then
-//! this run owns the partition, so it tries again what is due and reads on at the app's pace, as it
-//! would with its queue message. Whatever it begins has ended when the task comes.
+//! A task is published in place of the queue message, delayed by the time after which a device that
+//! is never answered has an outcome. In most cases the run has ended by then. A run that needs
+//! longer, because its broker is slow, renews its claim in time: the task finds the new claim and is
+//! delayed again. If the worker dies, the task finds the claim that it continues, and takes over. Until
+//! then this run owns the partition, so it tries again what is due and reads on at the app's pace, as
+//! it would with its queue message.
 
+use std::time::Duration;
+
+use push_model::ledger::{Advance, AdvanceOutcome, Claim, Counts, PartitionState};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{ActiveRun, OpenPartition, PartitionRun};
-use crate::delivery::run_end::{Continuation, RunEnd, RunResult};
+use crate::{
+    context::Context,
+    control::retrier::Answer,
+    delivery::run_end::{Continuation, RunEnd, RunResult},
+};
 use push_transports::WaitGuard;
 
 /// What a run left open, to be waited for without its queue message.
 #[derive(Debug)]
 pub(crate) struct DetachedRun {
     partition: OpenPartition,
-    /// What begins until then has ended before the task is delivered that was published.
-    begins_until: Instant,
+    /// When the run was detached.
+    since: Instant,
     stopping: CancellationToken,
     /// Counted until it has ended.
     room: (OwnedSemaphorePermit, Option<WaitGuard>),
@@ -29,22 +39,24 @@ impl DetachedRun {
     }
 }
 
+/// How long a detached run waits until it renews its claim: less than the delay of the task beside it.
+fn renewal_interval(context: &Context) -> Duration {
+    context.transports.longest_silence() * 3 / 4
+}
+
 impl PartitionRun<'_> {
     /// Goes on with a run that was detached from its queue message.
     pub(crate) async fn finish(&self, detached: DetachedRun) -> RunResult {
-        let DetachedRun { partition, begins_until, stopping: _, room: _room } = detached;
-        let begins_for = begins_until.saturating_duration_since(Instant::now());
-        let mut work = ActiveRun::new(self, partition, begins_for);
-        work.is_detached = true;
+        let DetachedRun { partition, since, stopping: _, room: _room } = detached;
+        let mut work = ActiveRun::new(self, partition);
+        work.renews_at = Some(since + renewal_interval(self.context));
         let end = work.run_batches().await;
         work.into_result(end)
     }
 }
 
 impl ActiveRun<'_> {
-    /// If there is room for what is open, the run goes on without the queue message. The task that is
-    /// published then continues after twice the longest time that a transport takes: the run begins
-    /// batches for half of it, and waits for them in the other half.
+    /// Detaches the run from its queue message, if there is room for what is open.
     pub(super) fn detach(&mut self, end: RunEnd) -> RunEnd {
         let waits = matches!(
             end,
@@ -54,14 +66,46 @@ impl ActiveRun<'_> {
             self.room = None;
             return end;
         }
-        let longest = self.run.context.transports.longest_delivery();
-        self.begins_until = Instant::now() + longest;
-        RunEnd::Detached(self.run.context.now().plus(longest).plus(longest))
+        RunEnd::Detached(self.run.context.detached_until())
+    }
+
+    /// Renews the claim of a detached run, which delays the task beside it once more. Returns false if
+    /// the partition is in another state than before.
+    pub(super) async fn renew_claim(&mut self) -> Result<bool, RunEnd> {
+        let (context, job) = (self.run.context, self.run.job);
+        self.renews_at = Some(Instant::now() + renewal_interval(context));
+        let from = self.owned.state;
+        let claim = Claim { epoch: self.owned.claim.epoch.saturating_add(1), ..self.owned.claim };
+        let to = PartitionState { claim: Some(claim), ..from };
+        let step = Advance {
+            dedup_nonce: job.dedup_nonce,
+            partition: self.request.partition,
+            from,
+            to,
+            leftovers: None,
+            counts: Counts::default(),
+            keep_until: None,
+        };
+        let (message, app) = (&job.head.message_id, job.app());
+        let advance = || context.index.advance(&app, message, &step);
+        let renewed = match self.run.ask_index(advance).await {
+            Ok(Answer { value: AdvanceOutcome::Saved { recalled }, asked_at }) => {
+                self.request.record_claim(&claim);
+                self.owned.claim = claim;
+                self.owned.state = to;
+                self.owned.recalled = recalled;
+                self.owned.checked_at = asked_at;
+                self.note_permission();
+                Ok(())
+            }
+            Ok(_) => self.reclaim(Some(to)).await,
+            Err(error) => Err(error.into()),
+        };
+        self.goes_on(renewed, (claim, to))
     }
 
     pub(super) fn into_result(self, end: RunEnd) -> RunResult {
         let (left, progress) = (self.left(&end), self.progress());
-        let begins_until = self.begins_until;
         let Self {
             run,
             outgoing,
@@ -82,7 +126,7 @@ impl ActiveRun<'_> {
             let waits = open.transport().map(|kind| run.context.transports.note_waiting(kind));
             let room = (room, waits);
             let partition = OpenPartition { outgoing, permission, request, owned, done, open };
-            Box::new(DetachedRun { partition, begins_until, stopping, room })
+            Box::new(DetachedRun { partition, since: Instant::now(), stopping, room })
         });
         let continuation = Continuation { claim, continues, unsaved, progress };
         RunResult { end, continuation, left, waits_for, detached }

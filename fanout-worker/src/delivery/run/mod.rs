@@ -44,7 +44,7 @@ use push_model::{
 use push_queue::Lane;
 use tokio::time::Instant;
 
-use self::active::{ActiveRun, LONGEST_WITH_TAIL, OpenPartition};
+use self::active::{ActiveRun, OpenPartition};
 pub(crate) use self::{
     detached::DetachedRun,
     open_batches::{Answered, OpenBatches},
@@ -174,7 +174,7 @@ impl PartitionRun<'_> {
         let outgoing = Arc::new(self.context.outgoing(self.job));
         let done = counted(&request, &owned);
         let partition = OpenPartition { outgoing, permission, request, owned, done, open };
-        let mut work = ActiveRun::new(self, partition, LONGEST_WITH_TAIL);
+        let mut work = ActiveRun::new(self, partition);
         work.count_claim();
         let saved = match sent {
             Some((batch, result)) => work.commit_batch(batch, None, result).await,
@@ -284,6 +284,7 @@ mod tests {
         let task = PartitionTask {
             partition: 0,
             parent: 3,
+            parent_owner: 0,
             nonce: 5,
             continues: None,
             waits_for: None,

@@ -9,10 +9,10 @@ use std::{
 use futures::future::Either;
 use push_model::{
     device::Target,
-    ledger::{Checkpoint, Leftover, RECALL_CHECK},
+    ledger::{Checkpoint, Claim, Leftover, PartitionState, RECALL_CHECK},
     time::UnixMillis,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Span;
 
 use super::{
@@ -162,6 +162,9 @@ impl ActiveRun<'_> {
                 },
                 () = &mut nearly_complete, if !is_nearly_complete => is_nearly_complete = true,
                 () = &mut stopped => return Ok(true),
+                () = at(self.renews_at) => if !self.renew_claim().await? {
+                    return Ok(false);
+                },
                 () = self.permission.wanted() => if !self.renew_permission().await? {
                     return Ok(false);
                 },
@@ -173,8 +176,19 @@ impl ActiveRun<'_> {
     /// another state than before.
     async fn renew_permission(&mut self) -> Result<bool, RunEnd> {
         let before = (self.owned.claim, self.owned.state);
-        match self.reclaim(None).await {
-            Ok(()) => Ok(before == (self.owned.claim, self.owned.state)),
+        let asked = self.reclaim(None).await;
+        self.goes_on(asked, before)
+    }
+
+    /// Decides after the ledger was asked whether the run goes on with what is open: its partition must
+    /// be in this state.
+    pub(super) fn goes_on(
+        &self,
+        asked: Result<(), RunEnd>,
+        expected: (Claim, PartitionState),
+    ) -> Result<bool, RunEnd> {
+        match asked {
+            Ok(()) => Ok(expected == (self.owned.claim, self.owned.state)),
             // What was written is waited for and saved as far as that is possible.
             Err(RunEnd::IndexUnavailable | RunEnd::Interrupted | RunEnd::Broken(_)) => {
                 self.permission.withdraw();
@@ -239,6 +253,9 @@ impl ActiveRun<'_> {
             biased;
             _ = self.open.progress() => {}
             () = over => return Ok(true),
+            () = at(self.renews_at) => if !self.renew_claim().await? {
+                self.open.clear();
+            },
             () = self.permission.wanted() => if !self.renew_permission().await? {
                 self.open.clear();
             },
@@ -294,6 +311,14 @@ impl ActiveRun<'_> {
         }
         // Each answer took longer than `RECALL_CHECK`.
         Err(RunEnd::IndexUnavailable)
+    }
+}
+
+/// Waits until this time. Never returns if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
     }
 }
 
