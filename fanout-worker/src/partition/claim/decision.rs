@@ -1,4 +1,4 @@
-//! Whether a queue message may claim its partition, decided from the claim in the ledger. Pure.
+//! Decides from the claim in the ledger whether a queue message may claim its partition. Pure.
 
 use std::cmp::Ordering;
 
@@ -10,27 +10,29 @@ use push_model::{
 /// A delivery's request to own a partition, and what it knows of its own tries.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimRequest {
-    /// Which partition.
+    /// Number of the partition.
     pub(crate) partition: u32,
     /// The epoch that is continued.
     pub(crate) parent: u64,
     /// The owner of the claim with that epoch; 0 if there is none.
     pub(crate) parent_owner: u64,
-    /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job:
-    /// it need only differ from that of other messages for the same partition.
+    /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job,
+    /// because it need only differ from those of other messages for the same partition.
     pub(crate) nonce: u64,
     /// Which delivery of the message this is, from 1.
     pub(crate) delivery: u32,
     /// The number of this delivery, drawn at random.
     pub(crate) owner: u64,
     /// Deliveries whose claims are continued whatever their epoch. A read that shows none of these
-    /// claims proves nothing: the request that makes it may still arrive. Only a claim of this
-    /// delivery's own proves that it cannot take effect any more, as long as the index keeps that.
+    /// claims proves nothing, because the request that makes the claim may still arrive. It cannot
+    /// take effect any more once this delivery has made its own claim, as long as the index keeps
+    /// that.
     pub(crate) continues: Option<PriorDeliveries>,
     /// This delivery has tried to claim, and does not know whether that succeeded.
     pub(crate) tried: bool,
-    /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
-    /// one gets a later epoch: no state of a partition may look like an earlier one that was lost.
+    /// The last epoch that this delivery claimed; 0 before its first claim. If the index lost that
+    /// claim, the next one gets a later epoch, because no state of a partition may look like an
+    /// earlier state that was lost.
     pub(crate) claimed: u64,
     /// [`PartitionTask::detached`], until this delivery has claimed.
     pub(crate) is_detached: bool,
@@ -38,11 +40,12 @@ pub(crate) struct ClaimRequest {
     pub(crate) renewed: Option<Claim>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
-    /// Where to go on if there is no entry ([`PartitionTask::progress`]).
+    /// The progress to go on from if there is no entry ([`PartitionTask::progress`]).
     pub(crate) progress: Option<Unsaved>,
 }
 
 impl ClaimRequest {
+    /// Makes the request of a delivery of this task.
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
         let PartitionTask { partition, parent, parent_owner, nonce, continues, .. } = *task;
         Self {
@@ -70,13 +73,13 @@ impl ClaimRequest {
     }
 
     /// Notes that the entry was begun anew: the partition goes on from where it was.
-    pub(in crate::delivery) fn begun_anew(&mut self) {
+    pub(in crate::partition) fn begun_anew(&mut self) {
         if let Some(progress) = &self.progress {
             self.unsaved = Some(progress.clone().and(self.unsaved.take()));
         }
     }
 
-    /// The deliveries whose claims the next message of the partition continues.
+    /// Returns the deliveries whose claims the next message of the partition continues.
     pub(crate) fn continued(&self) -> Option<PriorDeliveries> {
         let Self { nonce, delivery, tried, claimed, .. } = *self;
         // Before the first delivery of a message, nothing can have claimed with its nonce. A claim
@@ -89,7 +92,7 @@ impl ClaimRequest {
     }
 }
 
-/// What a delivery may do with its partition.
+/// The action that a delivery may take on its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimDecision {
     /// Nothing is left to do on the partition.
@@ -100,8 +103,8 @@ pub(crate) enum ClaimDecision {
     Superseded,
     /// Wait: another message has the same nonce, and has claimed.
     Duplicate,
-    /// Nothing yet: the detached run that this message stands in for has renewed its claim, which is
-    /// this one.
+    /// Nothing yet: the detached run that this message stands in for has renewed its claim, which
+    /// is this one.
     Renewed(Claim),
     /// Go on: this delivery owns the partition.
     Owned,

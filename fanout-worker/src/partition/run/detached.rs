@@ -2,10 +2,10 @@
 //!
 //! A task is published in place of the queue message, delayed by the time after which a device that
 //! is never answered has an outcome. In most cases the run has ended by then. A run that needs
-//! longer, because its broker is slow, renews its claim in time: the task finds the new claim and is
-//! delayed again. If the worker dies, the task finds the claim that it continues, and takes over. Until
-//! then this run owns the partition, so it tries again what is due and reads on at the app's pace, as
-//! it would with its queue message.
+//! longer, because its broker is slow, renews its claim in time: the task finds the new claim and
+//! is delayed again. If the worker dies, the task finds the claim that it continues, and takes
+//! over. Until then this run owns the partition, so it tries again what is due and reads on at the
+//! app's pace, as it would with its queue message.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use super::{ActiveRun, OpenPartition, PartitionRun};
 use crate::{
     context::Context,
     control::retrier::Answer,
-    delivery::run_end::{Continuation, RunEnd, RunResult},
+    partition::run_end::{Continuation, RunEnd, RunResult},
 };
 use push_transports::WaitGuard;
 
-/// What a run left open, to be waited for without its queue message.
+/// A run after its queue message was settled, with the devices that it still waits for.
 #[derive(Debug)]
 pub(crate) struct DetachedRun {
     partition: OpenPartition,
@@ -39,7 +39,8 @@ impl DetachedRun {
     }
 }
 
-/// How long a detached run waits until it renews its claim: less than the delay of the task beside it.
+/// Returns the interval at which a detached run renews its claim: less than the delay of the task
+/// beside it.
 fn renewal_interval(context: &Context) -> Duration {
     context.transports.longest_silence() * 3 / 4
 }
@@ -48,15 +49,15 @@ impl PartitionRun<'_> {
     /// Goes on with a run that was detached from its queue message.
     pub(crate) async fn finish(&self, detached: DetachedRun) -> RunResult {
         let DetachedRun { partition, since, stopping: _, room: _room } = detached;
-        let mut work = ActiveRun::new(self, partition);
-        work.renews_at = Some(since + renewal_interval(self.context));
-        let end = work.run_batches().await;
-        work.into_result(end)
+        let mut active = ActiveRun::new(self, partition);
+        active.renews_at = Some(since + renewal_interval(self.context));
+        let end = active.run_batches().await;
+        active.into_result(end)
     }
 }
 
 impl ActiveRun<'_> {
-    /// Detaches the run from its queue message, if there is room for what is open.
+    /// Detaches the run from its queue message, if there is room.
     pub(super) fn detach(&mut self, end: RunEnd) -> RunEnd {
         let waits = matches!(
             end,
@@ -69,8 +70,8 @@ impl ActiveRun<'_> {
         RunEnd::Detached(self.run.context.detached_until())
     }
 
-    /// Renews the claim of a detached run, which delays the task beside it once more. Returns false if
-    /// the partition is in another state than before.
+    /// Renews the claim of a detached run, which delays the task beside it once more. Returns false
+    /// if the partition is in another state than before.
     pub(super) async fn renew_claim(&mut self) -> Result<bool, RunEnd> {
         let (context, job) = (self.run.context, self.run.job);
         self.renews_at = Some(Instant::now() + renewal_interval(context));
@@ -105,7 +106,7 @@ impl ActiveRun<'_> {
     }
 
     pub(super) fn into_result(self, end: RunEnd) -> RunResult {
-        let (left, progress) = (self.left(&end), self.progress());
+        let (remaining, progress) = (self.remaining(&end), self.progress());
         let Self {
             run,
             outgoing,
@@ -129,6 +130,6 @@ impl ActiveRun<'_> {
             Box::new(DetachedRun { partition, since: Instant::now(), stopping, room })
         });
         let continuation = Continuation { claim, continues, unsaved, progress };
-        RunResult { end, continuation, left, waits_for, detached }
+        RunResult { end, continuation, remaining, waits_for, detached }
     }
 }
