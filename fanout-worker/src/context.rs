@@ -1,6 +1,6 @@
-//! What every part of a worker shares: engines, transports, bounds, and the caches and counters of
-//! the running worker. Clock and randomness are in it too, so that a simulation controls every
-//! decision.
+//! The things that every part of a worker shares: engines, transports, bounds, and the caches and
+//! counters of the running worker. It includes the clock and the source of randomness, so that a
+//! simulation controls every decision.
 
 use std::{
     fmt,
@@ -19,8 +19,10 @@ use push_queue::Queue;
 use tokio::sync::Notify;
 
 use crate::{
+    closed_messages::ClosedMessages,
     control::{
         Random,
+        detachments::Detachments,
         hold::Hold,
         jitter,
         pace::PaceCache,
@@ -31,9 +33,7 @@ use crate::{
         slots::TaskSlots,
     },
     dropped_copies::DroppedCopies,
-    intake::Detachments,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
-    message_usage::ClosedMessages,
     metrics::Metrics,
 };
 use push_transports::{Lifetime, Outgoing, Transports};
@@ -49,20 +49,21 @@ pub(crate) struct Context {
     pub(crate) retry_limits: RetryLimits,
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
-    /// How many partitions of each transport are in work at once.
+    /// Bounds the partitions of each transport that are in work concurrently.
     pub(crate) slots: TaskSlots,
-    /// Deliveries of named pushes whose queue message is settled.
+    /// Runs on named pushes whose queue message is settled.
     pub(crate) detached: Detachments,
     pub(crate) me: Weak<Context>,
     pub(crate) retrier: Retrier,
-    /// How long a ledger entry is kept: from the acceptance of its message, or from when a worker
-    /// begins it if that is later.
+    /// Retention of a ledger entry, from the acceptance of its message or from when a worker begins
+    /// it, whichever is later.
     pub(crate) retention: Retention,
-    /// How large the ledger may be.
+    /// The largest size of the ledger.
     pub(crate) ledger: LedgerLimits,
     pub(crate) paces: PaceCache,
-    /// How fast broadcasts are sent.
+    /// The speed at which broadcasts are sent.
     pub(crate) rate: RateMeter,
+    /// Messages that were closed, for the quotas of apps.
     pub(crate) closed: ClosedMessages,
     /// Notified when an envelope was moved to the isolated lane.
     pub(crate) has_isolated: Notify,
@@ -77,19 +78,19 @@ impl Context {
         (self.clock)()
     }
 
-    /// A number from 0 to 1.
+    /// Draws a number from 0 to 1.
     pub(crate) fn jitter(&self) -> f64 {
         jitter(&self.random)
     }
 
-    /// The last instant at which a message may be sent to a device.
+    /// Returns the last instant at which a message may be sent to a device.
     pub(crate) fn deadline(&self, head: &Head) -> UnixMillis {
         match self.lifetime(head) {
             Lifetime::NowOrNever { until } | Lifetime::Until(until) => until,
         }
     }
 
-    /// How long a message may be sent.
+    /// Returns how long a message may be sent.
     pub(crate) fn lifetime(&self, head: &Head) -> Lifetime {
         if head.expires_at == head.accepted_at {
             Lifetime::NowOrNever { until: head.accepted_at.plus(self.run.now_window) }
@@ -98,7 +99,7 @@ impl Context {
         }
     }
 
-    /// The message as transports take it.
+    /// Returns the message as transports take it.
     pub(crate) fn outgoing(&self, job: &Job) -> Outgoing {
         Outgoing {
             app: job.app(),
@@ -108,17 +109,23 @@ impl Context {
         }
     }
 
-    /// The latest time of registration that a broadcast reaches.
+    /// Returns the latest time of registration that a broadcast reaches.
     pub(crate) fn registered_by(&self, head: &Head) -> UnixMillis {
         head.accepted_at.plus(self.run.clock_allowance)
     }
 
-    /// Until when the ledger entry of a message is kept if it begins now.
+    /// Returns until when the ledger entry of a message is kept if it begins now.
     pub(crate) fn keep_until(&self, job: &Job) -> UnixMillis {
         job.head.accepted_at.max(self.now()).plus(self.retention.of(job.audience.kind()))
     }
 
-    /// The app's pace, from the cache or the index.
+    /// Returns when the task beside a detached run is delivered. By then the run has ended or
+    /// renewed its claim, unless its worker has died.
+    pub(crate) fn detached_until(&self) -> UnixMillis {
+        self.now().plus(self.transports.longest_silence())
+    }
+
+    /// Returns the app's pace, from the cache or the index.
     pub(crate) async fn pace(
         &self,
         app: &AppKey,

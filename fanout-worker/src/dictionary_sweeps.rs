@@ -14,10 +14,10 @@ use tracing::{info, warn};
 
 use crate::context::Context;
 
-/// How often a round is done. A sweep takes two steps, some minutes apart.
+/// Interval between rounds. A sweep takes two steps, some minutes apart.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// How many rounds pass until an app whose dictionaries are nearly full is named in the log again: an hour.
+/// Number of rounds after which an app whose dictionaries are nearly full is logged again: an hour.
 const WARNED_EVERY: u32 = 180;
 
 /// Sweeps until the worker stops.
@@ -30,7 +30,7 @@ pub(crate) async fn keep_sweeping(context: Arc<Context>, stopping: CancellationT
             return;
         };
         match done {
-            // Rounds that find nothing do not count, so that the first full app is named at once.
+            // Rounds that find nothing do not count, so that the first full app is logged immediately.
             Ok(nearly_full) if nearly_full > 0 => rounds += 1,
             Ok(_) => rounds = 0,
             Err(error) => {
@@ -45,8 +45,8 @@ pub(crate) async fn keep_sweeping(context: Arc<Context>, stopping: CancellationT
     }
 }
 
-/// One round. Returns how many apps have dictionaries that are nearly full; 0 if another worker looks
-/// after them.
+/// One round. Returns how many apps have dictionaries that are nearly full; 0 if another worker
+/// looks after them.
 async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
     if !context.index.acquire_sweeping().await? {
         context.metrics.dictionaries_nearly_full(0);

@@ -1,7 +1,7 @@
 //! Copies of a message that are dropped because another copy is the one that is sent.
 //!
-//! They come from requests with one `Idempotency-Key`. Clients can cause any number of them, so they
-//! are counted, and one a minute is logged.
+//! They come from requests with one `Idempotency-Key`. Clients can cause any number of them, so
+//! they are counted, and one a minute is logged.
 
 use push_boot::log_pause::LogPause;
 use push_model::{fingerprint::Fingerprint, ids::MessageId};
@@ -31,7 +31,7 @@ impl DroppedCopies {
                 warn!(
                     %message,
                     unlogged,
-                    "dropped: its Idempotency-Key was used for another body a moment before"
+                    "dropped, because its Idempotency-Key was used for another body shortly before"
                 );
             }
         } else {

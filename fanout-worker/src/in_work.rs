@@ -1,4 +1,4 @@
-//! The messages that a worker is working on, for the log of a drain that takes too long.
+//! Lists the messages that a worker is working on, for the log of a drain that takes too long.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ struct Table {
 /// One message in work.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// What is known of it, for the log.
+    /// The span that identifies it in the log.
     pub(crate) span: Span,
     pub(crate) since: UnixMillis,
     /// The length of the envelope. Its content is never logged: it holds what people write to each
@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) bytes: usize,
 }
 
-/// Removes its row from the table when it is dropped, also by a panic or a cancellation.
+/// Removes its row from the table when it is dropped, even by a panic or a cancellation.
 #[derive(Debug)]
 pub(crate) struct RowGuard {
     table: InWork,

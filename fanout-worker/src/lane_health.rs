@@ -1,7 +1,7 @@
-//! Which lanes have an open consumer, as the consumers themselves report.
+//! Tracks which lanes have an open consumer, as the consumers themselves report.
 //!
-//! That the queue's server answers is not enough for a worker to be ready: its consumer may be
-//! refused, or be reconnecting, and then the worker gets no messages.
+//! A worker is not ready just because the queue's server answers: its consumer may be refused or
+//! reconnecting, and then the worker gets no messages.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Default)]
 pub struct LaneHealth(Arc<Mutex<BTreeMap<Lane, watch::Receiver<bool>>>>);
 
-/// Removes its consumer when it is dropped, also by a panic or a cancellation.
+/// Removes its consumer when it is dropped, even by a panic or a cancellation.
 #[derive(Debug)]
 pub(crate) struct ConsumerGuard {
     lanes: LaneHealth,
@@ -23,7 +23,7 @@ pub(crate) struct ConsumerGuard {
 }
 
 impl LaneHealth {
-    /// Whether the lane has a consumer that is open.
+    /// Returns true if the lane has an open consumer.
     pub fn is_open(&self, lane: Lane) -> bool {
         self.lock().get(&lane).is_some_and(|open| *open.borrow())
     }

@@ -2,7 +2,7 @@
 //!
 //! Every worker does a round every [`LedgerLimits::every`]. A full store would refuse the writes
 //! that every delivery needs, so the oldest closed entries are evicted before that
-//! ([`LedgerBounds`]). If one round is not enough, the next one follows at once.
+//! ([`LedgerBounds`]). If one round is not enough, the next one follows immediately.
 //!
 //! [`LedgerBounds`]: push_index::LedgerBounds
 

@@ -5,21 +5,21 @@
 //! it.
 //!
 //! - `intake`: queue messages: taken, processed, settled
-//! - `delivery`: working on one partition of a message; the guarantees are made here
+//! - `partition`: works on one partition of a message; the guarantees are made here
 //! - `control`: when something may be done: retries, paces, index priority
-//! - `broadcasts`: what is left of all broadcasts
+//! - `broadcasts`: the remaining work of all broadcasts
 //! - `supervision`: what happens when a part of the worker ends
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `dictionary_sweeps`: frees the values of dictionaries that no device has
-//! - `message_usage`: counts what it closed, for the quotas of apps
+//! - `closed_messages`: counts closed messages, for the quotas of apps
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`, `spans`: what operators see
 
 mod broadcasts;
 mod cli;
+mod closed_messages;
 mod context;
 mod control;
-mod delivery;
 mod dependencies;
 mod dictionary_sweeps;
 mod dropped_copies;
@@ -28,8 +28,8 @@ mod intake;
 mod lane_health;
 mod ledger_bounds;
 mod limits;
-mod message_usage;
 mod metrics;
+mod partition;
 pub mod readiness;
 mod settings;
 mod spans;
@@ -49,16 +49,18 @@ use tracing::{info, warn};
 pub use crate::{
     cli::Cli,
     control::{Random, priority::BulkLimits, retry_policy::RetryPolicy},
-    delivery::{plan, progress},
     dependencies::{Dependencies, Observation},
     lane_health::LaneHealth,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
+    partition::{plan, progress},
     settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
 };
 use crate::{
+    closed_messages::ClosedMessages,
     context::Context,
     control::{
+        detachments::Detachments,
         pace::PaceCache,
         priority::IndexPriority,
         rate::RateMeter,
@@ -67,8 +69,7 @@ use crate::{
     },
     dropped_copies::DroppedCopies,
     in_work::InWork,
-    intake::{Detachments, consumer::consume, isolation::consume_isolated},
-    message_usage::ClosedMessages,
+    intake::{consume, isolation::consume_isolated},
 };
 
 /// Why a worker ended by itself.
@@ -77,8 +78,8 @@ pub enum RunError {
     /// The queue cannot be consumed, and trying again is pointless.
     #[error("cannot consume the queue")]
     Queue(#[from] QueueError),
-    /// A task that consumes the queue panicked or was cancelled, which is a bug of this program. The
-    /// worker stops, so that its supervisor starts it anew.
+    /// A task that consumes the queue panicked or was cancelled, which is a bug of this program.
+    /// The worker stops, so that its supervisor starts it anew.
     #[error("a task that consumes the queue failed")]
     Consumer(#[source] JoinError),
     /// The same of a task that keeps the ledger within its bound, counts what was closed, or sweeps
@@ -88,8 +89,9 @@ pub enum RunError {
 }
 
 /// Runs a worker until `shutdown`, then drains: takes no more messages, finishes the batches in
-/// work, saves their checkpoints, and publishes what is left as tasks that continue from there.
-/// What is still running after `drain_deadline` is logged, and the queue delivers it again.
+/// work, saves their checkpoints, and publishes the rest as tasks that continue from there.
+/// Messages that are still in work after `drain_deadline` are logged, and the queue delivers them
+/// again.
 ///
 /// # Errors
 /// If the queue cannot be consumed at all, or a part of the worker panicked.
@@ -125,7 +127,7 @@ pub async fn run(
         ledger: settings.ledger,
         paces: PaceCache::default(),
         rate: RateMeter::default(),
-        closed: ClosedMessages::default(),
+        closed: ClosedMessages::new(settings.ledger_retention, dependencies.clock.clone()),
         has_isolated: Notify::new(),
         dropped_copies: DroppedCopies::default(),
         metrics: dependencies.metrics,
@@ -154,7 +156,10 @@ pub async fn run(
     ));
     let mut upkeep = JoinSet::new();
     upkeep.spawn(ledger_bounds::enforce(context.clone(), stopping.clone()));
-    upkeep.spawn(message_usage::keep_writing(context.clone(), stopping.clone()));
+    upkeep.spawn({
+        let (context, stopping) = (context.clone(), stopping.clone());
+        async move { context.closed.keep_writing(&*context.index, &stopping).await }
+    });
     upkeep.spawn(dictionary_sweeps::keep_sweeping(context.clone(), stopping.clone()));
     if let Some(observation) = dependencies.observation {
         upkeep.spawn(broadcasts::keep_reading(context.clone(), observation, stopping.clone()));
@@ -164,7 +169,7 @@ pub async fn run(
     let drained = tokio::time::timeout(drain_deadline, async {
         handlers.wait().await;
         context.detached.finished().await;
-        context.write_closed().await;
+        context.closed.write(&*context.index).await;
     });
     if drained.await.is_err() {
         for row in in_work.rows() {
@@ -179,7 +184,8 @@ pub async fn run(
     result
 }
 
-/// How many tasks the queue delivers at a time, of which some wait for a slot of their transport.
+/// Returns the number of tasks that the queue delivers at a time. Some of them wait for a slot of
+/// their transport.
 fn ahead(slots: u16, transports: usize) -> u16 {
     let ahead = usize::from(slots) * TASKS_AHEAD * transports.max(1);
     u16::try_from(ahead).unwrap_or(u16::MAX)

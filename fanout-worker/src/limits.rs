@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// How broadcasts are cut into partitions.
+/// Bounds of the partitions that broadcasts are cut into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// The most partitions of one broadcast for each transport: how many task slots of all workers can
-    /// share it.
+    /// The most partitions of one broadcast for each transport: the number of task slots, over all
+    /// workers, that can share it.
     pub partitions: usize,
-    /// The fewest slots of a partition. A broadcast that is no larger is sent at once, like a push
-    /// to named devices.
+    /// The fewest slots of a partition. A broadcast that is no larger is sent from the job lane,
+    /// like a push to named devices.
     pub min_slots: u64,
 }
 
@@ -18,12 +18,12 @@ pub struct PlanLimits {
 pub struct RunLimits {
     /// Devices that are sent to between two checkpoints: the most that a crash repeats.
     pub batch: usize,
-    /// How long a run lasts before the partition goes back to the end of its lane.
+    /// Duration of a run, after which the partition goes back to the end of its lane.
     pub time: Duration,
-    /// How long after acceptance a push with time to live 0 ("now or never") is still "now".
+    /// Time after acceptance in which a push with time to live 0 ("now or never") may be sent.
     pub now_window: Duration,
-    /// How far the clocks of machines may differ: a broadcast reaches devices that registered up
-    /// to so much after it was accepted.
+    /// The largest difference between the clocks of machines. A broadcast reaches devices that
+    /// registered up to this long after it was accepted.
     pub clock_allowance: Duration,
 }
 
@@ -36,17 +36,17 @@ pub struct RetryLimits {
     pub backlog: u64,
 }
 
-/// When the ledger entry of a broadcast is checked.
+/// Times at which the ledger entry of a broadcast is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosingLimits {
     /// The time between two checks.
     pub every: Duration,
-    /// How long after its end a message may still be worked on. From then on, what is left of it is
-    /// counted as unrecorded.
+    /// Time after its end in which a message may still be worked on. After that, its remaining
+    /// devices are counted as unrecorded.
     pub write_off_after: Duration,
 }
 
-/// How large the ledger may be, and how often its size is measured.
+/// The size limit of the ledger, and the interval at which its size is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerLimits {
     /// The most that its entries may take, in bytes.

@@ -15,7 +15,8 @@ use push_model::{
 use push_queue::Lane;
 use tracing::{Span, error_span, field::Empty, field::display};
 
-/// The span of a message that the queue delivers for the `deliveries`-th time. What it holds is noted when it is decoded.
+/// The span of a message that the queue delivers for the `deliveries`-th time. What it holds is
+/// noted when it is decoded.
 pub(crate) fn delivery(lane: Lane, deliveries: u32) -> Span {
     error_span!(
         "delivery",
@@ -50,8 +51,8 @@ pub(crate) fn note_task(task: &Task) {
     }
 }
 
-/// Notes in the current span which message an envelope is about that is not read further, if that can
-/// be told.
+/// Notes in the current span which message an envelope is about that is not read further, if that
+/// can be told.
 pub(crate) fn note_envelope(envelope: &Bytes) {
     if let Some(head) = first_head_of_envelope(envelope) {
         note_head(&Span::current(), &head);
@@ -67,8 +68,8 @@ fn note_head(span: &Span, head: &Head) {
     span.record("message_id", display(head.message_id));
 }
 
-/// The span of a job that cannot be read, within that of its delivery, which is about other jobs. `number`
-/// is its place in the envelope, from 0.
+/// The span of a job that cannot be read, within that of its delivery, which is about other jobs.
+/// `number` is its place in the envelope, from 0.
 pub(crate) fn unreadable_job(number: usize) -> Span {
     error_span!("job", number, app = Empty, message_id = Empty)
 }
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// What the log says of a delivery with these jobs, of which `None` cannot be read.
+    /// Returns the log line of a delivery with these jobs, where `None` is one that cannot be read.
     fn line(jobs: &[Option<Job>]) -> String {
         let lines = Lines::default();
         let writer = lines.clone();

@@ -1,6 +1,6 @@
-//! The tasks of a worker that run as long as it does. When one ends, for whatever reason, the others
-//! are stopped: a worker that goes on with one lane, or without the bound of its ledger, would look
-//! alive and not do its work.
+//! The tasks of a worker that run as long as it does. When one ends, for whatever reason, the
+//! others are stopped: a worker that goes on with one lane, or without the bound of its ledger,
+//! would look alive and not do its work.
 
 use push_queue::QueueError;
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ mod tests {
         (consumers, upkeep)
     }
 
-    /// Joins them. A worker that goes on is waited for in paused time, which passes at once.
+    /// Joins them. A worker that goes on is waited for in paused time, which passes immediately.
     async fn ended(
         (consumers, upkeep): (JoinSet<Result<(), QueueError>>, JoinSet<()>),
         stopping: &CancellationToken,

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    faults::fault::{FROZEN, Fault, Kind, NOTICE, Part, SLOW, UNNOTICED},
+    faults::fault::{FROZEN, Fault, Kind, LATE_ANSWER, NOTICE, Part, SLOW, UNNOTICED},
     faults::strike,
     fleet,
     oracle::custody::Handler,
@@ -172,6 +172,7 @@ impl Life {
                 Part::World => strike::world(world, fault),
                 Part::Process => self.meet(fault),
                 Part::Time if fault == Fault::Slow => slow = true,
+                Part::Time if fault == Fault::LateAnswer => blow.after += LATE_ANSWER,
                 Part::Time => blow.after += SLOW,
                 Part::Answer => blow.fault = Some(fault),
             }

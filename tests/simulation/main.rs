@@ -112,6 +112,19 @@ fn an_index_that_is_silent_through_a_hundred_hand_ons_costs_time_and_no_push() {
 }
 
 #[test]
+fn a_push_that_is_answered_late_is_sent_once_and_goes_on_after_a_crash() {
+    for sent in 0..12 {
+        let mut schedules = vec![format!("envelope; {sent}:late-answer")];
+        let crashes = (sent + 1..sent + 12)
+            .map(|crash| format!("envelope; {sent}:late-answer {crash}:crash-before"));
+        schedules.extend(crashes);
+        for schedule in schedules {
+            exhaustive::replay(&schedule).unwrap_or_else(|wrong| panic!("{schedule}: {wrong}"));
+        }
+    }
+}
+
+#[test]
 fn a_push_that_ends_its_workers_is_the_only_dead_letter() {
     exhaustive::replay("poison;").unwrap_or_else(|wrong| panic!("{wrong}"));
 }

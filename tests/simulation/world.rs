@@ -158,7 +158,8 @@ impl World {
 
     /// Whether a fault made a step take longer than steps do.
     pub(crate) fn was_stretched(&self) -> bool {
-        [Fault::Slow, Fault::Late, Fault::Freeze].into_iter().any(|fault| self.has_struck(fault))
+        let stretching = [Fault::Slow, Fault::Late, Fault::LateAnswer, Fault::Freeze];
+        stretching.into_iter().any(|fault| self.has_struck(fault))
     }
 
     /// Whether the state of the world allows a fault that its step allows.

@@ -106,8 +106,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Returns true if it could send now. Does not wait.
     async fn ready(&self) -> bool;
 
-    /// Returns the longest time that a delivery takes.
-    fn longest_delivery(&self) -> Duration {
+    /// Returns the longest time for which a device that is never answered stays without an outcome, while
+    /// its provider answers for others.
+    fn longest_silence(&self) -> Duration {
         Duration::from_secs(60)
     }
 

@@ -142,13 +142,10 @@ impl Transports {
         false
     }
 
-    /// Returns the longest time that a delivery takes.
-    pub fn longest_delivery(&self) -> Duration {
-        self.by_kind
-            .values()
-            .map(|transport| transport.longest_delivery())
-            .max()
-            .unwrap_or_default()
+    /// Returns the longest time for which a device that is never answered stays without an outcome, over all
+    /// transports.
+    pub fn longest_silence(&self) -> Duration {
+        self.by_kind.values().map(|transport| transport.longest_silence()).max().unwrap_or_default()
     }
 
     /// Closes every transport.

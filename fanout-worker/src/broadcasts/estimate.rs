@@ -1,41 +1,26 @@
-//! How long what is left of all broadcasts will take. Pure: list, time, paces and rate are passed
-//! in.
+//! Estimates how long the remaining work of all broadcasts will take. Pure: list, time, paces and
+//! rate are passed in.
 
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use push_model::{app::AppKey, open_broadcast::OpenBroadcast, time::UnixMillis};
 
-/// How fast devices are sent to.
+use crate::metrics::Estimate;
+
+/// The speed at which devices are sent to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed {
     /// Devices a second of one worker.
     pub(crate) rate: f64,
-    /// How many workers there are, at least one.
+    /// Number of workers, at least one.
     pub(crate) workers: u64,
 }
 
-/// What is left of all broadcasts.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Estimate {
-    /// Broadcasts whose message has not ended.
-    pub(crate) open: u64,
-    /// Broadcasts that are still listed so long after the end of their message that their ledger
-    /// entry should be closed.
-    pub(crate) overdue: u64,
-    /// About how many devices are left of those that are open.
-    pub(crate) devices_left: u64,
-    /// How long all workers together need for them.
-    pub(crate) seconds_left: f64,
-    /// How long one worker would need for them.
-    pub(crate) work_seconds_left: f64,
-    /// Devices a second of this worker.
-    pub(crate) rate: f64,
-}
-
-/// Adds up what is listed at `now`. Of a message that has ended nothing is sent any more, so it has
-/// nothing left; its entry closes within `closes_within`.
+/// Adds up the listed broadcasts at `now`. A message that has ended is not sent any more, so it has
+/// no devices left; its entry closes within `closes_within`.
 ///
-/// Broadcasts take turns, so they are done when all are, or when the slowest pace is.
+/// Broadcasts take turns, so the estimate is the time for all devices together, or for the slowest
+/// pace if that is longer.
 pub(crate) fn estimate(
     listed: &[OpenBroadcast],
     paces: &BTreeMap<AppKey, NonZeroU32>,

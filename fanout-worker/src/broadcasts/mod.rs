@@ -1,38 +1,36 @@
-//! What is left to do of all broadcasts: kept in a list in the index, and shown in metrics.
+//! Tracks the work that is left of all broadcasts, in a list in the index and in metrics.
 //!
-//! The depth of the task lane says nothing about it ([`push_model::open_broadcast`]), and it is what
-//! an operator scales workers on. Nothing that is promised depends on it, so a request that fails is
-//! not made again: the next run, the closing check or the next reading corrects it.
+//! Operators scale workers by it, because the depth of the task lane does not show it
+//! ([`push_model::open_broadcast`]). No guarantee depends on it, so a failed request is not
+//! retried: the next run, the closing check or the next reading corrects the list.
 //!
-//! - here: listing broadcasts, and noting what runs leave
-//! - `estimate`: how long what is left will take (pure)
-//! - `reading`: reading the list now and then
+//! - here: listing broadcasts, noting what runs leave, and reading the list for metrics
+//! - `estimate`: the time that the remaining work will take (pure)
 
 mod estimate;
-mod reading;
+
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
 use push_index::IndexError;
 use push_model::{
+    app::AppKey,
     envelope::Job,
     ids::AudienceKind,
     ledger::{Entry, Plan, PlannedPartition},
     open_broadcast::OpenBroadcast,
 };
+use push_queue::Lane;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-pub(crate) use self::{estimate::Estimate, reading::keep_reading};
-use crate::{context::Context, delivery::plan::slots_left};
-
-/// What a run leaves of its partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Nothing is known that is not in the list, or the partition is another worker's.
-    Unknown,
-    /// So many devices.
-    Devices(u32),
-    /// Nothing, because the message was recalled.
-    Recalled,
-}
+use self::estimate::{Speed, estimate};
+use crate::{
+    context::Context,
+    control::rate::Rate,
+    dependencies::Observation,
+    metrics::Estimate,
+    partition::{plan::slots_left, remaining::Remaining},
+};
 
 /// Lists a broadcast whose partitions are shared, unless all of them have ended.
 pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Plan) {
@@ -50,24 +48,24 @@ pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Pla
     }
 }
 
-/// Notes what a run left of a partition.
-pub(crate) async fn note_left(
+/// Notes what a run leaves of a partition.
+pub(crate) async fn note_remaining(
     context: &Context,
     job: &Job,
     plan: Option<&Plan>,
     partition: u32,
-    left: Left,
+    remaining: Remaining,
 ) {
     if job.audience.kind() == AudienceKind::Named {
         return;
     }
     let message = &job.head.message_id;
     let is_alone = plan.is_some_and(|plan| plan.partitions.len() == 1);
-    noted(match left {
-        Left::Unknown => return,
-        Left::Recalled => context.index.unlist_broadcast(message).await,
-        // It is listed only once it could not be sent at once.
-        Left::Devices(left @ 1..) if is_alone => {
+    noted(match remaining {
+        Remaining::Unknown => return,
+        Remaining::Recalled => context.index.unlist_broadcast(message).await,
+        // It is listed once a run in the job lane could not finish it.
+        Remaining::Devices(left @ 1..) if is_alone => {
             let broadcast = open(context, job, vec![left]);
             let listed = context.index.list_broadcast(&broadcast).await;
             match listed {
@@ -75,11 +73,11 @@ pub(crate) async fn note_left(
                 failed => failed,
             }
         }
-        Left::Devices(left) => context.index.set_devices_left(message, partition, left).await,
+        Remaining::Devices(left) => context.index.set_devices_left(message, partition, left).await,
     });
 }
 
-/// Takes a broadcast off whose entry is closed.
+/// Takes a broadcast whose entry is closed off the list.
 pub(crate) async fn unlist(context: &Context, job: &Job) {
     noted(context.index.unlist_broadcast(&job.head.message_id).await);
 }
@@ -92,6 +90,52 @@ fn open(context: &Context, job: &Job, devices_left: Vec<u32>) -> OpenBroadcast {
 fn noted(result: Result<(), IndexError>) {
     if let Err(error) = result {
         let error = &error as &dyn std::error::Error;
-        debug!(error, "what is left of a broadcast was not noted");
+        debug!(error, "the remaining devices of a broadcast were not noted");
     }
+}
+
+/// Time after its end for which a broadcast whose entry does not close stays in the list. It counts
+/// as overdue meanwhile, so that the operator learns of it.
+const KEPT_OVERDUE: Duration = Duration::from_hours(24);
+
+/// Reads the list immediately and then at every interval, until the worker stops.
+pub(crate) async fn keep_reading(
+    context: Arc<Context>,
+    observation: Observation,
+    stopping: CancellationToken,
+) {
+    let reading = async {
+        let mut rate = Rate::default();
+        loop {
+            rate.measured(context.rate.take());
+            let workers = observation.stores.consumers(Lane::Tasks).unwrap_or(1);
+            let read = read(&context, Speed { rate: rate.value(), workers }).await;
+            if let Err(error) = &read {
+                let error = error as &dyn std::error::Error;
+                debug!(error, "the list of open broadcasts was not read");
+            }
+            context.metrics.broadcasts(read.ok());
+            tokio::time::sleep(observation.interval).await;
+        }
+    };
+    stopping.run_until_cancelled(reading).await;
+}
+
+async fn read(context: &Context, speed: Speed) -> Result<Estimate, IndexError> {
+    let mut listed = context.index.open_broadcasts().await?;
+    // An entry is closed by the first check after its message may be written off.
+    let rest = context.closing.write_off_after + context.closing.every;
+    let is_kept = |one: &OpenBroadcast| context.now() <= one.ends_at.plus(rest).plus(KEPT_OVERDUE);
+    for forgotten in listed.extract_if(.., |one| !is_kept(one)) {
+        context.index.unlist_broadcast(&forgotten.message_id).await?;
+    }
+    let mut paces: BTreeMap<AppKey, NonZeroU32> = BTreeMap::new();
+    for app in listed.iter().map(|one| &one.app) {
+        if !paces.contains_key(app)
+            && let Some(pace) = context.paces.ask(app, &*context.index).await?
+        {
+            paces.insert(app.clone(), pace);
+        }
+    }
+    Ok(estimate(&listed, &paces, speed, context.now(), rest))
 }

@@ -1,10 +1,10 @@
-//! How long a worker may hold a queue message.
+//! Limits how long a worker holds a queue message.
 //!
-//! A message has one deadline for all that is asked of the index for it: for each job of its
-//! envelope and for each request. With a deadline for each request, an unavailable index would be
-//! waited for once per request, until RabbitMQ takes the message back (30 minutes after it
-//! delivered it) and delivers it to another worker beside this one. Waiting for the queue has no
-//! deadline, because without the queue the message cannot be handed on.
+//! All requests to the index on behalf of one message share one deadline, for all jobs of its
+//! envelope. With a deadline for each request, an unavailable index would be waited for once per
+//! request, until RabbitMQ takes the message back (30 minutes after delivery) and gives it to a
+//! second worker while the first still has it. Waiting for the queue has no deadline, because
+//! without the queue the message cannot be handed on.
 
 use std::{fmt, time::Duration};
 
@@ -20,7 +20,7 @@ pub(crate) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// Begins to hold a message, for `longest` at most.
+    /// Begins to hold a message, for at most `longest`.
     pub(crate) fn new(
         is_ours: &'a (dyn Fn() -> bool + Sync),
         longest: Duration,
@@ -29,17 +29,18 @@ impl<'a> Hold<'a> {
         Self { is_ours, deadline: Instant::now() + longest, stopping }
     }
 
-    /// Whether the message still belongs to this worker: its consumer has not lost the connection.
+    /// Returns true if the message still belongs to this worker: its consumer has not lost the
+    /// connection.
     pub(crate) fn is_ours(&self) -> bool {
         (self.is_ours)()
     }
 
-    /// Whether the message was held for as long as it may be.
+    /// Returns true if the message was held for as long as it may be.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// Whether the worker stops.
+    /// Returns true if the worker is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }

@@ -6,11 +6,13 @@
 //! - `retry_policy`: the delays between tries
 //! - `retrier`: retries while the index or the queue is unavailable
 //! - `hold`: how long a queue message may be held meanwhile
+//! - `detachments`: runs that go on without their queue messages
 //! - `pace`: how fast an app is sent to
 //! - `rate`: how fast broadcasts are sent
 //! - `priority`: which lane asks the index first
 //! - `slots`: the task slots of each transport
 
+pub(crate) mod detachments;
 pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod priority;

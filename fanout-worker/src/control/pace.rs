@@ -1,9 +1,9 @@
-//! The paces of apps, cached for a short time, so that a run needs no round trip to learn that its
-//! app has none.
+//! Caches the paces of apps for a short time, so that most runs need no round trip to learn that
+//! their app has none.
 //!
-//! A pace that is not cached is read from the index, several times if several runs begin at once,
-//! which is cheap: the answer is small, and is then used for [`CACHE_TIME`]. [`push_model::pace`]
-//! says how a pace is enforced.
+//! A pace that is not cached is read from the index, and more than once if several runs begin
+//! simultaneously. That is cheap: the answer is small and is then used for [`CACHE_TIME`].
+//! [`push_model::pace`] explains how a pace is enforced.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
     retrier::{Retrier, RetryError},
 };
 
-/// How long an app's pace is used before it is read again.
+/// Time after which a cached pace is read again.
 const CACHE_TIME: Duration = Duration::from_secs(5);
 /// The most apps in the cache.
 const MOST_APPS: usize = 10_000;
@@ -43,8 +43,8 @@ impl Default for PaceCache {
 }
 
 impl PaceCache {
-    /// The app's pace, retried while the index is unavailable. `None` if the app has none, or was
-    /// removed.
+    /// Returns the app's pace, and retries while the index is unavailable. `None` if the app has no
+    /// pace or was removed.
     pub(crate) async fn of(
         &self,
         app: &AppKey,
@@ -55,7 +55,7 @@ impl PaceCache {
         Ok(retrier.ask_index(hold, || self.ask(app, index)).await?.value)
     }
 
-    /// The same without retries.
+    /// Like [`Self::of`], without retries.
     pub(crate) async fn ask(
         &self,
         app: &AppKey,
@@ -72,7 +72,7 @@ impl PaceCache {
     }
 }
 
-/// How fast a partition may be sent during one run, by its app's pace.
+/// The speed that an app's pace allows a partition during one run.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     pace: Option<NonZeroU32>,
@@ -86,12 +86,12 @@ impl Allowance {
         Self { pace, class, next_at: UnixMillis::default() }
     }
 
-    /// The most devices of a batch, where `usual` is the most without a pace.
+    /// Returns the most devices of a batch, where `usual` is the most without a pace.
     pub(crate) fn most(&self, usual: usize) -> usize {
         self.pace.map_or(usual, |pace| usual.min(max_batch(pace) as usize))
     }
 
-    /// Acquires the devices of a batch from the pace. False if they must wait.
+    /// Acquires the devices of a batch from the pace. Returns false if they must wait.
     pub(crate) async fn acquire(
         &mut self,
         app: &AppKey,

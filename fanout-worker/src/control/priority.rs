@@ -1,11 +1,11 @@
 //! Index priority: the job lane (interactive) asks the index before the task lane (bulk).
 //!
-//! The index serves one request after the other, so a push of the job lane waits behind each
-//! request that a partition of a broadcast made before. So the task lane makes only
-//! [`requests`](BulkLimits::requests) at once, and lets the job lane finish what it has begun
-//! before each of them. It waits for [`yields`](BulkLimits::yields) at most, because a worker that
-//! small pushes keep busy must get on with its broadcasts too: with the default of 5 ms it still
-//! reads or saves 200 batches a second, more than a broker of push connections takes.
+//! The index serves one request after the other, so a push of the job lane waits behind every
+//! earlier request of a broadcast's partition. So the task lane makes only
+//! [`requests`](BulkLimits::requests) concurrently, and lets the job lane finish its work in hand
+//! before each of them. It waits for at most [`yields`](BulkLimits::yields), because a worker that
+//! is busy with small pushes must also get on with its broadcasts: with the default of 5 ms it
+//! still reads or saves 200 batches a second, more than an MQTT broker takes.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 /// Bounds of the task lane's use of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkLimits {
-    /// The most requests of the task lane at once.
+    /// The most concurrent requests of the task lane.
     pub requests: usize,
-    /// How long each of them waits at most for the job lane.
+    /// The longest time for which each of them waits for the job lane.
     pub yields: Duration,
 }
 
-/// Which requests of one worker the index gets first.
+/// The order in which a worker's requests reach the index.
 #[derive(Debug)]
 pub(crate) struct IndexPriority {
     permits: Semaphore,
@@ -51,14 +51,14 @@ impl IndexPriority {
         Interactive(&self.interactive)
     }
 
-    /// Waits until the task lane may ask the index. `None` when the worker stops, so that
-    /// partitions do not wait one after the other for the time-outs of an unavailable index; the
-    /// caller asks all the same.
+    /// Waits until the task lane may ask the index. Returns `None` when the worker stops, so that
+    /// partitions do not wait one after the other for the time-outs of an unavailable index. The
+    /// caller makes its request in either case.
     pub(crate) async fn bulk(&self, stopping: &CancellationToken) -> Option<SemaphorePermit<'_>> {
         let may = async {
             let permit = self.permits.acquire().await.ok();
             let mut interactive = self.interactive.subscribe();
-            // A time-out and an idle job lane both allow the request.
+            // The request may be made after the time-out, or as soon as the job lane is idle.
             let _ = timeout(self.yields, interactive.wait_for(|count| *count == 0)).await;
             permit
         };

@@ -1,8 +1,8 @@
-//! How fast this worker sends broadcasts.
+//! Measures how fast this worker sends broadcasts.
 //!
-//! Measured only while it works on them: a worker that has nothing to do is not slow. A time in
-//! which no device got an outcome changes nothing, because a transport that is unavailable says
-//! nothing about how much a worker can do.
+//! It measures only while the worker has broadcasts in work, because an idle worker is not slow. A
+//! period in which no device got an outcome is ignored: an unavailable transport says nothing about
+//! the worker's capacity.
 
 use std::{
     sync::{
@@ -14,10 +14,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Devices a second, until the worker has measured it.
+/// Devices a second that are assumed until the worker has measured.
 pub(crate) const ASSUMED: f64 = 10_000.0;
 
-/// After so much work, what was measured before counts for about a third.
+/// Working time after which an earlier measurement counts for about a third.
 const MEMORY: Duration = Duration::from_secs(30);
 
 /// Counts devices, and the time in which at least one run on a broadcast was in work.

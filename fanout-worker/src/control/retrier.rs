@@ -4,10 +4,10 @@
 //! message that it works on stays unsettled meanwhile: a requeue would count as a failed delivery,
 //! and an outage would turn healthy messages into dead letters.
 //!
-//! Work that gets stuck: RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes.
-//! So retrying the index ends when a message was held for [`Retrier::hold`], and the message is
-//! published anew, to be delivered later. Retrying the queue has no such end, because without the
-//! queue the message cannot be handed on.
+//! RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes. So retrying the index
+//! ends when a message was held for [`Retrier::hold`], and the message is published anew with a
+//! delay. Retrying the queue has no such end, because without the queue the message cannot be
+//! handed on.
 
 use std::time::Duration;
 
@@ -41,15 +41,15 @@ pub(crate) enum RetryError {
 pub(crate) struct Retrier {
     /// The pauses between tries.
     pub(crate) policy: RetryPolicy,
-    /// How long a message is held.
+    /// The longest time for which a message is held.
     pub(crate) hold: Duration,
     /// The source of jitter.
     pub(crate) random: Random,
-    /// Counts what is asked again.
+    /// Counts repeated requests.
     pub(crate) retries: StoreRetries,
-    /// Whether the index is waited for.
+    /// The state of the index: available, or waited for.
     pub(crate) index_outage: Outage,
-    /// Whether the queue is waited for, to publish or to consume.
+    /// The state of the queue: available, or waited for to publish or consume.
     pub(crate) queue_outage: Outage,
 }
 
@@ -84,8 +84,8 @@ impl Retrier {
         self.ask_index_with_permit(hold, || std::future::ready(()), step).await
     }
 
-    /// The same, where each try waits for a permit. The permit is returned between tries: if it
-    /// were kept, all others would wait as long as this request does.
+    /// Like [`Self::ask_index`], but each try waits for a permit. The permit is returned between
+    /// tries, because all other requests would otherwise wait as long as this one does.
     pub(crate) async fn ask_index_with_permit<T, F, W>(
         &self,
         hold: &Hold<'_>,
@@ -149,8 +149,8 @@ impl Retrier {
         }
     }
 
-    /// Opens a consumer as soon as the queue is available, so that a worker starts during an outage
-    /// of the queue as it survives one later. `None` when the worker stops.
+    /// Opens a consumer as soon as the queue is available, so that a worker can start during an
+    /// outage of the queue. Returns `None` when the worker stops.
     pub(crate) async fn open_consumer<T, F>(
         &self,
         stopping: &CancellationToken,
@@ -196,8 +196,7 @@ impl Retrier {
     }
 }
 
-/// Logs that an outage is over, if the answer to the request that waited, or to one that did not,
-/// ends it.
+/// Logs the end of an outage if this answer ended it. `waiter` is none if the request did not wait.
 fn log_end(server: &str, outage: &Outage, waiter: Option<Waiting>) {
     if let Some(ended) = waiter.map_or_else(|| outage.answered(), Waiting::answered) {
         info!(for_ms = ended.for_ms(), failed = ended.failed, "{server} answers again");
@@ -210,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// How long an answer takes.
+    /// Duration of an answer.
     const ANSWER: Duration = Duration::from_millis(10);
 
     fn retrier() -> Retrier {

@@ -1,5 +1,5 @@
-//! How long to wait before another try: one rule for unavailable servers, unavailable transports,
-//! and devices that are tried again.
+//! The delay before another try: one rule for unavailable servers, unavailable transports and
+//! devices that are tried again.
 
 use std::time::Duration;
 

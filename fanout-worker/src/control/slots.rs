@@ -1,11 +1,11 @@
 //! The task slots of each transport.
 //!
-//! A run that waits for a slow or silent transport keeps its slot. Each transport has slots of its own,
-//! so such runs leave those of the others free. A run that waits only for its tail leaves its slot to
-//! another one, but no more than [`TAILS`] do so for each slot. Tasks that find no free slot wait here,
-//! which costs nothing but room in the queue's prefetch ([`TASKS_AHEAD`]). If no slot of their transport
-//! was freed for [`PATIENCE`], they are put off. So the tasks and tails of a silent transport never fill
-//! the prefetch, which would keep away those of the others.
+//! A run that waits for a slow or silent transport keeps its slot. Each transport has its own
+//! slots, so such runs do not use up those of other transports. A run that waits only for its tail
+//! leaves its slot to another run, but at most [`TAILS`] runs do so for each slot. Tasks that find
+//! no free slot wait here, which costs only room in the queue's prefetch ([`TASKS_AHEAD`]). If no
+//! slot of their transport was freed for [`PATIENCE`], they are put off. So the tasks and tails of
+//! a silent transport never fill the prefetch, which would block tasks of other transports.
 
 use std::{
     fmt,
@@ -20,23 +20,23 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How many tasks the queue delivers for each slot of a transport. As many as the partitions that one
-/// broadcast has of a transport, with the default settings.
+/// Tasks that the queue delivers for each slot of a transport. Equals the number of partitions that
+/// one broadcast has for a transport with the default settings.
 pub(crate) const TASKS_AHEAD: usize = 8;
 
-/// How many runs of a transport, for each of its slots, wait for their tails without one. With those that
-/// have slots they are fewer than [`TASKS_AHEAD`], so a silent transport does not use up its part of the
-/// prefetch.
+/// Runs that may wait for their tails without a slot, for each slot of their transport. Together
+/// with the runs that have slots they are fewer than [`TASKS_AHEAD`], so a silent transport does
+/// not use up its part of the prefetch.
 const TAILS: usize = 4;
 
-/// A transport of which no slot was freed for so long is stuck. Longer than a run lasts.
+/// A transport is stuck if none of its slots was freed for this long. Longer than a run lasts.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The slots of a worker.
 #[derive(Debug)]
 pub(crate) struct TaskSlots {
     of_transports: [(TransportKind, Arc<Slots>); TransportKind::ALL.len()],
-    /// For tasks of which it is not known which transport they need.
+    /// Slots of tasks whose transport is not known.
     others: Arc<Slots>,
 }
 
@@ -49,13 +49,13 @@ struct Slots {
     moved: Mutex<Instant>,
 }
 
-/// A slot that is held. It may be left for a while and entered again.
+/// A slot of a run, which may leave it for a while and enter again.
 pub(crate) struct TaskSlot {
     slots: Arc<Slots>,
     held: Mutex<Held>,
 }
 
-/// What a run has of the slots of its transport, given back when it is dropped.
+/// A run's hold on the slots of its transport, given back when it is dropped.
 #[derive(Debug)]
 enum Held {
     Slot(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
@@ -64,7 +64,7 @@ enum Held {
 }
 
 impl TaskSlots {
-    /// So many slots for each transport.
+    /// Makes this many slots for each transport.
     pub(crate) fn new(each: usize) -> Self {
         let of_transports = TransportKind::ALL.map(|kind| (kind, Arc::new(Slots::new(each))));
         Self { of_transports, others: Arc::new(Slots::new(each)) }
@@ -89,10 +89,10 @@ impl Slots {
     }
 
     async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        // One wait to its end: another one would begin behind all others.
+        // The same wait goes on, because a new one would be last in the queue.
         let mut free = pin!(self.free.clone().acquire_owned());
         loop {
-            // The end of a wait that others prolong when they move.
+            // Each slot that moves puts this time off.
             let stuck_at = *self.moved() + PATIENCE;
             if let Ok(permit) = timeout_at(stuck_at, free.as_mut()).await {
                 *self.moved() = Instant::now();
@@ -110,7 +110,7 @@ impl Slots {
 }
 
 impl TaskSlot {
-    /// Frees the slot while its run waits for its tail. It is kept if too many runs do so.
+    /// Frees the slot while its run waits for its tail. Keeps it if too many runs have done so.
     pub(crate) fn leave(&self) {
         if self.is_held()
             && let Ok(room) = self.slots.tails.clone().try_acquire_owned()
@@ -120,7 +120,7 @@ impl TaskSlot {
         }
     }
 
-    /// Returns true unless it was left and not entered again.
+    /// Returns true if the slot is held: it was never left, or it was entered again.
     pub(crate) fn is_held(&self) -> bool {
         matches!(*self.held(), Held::Slot(_))
     }

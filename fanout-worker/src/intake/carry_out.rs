@@ -19,7 +19,7 @@ use crate::{
     broadcasts,
     context::Context,
     control::hold::Hold,
-    delivery::{RunEnd, RunResult, run_end::Continuation},
+    partition::{RunEnd, RunResult, run_end::Continuation},
 };
 
 /// Decides on the queue message of a partition whose run ended, and publishes what remains of the
@@ -32,15 +32,15 @@ pub(super) async fn carry_out(
     run: RunResult,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
-    let RunResult { end, continuation, left, waits_for, detached: _ } = run;
+    let RunResult { end, continuation, remaining, waits_for, detached: _ } = run;
     let detached = match end {
         RunEnd::Detached(_) => true,
         // The task is put off as it is.
         _ => task.detached && continuation.claim.is_none(),
     };
-    context.metrics.runs_ended(&end, 1);
+    context.metrics.runs_ended(end.name(), 1);
     // Before the message is settled: if this worker dies, its next delivery does this again.
-    broadcasts::note_left(context, job, plan, task.partition, left).await;
+    broadcasts::note_remaining(context, job, plan, task.partition, remaining).await;
     let head = &job.head;
     let (now, deadline) = (context.now(), context.deadline(head));
     let jitter = context.jitter();
@@ -78,7 +78,7 @@ pub(super) async fn carry_out(
             Some(delay) => context.queue.publish_later(Lane::Tasks, envelope, delay).await,
         }
     };
-    context.count_put_off(job, delay.unwrap_or_default());
+    context.closed.report_put_off(job, delay.unwrap_or_default());
     Ok(context.retrier.publish(hold, publish).await?)
 }
 
@@ -93,6 +93,7 @@ fn continued(
     PartitionTask {
         partition: task.partition,
         parent: continuation.claim.map_or(task.parent, |claim| claim.epoch),
+        parent_owner: continuation.claim.map_or(task.parent_owner, |claim| claim.owner),
         nonce: PriorDeliveries::next_nonce(continuation.continues, (context.random)()),
         continues: continuation.continues,
         waits_for: None,

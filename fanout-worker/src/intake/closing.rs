@@ -25,7 +25,7 @@ use crate::{
     broadcasts,
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    delivery::admission::{Admission, admit},
+    partition::admission::{Admission, admit},
 };
 
 /// Publishes the first check of a broadcast.
@@ -98,16 +98,17 @@ pub(super) async fn check(
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
 }
 
-/// Counts that the entry was found closed for the first time. That of a broadcast of one partition was
-/// counted when the partition ended.
+/// Counts that the entry was found closed for the first time. That of a broadcast of one partition
+/// was counted when the partition ended.
 fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
     if !check.closed && task.plan.as_ref().is_some_and(|plan| plan.partitions.len() > 1) {
-        context.count_closed(&task.job);
+        context.closed.count(&task.job);
     }
 }
 
-/// Whether a missing entry was evicted to keep the ledger within its bound. No broadcast's entry is
-/// evicted before its message has expired: one that is missing earlier was lost by the index.
+/// Returns true if a missing entry was evicted to keep the ledger within its bound. The entry of a
+/// broadcast is never evicted before its message has expired, so one that is missing earlier was
+/// lost by the index.
 async fn was_evicted(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, RetryError> {
     let app = job.app();
     let read = || context.index.evicted_until(&app, &job.head.message_id);
@@ -115,7 +116,7 @@ async fn was_evicted(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bo
     Ok(until.is_some_and(|until| job.head.accepted_at <= until))
 }
 
-/// Publishes a last task for each partition that has not ended, which counts what is left of it.
+/// Publishes a last task for each partition that has not ended. It counts the remaining devices.
 async fn close(
     context: &Context,
     task: &Task,
@@ -134,6 +135,7 @@ async fn close(
             let work = Work::Partition(PartitionTask {
                 partition: number,
                 parent: state.claim.map_or(0, |claim| claim.epoch),
+                parent_owner: state.claim.map_or(0, |claim| claim.owner),
                 nonce: (context.random)(),
                 continues: None,
                 waits_for: None,
@@ -167,7 +169,7 @@ async fn next(
     let envelope = task.encode().map_err(|error| RetryError::Broken(error.to_string()))?;
     let every = context.closing.every;
     if !check.closed {
-        context.count_put_off(job, every);
+        context.closed.report_put_off(job, every);
     }
     let publish = || context.queue.publish_later(Lane::Tasks, envelope.clone(), every);
     context.retrier.publish(hold, publish).await

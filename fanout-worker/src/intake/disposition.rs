@@ -1,12 +1,13 @@
-//! What happens to a queue message after a run. Pure: the caller passes the time and a jitter.
+//! Decides what happens to a queue message after a run. Pure: the caller passes the time and a
+//! jitter.
 
 use std::time::Duration;
 
 use push_model::time::UnixMillis;
 
-use crate::{control::retry_policy::RetryPolicy, delivery::RunEnd};
+use crate::{control::retry_policy::RetryPolicy, partition::RunEnd};
 
-/// What to do with the message that began the run.
+/// The action to take on the message that began the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Disposition {
     /// Acknowledge it: nothing is left to do for it.
@@ -16,18 +17,18 @@ pub(super) enum Disposition {
     /// Publish the rest of the partition to be delivered after this time, then acknowledge. The
     /// attempt failed, so the next delay is longer.
     PutOff(Duration),
-    /// The same, but nothing has failed: the delays do not grow.
+    /// Like [`Self::PutOff`], but nothing has failed, so the delays do not grow.
     Wait(Duration),
-    /// Requeue it, because a later delivery of it has the partition. That has no effect if the
-    /// queue has delivered it to another consumer already.
+    /// Requeue it, because a later delivery of it has the partition. The requeue has no effect if
+    /// the queue has already delivered it to another consumer.
     Requeue,
     /// Store it as a dead letter with this reason, then acknowledge.
     Reject(String),
 }
 
 impl Disposition {
-    /// The value of the label `verdict` in metrics. Published, so it stays whatever the variant is
-    /// called.
+    /// Returns the value of the label `verdict` in metrics. It is published, so it does not change
+    /// with the variant's name.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Accept => "ack",
@@ -43,7 +44,7 @@ impl Disposition {
 /// Decides what happens to the message of a run that ended like this.
 ///
 /// Waiting for a transport, a pace or a retry ends at the message's deadline: nothing is sent after
-/// it, and what is left is to be counted as expired soon. Waiting for the index or for other claims
+/// it, and the remaining devices are to be counted as expired soon. Waiting for the index or for other claims
 /// does not end there, because without them nothing can be counted, and a message past its deadline
 /// would be delivered again and again without a pause. Nor does waiting for a detached run, which
 /// counts what it waits for itself.

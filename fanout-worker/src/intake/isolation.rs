@@ -1,14 +1,14 @@
-//! Envelopes that may be what ends the worker's process.
+//! Isolates envelopes that may crash the worker's process.
 //!
-//! The queue counts a delivery for every message that a dead process held, so a high count is no
-//! guilt. An envelope that was delivered [`ISOLATED_FROM`] times is moved to the isolated lane
-//! without any work on it. Each worker takes one envelope at a time from there, so the count of that
-//! lane grows only for the one that was in work. Those that are innocent are settled; the one that
-//! ends its process each time is cut into single pushes, and what is left of it is a dead letter
-//! after [`MAX_DELIVERIES`].
+//! The queue counts a delivery for every message that a dead process held, so a high count proves
+//! nothing about one of them. An envelope that was delivered [`ISOLATED_FROM`] times is moved to
+//! the isolated lane without any work on it. Each worker takes one envelope at a time from there,
+//! so the count in that lane grows only for the envelope that was in work. Harmless envelopes are
+//! settled. The one that crashes its process each time is cut into single pushes, and the push that
+//! still does so becomes a dead letter after [`MAX_DELIVERIES`].
 //!
-//! The lane is nearly always empty. So it has no consumer of its own all the time: a worker looks
-//! every [`CHECK`] and consumes it while there is something in it.
+//! The lane is nearly always empty, so it has no permanent consumer: a worker looks every [`CHECK`]
+//! and consumes the lane while it holds messages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,14 +32,14 @@ pub(super) const ISOLATED_FROM: u32 = MAX_DELIVERIES / 4;
 /// for each of them.
 const CUT_FROM: u32 = 2;
 
-/// How often the lane is looked at.
+/// Interval at which a worker looks into the lane.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// For how long its consumer stays when nothing comes.
+/// Time after which its consumer ends if no message comes.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// Moves an envelope to the isolated lane if it was delivered too often to be processed beside
-/// others. None if it was not.
+/// others. Returns none if it was not.
 pub(super) async fn isolate(
     context: &Context,
     lane: Lane,
@@ -50,7 +50,10 @@ pub(super) async fn isolate(
     if *deliveries < ISOLATED_FROM {
         return None;
     }
-    warn!(lane = lane.name(), deliveries, "delivered often and never settled: isolated");
+    warn!(
+        lane = lane.name(),
+        deliveries, "moved to the isolated lane, because it was delivered often and never settled"
+    );
     let envelope = payload.clone();
     let isolated = IsolatedEnvelope { lane, deliveries: *deliveries, envelope }.encode();
     let publish = || context.queue.publish(Lane::Isolated, isolated.clone());
@@ -111,8 +114,8 @@ async fn consume_until_idle(
             }
         };
         let handled = handlers.spawn(handle.instrument(span));
-        // One after the other. A handler that panics gives its message back. One that is in work when
-        // the worker stops is waited for with all others, within the drain deadline.
+        // Messages are handled one after the other. A handler that panics gives its message back. A
+        // handler that is in work when the worker stops is waited for within the drain deadline.
         tokio::select! {
             biased;
             () = stopping.cancelled() => return Ok(()),
@@ -147,7 +150,7 @@ async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationTo
     settle(context, lane, delivery, result).await;
 }
 
-/// One isolated envelope for each push of this one. None if it has fewer than two.
+/// Makes an isolated envelope for each push of this one. Returns none if it has fewer than two.
 fn cut(lane: Lane, delivery: &Delivery) -> Option<Vec<IsolatedEnvelope>> {
     if lane != Lane::Jobs {
         return None;

@@ -1,25 +1,67 @@
 //! Queue messages: taken from a lane, processed, and settled.
 //!
-//! - `consumer`: takes messages from a lane and gives each to a handler
+//! The queue's prefetch is the only bound needed: there are never more handlers than unsettled
+//! deliveries.
+//!
+//! - here: takes messages from a lane and gives each to a handler
 //! - `jobs`: the job lane: envelopes of accepted pushes
 //! - `tasks`: the task lane: partitions of messages, and closing checks
 //! - `closing`: the check that the ledger entry of a broadcast closes
-//! - `disposition`: what happens to a queue message after a run (pure)
-//! - `detached`: what is waited for without its queue message
+//! - `disposition`: decides what happens to a queue message after a run (pure)
 //! - `carry_out`: publishes what a disposition asks for
 //! - `settling`: acknowledges, requeues or dead-letters a message
 //! - `isolation`: envelopes that may be what ends the worker's process, one at a time
-//! - `renewal`: publishes a message anew under another nonce
 
 mod carry_out;
 mod closing;
-pub(crate) mod consumer;
-mod detached;
 mod disposition;
 pub(crate) mod isolation;
 mod jobs;
-mod renewal;
 mod settling;
 mod tasks;
 
-pub(crate) use self::detached::Detachments;
+use std::sync::Arc;
+
+use push_queue::{Lane, QueueError};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
+
+use crate::{context::Context, in_work::InWork, lane_health::LaneHealth, spans};
+
+/// Consumes a lane until the worker stops.
+pub(crate) async fn consume(
+    context: Arc<Context>,
+    lane: Lane,
+    prefetch: u16,
+    stopping: CancellationToken,
+    handlers: TaskTracker,
+    in_work: InWork,
+    lanes: LaneHealth,
+) -> Result<(), QueueError> {
+    let consume = || context.queue.consume(lane, prefetch);
+    let Some(mut consumer) = context.retrier.open_consumer(&stopping, consume).await? else {
+        return Ok(());
+    };
+    let _open = lanes.enter(lane, consumer.connected());
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            () = stopping.cancelled() => return Ok(()),
+            delivery = consumer.next() => delivery?,
+        };
+        let span = spans::delivery(lane, delivery.deliveries);
+        let guards = (
+            in_work.enter(span.clone(), delivery.payload.len(), context.now()),
+            context.metrics.in_work(lane),
+        );
+        let (context, stopping) = (context.clone(), stopping.clone());
+        let handle = async move {
+            match lane {
+                Lane::Jobs => jobs::handle(&context, delivery, &stopping).await,
+                Lane::Tasks | Lane::Isolated => tasks::handle(&context, delivery, &stopping).await,
+            }
+            drop(guards);
+        };
+        handlers.spawn(handle.instrument(span));
+    }
+}

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use push_model::envelope::BadEnvelope;
+use push_model::{
+    envelope::{BadEnvelope, Job, Task, Work, decode_job_envelope, encode_jobs},
+    ledger::PriorDeliveries,
+};
 use push_queue::{Delivery, Lane};
 use tracing::{debug, error, info, warn};
 
-use super::{isolation::ISOLATED_FROM, renewal::renewed};
+use super::isolation::ISOLATED_FROM;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
@@ -32,7 +35,7 @@ pub(super) enum Requeue {
 impl From<RetryError> for Requeue {
     fn from(error: RetryError) -> Self {
         if let RetryError::Broken(reason) = error {
-            error!(reason, "a message that can never be worked off goes back to the queue");
+            error!(reason, "a message that can never be processed goes back to the queue");
         }
         Self::Unfinished
     }
@@ -73,9 +76,9 @@ pub(super) async fn put_aside(
 }
 
 /// Tells the queue what became of a message. One that its worker could not finish is published anew
-/// to its lane if it was delivered often: each requeue counts as a delivery, and restarts of healthy
-/// workers must not make a message look like one that ends them. A failure here is harmless: the message is delivered
-/// again, and work that is saved is not repeated.
+/// to its lane if it was delivered often: each requeue counts as a delivery, and restarts of
+/// healthy workers must not make a message look like one that ends them. A failure here is
+/// harmless: the message is delivered again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
     lane: Lane,
@@ -95,4 +98,36 @@ pub(super) async fn settle(
     if let Err(error) = settled {
         debug!(error = &error as &dyn std::error::Error, "the queue will deliver a message again");
     }
+}
+
+/// Gives a job another nonce, under which it continues the claims of its deliveries so far.
+pub(super) fn renew_job(context: &Context, job: &mut Job, delivery: u32) {
+    renew(context, &mut job.nonce, &mut job.continues, delivery);
+}
+
+/// Returns the payload of a message under another nonce, or the same payload if it cannot be read. Under
+/// its old nonce, the new message would be taken for a delivery of the one that it replaces, which may
+/// still be in the queue.
+fn renewed(context: &Context, lane: Lane, delivery: &Delivery) -> Bytes {
+    let (payload, deliveries) = (&delivery.payload, delivery.deliveries);
+    let renewed = match lane {
+        Lane::Jobs => decode_job_envelope(payload).ok().and_then(|jobs| {
+            let mut jobs: Vec<Job> = jobs.into_iter().collect::<Result<_, _>>().ok()?;
+            jobs.iter_mut().for_each(|job| renew_job(context, job, deliveries));
+            encode_jobs(&jobs).ok()
+        }),
+        Lane::Tasks => Task::decode(payload).ok().and_then(|mut task| {
+            if let Work::Partition(task) = &mut task.work {
+                renew(context, &mut task.nonce, &mut task.continues, deliveries);
+            }
+            task.encode().ok()
+        }),
+        Lane::Isolated => None,
+    };
+    renewed.unwrap_or_else(|| payload.clone())
+}
+
+fn renew(context: &Context, nonce: &mut u64, continues: &mut Option<PriorDeliveries>, by: u32) {
+    *continues = Some(PriorDeliveries::followed_by(*continues, *nonce, by));
+    *nonce = PriorDeliveries::next_nonce(*continues, (context.random)());
 }

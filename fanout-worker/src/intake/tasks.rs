@@ -15,7 +15,11 @@ use super::{
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    delivery::{PartitionRun, RunEnd, RunResult, claim::ClaimRequest},
+    partition::{
+        PartitionRun, RunEnd, RunResult,
+        claim::ClaimRequest,
+        run::{LateDevices, Start},
+    },
     spans,
 };
 
@@ -74,7 +78,8 @@ async fn run(
     let planned = task.planned(partition.partition);
     let transport = planned.and_then(|planned| planned.transport).or(partition.waits_for);
     let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
-    // What is over is only counted, so it needs no slot, and nothing of it is put off for one.
+    // Devices of a message that is over are only counted, so the task needs no slot and never waits
+    // for one.
     let is_over = partition.written_off || context.now() > context.deadline(&task.job.head);
     let slot = if is_over {
         None
@@ -96,10 +101,14 @@ async fn run(
         planned,
         lane: Lane::Tasks,
         slot: slot.as_ref(),
-        written_off: partition.written_off,
+        late_devices: if partition.written_off {
+            LateDevices::Unrecorded
+        } else {
+            LateDevices::Expired
+        },
         beyond_plan: partition.is_beyond_plan(),
         hold,
     };
-    let ended = run.run(request, None).await;
+    let ended = run.run(request, Start::Unclaimed).await;
     carry_out(context, &task.job, task.plan.as_ref(), partition, ended, hold).await
 }

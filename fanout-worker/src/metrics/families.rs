@@ -9,13 +9,30 @@ use push_boot::metrics::{ByApp, Histogram};
 use push_queue::Lane;
 
 use super::{
-    broadcasts::LastEstimate,
+    estimate::LastEstimate,
     handles::{
         AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
         ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
     },
 };
-use crate::delivery::RunEnd;
+
+/// Every way in which a run ends.
+const RUN_ENDS: [&str; 14] = [
+    "finished",
+    "stale",
+    "superseded",
+    "contended",
+    "yielded",
+    "crowded",
+    "transport_unavailable",
+    "index_unavailable",
+    "paced",
+    "retry_due",
+    "detached",
+    "deferred",
+    "interrupted",
+    "broken",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct DispositionLabel {
@@ -137,7 +154,7 @@ impl Families {
 
     /// Makes the series whose label values are known beforehand.
     fn begin_all_series(&self) {
-        for end in RunEnd::NAMES {
+        for end in RUN_ENDS {
             self.run_ends.get_or_create_owned(&EndLabel { end });
         }
         for lane in Lane::ALL.map(Lane::name) {

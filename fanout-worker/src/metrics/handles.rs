@@ -1,5 +1,5 @@
-//! The handles of counters whose label values are known beforehand, so that nothing is looked up
-//! where many devices or pushes pass.
+//! Handles of the counters whose label values are known beforehand, so that hot paths look nothing
+//! up.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -128,7 +128,7 @@ impl RetryCounters {
     }
 }
 
-/// What a transport may answer for a device; the order is that of [`position`].
+/// The answers that a transport may give for a device, in the order of [`position`].
 const ANSWERS: [&str; 7] = ["sent", "gone", "expired", "later", "failed", "undecided", "not_sent"];
 
 const fn position(outcome: Outcome) -> usize {
@@ -143,8 +143,8 @@ const fn position(outcome: Outcome) -> usize {
     }
 }
 
-/// The answers of transports. A transport has its series from its first device on, because most
-/// workers have one or two of them.
+/// The answers of transports. The series of a transport begin with its first device, because most
+/// workers have only one or two transports.
 #[derive(Debug)]
 pub(super) struct TransportCounters {
     family: Family<TransportLabel, Counter>,

@@ -1,12 +1,12 @@
-//! What a worker counts: the name of every metric. Label values are the names that the ledger and
-//! the logs use. `docs/metrics.md` says what each of them means.
+//! The metrics of a worker. Label values are the names that the ledger and the logs use;
+//! `docs/metrics.md` explains each metric.
 //!
-//! Every push to one device passes here, so what it touches are handles that are made at the start
-//! (`handles`), and a metric of `families` is looked up once for a run or a batch. A metric whose
-//! label values are known beforehand has its series from the start: Prometheus sees no increase in
-//! a series that begins with its first count.
+//! Every push to one device passes here, so it only uses handles that are made at the start
+//! (`handles`); metrics in `families` are looked up once for each run or batch. A metric whose
+//! label values are known beforehand has its series from the start, because Prometheus sees no
+//! increase in a series that begins with its first count.
 
-mod broadcasts;
+mod estimate;
 mod families;
 mod handles;
 
@@ -25,13 +25,13 @@ use push_model::{
 };
 use push_queue::Lane;
 
+pub(crate) use self::estimate::Estimate;
 use self::families::{
     BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
 };
-use crate::{broadcasts::Estimate, delivery::RunEnd};
 use push_transports::Outcome;
 
-/// How many apps have metrics of their own if no setting says it.
+/// Default number of apps that have metrics of their own.
 const DEFAULT_APPS: usize = 100;
 
 /// The counters of one worker.
@@ -76,12 +76,12 @@ impl Metrics {
         self.0.dictionary_values_freed.inc_by(values);
     }
 
-    /// Shows what is left of all broadcasts; none if it could not be read.
-    pub(crate) fn broadcasts(&self, left: Option<Estimate>) {
-        self.0.broadcasts.set(left);
+    /// Shows the work that is left of all broadcasts; none if it could not be read.
+    pub(crate) fn broadcasts(&self, estimate: Option<Estimate>) {
+        self.0.broadcasts.set(estimate);
     }
 
-    /// Counts what the ledger has saved of an app's devices.
+    /// Counts the outcomes of an app's devices that the ledger has saved.
     pub(crate) fn committed(&self, app: &AppId, counts: &Counts) {
         self.0.devices.add(&counts.outcomes);
         self.0.retries.add(&counts.retried);
@@ -103,7 +103,7 @@ impl Metrics {
         self.0.latency.of(kind).observe_many(latency, sent);
     }
 
-    /// Counts a batch that was sent, but for a few devices that may still be waited for.
+    /// Counts a batch that was sent. A few of its devices may not be answered yet.
     pub(crate) fn batch_sent(&self, devices: usize, took: Duration) {
         // A batch has at most 100,000 devices, which a float holds exactly.
         self.0.batch_devices.observe(devices as f64);
@@ -115,14 +115,14 @@ impl Metrics {
         self.0.targeting.of(kind).observe_time(took);
     }
 
-    /// Counts a run that had claimed its partition by the time it took.
+    /// Counts the duration of a run that had claimed its partition.
     pub(crate) fn run_took(&self, time: Duration) {
         self.0.run_seconds.observe_time(time);
     }
 
-    /// Counts runs that ended in the same way.
-    pub(crate) fn runs_ended(&self, end: &RunEnd, count: u64) {
-        self.0.run_ends.get_or_create(&EndLabel { end: end.name() }).inc_by(count);
+    /// Counts runs by the name of their end.
+    pub(crate) fn runs_ended(&self, end: &'static str, count: u64) {
+        self.0.run_ends.get_or_create(&EndLabel { end }).inc_by(count);
     }
 
     /// Counts runs by the name of the disposition that followed.
@@ -141,6 +141,7 @@ impl Metrics {
         self.0.dropped_copies.get_or_create(&BodyLabel { body }).inc();
     }
 
+    /// Counts a dead letter.
     pub(crate) fn dead_letter(&self, lane: Lane) {
         self.0.dead.get_or_create(&LaneLabel { lane: lane.name() }).inc();
     }
@@ -171,7 +172,7 @@ pub(crate) struct StoreRetries {
     pub(crate) queue: Counter,
 }
 
-/// Counts down when it is dropped, also by a panic or a cancellation.
+/// Counts down when it is dropped, even by a panic or a cancellation.
 #[derive(Debug)]
 pub(crate) struct InWorkGuard(Gauge);
 

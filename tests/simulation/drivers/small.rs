@@ -32,6 +32,8 @@ const LONG: Duration = Duration::from_hours(1);
 /// A time to live that is longer than any fault takes, and shorter than it takes until the entry of
 /// an earlier acceptance counts as overdue.
 const SOON: Duration = Duration::from_secs(58);
+/// A time to live that ends before a lost acceptance may be taken over.
+const BRIEF: Duration = Duration::from_secs(5);
 /// A time to live that ends when half of the devices are served.
 const HALF: Duration = Duration::from_millis(9);
 /// The duration of a slow search: afterwards what a worker knew about recalls is too old to be
@@ -58,7 +60,7 @@ pub(crate) struct Small {
 }
 
 /// Every small world.
-pub(crate) const ALL: [Small; 13] = [
+pub(crate) const ALL: [Small; 14] = [
     Small {
         name: "envelope",
         faults: 1,
@@ -130,6 +132,15 @@ pub(crate) const ALL: [Small; 13] = [
         search: NONE,
         mixed: false,
         post: retried_soon,
+    },
+    Small {
+        name: "repeated-briefly",
+        faults: 0,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: repeated_briefly,
     },
     Small {
         name: "patient",
@@ -280,6 +291,13 @@ fn repeated(world: &World) {
 fn repeated_soon(world: &World) {
     world.is_soon_enough.store(true, Ordering::Relaxed);
     twice(world, named(&["d0", "d1"]), SOON);
+}
+
+/// The same, where the second try has no time for waiting until a lost first one may be taken over.
+/// The first one is not lost, so its worker closes its entry soon enough.
+fn repeated_briefly(world: &World) {
+    world.is_soon_enough.store(true, Ordering::Relaxed);
+    twice(world, named(&["d0", "d1"]), BRIEF);
 }
 
 /// The same as a broadcast.

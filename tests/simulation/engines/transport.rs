@@ -30,6 +30,10 @@ pub(crate) struct SimTransport {
 /// How long the provider of the failing transport is away, from the beginning of the world.
 const AWAY: Duration = Duration::from_millis(150);
 
+/// What the transport names as the longest time without an outcome. A third of
+/// [`LATE_ANSWER`](crate::faults::fault::LATE_ANSWER), so that runs renew their claims.
+const LONGEST_SILENCE: Duration = Duration::from_secs(3);
+
 /// What happens for one device: the outcome, and whether it receives the message.
 type Fate = (Outcome, bool);
 
@@ -146,6 +150,10 @@ impl Transport for SimTransport {
 
     async fn ready(&self) -> bool {
         true
+    }
+
+    fn longest_silence(&self) -> Duration {
+        LONGEST_SILENCE
     }
 
     async fn close(&self) {}

@@ -7,6 +7,9 @@ use std::{fmt, str::FromStr, time::Duration};
 
 /// Longer than a worker may rely on what it knows about recalls.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
+/// How late a slow provider answers: long enough that a run without its queue message renews its
+/// claim several times.
+pub(crate) const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a freeze lasts: longer than the broker takes to notice it.
 pub(crate) const FROZEN: Duration = Duration::from_secs(12);
 /// How long the broker takes to notice that a process is dead or frozen.
@@ -70,6 +73,9 @@ faults! {
     Slow = "slow",
     /// The step takes [`SLOW`] after its effect.
     Late = "late",
+
+    /// The transport answers [`LATE_ANSWER`] after the devices have received the batch.
+    LateAnswer = "late-answer",
 
     /// The answer is lost, and the step took no effect.
     LostBefore = "lost-before",
@@ -179,7 +185,7 @@ impl Fault {
     /// The aspect of a step that it changes.
     pub(crate) fn part(self) -> Part {
         match self {
-            Self::Slow | Self::Late => Part::Time,
+            Self::Slow | Self::Late | Self::LateAnswer => Part::Time,
             Self::CutOff
             | Self::CutOffUnnoticed
             | Self::Freeze
@@ -217,6 +223,7 @@ impl Fault {
             }
             Self::AckLost | Self::AckLostEvicted => kind == Ack,
             Self::CrashMidway
+            | Self::LateAnswer
             | Self::OneUndecided
             | Self::OneUndecidedLost
             | Self::OneLater

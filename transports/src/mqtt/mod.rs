@@ -102,9 +102,9 @@ impl Transport for MqttTransport {
         *self.pool.up().borrow() != 0
     }
 
-    fn longest_delivery(&self) -> Duration {
-        // Sessions look for late acknowledgements eight times in an acknowledgement time-out.
-        self.settings.delivery_timeout + self.settings.ack_timeout
+    fn longest_silence(&self) -> Duration {
+        // 4 T, and the interval at which a session checks for what waits too long.
+        self.settings.ack_timeout * 4 + self.settings.ack_timeout / 8
     }
 
     fn connections(&self) -> Option<Connections> {

@@ -58,6 +58,7 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
     PartitionTask {
         partition,
         parent: 0,
+        parent_owner: 0,
         nonce,
         continues: None,
         waits_for: None,

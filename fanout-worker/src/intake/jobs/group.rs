@@ -1,12 +1,12 @@
 //! Pushes to named devices, processed as a group.
 //!
-//! Most jobs are for one device or a few, and take the same steps: the ledger entry is begun and
+//! Most jobs are for one or a few devices and take the same steps: the ledger entry is begun and
 //! claimed while the devices are looked up; the push is sent; its outcomes are saved. Here the jobs
-//! of an envelope take each step at once: one call of the ledger begins all of them, one call of
-//! the index finds the devices of each app, and one call saves what was sent by then. A slow
-//! transport delays the saving of its own job and of no other.
+//! of an envelope take each step together: one call of the ledger begins all of them, one call of
+//! the index finds the devices of each app, and one call saves all pushes that were sent by then. A
+//! slow transport delays only the saving of its own job.
 //!
-//! The guarantees are those of [`run`](crate::delivery::run), made in the same order: nothing is
+//! The guarantees are those of [`run`](crate::partition::run), made in the same order: nothing is
 //! sent before its entry is claimed and known not to be recalled, and a save requires the claim. A
 //! job leaves the group at any step for one of these reasons, and is then processed by itself from
 //! the stage that it has reached ([`single`](super::single)): its entry was there before, its app
@@ -24,19 +24,22 @@ use push_model::{
     app::AppKey,
     device::{NoTarget, Target},
     envelope::Job,
-    ids::{AudienceKind, ClientId},
-    ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, PartitionState, RECALL_CHECK},
-    message::Audience,
+    ids::AudienceKind,
+    ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, RECALL_CHECK},
 };
 use push_queue::Lane;
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span, debug};
+use tracing::{Instrument as _, debug};
 
-use super::single::{JobStage, SingleJob};
+use super::{
+    NumberedJob, NumberedResult, named,
+    single::{JobStage, SingleJob},
+};
 use crate::{
     context::Context,
     control::hold::Hold,
-    delivery::{
+    intake::disposition::Disposition,
+    partition::{
         RunEnd,
         admission::new_entry,
         batch::Batch,
@@ -44,56 +47,28 @@ use crate::{
         classification::{PriorAttempts, RetryRules, classify},
         run::{Answered, OpenBatches, SentBatch},
     },
-    intake::{disposition::Disposition, settling::Requeue},
     spans,
 };
 use push_transports::{Outcome, Permission};
 
-/// How many steps of an envelope are in work at once; of each step, how many jobs are being sent,
-/// and how many are processed by themselves.
+/// The most steps of an envelope that are in work concurrently. For each step, also the most jobs
+/// that are being sent, and the most that are processed by themselves.
 pub(super) const JOBS_AT_ONCE: usize = 32;
 
-/// How long a push is waited for in its group. What is open then is waited for by the job by itself.
+/// Time for which a group waits for a push. After that, the job waits by itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pause before the ledger is read again for a transport that has more to write.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
-/// Whether a job may be processed in a group: its envelope is delivered for the first time, and one
-/// batch holds all devices that the job names.
-pub(super) fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
-    let is_new = deliveries == 1 && job.continues.is_none();
-    is_new && named(job).is_some_and(|named| named.len() <= context.run.batch)
-}
-
-/// The devices that a job names; none if it is a broadcast.
-fn named(job: &Job) -> Option<&[ClientId]> {
-    match &*job.audience {
-        Audience::Clients(clients) => Some(clients),
-        Audience::All | Audience::Targeting(_) => None,
-    }
-}
-
-/// How each device is reached, or why it cannot be.
+/// The target of each device, or the reason why it has none.
 type FoundDevices = Vec<Result<Target, NoTarget>>;
-
-/// A job of an envelope.
-pub(super) struct NumberedJob<'a> {
-    /// Its number in the envelope.
-    pub(super) number: usize,
-    pub(super) job: &'a Job,
-    /// Closed when it is done. None of its own if the job is not traced.
-    pub(super) span: Span,
-}
-
-/// The result of the job with this number.
-pub(super) type NumberedResult = (usize, Result<(), Requeue>);
 
 /// Processes jobs of one envelope together.
 #[derive(Clone, Copy)]
 pub(super) struct JobGroup<'a> {
     pub(super) context: &'a Context,
-    /// How often the envelope was delivered.
+    /// Number of times that the envelope was delivered.
     pub(super) deliveries: u32,
     pub(super) hold: &'a Hold<'a>,
 }
@@ -108,7 +83,7 @@ struct Claimed<'a> {
 }
 
 impl<'a> JobGroup<'a> {
-    /// Processes these jobs, all of which are [groupable](is_groupable).
+    /// Processes these jobs, all of which are [groupable](super::is_groupable).
     pub(super) fn process(
         self,
         jobs: Vec<NumberedJob<'a>>,
@@ -162,11 +137,12 @@ impl<'a> JobGroup<'a> {
         let (mut claimed, mut others) = (Vec::with_capacity(jobs.len()), Vec::new());
         // An entry without an answer counts as not begun: the job by itself reads what the ledger
         // has.
-        let begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
-        let begun = begun.chain(std::iter::repeat(false));
-        for (((job, claim), found), begun) in jobs.into_iter().zip(claims).zip(found).zip(begun) {
+        let is_begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
+        let is_begun = is_begun.chain(std::iter::repeat(false));
+        let jobs = jobs.into_iter().zip(claims).zip(found).zip(is_begun);
+        for (((job, claim), found), is_begun) in jobs {
             match found {
-                Some(found) if begun => claimed.push(Claimed { job, claim, checked_at, found }),
+                Some(found) if is_begun => claimed.push(Claimed { job, claim, checked_at, found }),
                 _ => others.push((job, JobStage::NotSent { owner: claim.owner })),
             }
         }
@@ -178,7 +154,7 @@ impl<'a> JobGroup<'a> {
         Claim { epoch: 1, nonce: job.nonce, delivery: self.deliveries, owner }
     }
 
-    /// How the devices of each job are reached; `None` for a job whose app has a pace, or whose
+    /// Looks up the devices of each job. Returns `None` for a job whose app has a pace, or whose
     /// devices or pace could not be read.
     async fn look_up(self, jobs: &[NumberedJob<'a>]) -> Vec<Option<FoundDevices>> {
         let mut by_app: BTreeMap<AppKey, Vec<(usize, &'a Job)>> = BTreeMap::new();
@@ -193,7 +169,8 @@ impl<'a> JobGroup<'a> {
         all
     }
 
-    /// The same for jobs of one app, each with its position; empty if the index does not answer.
+    /// Looks up the devices of one app's jobs, each with its position. Returns nothing if the index
+    /// does not answer.
     async fn look_up_app(
         self,
         app: AppKey,
@@ -262,20 +239,13 @@ impl<'a> JobGroup<'a> {
             spans::note_devices(&span, devices);
             spans::note_outcomes(&span, &result.counts(&batch).outcomes);
         }
-        let owned = OwnedPartition {
-            claim,
-            state: PartitionState { claim: Some(claim), ..PartitionState::default() },
-            leftovers: Vec::new(),
-            recalled: false,
-            checked_at,
-            takeover: false,
-            saved: None,
-        };
+        let owned = OwnedPartition::begun(claim, checked_at);
         (one, JobStage::Sent(Box::new(SentBatch { owned, batch, result, open, permission })))
     }
 
-    /// Waits until every device of a push is answered, for [`PATIENCE`] at most. A transport that still has something to write
-    /// makes it read the ledger again; returns when that last found no recall.
+    /// Waits until every device of a push is answered, for at most [`PATIENCE`]. Reads the ledger
+    /// again for a transport that has more to write, and returns when such a read last found no
+    /// recall.
     async fn wait_for(
         self,
         open: &mut OpenBatches,
@@ -342,14 +312,14 @@ impl<'a> JobGroup<'a> {
                 span.in_scope(|| debug!("sent and saved"));
                 context.metrics.committed(&step.app.id, &step.step.counts);
                 ended += 1;
-                context.count_closed(job);
+                context.closed.count(job);
                 results.push((number, Ok(())));
             } else {
                 // Saved by itself, the job finds out why the step failed.
                 others.push((one, stage));
             }
         }
-        context.metrics.runs_ended(&RunEnd::Finished, ended);
+        context.metrics.runs_ended(RunEnd::Finished.name(), ended);
         context.metrics.runs(Disposition::Accept.name(), ended);
         results.extend(self.process_singly(others).collect::<Vec<_>>().await);
         results

@@ -4,7 +4,7 @@
 //! handed on or put aside as a dead letter.
 //!
 //! - here: an envelope, from its decoding to its acknowledgement
-//! - `group`: its ordinary pushes to named devices, each step taken for many of them at once
+//! - `group`: its ordinary pushes to named devices, which take each step together
 //! - `single`: a job by itself: a broadcast, a repeated push, or one that left its group
 //! - `broadcast`: a large broadcast, published as tasks for all workers
 
@@ -17,19 +17,22 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use push_model::envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs};
+use push_model::{
+    envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs},
+    ids::ClientId,
+    message::Audience,
+};
 use push_queue::{Delivery, Lane, QueueError};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use self::{
-    group::{JOBS_AT_ONCE, JobGroup, NumberedJob, NumberedResult, is_groupable},
+    group::{JOBS_AT_ONCE, JobGroup},
     single::{JobStage, SingleJob},
 };
 use super::{
     isolation::isolate,
-    renewal::renew_job,
-    settling::{Requeue, settle, unreadable},
+    settling::{Requeue, renew_job, settle, unreadable},
 };
 use crate::{context::Context, control::hold::Hold, spans};
 
@@ -74,8 +77,35 @@ pub(super) async fn process(
     }
 }
 
-/// What an envelope held: a job, or bytes that cannot be read as one.
+/// An element of an envelope: a job, or bytes that cannot be read as one.
 type Decoded = Result<Job, (Bytes, BadEnvelope)>;
+
+/// A job of an envelope.
+struct NumberedJob<'a> {
+    /// Its number in the envelope.
+    number: usize,
+    job: &'a Job,
+    /// Closed when the job is done. Disabled if the job is not traced.
+    span: Span,
+}
+
+/// The result of the job with this number.
+type NumberedResult = (usize, Result<(), Requeue>);
+
+/// Returns true if a job may be processed in a group: its envelope is delivered for the first time,
+/// and one batch holds all devices that the job names.
+fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
+    let is_new = deliveries == 1 && job.continues.is_none();
+    is_new && named(job).is_some_and(|named| named.len() <= context.run.batch)
+}
+
+/// Returns the devices that a job names; none if it is a broadcast.
+fn named(job: &Job) -> Option<&[ClientId]> {
+    match &*job.audience {
+        Audience::Clients(clients) => Some(clients),
+        Audience::All | Audience::Targeting(_) => None,
+    }
+}
 
 /// Processes each job of an envelope.
 fn process_jobs<'a>(
@@ -120,7 +150,7 @@ async fn process_other<'a>(
     (number, result)
 }
 
-/// What happens to an envelope.
+/// The action to take on an envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EnvelopeDisposition {
     /// It is settled as a whole.

@@ -12,29 +12,29 @@ use push_model::{
 };
 use push_queue::{Lane, QueueError};
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span, info};
+use tracing::{Instrument as _, Span, debug, info};
 
 use super::broadcast::{self, first_task};
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    delivery::{
+    intake::{
+        carry_out::carry_out,
+        closing,
+        settling::{Requeue, put_aside},
+    },
+    partition::{
         PartitionRun, RunEnd, RunResult,
         admission::{Admission, admit},
         claim::{ClaimRequest, OwnedPartition},
         missing,
-        run::SentBatch,
+        run::{DetachedRun, LateDevices, SentBatch, Start},
         run_end::Continuation,
-    },
-    intake::{
-        carry_out::carry_out,
-        closing, detached,
-        settling::{Requeue, put_aside},
     },
     spans,
 };
 
-/// How far a job has come.
+/// The stage that a job has reached.
 #[derive(Debug)]
 pub(super) enum JobStage {
     /// Nothing of it was sent. A claim with this owner number may have been made.
@@ -48,7 +48,7 @@ pub(super) enum JobStage {
 pub(super) struct SingleJob<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
-    /// How often its envelope was delivered.
+    /// Number of times that its envelope was delivered.
     pub(super) deliveries: u32,
     pub(super) hold: &'a Hold<'a>,
 }
@@ -60,14 +60,14 @@ impl SingleJob<'_> {
         let process = async {
             match stage {
                 JobStage::NotSent { owner } => self.admit(owner).await,
-                JobStage::Sent(sent) => self.save(*sent).await,
+                JobStage::Sent(sent) => self.save(sent).await,
             }
         };
         process.instrument(span).await
     }
 
-    /// The claim of a push to named devices. It has one partition, which is claimed in the step
-    /// that begins the ledger entry.
+    /// Returns the claim of a push to named devices. The push has one partition, which is claimed
+    /// in the step that begins the ledger entry.
     fn claim(&self, owner: u64) -> Option<Claim> {
         let Self { job, deliveries, .. } = *self;
         let claim = Claim { epoch: 1, nonce: job.nonce, delivery: deliveries, owner };
@@ -79,8 +79,8 @@ impl SingleJob<'_> {
         let Self { context, job, hold, .. } = *self;
         let claim = self.claim(owner);
         let asked_at = Instant::now();
-        // The pace is read meanwhile, so that a small push does not wait for one answer after the
-        // other. The run then finds it in the cache, and reads it again if this failed.
+        // The pace is read concurrently, so that a small push does not wait for two answers in a
+        // row. The run then finds it in the cache, and reads it again if this failed.
         let app = job.app();
         let pace = context.pace(&app, hold);
         let admission = async {
@@ -99,7 +99,7 @@ impl SingleJob<'_> {
                 self.begin(&entry, &plan, owner, asked_at).await
             }
             Ok(Some(Admission::Duplicate)) => {
-                context.count_repeated(job);
+                context.closed.count_repeated(job);
                 Ok(())
             }
             Ok(Some(Admission::Deferred(time))) => {
@@ -139,7 +139,7 @@ impl SingleJob<'_> {
         let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
         match plan.partitions.as_slice() {
             [] => {
-                context.count_closed(job);
+                context.closed.count(job);
                 Ok(())
             }
             [_] => {
@@ -157,7 +157,7 @@ impl SingleJob<'_> {
         }
     }
 
-    /// Sends a message that is one partition, and hands on what is left of it.
+    /// Sends a message of one partition, and hands on the rest.
     async fn send_at_once(
         &self,
         entry: &Entry,
@@ -179,9 +179,9 @@ impl SingleJob<'_> {
                     takeover: false,
                     saved: None,
                 };
-                run.run_owned(request, owned).await
+                run.run(request, Start::Claimed(owned)).await
             }
-            _ => run.run(request, Some((view, asked_at))).await,
+            _ => run.run(request, Start::Known(view, asked_at)).await,
         };
         if let RunResult {
             end: RunEnd::Interrupted,
@@ -195,8 +195,8 @@ impl SingleJob<'_> {
         self.carry_out(plan, task, ended).await
     }
 
-    /// Publishes what remains of the partition, and goes on without the queue message with what is
-    /// waited for.
+    /// Publishes what remains of the partition, and waits for open devices without the queue
+    /// message.
     async fn carry_out(
         &self,
         plan: &Plan,
@@ -207,35 +207,24 @@ impl SingleJob<'_> {
         let detached = ended.detached.take();
         carry_out(context, job, Some(plan), task.clone(), ended, hold).await?;
         if let Some(detached) = detached {
-            // The task that was just published continues if this worker dies.
-            detached::begin(context, job, Some(plan), task, *detached);
+            go_on_detached(context, job.clone(), plan.clone(), task, *detached);
         }
         Ok(())
     }
 
-    /// Saves the outcomes of what was sent, and hands on what is left of it.
-    async fn save(&self, sent: SentBatch) -> Result<(), Requeue> {
+    /// Saves the outcomes of the batch that was sent, and hands on the rest of the message.
+    async fn save(&self, sent: Box<SentBatch>) -> Result<(), Requeue> {
         let plan = Plan::named();
         let (task, request) = self.claim_request(sent.owned.claim.owner);
-        let ended = self.run(&plan).run_sent(request, sent).await;
+        let ended = self.run(&plan).run(request, Start::Sent(sent)).await;
         self.carry_out(&plan, task, ended).await
     }
 
     fn run<'b>(&'b self, plan: &'b Plan) -> PartitionRun<'b> {
-        PartitionRun {
-            context: self.context,
-            job: self.job,
-            plan: Some(plan),
-            planned: plan.partition(0),
-            lane: Lane::Jobs,
-            slot: None,
-            written_off: false,
-            beyond_plan: false,
-            hold: self.hold,
-        }
+        partition_run(self.context, self.job, plan, self.hold)
     }
 
-    /// The job's partition as a task, and the request to claim it.
+    /// Returns the job's partition as a task, and the request to claim it.
     fn claim_request(&self, owner: u64) -> (PartitionTask, ClaimRequest) {
         let Self { job, deliveries, .. } = *self;
         let task = PartitionTask { continues: job.continues, ..first_task(0, job.nonce) };
@@ -260,7 +249,52 @@ impl SingleJob<'_> {
             let alone = encode_alone(&job).map_err(|_| QueueError::Closed)?;
             context.queue.publish_later(Lane::Jobs, alone, delay).await
         };
-        context.count_put_off(&job, delay);
+        context.closed.report_put_off(&job, delay);
         Ok(context.retrier.publish(hold, publish).await?)
     }
+}
+
+/// A run on the only partition of a message, in the job lane.
+fn partition_run<'a>(
+    context: &'a Context,
+    job: &'a Job,
+    plan: &'a Plan,
+    hold: &'a Hold<'a>,
+) -> PartitionRun<'a> {
+    PartitionRun {
+        context,
+        job,
+        plan: Some(plan),
+        planned: plan.partition(0),
+        lane: Lane::Jobs,
+        slot: None,
+        late_devices: LateDevices::Expired,
+        beyond_plan: false,
+        hold,
+    }
+}
+
+/// Goes on with a run after its queue message is settled, because a slow transport still holds some
+/// of its devices. An envelope has pushes of many apps, and none of them may wait for the transport
+/// of another. The outcomes that are known are saved, and the open devices are leftovers in the
+/// ledger. If this worker dies, the task that was just published continues.
+fn go_on_detached(
+    context: &Context,
+    job: Job,
+    plan: Plan,
+    task: PartitionTask,
+    detached: DetachedRun,
+) {
+    let Some(context) = context.me.upgrade() else { return };
+    let span = spans::job(&job);
+    let detachments = context.clone();
+    let finish = async move {
+        let stopping = detached.stopping().clone();
+        let hold = context.retrier.hold(&|| true, &stopping);
+        let ended = partition_run(&context, &job, &plan, &hold).finish(detached).await;
+        if carry_out(&context, &job, Some(&plan), task, ended, &hold).await.is_err() {
+            debug!("the task that was published before continues");
+        }
+    };
+    detachments.detached.spawn(finish.instrument(span));
 }

@@ -55,9 +55,13 @@ pub enum Work {
 pub struct PartitionTask {
     /// Which partition of the plan.
     pub partition: u32,
-    /// The epoch that this task continues. One that continues an older epoch than the
-    /// ledger has is stale.
+    /// The epoch of the claim that this task continues. A task that continues an older epoch than
+    /// the ledger has is stale.
     pub parent: u64,
+    /// The owner number of that claim; 0 if there is none. Without it, a message whose claim the
+    /// index lost would take the claim that was made instead for its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parent_owner: u64,
     /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
     /// publish.
     pub nonce: u64,
@@ -100,6 +104,10 @@ impl PartitionTask {
     pub fn is_beyond_plan(&self) -> bool {
         self.partition >= Self::BEYOND_PLAN
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -54,6 +54,7 @@ pub(super) fn decode(envelope: &[u8]) -> Result<Task, BadEnvelope> {
     let work = PartitionTask {
         partition,
         parent: 0,
+        parent_owner: 0,
         // Version 1 did not tell the queue messages of a task apart, so the nonce is the same for
         // all of them.
         nonce: job.dedup_nonce,

@@ -1,12 +1,12 @@
-//! What a delivery does about a message whose ledger entry is missing.
+//! Decides what to do with a message whose ledger entry is missing.
 //!
-//! A closed entry may be evicted to keep the ledger within its limit, also while the queue message
-//! that closed it is not yet acknowledged. If that is delivered again, nothing more may be sent: a
-//! crash repeats at most what was in flight. An entry may also be missing because no worker has begun
-//! it or the index lost it. Then the message must be sent.
+//! A closed entry may be evicted to keep the ledger within its limit, even before the queue message
+//! that closed it is acknowledged. If that message is delivered again, nothing more may be sent: a
+//! crash repeats at most what was in flight. An entry may also be missing because no worker has
+//! begun it or because the index lost it. Then the message must be sent.
 //!
-//! Losing a push is worse than repeating it. So an entry that may have been evicted is taken for one
-//! that was only if that is certain, or if nothing would be sent anyway.
+//! Losing a push is worse than repeating it. So a missing entry counts as evicted only if that is
+//! certain, or if nothing would be sent anyway.
 
 use push_model::envelope::Job;
 
@@ -15,17 +15,17 @@ use crate::{
     control::{hold::Hold, retrier::RetryError},
 };
 
-/// What is known of a message without an entry.
+/// The facts about a message without an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MissingEntry {
     /// The ledger remembers that it evicted the closed entry of this job.
     was_evicted: bool,
-    /// Entries of messages that were accepted as late as this one were evicted. That says nothing of
-    /// this one: it may have waited in the queue all the time.
+    /// Entries of messages that were accepted as late as this one were evicted. That proves nothing
+    /// about this message, which may have waited in the queue all the time.
     is_within_evicted: bool,
     /// Its run went on when this task was published, and would have begun a lost entry again.
     is_detached: bool,
-    /// It is past its deadline by all clocks, so nothing of it is sent any more.
+    /// It is past its deadline by all clocks, so it is not sent any more.
     is_over: bool,
 }
 

@@ -1,14 +1,14 @@
-//! How far a broadcast is, from its ledger entry. Pure.
+//! Derives the progress of a broadcast from its ledger entry. Pure.
 //!
-//! How many devices a broadcast reaches is known only at its end: `targeted` grows while the
-//! partitions are worked on. But the plan says how many slots have to be read, and the checkpoints
-//! say how many of these were.
+//! The number of devices that a broadcast reaches is known only at its end: `targeted` grows while
+//! the partitions are worked on. But the plan says how many slots have to be read, and the
+//! checkpoints say how many of them were.
 
 use push_model::ledger::Entry;
 
 use super::plan::{slots_left, total_slots};
 
-/// How many slots of a broadcast's plan its checkpoints have passed.
+/// The slots of a broadcast's plan that its checkpoints have passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Slots that the checkpoints have passed.
@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The progress of an entry. `None` where there are no slots to count: before the plan is
+    /// Returns the progress of an entry. `None` if there are no slots to count: before the plan is
     /// fixed, and for named devices.
     pub fn of(entry: &Entry) -> Option<Self> {
         let plan = entry.plan.as_ref()?;
@@ -32,7 +32,7 @@ impl Progress {
         (total > 0).then(|| Self { done: total.saturating_sub(left), total })
     }
 
-    /// The part that is done, from 0 to 1.
+    /// Returns the part that is done, from 0 to 1.
     pub fn share(self) -> f64 {
         self.done as f64 / self.total as f64
     }
@@ -48,7 +48,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::delivery::plan::advance;
+    use crate::partition::plan::advance;
 
     fn planned(partitions: Vec<Vec<SlotRange>>) -> Entry {
         Entry::begin(&NewEntry {

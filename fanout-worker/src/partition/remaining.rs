@@ -1,8 +1,8 @@
-//! How many devices are left of a partition, as far as a run can tell. Pure.
+//! Estimates how many devices are left of a partition. Pure.
 //!
-//! The plan says how many slots are left, and not how many of them have a device of the audience.
-//! The run has seen what share of the slots that it read had one, so that share is assumed for the
-//! rest. It is never assumed to be nothing: a partition with slots left is not finished.
+//! The plan says how many slots are left, but not how many of them hold a device of the audience.
+//! The run knows the share for the slots that it read, so it assumes the same share for the rest.
+//! It never assumes zero: a partition with slots left is not finished.
 
 use push_model::{
     ledger::{Checkpoint, Leftover, leftover},
@@ -11,7 +11,19 @@ use push_model::{
 
 use super::plan::slots_left;
 
-/// What a run has read of a partition.
+/// The devices that a run leaves of its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    /// Nothing is known that the list of open broadcasts does not have, or the partition is another
+    /// worker's.
+    Unknown,
+    /// So many devices.
+    Devices(u32),
+    /// Nothing, because the message was recalled.
+    Recalled,
+}
+
+/// The part of a partition that a run has read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadByRun {
     /// Where it began.
@@ -22,9 +34,9 @@ pub(crate) struct ReadByRun {
     pub(crate) found: u64,
 }
 
-/// How many devices are left: those that are not read yet, estimated, and the leftovers. None if the
-/// run has read nothing of what is left.
-pub(crate) fn devices_left(
+/// Returns how many devices are left: an estimate of those not read yet, and the leftovers. None if
+/// the run has read nothing from which to estimate.
+pub(crate) fn remaining_devices(
     ranges: &[SlotRange],
     read: ReadByRun,
     leftovers: &[Leftover],
@@ -54,7 +66,7 @@ mod tests {
 
     fn left(from: u32, to: Checkpoint, found: u64) -> Option<u32> {
         let from = Checkpoint::At { range: 0, offset: from };
-        devices_left(&RANGES, ReadByRun { from, to, found }, &[])
+        remaining_devices(&RANGES, ReadByRun { from, to, found }, &[])
     }
 
     #[test]
@@ -81,6 +93,6 @@ mod tests {
             clients: ["a", "b"].map(|id| id.parse().unwrap()).to_vec(),
         };
         let read = ReadByRun { from: Checkpoint::End, to: Checkpoint::End, found: 0 };
-        assert_eq!(devices_left(&RANGES, read, &[leftover]), Some(2));
+        assert_eq!(remaining_devices(&RANGES, read, &[leftover]), Some(2));
     }
 }

@@ -1,8 +1,9 @@
-//! Batches that were handed to the transports and are not settled yet: the one that a run waits for,
-//! and the *tail*, the few devices of earlier batches that were never answered so far.
+//! Batches that were handed to the transports and are not settled yet: the batch that a run waits
+//! for, and the *tail*, the few devices of earlier batches that are not answered so far.
 //!
-//! A run reads on while devices of its tail are open. The ledger has them as leftovers, as they are
-//! tried again if this worker dies; as long as it lives, only their answers are waited for.
+//! A run reads on while devices of its tail are open. The ledger has them as leftovers, so another
+//! worker tries them again if this one dies. As long as this worker lives, it only waits for their
+//! answers.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -15,22 +16,23 @@ use push_model::{
 };
 use push_queue::Lane;
 
-use crate::delivery::classification::{PriorAttempts, RetryRules, unanswered};
+use crate::partition::classification::{PriorAttempts, RetryRules, unanswered};
 use push_transports::{Answers, Outcome, Outgoing, Permission, Sending, Transports};
 
 /// The most devices of a run's tail. While it is full, the run waits for its batch to the end.
 const MOST_IN_TAIL: usize = 512;
 
-/// Which batch of a run.
+/// Number of a batch in its run.
 pub(crate) type BatchKey = u64;
 
 /// The batches of a run that are not settled.
 #[derive(Default)]
 pub(crate) struct OpenBatches {
-    deliveries: FuturesUnordered<BoxFuture<'static, BatchKey>>,
+    /// Each ends with the key of its batch when its transports have answered for all devices.
+    sends: FuturesUnordered<BoxFuture<'static, BatchKey>>,
     batches: BTreeMap<BatchKey, OpenBatch>,
     next: BatchKey,
-    /// The leftovers of the tail are not those that the ledger has.
+    /// The leftovers of the tail differ from those that the ledger has.
     changed: bool,
 }
 
@@ -39,13 +41,13 @@ struct OpenBatch {
     answers: Arc<Answers>,
     prior: PriorAttempts,
     handed_over_at: UnixMillis,
-    /// Which devices are settled.
+    /// For each device, true if it is settled.
     settled: Vec<bool>,
-    /// The others, as the ledger has them; none while the batch is not saved.
+    /// The open devices, as the ledger has them; none while the batch is not saved.
     tail: Option<Leftover>,
 }
 
-/// Devices of one batch that were answered.
+/// The answered devices of one batch.
 #[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) devices: Vec<(Target, Outcome)>,
@@ -81,27 +83,28 @@ impl OpenBatches {
         };
         self.batches.insert(key, batch);
         let (transports, outgoing) = (transports.clone(), outgoing.clone());
-        self.deliveries.push(Box::pin(async move {
+        self.sends.push(Box::pin(async move {
             transports.deliver(&outgoing, &targets, &sending).await;
             key
         }));
         key
     }
 
-    /// Waits for the next delivery that ends. Never returns while there is none.
+    /// Waits for the next batch whose transports have answered for all devices. Never returns while
+    /// no batch is open.
     pub(crate) async fn progress(&mut self) -> BatchKey {
-        match self.deliveries.next().await {
+        match self.sends.next().await {
             Some(key) => key,
             None => std::future::pending().await,
         }
     }
 
-    /// The answers of a batch.
+    /// Returns the answers of a batch.
     pub(crate) fn answers(&self, key: BatchKey) -> Option<Arc<Answers>> {
         self.batches.get(&key).map(|batch| batch.answers.clone())
     }
 
-    /// Returns true if the devices of this batch that are still open find room in the tail.
+    /// Returns true if the tail has room for the open devices of this batch.
     pub(super) fn has_room_for(&self, key: BatchKey) -> bool {
         let others = self.batches.range(..key).map(|(_, batch)| batch.tail_devices());
         others.sum::<u64>() < MOST_IN_TAIL as u64
@@ -141,7 +144,7 @@ impl OpenBatches {
         answered.filter(|answered| !answered.devices.is_empty()).collect()
     }
 
-    /// Puts what is open of a batch into the tail. Returns the number of its devices.
+    /// Moves the open devices of a batch into the tail. Returns their number.
     pub(crate) fn leave_open(&mut self, key: BatchKey, rules: &RetryRules) -> u64 {
         let Some(batch) = self.batches.get_mut(&key) else { return 0 };
         let each = batch.targets.iter().zip(&batch.settled);
@@ -153,7 +156,7 @@ impl OpenBatches {
         devices
     }
 
-    /// The transport of the first device that is open.
+    /// Returns the transport of the first device that is open.
     pub(super) fn transport(&self) -> Option<TransportKind> {
         let open = |batch: &OpenBatch| {
             let each = batch.targets.iter().zip(&batch.settled);
@@ -167,7 +170,7 @@ impl OpenBatches {
         self.batches.is_empty()
     }
 
-    /// Returns true if the ledger has other leftovers of the tail than [`Self::leftovers`].
+    /// Returns true if [`Self::leftovers`] differ from those that the ledger has.
     pub(super) fn is_changed(&self) -> bool {
         self.changed
     }
@@ -177,14 +180,14 @@ impl OpenBatches {
         self.changed = false;
     }
 
-    /// The devices of the tail as leftovers.
+    /// Returns the devices of the tail as leftovers.
     pub(crate) fn leftovers(&self) -> impl Iterator<Item = &Leftover> {
         self.batches.values().filter_map(|batch| batch.tail.as_ref())
     }
 
-    /// Forgets everything that is open. Its answers count for nothing.
+    /// Forgets everything that is open. Answers that come later are ignored.
     pub(super) fn clear(&mut self) {
-        self.deliveries.clear();
+        self.sends.clear();
         self.batches.clear();
         self.changed = false;
     }

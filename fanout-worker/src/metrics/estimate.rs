@@ -1,4 +1,4 @@
-//! What is left of all broadcasts, as it was read last.
+//! The last estimate of the work that is left of all broadcasts.
 
 use std::{
     fmt,
@@ -11,10 +11,25 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::broadcasts::Estimate;
+/// The work that is left of all broadcasts.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Estimate {
+    /// Broadcasts whose message has not ended.
+    pub(crate) open: u64,
+    /// Broadcasts whose ledger entry should have closed by now, but which are still listed.
+    pub(crate) overdue: u64,
+    /// Devices left of the open broadcasts, estimated.
+    pub(crate) devices_left: u64,
+    /// Time that all workers together need for them, in seconds.
+    pub(crate) seconds_left: f64,
+    /// Time that one worker would need for them, in seconds.
+    pub(crate) work_seconds_left: f64,
+    /// Devices a second of this worker.
+    pub(crate) rate: f64,
+}
 
-/// The last reading; none if there was no answer, because an old number would look like a present
-/// one.
+/// The last estimate. None if the index did not answer, because an old number would look like a
+/// current one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastEstimate(Arc<Mutex<Option<Estimate>>>);
 

@@ -1,4 +1,4 @@
-//! How a run on a partition ended, and where the next message of the partition continues.
+//! The end of a run on a partition, and where the next message of the partition continues.
 
 use push_model::{
     device::TransportKind,
@@ -7,10 +7,10 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::{claim::ClaimRequest, run::DetachedRun};
-use crate::{broadcasts::Left, control::retrier::RetryError};
+use super::{claim::ClaimRequest, remaining::Remaining, run::DetachedRun};
+use crate::control::retrier::RetryError;
 
-/// How a run on a partition ended.
+/// The reason why a run on a partition ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     /// The partition has ended.
@@ -33,37 +33,19 @@ pub(crate) enum RunEnd {
     Paced(UnixMillis),
     /// Devices are to be tried again at this time, and nothing is to be done before.
     RetryDue(UnixMillis),
-    /// This worker waits for what is open without the queue message; if it dies, the next one goes on at this
-    /// time, also if the message has expired by then.
+    /// A run goes on without the queue message. If its worker dies, the next task goes on at this
+    /// time, even if the message has expired by then.
     Detached(UnixMillis),
     /// Another copy of the message holds the ledger entry and may end unsent: ask again at this
-    /// time, also if this copy has expired by then.
+    /// time, even if this copy has expired by then.
     Deferred(UnixMillis),
     /// The worker is stopping.
     Interrupted,
-    /// What it needs can never be read; the reason.
+    /// Something that it needs can never be read, for this reason.
     Broken(String),
 }
 
 impl RunEnd {
-    /// Every [name](Self::name).
-    pub(crate) const NAMES: [&str; 14] = [
-        "finished",
-        "stale",
-        "superseded",
-        "contended",
-        "yielded",
-        "crowded",
-        "transport_unavailable",
-        "index_unavailable",
-        "paced",
-        "retry_due",
-        "detached",
-        "deferred",
-        "interrupted",
-        "broken",
-    ];
-
     /// The name in metrics.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
@@ -95,17 +77,17 @@ impl From<RetryError> for RunEnd {
     }
 }
 
-/// What the next message of the partition continues.
+/// The state in which the next message of the partition continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Continuation {
-    /// The claim to continue. `None` if this run has none: then the next message continues what
-    /// this one did.
+    /// The claim to continue: this run's, or the one that a detached run has renewed. None if there
+    /// is neither: then the next message continues what this one did.
     pub(crate) claim: Option<Claim>,
     /// Deliveries whose claims it continues as well.
     pub(crate) continues: Option<PriorDeliveries>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
-    /// How far the partition is; none if this run does not know.
+    /// The progress of the partition; none if this run does not know it.
     pub(crate) progress: Option<Unsaved>,
 }
 
@@ -114,11 +96,11 @@ pub(crate) struct Continuation {
 pub(crate) struct RunResult {
     pub(crate) end: RunEnd,
     pub(crate) continuation: Continuation,
-    /// What is left of the partition, for the list of open broadcasts.
-    pub(crate) left: Left,
+    /// The devices that are left of the partition, for the list of open broadcasts.
+    pub(crate) remaining: Remaining,
     /// The transport that its devices wait for, if the plan does not say it.
     pub(crate) waits_for: Option<TransportKind>,
-    /// What was handed over and is still waited for, without the queue message.
+    /// The run that goes on without the queue message, for the devices that are not answered yet.
     pub(crate) detached: Option<Box<DetachedRun>>,
 }
 
@@ -131,7 +113,8 @@ impl RunResult {
     ) -> Self {
         let unsaved = request.unsaved.take();
         let continues = request.continued();
-        let continuation = Continuation { claim: None, continues, unsaved, progress: None };
-        Self { end, continuation, left: Left::Unknown, waits_for, detached: None }
+        let claim = request.renewed;
+        let continuation = Continuation { claim, continues, unsaved, progress: None };
+        Self { end, continuation, remaining: Remaining::Unknown, waits_for, detached: None }
     }
 }

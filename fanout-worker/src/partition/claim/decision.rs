@@ -1,4 +1,4 @@
-//! Whether a queue message may claim its partition, decided from the claim in the ledger. Pure.
+//! Decides from the claim in the ledger whether a queue message may claim its partition. Pure.
 
 use std::cmp::Ordering;
 
@@ -10,40 +10,48 @@ use push_model::{
 /// A delivery's request to own a partition, and what it knows of its own tries.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimRequest {
-    /// Which partition.
+    /// Number of the partition.
     pub(crate) partition: u32,
     /// The epoch that is continued.
     pub(crate) parent: u64,
-    /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job:
-    /// it need only differ from that of other messages for the same partition.
+    /// The owner of the claim with that epoch; 0 if there is none.
+    pub(crate) parent_owner: u64,
+    /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job,
+    /// because it need only differ from those of other messages for the same partition.
     pub(crate) nonce: u64,
     /// Which delivery of the message this is, from 1.
     pub(crate) delivery: u32,
     /// The number of this delivery, drawn at random.
     pub(crate) owner: u64,
     /// Deliveries whose claims are continued whatever their epoch. A read that shows none of these
-    /// claims proves nothing: the request that makes it may still arrive. Only a claim of this
-    /// delivery's own proves that it cannot take effect any more, as long as the index keeps that.
+    /// claims proves nothing, because the request that makes the claim may still arrive. It cannot
+    /// take effect any more once this delivery has made its own claim, as long as the index keeps
+    /// that.
     pub(crate) continues: Option<PriorDeliveries>,
     /// This delivery has tried to claim, and does not know whether that succeeded.
     pub(crate) tried: bool,
-    /// The last epoch that this delivery claimed; 0 before. If the index lost that claim, the next
-    /// one gets a later epoch: no state of a partition may look like an earlier one that was lost.
+    /// The last epoch that this delivery claimed; 0 before its first claim. If the index lost that
+    /// claim, the next one gets a later epoch, because no state of a partition may look like an
+    /// earlier state that was lost.
     pub(crate) claimed: u64,
     /// [`PartitionTask::detached`], until this delivery has claimed.
     pub(crate) is_detached: bool,
+    /// The claim to continue instead of the parent, because the detached run has renewed it.
+    pub(crate) renewed: Option<Claim>,
     /// A batch that was sent and is not saved.
     pub(crate) unsaved: Option<Unsaved>,
-    /// Where to go on if there is no entry ([`PartitionTask::progress`]).
+    /// The progress to go on from if there is no entry ([`PartitionTask::progress`]).
     pub(crate) progress: Option<Unsaved>,
 }
 
 impl ClaimRequest {
+    /// Makes the request of a delivery of this task.
     pub(crate) fn of(task: &PartitionTask, delivery: u32, owner: u64) -> Self {
-        let PartitionTask { partition, parent, nonce, continues, .. } = *task;
+        let PartitionTask { partition, parent, parent_owner, nonce, continues, .. } = *task;
         Self {
             partition,
             parent,
+            parent_owner,
             nonce,
             delivery,
             owner,
@@ -51,6 +59,7 @@ impl ClaimRequest {
             tried: false,
             claimed: 0,
             is_detached: task.detached,
+            renewed: None,
             unsaved: task.unsaved.clone(),
             progress: task.progress.clone(),
         }
@@ -64,13 +73,13 @@ impl ClaimRequest {
     }
 
     /// Notes that the entry was begun anew: the partition goes on from where it was.
-    pub(in crate::delivery) fn begun_anew(&mut self) {
+    pub(in crate::partition) fn begun_anew(&mut self) {
         if let Some(progress) = &self.progress {
             self.unsaved = Some(progress.clone().and(self.unsaved.take()));
         }
     }
 
-    /// The deliveries whose claims the next message of the partition continues.
+    /// Returns the deliveries whose claims the next message of the partition continues.
     pub(crate) fn continued(&self) -> Option<PriorDeliveries> {
         let Self { nonce, delivery, tried, claimed, .. } = *self;
         // Before the first delivery of a message, nothing can have claimed with its nonce. A claim
@@ -83,7 +92,7 @@ impl ClaimRequest {
     }
 }
 
-/// What a delivery may do with its partition.
+/// The action that a delivery may take on its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimDecision {
     /// Nothing is left to do on the partition.
@@ -94,6 +103,9 @@ pub(crate) enum ClaimDecision {
     Superseded,
     /// Wait: another message has the same nonce, and has claimed.
     Duplicate,
+    /// Nothing yet: the detached run that this message stands in for has renewed its claim, which
+    /// is this one.
+    Renewed(Claim),
     /// Go on: this delivery owns the partition.
     Owned,
     /// Claim with this claim. `takeover`: in place of another delivery of the same message.
@@ -126,9 +138,22 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
         {
             claim(current.epoch, false)
         }
+        Some(current)
+            if request.is_detached
+                && current.epoch > request.parent
+                && current.owner == request.parent_owner =>
+        {
+            ClaimDecision::Renewed(current)
+        }
         // Nothing that this message follows has claimed so late. Even if the index lost this
         // delivery's own claim, it is the claim of a message that goes on beside this one.
         Some(current) if current.epoch > request.parent => ClaimDecision::Stale,
+        // The index lost the parent, and another message made the claim with its epoch.
+        Some(current)
+            if current.epoch == request.parent && current.owner != request.parent_owner =>
+        {
+            ClaimDecision::Stale
+        }
         current => claim(current.map_or(0, |current| current.epoch), false),
     }
 }
@@ -137,11 +162,15 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
 mod tests {
     use super::*;
 
+    /// The owner of the claim that a request continues.
+    const PARENT: u64 = 1;
+
     fn request(parent: u64, nonce: u64, owner: u64) -> ClaimRequest {
         let (delivery, continues, tried, claimed, unsaved) = (2, None, false, 0, None);
         ClaimRequest {
             partition: 0,
             parent,
+            parent_owner: PARENT,
             nonce,
             delivery,
             owner,
@@ -149,6 +178,7 @@ mod tests {
             tried,
             claimed,
             is_detached: false,
+            renewed: None,
             unsaved,
             progress: None,
         }
@@ -211,6 +241,30 @@ mod tests {
         // it publishes claims the epoch that was lost.
         assert_eq!(decide(&current(4, 6, 8), &second), ClaimDecision::Stale);
         assert_eq!(decide(&current(3, 6, 8), &second), ClaimDecision::Stale);
+    }
+
+    #[test]
+    fn a_message_whose_parent_the_index_lost_is_stale_beside_another_claim_of_that_epoch() {
+        let other = PARENT + 1;
+        assert_eq!(decide(&current(3, 5, PARENT), &request(3, 6, 7)), claims(4, 6, 7, false));
+        assert_eq!(decide(&current(3, 4, other), &request(3, 6, 7)), ClaimDecision::Stale);
+        // No claim of that epoch was made instead, so nothing goes on with the partition.
+        assert_eq!(decide(&current(2, 4, other), &request(3, 6, 7)), claims(4, 6, 7, false));
+    }
+
+    #[test]
+    fn the_task_beside_a_detached_run_waits_while_the_run_renews_its_claim_and_then_takes_over() {
+        let mut task = ClaimRequest { is_detached: true, ..request(3, 6, 7) };
+        let renewed = current(4, 5, PARENT);
+        let claim = renewed.claim.unwrap();
+        assert_eq!(decide(&renewed, &task), ClaimDecision::Renewed(claim));
+        task.parent = claim.epoch;
+        assert_eq!(decide(&renewed, &task), claims(5, 6, 7, false), "not renewed since");
+        // The envelope of the run was delivered again, or the message that follows the run has
+        // claimed.
+        for other in [current(5, 5, 8), current(5, 9, 8)] {
+            assert_eq!(decide(&other, &task), ClaimDecision::Stale);
+        }
     }
 
     #[test]

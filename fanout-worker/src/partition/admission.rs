@@ -2,12 +2,13 @@
 //! first device is sent to.
 //!
 //! Two requests with one `Idempotency-Key` make two copies of a message. The copy that begins the
-//! entry is sent. The other one is dropped if it has another body, and otherwise unless the first expires without being sent to any
-//! device and the other expires later: then the other takes the entry over.
+//! entry is sent. The second copy is dropped, with one exception: if it has the same body and a
+//! later expiry, and the first copy expires before it was sent to any device, the second takes the
+//! entry over.
 //!
-//! An open entry does not say that a worker has the first copy: the index may have lost how it
-//! ended. So the other copy waits for its expiry, and then claims its partitions. If that succeeds,
-//! nothing of the first copy can be saved or sent any more.
+//! An open entry does not prove that a worker has the first copy, because the index may have lost
+//! how the copy ended. So the second copy waits until the first has expired, and then claims its
+//! partitions. If that succeeds, the first copy can no longer be saved or sent.
 
 use std::time::Duration;
 
@@ -27,17 +28,18 @@ use crate::{
     limits::PlanLimits,
 };
 
-/// How long a batch may be with a transport after its message expired. A copy that has expired for
-/// longer has counted what it sent, if a worker has it at all.
+/// The longest time for which a batch is with a transport after its message expired. A copy that
+/// expired longer ago has counted what it sent, if a worker has it at all.
 const IN_FLIGHT: Duration = Duration::from_secs(15);
 
-/// A copy that outlives the first one by less than this waits until the first is written off.
+/// A copy that outlives the first one by less than this does not take over an open entry until the
+/// first copy may be written off.
 const WORTH_TAKING: Duration = Duration::from_secs(10);
 
-/// How often an entry is read while it changes, before the message is put off.
+/// The most times that an entry is read while it changes. Then the message is put off.
 const TRIES: u32 = 8;
 
-/// Whether this copy of a message may be sent.
+/// The decision about sending this copy of a message.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// The entry is this copy's, and its plan is fixed.
@@ -48,7 +50,7 @@ pub(crate) enum Admission {
     Deferred(UnixMillis),
 }
 
-/// The entry of a message as it begins.
+/// Makes the entry with which a message begins.
 pub(crate) fn new_entry(
     context: &Context,
     job: &Job,
@@ -137,7 +139,7 @@ pub(crate) async fn admit(
     Ok(Admission::Admitted(Box::new(entry), plan))
 }
 
-/// How many bytes the job takes in each of its tasks.
+/// Returns the number of bytes that the job takes in each of its tasks.
 fn job_bytes(job: &Job) -> u64 {
     let alone = encode_alone(job).map_or(usize::MAX, |alone| alone.len());
     u64::try_from(alone).unwrap_or(u64::MAX)
@@ -149,29 +151,30 @@ fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> Admission {
     Admission::Duplicate
 }
 
-/// Whether this copy expires after the copy that holds the entry. Only such a copy may replace it:
-/// otherwise a late delivery of the first copy would replace the second one again.
+/// Returns true if this copy expires after the copy that holds the entry. Only such a copy may
+/// replace it. Otherwise a late delivery of the first copy would replace the second one again.
 fn ends_after(job: &Job, entry: &Entry) -> bool {
     entry.expires_at.is_some_and(|at| at < job.head.expires_at)
 }
 
-/// Returns true if the copy that holds the entry may end before any device was sent to, as far as the entry
-/// says. That does not mean that the copy is in work: the index may have lost how it ended.
+/// Returns true if, by its entry, the copy that holds the entry may end before any device was sent
+/// to. The copy need not be in work: the index may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
     let is_unsent = entry.is_unsent() || is_partly_taken(entry, job);
     !entry.is_closed() && ends_after(job, entry) && is_unsent
 }
 
-/// Returns true if this copy has begun to take the entry over. It must not stop halfway, because the tasks
-/// of the partitions that it claimed are stale from then on.
+/// Returns true if this copy has begun to take the entry over. It must not stop halfway, because
+/// the tasks of the partitions that it claimed are stale from then on.
 fn is_partly_taken(entry: &Entry, job: &Job) -> bool {
     let is_ours = |claim: Claim| claim.nonce == job.dedup_nonce;
     entry.recalled_at.is_none()
         && entry.partitions.values().any(|p| p.state.claim.is_some_and(is_ours))
 }
 
-/// When a copy takes an open entry over from the copy that holds it: when that one has expired and
-/// what it had sent by then is counted, but early enough to be sent within its own time to live.
+/// Returns when a copy takes an open entry over from the copy that holds it: when the holder has
+/// expired and has counted what it had sent, but early enough to send this copy within its own time
+/// to live.
 fn take_over_at(context: &Context, entry: &Entry, job: &Job) -> UnixMillis {
     let end = match entry.expires_at {
         Some(at) if at > entry.accepted_at => at,
@@ -185,9 +188,9 @@ fn take_over_at(context: &Context, entry: &Entry, job: &Job) -> UnixMillis {
     end.plus(IN_FLIGHT.min(own / 2))
 }
 
-/// Claims all open partitions of another copy's entry, after which that copy can save nothing, and
-/// its queue messages are stale. False if one of them was changed meanwhile, so that copy is in
-/// work.
+/// Claims all open partitions of another copy's entry. After that, the other copy can save nothing
+/// and its queue messages are stale. Returns false if a partition was changed meanwhile, because
+/// then the other copy is in work.
 async fn take_over(
     context: &Context,
     job: &Job,
@@ -218,12 +221,12 @@ async fn take_over(
             return Ok(false);
         }
     }
-    info!("taken over from a copy of this message that expired and was not closed");
+    info!("took over from another copy of this message, which expired and was never closed");
     Ok(true)
 }
 
-/// When to read the entry of a copy again that may end unsent: at its expiry, and from then on at
-/// growing intervals, because what is in work may take a while to be counted.
+/// Returns when to read the entry of a copy that may end unsent again: at its expiry, and then at
+/// growing intervals, because a batch in flight may take a while to be counted.
 fn retry_at(expires_at: Option<UnixMillis>, now: UnixMillis) -> UnixMillis {
     let expires_at = expires_at.unwrap_or_default();
     if now < expires_at { expires_at } else { now.plus(now.since(expires_at)) }

@@ -1,9 +1,9 @@
-//! Which worker owns a partition.
+//! Decides which worker owns a partition.
 //!
-//! A queue message may exist twice (its publish was repeated, or a consumer lost its connection
-//! while it worked), and the index may have lost its last writes. One pure rule ([`decide`])
-//! compares a message with the claim in the ledger, and one compare-and-set makes the message's
-//! worker the owner:
+//! A queue message may exist twice, because its publish was repeated or a consumer lost its
+//! connection while it worked, and the index may have lost its last writes. One pure rule
+//! ([`decide`]) compares a message with the claim in the ledger, and one compare-and-set makes the
+//! message's worker the owner:
 //! - A message that continues the ledger's epoch, or a later one, is the newest: it may claim. A
 //!   later one means that the index lost a claim.
 //! - If the message with which the ledger's claim was made is delivered again, it claims once more,
@@ -11,11 +11,12 @@
 //!   claim from a later one, even while its own session seems to be alive.
 //! - A message that was handed on before it was known whether an earlier delivery had claimed
 //!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)), until
-//!   it has claimed itself: a request whose answer was lost may take effect at any time before that.
-//!   If the index loses its own claim, such a request may take effect again.
+//!   it has claimed itself: a request whose answer was lost may take effect at any time before
+//!   that. If the index loses its own claim, such a request may take effect again.
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
-//! - Every other message continues an older epoch: it is stale.
+//! - The task beside a detached run is put off while that run renews its claim.
+//! - Every other message is stale: it continues an older epoch, or a claim that the index lost.
 //!
 //! A worker keeps its message until the partition has ended, or until the message that continues
 //! its claim is confirmed. So the claim in the ledger always has a message in the queue, and a
@@ -45,7 +46,7 @@ use super::{
 };
 use crate::{context::Context, control::hold::Hold};
 
-/// How often a claim is tried while other workers change the partition, before the partition is
+/// The most times that a claim is tried while other workers change the partition. Then it is
 /// put off.
 const TRIES: u32 = 8;
 
@@ -64,6 +65,21 @@ pub(crate) struct OwnedPartition {
     pub(crate) saved: Option<Counts>,
 }
 
+impl OwnedPartition {
+    /// A partition that was claimed in the step that began its entry.
+    pub(crate) fn begun(claim: Claim, checked_at: Instant) -> Self {
+        Self {
+            claim,
+            state: PartitionState { claim: Some(claim), ..PartitionState::default() },
+            leftovers: Vec::new(),
+            recalled: false,
+            checked_at,
+            takeover: false,
+            saved: None,
+        }
+    }
+}
+
 /// A message that claims a partition.
 pub(crate) struct Claimant<'a> {
     pub(crate) context: &'a Context,
@@ -74,8 +90,8 @@ pub(crate) struct Claimant<'a> {
 }
 
 impl Claimant<'_> {
-    /// Claims the partition, first from what is known of it (the view, and the time at which it was
-    /// asked for), then from what the ledger says now. A lost entry is begun again.
+    /// Claims the partition, first from the known view and the time at which the ledger was asked
+    /// for it, then from a fresh read. A lost entry is begun again.
     pub(crate) async fn claim(
         &self,
         request: &mut ClaimRequest,
@@ -95,6 +111,10 @@ impl Claimant<'_> {
                 ClaimDecision::Duplicate => {
                     request.tried = true;
                     return Err(RunEnd::Contended);
+                }
+                ClaimDecision::Renewed(claim) => {
+                    request.renewed = Some(claim);
+                    return Err(RunEnd::Detached(self.context.detached_until()));
                 }
                 // The queue has delivered the message to another consumer, which claims with it.
                 ClaimDecision::Claim { takeover: true, .. } if !self.hold.is_ours() => {
@@ -150,8 +170,8 @@ impl Claimant<'_> {
     }
 
     /// Reads the partition. Begins the entry again if it was lost, or if the index went back to the
-    /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing) has
-    /// ended.
+    /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing)
+    /// has ended.
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, message, app) = (self.context, &self.job.head.message_id, self.job.app());
         for _ in 0..TRIES {
@@ -174,7 +194,7 @@ impl Claimant<'_> {
             match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 Admission::Admitted(..) => {
                     request.begun_anew();
-                    warn!("the ledger had no entry: begun again");
+                    warn!("the ledger had no entry for the message, so it was begun again");
                 }
                 Admission::Duplicate => return Err(RunEnd::Stale),
                 Admission::Deferred(time) => return Err(RunEnd::Deferred(time)),

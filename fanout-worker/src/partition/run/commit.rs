@@ -10,10 +10,10 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::{ActiveRun, PartitionRun, counted};
+use super::{ActiveRun, LateDevices, PartitionRun, counted};
 use crate::{
     control::retrier::RetryError,
-    delivery::{
+    partition::{
         batch::Batch,
         classification::{BatchResult, NotSent},
         leftovers,
@@ -77,7 +77,7 @@ impl ActiveRun<'_> {
         saved
     }
 
-    /// Counts the leftovers, and the devices up to the next checkpoint, as expired, recalled or
+    /// Counts the leftovers and the devices up to the next checkpoint as expired, recalled or
     /// unrecorded.
     pub(super) async fn write_off(&mut self) -> Result<(), RunEnd> {
         let source = self.run.source();
@@ -85,9 +85,10 @@ impl ActiveRun<'_> {
         let count = || source.count(from);
         let (left, next) = match self.run.ask_index(count).await {
             Ok(answer) => answer.value,
-            // What the index holds of the app can never be read. The entry is closed without it.
-            Err(RetryError::Broken(reason)) if self.run.written_off => {
-                warn!(reason, "closed without a count");
+            // The app's devices in the index can never be read. The entry is closed without a
+            // count.
+            Err(RetryError::Broken(reason)) if self.run.late_devices == LateDevices::Unrecorded => {
+                warn!(reason, "a partition was closed without counting its devices");
                 (0, Checkpoint::End)
             }
             Err(error) => return Err(error.into()),
@@ -96,14 +97,17 @@ impl ActiveRun<'_> {
         let mut outcomes = Outcomes::default();
         if self.owned.recalled {
             outcomes.recalled = all;
-        } else if self.run.written_off && all > 0 {
-            outcomes.failed.insert(FailReason::Unrecorded, all);
         } else {
-            outcomes.expired = all;
+            match self.run.late_devices {
+                LateDevices::Unrecorded if all > 0 => {
+                    outcomes.failed.insert(FailReason::Unrecorded, all);
+                }
+                LateDevices::Unrecorded | LateDevices::Expired => outcomes.expired = all,
+            }
         }
         let targeted = if self.run.beyond_plan { 0 } else { left };
-        // Devices that may have received the message are told apart from those that did not: a copy
-        // of it does not take the place of this one.
+        // Devices that may have received the message are counted apart, because no copy of the
+        // message may replace this one then.
         let unanswered = leftover::unanswered(&self.owned.leftovers);
         let mut retried = Retried::new();
         if unanswered > 0 {
@@ -113,8 +117,8 @@ impl ActiveRun<'_> {
         self.commit(next, Counts { targeted, outcomes, retried }, leftovers).await
     }
 
-    /// Saves what was counted, and the checkpoint behind it. `leftovers` are those beside the tail;
-    /// none leaves them as they are.
+    /// Saves counts, and the checkpoint behind them. `leftovers` are those beside the tail; none
+    /// leaves them as they are.
     async fn commit(
         &mut self,
         checkpoint: Checkpoint,
@@ -193,7 +197,7 @@ impl ActiveRun<'_> {
                 self.count_committed(&counts);
                 Ok(())
             }
-            // This step or another one did it, and nothing is left to do.
+            // This step or another one ended the partition.
             Err(RunEnd::Finished) if intended.is_ended() => {
                 self.count_closed();
                 Err(RunEnd::Finished)
@@ -202,9 +206,9 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Reads what the ledger says now, and claims the partition again if need be. If it is neither in
-    /// the state that this run knows nor in the intended one, the tail is forgotten: the ledger says
-    /// which of its devices are tried again.
+    /// Reads the partition, and claims it again if necessary. If it is neither in the state that
+    /// this run knows nor in the intended one, the tail is forgotten, because the ledger says which
+    /// of its devices are tried again.
     pub(super) async fn reclaim(&mut self, intended: Option<PartitionState>) -> Result<(), RunEnd> {
         self.request.unsaved = self.unsaved.take();
         self.request.progress = self.progress();
@@ -235,8 +239,8 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Tells the transports what the ledger said of the message.
-    fn note_permission(&self) {
+    /// Tells the transports the last answer of the ledger about the message.
+    pub(super) fn note_permission(&self) {
         if self.owned.recalled {
             self.permission.withdraw();
         } else {
@@ -244,7 +248,7 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Counts in the metrics what the claim saved.
+    /// Counts the batch that the claim saved in the metrics.
     pub(super) fn count_claim(&mut self) {
         if let Some(counts) = self.owned.saved.take() {
             self.count_committed(&counts);
@@ -271,7 +275,7 @@ impl ActiveRun<'_> {
     fn count_closed(&self) {
         let partitions = self.run.plan.map_or(1, |plan| plan.partitions.len());
         if partitions == 1 && !self.run.beyond_plan {
-            self.run.context.count_closed(self.run.job);
+            self.run.context.closed.count(self.run.job);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which devices of a partition are tried again, when, and how many at once. Pure.
+//! Decides which devices of a partition are tried again, when, and how many together. Pure.
 
 use push_model::{
     ids::ClientId,
@@ -6,11 +6,11 @@ use push_model::{
     time::UnixMillis,
 };
 
-/// The most devices that are tried together after one try without an answer. One of them may be
-/// what breaks the connection, and then the others of its batch may receive the push twice.
+/// The most devices that are tried together after one try without an answer. One of them may break
+/// the connection, and then the others of its batch may receive the push twice.
 const SMALL_BATCH: usize = 32;
 
-/// What is next for a partition.
+/// The next action for a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextAction {
     /// Try these devices again.
@@ -21,7 +21,7 @@ pub(super) enum NextAction {
     WaitUntil(UnixMillis),
 }
 
-/// Decides what is next. `at_end`: every device was read. `backlog`: no more devices are read while
+/// Decides on the next action. `at_end`: every device was read. `backlog`: no more devices are read while
 /// this many wait for another try.
 pub(super) fn next(
     leftovers: &[Leftover],
@@ -43,7 +43,7 @@ pub(super) fn next(
     }
 }
 
-/// How many devices are tried together, by the number of their tries without an answer.
+/// Returns how many devices are tried together, by the number of their tries without an answer.
 fn batch_size(unanswered: u32, batch: usize) -> usize {
     match unanswered {
         0 => batch,

@@ -1,8 +1,9 @@
 //! The loop of a run from batch to batch.
 //!
-//! A run whose partition is read, or must not be read on now, may still have a tail. It then waits for
-//! its tail, for the next retry that is due and for the app's pace together: a device that is never
-//! answered holds up no other. While it only waits, other partitions have its slot.
+//! A run may still have a tail when its partition is read to the end, or may not be read on yet. It
+//! then waits simultaneously for its tail, for the next retry that is due and for the app's pace,
+//! so that a device that is never answered delays no other. While it only waits, other partitions
+//! use its slot.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -22,36 +23,35 @@ use tracing::Instrument as _;
 
 use super::{OpenBatches, PartitionRun};
 use crate::{
-    broadcasts::Left,
     control::{pace::Allowance, slots::TaskSlot},
-    delivery::{
+    partition::{
         claim::{ClaimRequest, OwnedPartition},
-        left::{ReadByRun, devices_left},
+        remaining::{ReadByRun, Remaining, remaining_devices},
         run_end::RunEnd,
     },
     spans,
 };
 use push_transports::{Outgoing, Permission};
 
-/// How long a run of the job lane waits for its tail with its queue message.
+/// Time for which a run of the job lane waits for its tail while it holds its queue message.
 const NAMED_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A run whose tail is never empty begins no batch after this time, far below the time after which RabbitMQ
-/// takes its message back.
-pub(super) const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
+/// A run whose tail is never empty begins no batch after this time. It is far below the time after
+/// which RabbitMQ takes its message back.
+const LONGEST_WITH_TAIL: Duration = Duration::from_secs(60);
 
-/// A partition that a run has claimed, and what is under way of it.
+/// A partition that a run has claimed, and its batches that are under way.
 #[derive(Debug)]
 pub(super) struct OpenPartition {
     pub(super) outgoing: Arc<Outgoing>,
-    /// What the transports ask before they write more.
+    /// The permission that the transports check before they write more.
     pub(super) permission: Arc<Permission>,
     pub(super) request: ClaimRequest,
     /// Its leftovers are those beside the tail.
     pub(super) owned: OwnedPartition,
-    /// What was counted of the partition, if its messages know.
+    /// The counts of the partition so far, if its messages know them.
     pub(super) done: Option<Counts>,
-    /// What was handed over and is not settled.
+    /// The batches that were handed over and are not settled.
     pub(super) open: OpenBatches,
 }
 
@@ -64,28 +64,23 @@ pub(super) struct ActiveRun<'a> {
     pub(super) owned: OwnedPartition,
     pub(super) open: OpenBatches,
     pub(super) unsaved: Option<Unsaved>,
-    /// Where it began to read.
+    /// The checkpoint at which it began to read.
     from: Checkpoint,
-    /// The devices that it found from there on.
+    /// The number of devices that it found from there on.
     pub(super) found: u64,
     pub(super) done: Option<Counts>,
     /// The transport of the first device that is to be tried again.
     pub(super) waits_for: Option<TransportKind>,
     /// Beside a tail, no batch begins after this.
-    pub(super) begins_until: Instant,
-    /// Its queue message is settled already.
-    pub(super) is_detached: bool,
+    begins_until: Instant,
+    /// When it renews its claim; none while it has its queue message.
+    pub(super) renews_at: Option<Instant>,
     /// Room to wait for the tail without the queue message.
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 impl<'a> ActiveRun<'a> {
-    /// A run that begins batches beside a tail for so long.
-    pub(super) fn new(
-        run: &'a PartitionRun<'a>,
-        partition: OpenPartition,
-        begins_for: Duration,
-    ) -> Self {
+    pub(super) fn new(run: &'a PartitionRun<'a>, partition: OpenPartition) -> Self {
         let OpenPartition { outgoing, permission, request, owned, done, open } = partition;
         Self {
             run,
@@ -99,15 +94,15 @@ impl<'a> ActiveRun<'a> {
             found: 0,
             done,
             waits_for: None,
-            begins_until: Instant::now() + begins_for,
-            is_detached: false,
+            begins_until: Instant::now() + LONGEST_WITH_TAIL,
+            renews_at: None,
             room: None,
         }
     }
 }
 
 impl ActiveRun<'_> {
-    /// How far a push to named devices is ([`PartitionTask::progress`]).
+    /// Returns the progress of a push to named devices ([`PartitionTask::progress`]).
     ///
     /// [`PartitionTask::progress`]: push_model::envelope::PartitionTask::progress
     pub(super) fn progress(&self) -> Option<Unsaved> {
@@ -117,8 +112,8 @@ impl ActiveRun<'_> {
         Some(Unsaved::from_nothing(state.checkpoint, leftovers, done.clone()))
     }
 
-    /// What it leaves of the partition when it ends like this.
-    pub(super) fn left(&self, end: &RunEnd) -> Left {
+    /// Returns what it leaves of the partition when it ends like this.
+    pub(super) fn remaining(&self, end: &RunEnd) -> Remaining {
         let Self { run, owned, from, found, .. } = self;
         match end {
             // The partition is another worker's, or nothing is known of it.
@@ -128,16 +123,16 @@ impl ActiveRun<'_> {
             | RunEnd::Crowded
             | RunEnd::Deferred(_)
             | RunEnd::IndexUnavailable
-            | RunEnd::Broken(_) => Left::Unknown,
-            // A broadcast that is sent at once is not listed.
-            RunEnd::Finished if run.lane == Lane::Jobs => Left::Unknown,
-            RunEnd::Finished => Left::Devices(0),
-            _ if owned.recalled => Left::Recalled,
+            | RunEnd::Broken(_) => Remaining::Unknown,
+            // A broadcast that is sent from the job lane is not listed.
+            RunEnd::Finished if run.lane == Lane::Jobs => Remaining::Unknown,
+            RunEnd::Finished => Remaining::Devices(0),
+            _ if owned.recalled => Remaining::Recalled,
             _ => {
                 let (from, to, found) = (*from, owned.state.checkpoint, *found);
-                let left =
-                    devices_left(run.ranges(), ReadByRun { from, to, found }, &owned.leftovers);
-                left.map_or(Left::Unknown, Left::Devices)
+                let read = ReadByRun { from, to, found };
+                let devices = remaining_devices(run.ranges(), read, &owned.leftovers);
+                devices.map_or(Remaining::Unknown, Remaining::Devices)
             }
         }
     }
@@ -163,13 +158,14 @@ impl ActiveRun<'_> {
             | RunEnd::Interrupted => {}
         }
         if !self.waits_here() && !self.open.is_empty() {
-            // Nothing of the job lane waits for a slow transport, if there is room for what waits.
+            // A slow transport does not hold up an envelope of the job lane, if there is room for a
+            // detached run.
             self.room = self.run.context.detached.room();
         }
         let patience = self.room.is_some().then_some(NAMED_PATIENCE);
         let mut end = self.end_with_tail(end, patience).await;
         if self.run.hold.is_stopping() && self.room.take().is_some() && !self.open.is_empty() {
-            // Once the worker has stopped, its answers are lost, so it gets its time now.
+            // The answers would be lost once the worker has stopped, so the run waits for them now.
             end = self.end_with_tail(end, None).await;
         }
         if self.open.is_empty() {
@@ -178,12 +174,12 @@ impl ActiveRun<'_> {
         end
     }
 
-    /// Returns true if it goes on beside its tail where it is, rather than without its queue message.
+    /// Returns true if it waits for its tail here, rather than without its queue message.
     fn waits_here(&self) -> bool {
-        self.is_detached || self.run.lane != Lane::Jobs
+        self.renews_at.is_some() || self.run.lane != Lane::Jobs
     }
 
-    /// Waits for the tail, for so long at most, and returns how the run ends then.
+    /// Waits for the tail, for at most this time, and returns how the run ends then.
     async fn end_with_tail(&mut self, end: RunEnd, patience: Option<Duration>) -> RunEnd {
         let deadline = self.run.context.deadline(&self.run.job.head);
         if !self.open.is_empty()
@@ -232,17 +228,19 @@ impl ActiveRun<'_> {
                 if self.open.is_empty() || Instant::now() > self.begins_until {
                     return RunEnd::Yielded;
                 }
-                // The tail has to be waited for here, so other partitions get their turn meanwhile.
+                // The run has to wait for its tail here, so other partitions use its slot
+                // meanwhile.
                 if let Some(slot) = self.run.slot {
                     slot.leave();
                 }
                 ends_at = Instant::now() + context.run.time;
                 continue;
             } else if is_over && !self.open.is_empty() && self.run.lane == Lane::Jobs {
-                // Waited for without the queue message, if there is room.
+                // The tail is waited for without the queue message, if there is room.
                 return RunEnd::RetryDue(now);
             } else if is_over && !self.open.is_empty() {
-                // What was handed over is counted by its answers, and the rest is written off then.
+                // Devices that were handed over are counted by their answers. The rest is written
+                // off afterwards.
                 self.finish_tail(deadline, None).await
             } else if is_over {
                 self.write_off().await
@@ -279,7 +277,7 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Waits for this time, or until something of the tail is answered.
+    /// Waits for this time, or until a device of the tail is answered.
     async fn wait_beside_tail(&mut self, time: Duration) -> Result<(), RunEnd> {
         if let Some(slot) = self.run.slot {
             slot.leave();
@@ -294,7 +292,7 @@ impl ActiveRun<'_> {
         self.await_tail(over).await.map(drop)
     }
 
-    /// Waits for a slot, and saves meanwhile what is answered of the tail.
+    /// Waits for a slot, and saves the answers of the tail meanwhile.
     async fn enter_again(&mut self, slot: &TaskSlot, deadline: UnixMillis) -> Result<(), RunEnd> {
         let stopping = self.run.hold.stopping().clone();
         let mut over = pin!(async move {
@@ -310,7 +308,7 @@ impl ActiveRun<'_> {
     }
 }
 
-/// Until when a transport that was unavailable is not tried again beside a tail.
+/// Pauses before an unavailable transport is tried again beside a tail.
 #[derive(Debug, Default)]
 struct Unavailable {
     until: UnixMillis,
@@ -318,7 +316,7 @@ struct Unavailable {
 }
 
 impl Unavailable {
-    /// Notes that it is unavailable, if that was not known. Returns until when it is left alone.
+    /// Notes that it is unavailable, if that was not known. Returns when to try it again.
     fn note(&mut self, now: UnixMillis, delay: impl FnOnce(u32) -> Duration) -> UnixMillis {
         if now >= self.until {
             self.until = now.plus(delay(self.tries));

@@ -1,4 +1,4 @@
-//! The next devices of a partition, and how many are left.
+//! Reads the next devices of a partition, and counts those that are left.
 
 use std::collections::BTreeMap;
 
@@ -24,31 +24,31 @@ pub(crate) struct Batch {
     /// Devices that cannot be sent to, by reason.
     pub(crate) failed: BTreeMap<FailReason, u64>,
     pub(crate) next: Checkpoint,
-    /// How many devices were handed to the transports. Then they are no longer among the targets.
+    /// Number of devices that were handed to the transports. They are no longer among the targets.
     pub(crate) handed_over: u64,
 }
 
 impl Batch {
-    /// A batch without devices.
+    /// Makes a batch without devices.
     pub(crate) fn none(next: Checkpoint) -> Self {
         let (targets, failed) = (Vec::new(), BTreeMap::new());
         Self { targets, failed, next, handed_over: 0 }
     }
 
-    /// The batch of all devices that a push names, as the index found them.
+    /// Makes the batch of all devices that a push names, as the index found them.
     pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
         let (targets, failed) = split_found(found);
         Self { targets, failed, ..Self::none(Checkpoint::End) }
     }
 
-    /// How many devices it covers, those included that cannot be sent to.
+    /// Returns the number of devices that it covers, including those that cannot be sent to.
     pub(super) fn devices(&self) -> u64 {
         let sent_to = self.targets.len() as u64 + self.handed_over;
         sent_to + self.failed.values().sum::<u64>()
     }
 }
 
-/// Splits into the devices that can be sent to, and the number of the others by reason.
+/// Splits devices into those that can be sent to, and the number of the others by reason.
 fn split_found(
     found: impl IntoIterator<Item = Result<Target, NoTarget>>,
 ) -> (Vec<Target>, BTreeMap<FailReason, u64>) {
@@ -74,7 +74,7 @@ fn split_found(
 pub(super) struct DeviceSource<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
-    /// What the plan says of the partition.
+    /// The partition in the plan.
     pub(super) planned: Option<&'a PlannedPartition>,
 }
 
@@ -83,12 +83,12 @@ impl DeviceSource<'_> {
         self.planned.map_or(&[], |planned| &planned.ranges)
     }
 
-    /// How the devices of a broadcast's partition are reached.
+    /// Returns the transport of the devices of a broadcast's partition.
     fn transport(&self) -> TransportKind {
         self.planned.and_then(|planned| planned.transport).unwrap_or_default()
     }
 
-    /// The devices from the checkpoint on, at most `most`.
+    /// Reads the devices from the checkpoint on, at most `most`.
     pub(super) async fn read(
         &self,
         checkpoint: Checkpoint,
@@ -126,7 +126,7 @@ impl DeviceSource<'_> {
         Ok(Batch { targets: scanned.items, failed, ..Batch::none(next) })
     }
 
-    /// How these devices are reached, and how many of them cannot be, by reason.
+    /// Looks devices up. Returns those that can be reached, and the number of the others by reason.
     pub(super) async fn find(
         &self,
         clients: &[ClientId],
@@ -164,7 +164,7 @@ impl DeviceSource<'_> {
     }
 }
 
-/// How many of the named devices come before the checkpoint.
+/// Returns how many of the named devices come before the checkpoint.
 fn named_offset(checkpoint: Checkpoint, devices: usize) -> usize {
     match checkpoint {
         Checkpoint::At { offset, .. } => usize::try_from(offset).unwrap_or(devices).min(devices),

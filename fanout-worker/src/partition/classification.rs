@@ -15,19 +15,19 @@ use super::{batch::Batch, leftovers};
 use crate::{context::Context, control::retry_policy::RetryPolicy, limits::RetryLimits};
 use push_transports::Outcome;
 
-/// How often the devices of a batch were tried before.
+/// Counts of the earlier tries of a batch's devices.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PriorAttempts {
     /// All tries.
     pub(crate) attempt: u32,
-    /// Those of them that ended as [`Outcome::Undecided`].
+    /// Tries that ended as [`Outcome::Undecided`].
     pub(crate) unanswered: u32,
-    /// How often their transport was busy, which is no try.
+    /// Times that their transport was busy. These are not tries.
     pub(crate) throttled: u32,
 }
 
 impl PriorAttempts {
-    /// Those of a leftover.
+    /// Takes the counts of a leftover.
     pub(super) fn of(leftover: &Leftover) -> Self {
         let Leftover { attempt, unanswered, throttled, .. } = *leftover;
         Self { attempt, unanswered, throttled }
@@ -38,7 +38,7 @@ impl PriorAttempts {
         Leftover { attempt, unanswered, throttled, due_at, clients }
     }
 
-    /// Those after another try without an answer.
+    /// Returns the counts after another try without an answer.
     fn after_no_answer(self) -> Self {
         let Self { attempt, unanswered, throttled } = self;
         Self {
@@ -57,13 +57,14 @@ pub(crate) struct RetryRules {
     /// When the batch was handed to the transports. A device that registered since is not gone.
     handed_over_at: UnixMillis,
     now: UnixMillis,
-    /// No retry is put off past it, so that what expires is counted soon.
+    /// No retry is put off past the deadline, so that expired devices are counted soon.
     deadline: UnixMillis,
     jitter: f64,
 }
 
 impl RetryRules {
-    /// The rules now, for a message with this deadline that was handed to the transports at this time.
+    /// Makes the rules as of now, for a message with this deadline that was handed to the
+    /// transports at this time.
     pub(crate) fn now(context: &Context, deadline: UnixMillis, handed_over_at: UnixMillis) -> Self {
         Self {
             policy: context.retry,
@@ -81,8 +82,8 @@ impl RetryRules {
     }
 }
 
-/// Devices that were handed over and have no answer yet, as they are tried again if none comes
-/// because the worker dies.
+/// Returns the leftover for devices that were handed over and have no answer yet. It takes effect
+/// if the worker dies before their answers come.
 pub(super) fn unanswered(
     clients: Vec<ClientId>,
     prior: PriorAttempts,
@@ -91,7 +92,7 @@ pub(super) fn unanswered(
     prior.after_no_answer().leftover(rules.due(prior.attempt, Duration::ZERO), clients)
 }
 
-/// What became of the devices of a batch.
+/// The result of a batch that was sent.
 #[derive(Debug, Default)]
 pub(crate) struct BatchResult {
     pub(super) outcomes: Outcomes,
@@ -105,19 +106,20 @@ pub(crate) struct BatchResult {
 /// Why no device of a batch was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// The delivery was told to stop.
+    /// The transports were told to stop.
     Stopped,
     /// The transport is unavailable.
     Unavailable,
 }
 
 impl BatchResult {
-    /// Whether each device has a final outcome, and no device is to be removed from the index.
+    /// Returns true if each device has a final outcome, and no device is to be removed from the
+    /// index.
     pub(crate) fn is_final(&self) -> bool {
         self.leftovers.is_empty() && self.gone.is_empty() && self.not_sent.is_none()
     }
 
-    /// The counts of a batch of devices that were not tried before.
+    /// Returns the counts of a batch of devices that were not tried before.
     pub(crate) fn counts(&self, batch: &Batch) -> Counts {
         let mut outcomes = self.outcomes.clone();
         outcomes.add(&Outcomes { failed: batch.failed.clone(), ..Outcomes::default() });
@@ -135,7 +137,7 @@ pub(crate) fn classify<'a>(
     let mut result = BatchResult::default();
     let (mut stopped, mut away) = (Vec::new(), Vec::new());
     let mut no_answer = Vec::new();
-    // By the time that the provider named, so that it delays no other device.
+    // Grouped by the time that the provider named, so that it delays no other device.
     let (mut busy, mut failed): (ByDelay, ByDelay) = (ByDelay::new(), ByDelay::new());
     let mut devices = 0;
     let exhausted = prior.attempt.saturating_add(1) >= rules.limits.attempts;
@@ -205,10 +207,10 @@ pub(crate) fn classify<'a>(
     result
 }
 
-/// Devices by the time that their provider asks to wait.
+/// Devices by the delay that their provider asks for.
 type ByDelay = BTreeMap<Duration, Vec<ClientId>>;
 
-/// The time that a provider asks to wait, in whole seconds, so that a batch has few different ones.
+/// Rounds the delay that a provider asks for up to seconds, so that a batch has few different ones.
 fn whole_seconds(time: Option<Duration>) -> Duration {
     let time = time.unwrap_or_default();
     Duration::from_secs(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))

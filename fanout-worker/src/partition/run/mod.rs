@@ -9,7 +9,7 @@
 //!   others of its batch ([`super::classification`], [`super::leftovers`]).
 //! - A batch is handed to a transport only if the ledger said less than
 //!   [`RECALL_CHECK`](push_model::ledger::RECALL_CHECK) ago that the message is not recalled.
-//! - What is left when a message expires or is recalled is counted, not sent.
+//! - Devices that are left when a message expires or is recalled are counted, not sent to.
 //! - A batch that was sent and could not be saved travels with the partition's next message
 //!   ([`Continuation::unsaved`]), whose worker saves it.
 //! - If the app has a pace, a batch's devices are acquired from it before they are sent. When it is
@@ -19,11 +19,11 @@
 //! A run is bounded in time, so that broadcasts of all sizes take turns and no queue message stays
 //! unsettled for long.
 //!
-//! - here: the claim, and what a run is given
-//! - `active`: the loop from batch to batch, and what is waited for between them
-//! - `detached`: what goes on without the queue message
+//! - here: the start of a run, and its claim
+//! - `active`: the loop from batch to batch, and the waits between them
+//! - `detached`: runs that go on without their queue message
 //! - `sending`: the life of a batch: read, granted by the pace, sent, waited for
-//! - `open_batches`: what was handed over and is not answered yet
+//! - `open_batches`: batches that were handed over and are not answered yet
 //! - `commit`: saving its outcomes together with the checkpoint
 
 mod active;
@@ -44,7 +44,7 @@ use push_model::{
 use push_queue::Lane;
 use tokio::time::Instant;
 
-use self::active::{ActiveRun, LONGEST_WITH_TAIL, OpenPartition};
+use self::active::{ActiveRun, OpenPartition};
 pub(crate) use self::{
     detached::DetachedRun,
     open_batches::{Answered, OpenBatches},
@@ -53,10 +53,10 @@ use super::{
     batch::{Batch, DeviceSource},
     claim::{ClaimRequest, Claimant, OwnedPartition},
     classification::BatchResult,
+    remaining::Remaining,
     run_end::{RunEnd, RunResult},
 };
 use crate::{
-    broadcasts::Left,
     context::Context,
     control::{
         hold::Hold,
@@ -66,21 +66,21 @@ use crate::{
 };
 use push_transports::Permission;
 
-/// The first batch of a partition, which was sent and is not saved.
+/// The first batch of a partition after it was sent and before it is saved.
 #[derive(Debug)]
 pub(crate) struct SentBatch {
     pub(crate) owned: OwnedPartition,
     pub(crate) batch: Batch,
     pub(crate) result: BatchResult,
-    /// What was handed over and is not answered.
+    /// The devices that were handed over and are not answered.
     pub(crate) open: OpenBatches,
-    /// What its transports ask before they write more.
+    /// The permission that its transports check before they write more.
     pub(crate) permission: Arc<Permission>,
 }
 
 impl SentBatch {
-    /// The step that saves the batch and ends the partition. `None` if devices are left, or one of
-    /// the batch has no final outcome.
+    /// Returns the step that saves the batch and ends the partition. `None` if devices are left, or
+    /// if a device of the batch has no final outcome.
     pub(crate) fn final_step(&self, dedup_nonce: u64) -> Option<Advance> {
         let is_all = self.batch.next == Checkpoint::End
             && self.owned.leftovers.is_empty()
@@ -97,20 +97,42 @@ impl SentBatch {
     }
 }
 
+/// Where a run begins.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// Nothing is known of the partition.
+    Unclaimed,
+    /// The ledger was asked for the partition at this time.
+    Known(PartitionView, Instant),
+    /// The partition is claimed, and nothing was sent.
+    Claimed(OwnedPartition),
+    /// The partition is claimed, and its first batch was sent.
+    Sent(Box<SentBatch>),
+}
+
+/// The count for devices that are left when the message may no longer be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateDevices {
+    /// They have expired.
+    Expired,
+    /// The index lost how the partition ended, so it is unknown whether they were sent to.
+    Unrecorded,
+}
+
 /// A run on a partition.
 pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
-    /// What the plan says of it.
+    /// The partition in the plan.
     pub(crate) planned: Option<&'a PlannedPartition>,
     /// The lane of its queue message: the task lane waits for a permit before it asks the
     /// index, the job lane does not.
     pub(crate) lane: Lane,
     /// The slot that it has, in the task lane.
     pub(crate) slot: Option<&'a TaskSlot>,
-    /// What is left counts as unrecorded.
-    pub(crate) written_off: bool,
+    /// The count for devices that are left when the message may no longer be sent.
+    pub(crate) late_devices: LateDevices,
     /// Its devices were counted as targeted before, so they are not counted again.
     pub(crate) beyond_plan: bool,
     /// The queue message.
@@ -118,51 +140,42 @@ pub(crate) struct PartitionRun<'a> {
 }
 
 impl PartitionRun<'_> {
-    /// Claims the partition and works on it until the run ends.
-    pub(crate) async fn run(
-        &self,
-        mut request: ClaimRequest,
-        known: Option<(PartitionView, Instant)>,
-    ) -> RunResult {
+    /// Works on the partition until the run ends.
+    pub(crate) async fn run(&self, mut request: ClaimRequest, start: Start) -> RunResult {
+        let known = match start {
+            Start::Unclaimed => None,
+            Start::Known(view, asked_at) => Some((view, asked_at)),
+            Start::Claimed(owned) => return self.work(request, owned, None).await,
+            Start::Sent(sent) => {
+                let SentBatch { owned, batch, result, open, permission } = *sent;
+                return self.work(request, owned, Some((batch, result, open, permission))).await;
+            }
+        };
         match self.claimant().claim(&mut request, known).await {
-            Ok(owned) => self.run_owned(request, owned).await,
+            Ok(owned) => self.work(request, owned, None).await,
             Err(end) => {
                 // The partition has ended, and a worker that died may not have noted that.
-                let left = match end {
-                    RunEnd::Finished if self.lane == Lane::Tasks => Left::Devices(0),
-                    _ => Left::Unknown,
+                let remaining = match end {
+                    RunEnd::Finished if self.lane == Lane::Tasks => Remaining::Devices(0),
+                    _ => Remaining::Unknown,
                 };
-                RunResult { left, ..RunResult::not_begun(end, request, None) }
+                RunResult { remaining, ..RunResult::not_begun(end, request, None) }
             }
         }
     }
 
-    /// Works on a partition that is claimed already.
-    pub(crate) async fn run_owned(
-        &self,
-        request: ClaimRequest,
-        owned: OwnedPartition,
-    ) -> RunResult {
-        self.run_from(request, owned, None).await
-    }
-
-    /// Goes on with a partition that is claimed, and whose first batch was sent.
-    pub(crate) async fn run_sent(&self, request: ClaimRequest, sent: SentBatch) -> RunResult {
-        let SentBatch { owned, batch, result, open, permission } = sent;
-        self.run_from(request, owned, Some((batch, result, open, permission))).await
-    }
-
-    async fn run_from(
+    /// Works on a partition that is claimed, and whose first batch may be sent already.
+    async fn work(
         &self,
         mut request: ClaimRequest,
         owned: OwnedPartition,
         sent: Option<(Batch, BatchResult, OpenBatches, Arc<Permission>)>,
     ) -> RunResult {
-        let begun = Instant::now();
+        let started = Instant::now();
         let _in_work = self.is_broadcast().then(|| self.context.rate.run());
         request.unsaved = None;
         request.record_claim(&owned.claim);
-        let (sent, open, permission) = match sent {
+        let (batch, open, permission) = match sent {
             Some((batch, result, open, permission)) => (Some((batch, result)), open, permission),
             None => {
                 let lifetime = self.context.lifetime(&self.job.head);
@@ -174,31 +187,31 @@ impl PartitionRun<'_> {
         let outgoing = Arc::new(self.context.outgoing(self.job));
         let done = counted(&request, &owned);
         let partition = OpenPartition { outgoing, permission, request, owned, done, open };
-        let mut work = ActiveRun::new(self, partition, LONGEST_WITH_TAIL);
-        work.count_claim();
-        let saved = match sent {
-            Some((batch, result)) => work.commit_batch(batch, None, result).await,
+        let mut active = ActiveRun::new(self, partition);
+        active.count_claim();
+        let saved = match batch {
+            Some((batch, result)) => active.commit_batch(batch, None, result).await,
             None => Ok(()),
         };
         let end = match saved {
-            Ok(()) => work.run_batches().await,
+            Ok(()) => active.run_batches().await,
             Err(end) => end,
         };
-        let end = work.detach(end);
-        self.context.metrics.run_took(begun.elapsed());
-        work.into_result(end)
+        let end = active.detach(end);
+        self.context.metrics.run_took(started.elapsed());
+        active.into_result(end)
     }
 
     fn is_broadcast(&self) -> bool {
         self.job.audience.kind() == AudienceKind::Broadcast
     }
 
-    /// What metrics say of the message.
+    /// Returns the labels of the message in metrics.
     fn message(&self) -> (&Head, AudienceKind) {
         (&self.job.head, self.job.audience.kind())
     }
 
-    /// Its slot ranges; none for named devices.
+    /// Returns its slot ranges; none for named devices.
     fn ranges(&self) -> &[SlotRange] {
         self.planned.map_or(&[], |planned| &planned.ranges)
     }
@@ -224,7 +237,7 @@ impl PartitionRun<'_> {
         Ok(self.ask_index(step).await?.value)
     }
 
-    /// The same, where the first try is made even while the worker stops.
+    /// Asks the index until it answers. The first try is made even while the worker stops.
     async fn ask_index<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, RetryError>
     where
         F: Future<Output = Result<T, IndexError>>,
@@ -241,8 +254,8 @@ impl PartitionRun<'_> {
     }
 }
 
-/// What is counted of a partition that was just claimed. None if its messages do not know: another
-/// delivery changed it, or the index went back to an earlier state.
+/// Returns the counts so far of a partition that was just claimed. None if its messages do not know
+/// them, because another delivery changed it or the index went back to an earlier state.
 fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
     let OwnedPartition { state, leftovers, saved, .. } = owned;
     let progress = request.progress.as_ref();
@@ -284,6 +297,7 @@ mod tests {
         let task = PartitionTask {
             partition: 0,
             parent: 3,
+            parent_owner: 0,
             nonce: 5,
             continues: None,
             waits_for: None,
@@ -319,8 +333,8 @@ mod tests {
 
     #[test]
     fn an_entry_that_was_begun_anew_is_counted_once_however_often_it_was_lost() {
-        // The claim saves the step from nothing, in the delivery that began the entry anew or in one
-        // that follows it with the same progress.
+        // The claim saves the step from nothing, in the delivery that began the entry anew or in
+        // one that follows it with the same progress.
         let mut again = request(sent(4));
         again.begun_anew();
         again.begun_anew();

@@ -7,7 +7,7 @@
 //! - `run`: read a batch, send it, save it, and again
 //! - `batch`: which devices are next
 //! - `classification`: what a transport's outcomes mean for a batch (pure)
-//! - `left`: how many devices are left (pure)
+//! - `remaining`: how many devices are left (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
 //! - `run_end`: how a run ended, and where the next one continues
 
@@ -15,11 +15,11 @@ pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod classification;
-pub(crate) mod left;
 mod leftovers;
 pub(crate) mod missing;
 pub mod plan;
 pub mod progress;
+pub(crate) mod remaining;
 pub(crate) mod run;
 pub(crate) mod run_end;
 

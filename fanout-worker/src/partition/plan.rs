@@ -1,11 +1,11 @@
-//! How a broadcast is cut into partitions, and what is left of a partition. Pure: no clock, no
+//! Cuts a broadcast into partitions, and tells what is left of a partition. Pure: no clock, no
 //! index, no queue.
 //!
-//! Each transport of a broadcast's devices has partitions of its own, so that a slow or dead one holds
-//! up no devices but its own: at most `most` of about the same number of slots. A partition is worked
-//! on a run at a time and goes back to the end of the task lane in between. So the lane holds at most
-//! `most` tasks of one broadcast and transport however large it is, and broadcasts of any size take
-//! turns.
+//! Each transport of a broadcast's devices has its own partitions, so that a slow or dead transport
+//! delays only its own devices. There are at most `most` of them, of about the same number of
+//! slots. A partition goes back to the end of the task lane after each run. So the lane holds at
+//! most `most` tasks for each broadcast and transport, however large the broadcast is, and
+//! broadcasts of any size take turns.
 
 use push_model::{
     device::TransportKind,
@@ -13,22 +13,23 @@ use push_model::{
     slots::SlotRange,
 };
 
-/// The most that the first tasks of a broadcast take together, in bytes, unless one for each transport
-/// takes more.
+/// The most bytes that the first tasks of a broadcast take together, unless one task for each
+/// transport takes more.
 pub const FIRST_TASKS_BYTES: u64 = 2 * 1024 * 1024;
 
-/// The most that a task takes beside its job and its plan, in bytes.
+/// The most bytes that a task takes beside its job and its plan.
 const REST_OF_A_TASK: u64 = 256;
 
-/// The most that a slot range of a plan takes in a task, in bytes.
+/// The most bytes that a slot range of a plan takes in a task.
 const BYTES_OF_A_RANGE: u64 = 48;
 
-/// The most that a partition of a plan takes in a task, in bytes: its transport, and the range that it
-/// shares with the next one.
+/// The most bytes that a partition of a plan takes in a task: its transport, and the range that it
+/// shares with the next partition.
 const BYTES_OF_A_PARTITION: u64 = BYTES_OF_A_RANGE + 16;
 
-/// The most partitions of each transport with which the first tasks of a broadcast take
-/// [`FIRST_TASKS_BYTES`] at most: at least 1, and no more than `most`.
+/// Returns the most partitions of each transport with which the first tasks of a broadcast stay
+/// within
+/// [`FIRST_TASKS_BYTES`]: at least 1, and no more than `most`.
 fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> usize {
     let first_tasks = |of_each: usize| {
         let tasks = of_each.saturating_mul(transports);
@@ -41,10 +42,10 @@ fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> 
     (2..=most).rev().find(|of_each| first_tasks(*of_each) <= FIRST_TASKS_BYTES).unwrap_or(1)
 }
 
-/// Cuts the slots of each transport's devices into at most `most` partitions of equal size, each of at
-/// least `min_slots` slots unless it is the only one of its transport; fewer if the job is large
-/// ([`FIRST_TASKS_BYTES`]). The partitions of different transports alternate, so that the first tasks
-/// of all of them come early in the lane.
+/// Cuts the slots of each transport's devices into at most `most` partitions of equal size, each of
+/// at least `min_slots` slots unless it is the only one of its transport; fewer if the job is large
+/// ([`FIRST_TASKS_BYTES`]). The partitions of different transports alternate, so that the first
+/// tasks of all of them come early in the lane.
 pub fn cut(
     extents: &[(TransportKind, &[SlotRange])],
     most: usize,
@@ -108,14 +109,14 @@ fn slots(range: &SlotRange) -> u32 {
     range.to.saturating_sub(range.from)
 }
 
-/// The slots that a plan covers.
+/// Counts the slots that a plan covers.
 pub fn total_slots(plan: &Plan) -> u64 {
     let ranges = plan.partitions.iter().flat_map(|partition| &partition.ranges);
     ranges.map(|s| u64::from(slots(s))).sum()
 }
 
-/// What is left of a partition at this checkpoint: the rest of one slot range, then the ranges
-/// after it. `None` when nothing is left.
+/// Returns what is left of a partition at this checkpoint: the rest of one slot range, and the
+/// ranges after it. `None` when nothing is left.
 pub fn rest(ranges: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, &[SlotRange])> {
     let Checkpoint::At { range: index, offset } = checkpoint else { return None };
     let index = usize::try_from(index).ok()?;
@@ -125,15 +126,15 @@ pub fn rest(ranges: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, 
     Some((SlotRange { from, ..*range }, ranges.get(index + 1..).unwrap_or_default()))
 }
 
-/// How many slots of a partition are left after this checkpoint.
+/// Counts the slots of a partition that are left after this checkpoint.
 pub fn slots_left(ranges: &[SlotRange], checkpoint: Checkpoint) -> u64 {
     rest(ranges, checkpoint).map_or(0, |(range, others)| {
         std::iter::once(&range).chain(others).map(|range| u64::from(slots(range))).sum()
     })
 }
 
-/// The checkpoint after a part of a slot range was read: at slot `next` of the same range, or at
-/// the start of the range after it.
+/// Returns the checkpoint after a part of a slot range was read: at slot `next` of the same range,
+/// or at the start of the next range.
 pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) -> Checkpoint {
     let Checkpoint::At { range, .. } = checkpoint else { return Checkpoint::End };
     match next {

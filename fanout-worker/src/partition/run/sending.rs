@@ -9,10 +9,10 @@ use std::{
 use futures::future::Either;
 use push_model::{
     device::Target,
-    ledger::{Checkpoint, Leftover, RECALL_CHECK},
+    ledger::{Checkpoint, Claim, Leftover, PartitionState, RECALL_CHECK},
     time::UnixMillis,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Span;
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     control::{hold::Hold, pace::Allowance},
-    delivery::{
+    partition::{
         batch::Batch,
         claim::OwnedPartition,
         classification::{BatchResult, PriorAttempts, RetryRules, classify},
@@ -32,25 +32,27 @@ use crate::{
 };
 use push_transports::{FEW, Outcome, few_of};
 
-/// How often the index is asked whether a message is recalled if each answer comes too late, before
-/// the partition is put off.
+/// The most times that the index is asked whether a message is recalled, if each answer comes too
+/// late. Then the partition is put off.
 const RECALL_CHECKS: u32 = 3;
 
-/// Once few devices of a batch are open, the others wait for them this part of the time that the batch
-/// took so far, so that devices which answer a little later than the others are settled with them.
+/// Once few devices of a batch are open, the run waits for them a fraction (one in this many) of
+/// the time that the batch took so far, so that devices that answer a little late are settled with
+/// the others.
 const GRACE: u32 = 8;
 const LEAST_GRACE: Duration = Duration::from_millis(10);
 
-/// After this time the others wait for no more devices than are [`FEW`], however small their batch is.
+/// After this time the run goes on as soon as no more than [`FEW`] devices are open, however small
+/// the batch is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the answers of a tail are saved while a run waits for it.
+/// Interval at which the answers of a tail are saved while a run waits for it.
 const TAIL_SAVED_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a worker that stops waits for the answers of what was written.
+/// Time for which a stopping worker waits for the answers of devices that were written to.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A batch that is ready to be sent, and what the partition becomes with it.
+/// A batch that is ready to be sent.
 struct PreparedBatch {
     batch: Batch,
     prior: PriorAttempts,
@@ -75,7 +77,7 @@ impl ActiveRun<'_> {
         let engines = (&*context.index, &context.clock);
         let granted = context.now() <= deadline
             && allowance.acquire(app, devices, engines, &context.retrier, hold).await?;
-        // `is_fresh`: as of just now, this worker owns the partition and the message is not
+        // `is_fresh`: a moment ago, this worker owned the partition and the message was not
         // recalled.
         if !granted || !self.is_fresh().await? || context.now() > deadline {
             return Ok(());
@@ -92,7 +94,7 @@ impl ActiveRun<'_> {
             (&permission, self.run.lane),
         );
         if !self.wait_for(key, devices, prior.unanswered > 0).await? {
-            // The ledger has another state of the partition than the one that the batch follows.
+            // The ledger has the partition in another state than the one before the batch.
             self.open.clear();
             return Ok(());
         }
@@ -126,8 +128,8 @@ impl ActiveRun<'_> {
         classify(targets, outcomes, prior, rules)
     }
 
-    /// Waits until every device of a batch is answered, or all but a few for which the others need
-    /// not wait. False if the partition is in another state than before.
+    /// Waits until every device of a batch is answered, or all but a few. Returns false if the
+    /// partition is in another state than before.
     async fn wait_for(
         &mut self,
         key: BatchKey,
@@ -162,6 +164,9 @@ impl ActiveRun<'_> {
                 },
                 () = &mut nearly_complete, if !is_nearly_complete => is_nearly_complete = true,
                 () = &mut stopped => return Ok(true),
+                () = at(self.renews_at) => if !self.renew_claim().await? {
+                    return Ok(false);
+                },
                 () = self.permission.wanted() => if !self.renew_permission().await? {
                     return Ok(false);
                 },
@@ -169,13 +174,24 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Reads the ledger again, because a transport has more to write. False if the partition is in
-    /// another state than before.
+    /// Reads the ledger again, because a transport has more to write. Returns false if the
+    /// partition is in another state than before.
     async fn renew_permission(&mut self) -> Result<bool, RunEnd> {
         let before = (self.owned.claim, self.owned.state);
-        match self.reclaim(None).await {
-            Ok(()) => Ok(before == (self.owned.claim, self.owned.state)),
-            // What was written is waited for and saved as far as that is possible.
+        let asked = self.reclaim(None).await;
+        self.goes_on(asked, before)
+    }
+
+    /// Decides after a request to the ledger whether the run goes on with its open batches: the
+    /// partition must be in this state.
+    pub(super) fn goes_on(
+        &self,
+        asked: Result<(), RunEnd>,
+        expected: (Claim, PartitionState),
+    ) -> Result<bool, RunEnd> {
+        match asked {
+            Ok(()) => Ok(expected == (self.owned.claim, self.owned.state)),
+            // Devices that were written to are waited for, and saved as far as that is possible.
             Err(RunEnd::IndexUnavailable | RunEnd::Interrupted | RunEnd::Broken(_)) => {
                 self.permission.withdraw();
                 Ok(true)
@@ -184,7 +200,7 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Saves what was answered of the tail.
+    /// Saves the answers of the tail.
     pub(super) async fn settle_tail(&mut self, deadline: UnixMillis) -> Result<(), RunEnd> {
         let answered = self.open.take_answered_tail();
         if answered.is_empty() {
@@ -206,8 +222,8 @@ impl ActiveRun<'_> {
         self.commit_results(batch, Some(self.owned.leftovers.clone()), all).await
     }
 
-    /// Waits for the tail, and saves what becomes of it. While the worker stops, it is waited for
-    /// [`STOP_PATIENCE`] only; the rest stays among the leftovers.
+    /// Waits for the tail, and saves its answers. A stopping worker waits for [`STOP_PATIENCE`]
+    /// only; devices without an answer by then stay among the leftovers.
     pub(super) async fn finish_tail(
         &mut self,
         deadline: UnixMillis,
@@ -226,11 +242,12 @@ impl ActiveRun<'_> {
         while !self.open.is_empty() && !self.await_tail(over.as_mut()).await? {
             self.settle_tail(deadline).await?;
         }
-        // Devices of a delivery that goes on may be answered already.
+        // Devices of a batch that is still open may be answered already.
         self.settle_tail(deadline).await
     }
 
-    /// Waits until something of the tail may be answered, or `over` ends. Returns true if it has ended.
+    /// Waits until a device of the tail may be answered, or `over` ends. Returns true if `over`
+    /// ended.
     pub(super) async fn await_tail(
         &mut self,
         over: Pin<&mut impl Future<Output = ()>>,
@@ -239,16 +256,19 @@ impl ActiveRun<'_> {
             biased;
             _ = self.open.progress() => {}
             () = over => return Ok(true),
+            () = at(self.renews_at) => if !self.renew_claim().await? {
+                self.open.clear();
+            },
             () = self.permission.wanted() => if !self.renew_permission().await? {
                 self.open.clear();
             },
-            // The first devices of a delivery may be answered long before it ends.
+            // Some devices of a batch may be answered long before the batch ends.
             () = sleep(TAIL_SAVED_EVERY) => {}
         }
         Ok(false)
     }
 
-    /// The next batch: leftovers that are due, or devices that were not tried yet.
+    /// Prepares the next batch: leftovers that are due, or devices that were not tried yet.
     async fn next_batch(&mut self, most: usize) -> Result<PreparedBatch, RunEnd> {
         let context = self.run.context;
         let OwnedPartition { state, leftovers, .. } = &self.owned;
@@ -279,8 +299,8 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Whether the batch may be sent: the partition is unchanged and the message is not recalled.
-    /// If that was last read more than [`RECALL_CHECK`] ago, the ledger is asked again.
+    /// Returns true if the batch may be sent: the partition is unchanged and the message is not
+    /// recalled. If that was last read more than [`RECALL_CHECK`] ago, the ledger is asked again.
     async fn is_fresh(&mut self) -> Result<bool, RunEnd> {
         for _ in 0..RECALL_CHECKS {
             if self.owned.checked_at.elapsed() <= RECALL_CHECK {
@@ -297,7 +317,15 @@ impl ActiveRun<'_> {
     }
 }
 
-/// Waits until the worker has been stopping for so long.
+/// Waits until this time. Never returns if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
+/// Waits until the worker has been stopping for this long.
 async fn stopped_for(hold: &Hold<'_>, time: Duration) {
     hold.stopping().cancelled().await;
     sleep(time).await;
