@@ -1,4 +1,4 @@
-//! Where producers connect.
+//! The listener to which producers connect.
 
 use std::{io, net::SocketAddr};
 
@@ -20,7 +20,7 @@ pub struct Listener {
     pub(crate) tls: Option<Acceptor>,
 }
 
-/// Why the service cannot listen.
+/// The reason why the service cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken, or not one of this machine.
@@ -64,7 +64,7 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// How it is reached: `http` or `https`.
+    /// Returns the scheme of its URLs: `http` or `https`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }

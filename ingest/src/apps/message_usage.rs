@@ -1,7 +1,7 @@
-//! How many messages of an app wait, and how many ledger entries it has, for its quotas.
+//! Counts the waiting messages and the ledger entries of each app, for its quotas.
 //!
-//! What the app uses is counted in the index ([`push_model::usage`]). This process adds what it accepted
-//! and learns what others accepted and closed about once a second (`handlers::message_usage`), in the
+//! The usage of an app is counted in the index ([`push_model::usage`]). This process adds what it accepted
+//! and learns what others accepted and closed about once a second (`handlers::usage_sync`), in the
 //! background. So a push costs a short lock; only the first one, also after the app lay idle, waits for
 //! the index. What other processes accept in that second is not known, so together they may exceed a
 //! quota by it.
@@ -28,12 +28,12 @@ use tokio::time::Instant;
 
 use crate::settings::AppSettings;
 
-/// How soon a push is worth another try while too many messages wait, in seconds.
+/// The time after which a push is worth another try while too many messages wait, in seconds.
 const RETRY_WAITING: u64 = 5;
 /// The longest time after which an app without room in the ledger is told to try again, in seconds.
 const LONGEST_RETRY: u64 = 3600;
 
-/// How many messages of an app may wait, and how many ledger entries it may have.
+/// The most messages of an app that may wait, and the most ledger entries that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageQuotas {
     waiting: Option<NonZeroU32>,
@@ -54,9 +54,9 @@ impl MessageQuotas {
 pub(crate) struct QuotaUsedUp {
     /// Its name in `pushctl app set`.
     pub(crate) quota: &'static str,
-    /// What there may be.
+    /// The things that are counted.
     pub(crate) what: &'static str,
-    /// How many.
+    /// The most of them.
     pub(crate) most: NonZeroU32,
     /// Whole seconds after which another try makes sense.
     pub(crate) retry_after: u64,
@@ -74,7 +74,7 @@ impl UsageToWrite {
     }
 }
 
-/// What this process knows of the usage of one app.
+/// The usage of one app, as this process knows it.
 #[derive(Debug)]
 pub(crate) struct MessageUsage {
     pub(crate) app: AppKey,
@@ -102,17 +102,17 @@ impl Counts {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the index was asked last, whether it answered or not.
+    /// The time at which the index was asked last, whether it answered or not.
     asked_at: Option<Instant>,
-    /// What the index said last.
+    /// The last answer of the index.
     known: Option<Usage>,
-    /// What was accepted and is not in `known`.
+    /// Messages that were accepted and are not in `known`.
     since: Counts,
-    /// What has a place.
+    /// Messages that have a place.
     in_work: Counts,
-    /// What was accepted and is not written.
+    /// Messages that were accepted and are not written to the index.
     unwritten: BTreeMap<UsageHour, UsageCounts>,
-    /// Whether it is among the apps to write.
+    /// It is among the apps to write.
     is_listed: bool,
 }
 
@@ -130,7 +130,7 @@ impl MessageUsage {
         Self { app, to_write, state, asking }
     }
 
-    /// Whether the index was asked within this time. An app that lay idle is asked for again: others may
+    /// Returns true if the index was asked within this time. An app that lay idle is asked for again: others may
     /// have accepted or closed many of its messages.
     pub(crate) fn is_fresh(&self, fresh: Duration) -> bool {
         self.change(|state| state.asked_at).is_some_and(|at| at.elapsed() < fresh)
@@ -218,7 +218,7 @@ impl MessageUsage {
 }
 
 impl State {
-    /// Whether there is room for one more.
+    /// Checks that there is room for one more.
     fn check(
         &self,
         quotas: MessageQuotas,
@@ -259,7 +259,7 @@ impl State {
     }
 }
 
-/// How many places these counts stand for.
+/// Returns how many places these counts stand for.
 fn places(counts: &UsageCounts) -> u64 {
     u64::try_from(counts.accepted).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What ingest keeps in memory of each app, so that a push costs no round trip to the index.
+//! The memory of `ingest` about each app, so that a push costs no round trip to the index.
 //!
 //! - `logins`: the app of a request, if the request has its secret;
 //! - `failed_logins`: how often each address may fail at that;
@@ -31,9 +31,9 @@ mod usage_leaks;
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
-    logins::Logins,
+    logins::{Caller, Logins},
     message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
-    rate_limit::Quota,
+    rate_limit::RateStatus,
     recalls::RecallPermit,
     recent_keys::RecentKeys,
     usage_leaks::{LOOK_EVERY, UsageLeaks, claim},

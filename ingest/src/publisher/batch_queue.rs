@@ -28,13 +28,13 @@ struct State {
     pushes: usize,
     /// The bytes of the jobs in `pending`.
     bytes: usize,
-    /// How many pushes the publisher waits for, if it waits.
+    /// The number of pushes that the publisher waits for, if it waits.
     wanted: Option<usize>,
     open: bool,
 }
 
 impl State {
-    /// Whether `pushes` more may be appended: no more than `limit` wait then.
+    /// Checks that `pushes` more may be appended, so that no more than `limit` wait then.
     fn check(&self, pushes: usize, limit: usize) -> Result<(), NotPublished> {
         if !self.open {
             return Err(NotPublished::Stopping);
@@ -63,7 +63,7 @@ impl BatchQueue {
         &self.settings
     }
 
-    /// How many pushes wait.
+    /// Returns how many pushes wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().pushes
     }

@@ -162,7 +162,7 @@ pub(crate) struct PublisherJoinHandle {
     queue: Arc<BatchQueue>,
 }
 
-/// How long a loop that has nothing left to publish may take to end.
+/// The time that a loop with nothing left to publish has to end.
 const LAST_MOMENT: Duration = Duration::from_millis(100);
 
 impl PublisherJoinHandle {

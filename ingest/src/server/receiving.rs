@@ -22,7 +22,7 @@ use crate::{
     reply::{self, Reply},
 };
 
-/// What the client of a connection that is being closed for another one is told.
+/// The answer over a connection that is being closed for another one.
 pub(super) const MAKES_ROOM: Rejection =
     Rejection::Unavailable("the service is full, and this connection makes room for another one");
 

@@ -1,4 +1,4 @@
-//! What the first bytes of a connection, or of a request, are.
+//! Recognises the first bytes of a connection or a request.
 
 use std::io;
 
@@ -8,12 +8,12 @@ use tokio::io::AsyncReadExt;
 use super::{connection::Connection, timeouts::Interruption};
 use crate::metrics::ProxyClaim;
 
-/// What an HTTP/2 connection with prior knowledge begins with (RFC 9113 section 3.4).
+/// The first bytes of an HTTP/2 connection with prior knowledge (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How much is read at once until it is recognised, in bytes.
+/// The size of a read until the protocol is known, in bytes.
 const FIRST_READ: usize = 4096;
 
-/// Whether a new connection is HTTP/2. It is read from until that is clear.
+/// Returns true if a new connection is HTTP/2. It is read from until that is known.
 pub(super) async fn is_http2(connection: &mut Connection) -> Result<bool, Interruption<io::Error>> {
     let Connection { stream, received, activity, interruptions, .. } = connection;
     while received.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(received) {
@@ -36,7 +36,7 @@ pub(super) fn is_proxy_header(connection: &Connection) -> bool {
     is_header
 }
 
-/// How many of these bytes are empty lines at the beginning. Some clients send one after a body,
+/// Counts the bytes of empty lines at the beginning. Some clients send one after a body,
 /// and it belongs to no request (RFC 9112 section 2.2).
 pub(super) fn empty_lines(bytes: &[u8]) -> usize {
     let mut rest = bytes;

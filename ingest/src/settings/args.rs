@@ -36,10 +36,6 @@ pub struct IngestArgs {
     /// How long a stopping service may take to finish what it began
     #[arg(long, env = "PUSH_DRAIN_DEADLINE", value_name = "TIME", default_value = "25s")]
     pub(super) drain_deadline: String,
-    /// Whether requests in the usual form take a fast path: on or off. Off, hyper reads every
-    /// request, with the same answers, which takes more processor time
-    #[arg(long, env = "PUSH_FAST_PATH", value_name = "on|off", default_value = "on")]
-    pub(super) fast_path: String,
     /// Connections served at once, as far as the limit of open files allows; one more takes the
     /// place of an idle one, or is answered 503. As many HTTP/2 requests of all connections may be
     /// in work beside the first one of each. 10000 if it is not given

@@ -1,4 +1,4 @@
-//! What the connections of one address hold together.
+//! The share of one address: the resources that its connections hold together.
 
 use std::sync::{
     Arc,

@@ -29,7 +29,7 @@ use crate::head::OwnedHead;
 
 /// h2's bound on a head, over ours: a head between the two is answered with a body.
 const HEAD_FACTOR: usize = 4;
-/// How many bytes a client may send ahead of being read, over a connection and over each of its
+/// The bytes that a client may send ahead of being read, over a connection and over each of its
 /// streams.
 ///
 /// They are in no reservation of memory until their handler reads them, and 10,000 connections that
@@ -48,7 +48,7 @@ const HEAD_FACTOR: usize = 4;
 ///   half of its window.
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 const STREAM_WINDOW: u32 = 128 * 1024;
-/// How many streams a client may make the service reset, over a connection.
+/// The most streams of a connection that a client may make the service reset.
 const RESET_STREAMS: usize = 1024;
 
 /// Serves HTTP/2 until the connection ends, and closes the stream.

@@ -30,20 +30,20 @@ use crate::{
     },
 };
 
-/// How long a client may give its stream no window for an answer, besides the time for its bytes.
+/// The longest time for which a client may give its stream no window for an answer, besides the time for its bytes.
 const UNREAD_TIME: Duration = Duration::from_secs(10);
-/// How fast it has to read a long answer, in bytes a second.
+/// The least rate at which it has to read a long answer, in bytes a second.
 const LEAST_RATE: usize = 1024;
-/// How long the rest of a body may take whose request was answered without it.
+/// The time for the rest of a body whose request was answered without it.
 const REST_TIME: Duration = Duration::from_secs(5);
-/// How many bytes of it are read and dropped. A client that sends more sees its stream reset.
+/// The most bytes of it that are read and dropped. A client that sends more sees its stream reset.
 const REST_BYTES: usize = 16 * 1024 * 1024;
 
 /// What a client is told whose request finds no room among those in work.
 const TOO_MANY_REQUESTS: Rejection =
     Rejection::Unavailable("the service has as many HTTP/2 requests in work as it may have");
 
-/// What the requests of a connection have in common.
+/// The parts that the requests of a connection share.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) handlers: Arc<Handlers>,
@@ -53,7 +53,7 @@ pub(super) struct Requests {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// How a request begins.
+/// The beginning of a request.
 enum Begun {
     InWork(RequestGuard, Permit),
     /// Its secret decides.

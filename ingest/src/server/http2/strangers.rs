@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// How many requests a connection may have before one of them has a right secret.
+/// The most requests of a connection before one of them has a right secret.
 const REQUESTS: u32 = 32;
 
-/// What is known of the client of one connection.
+/// The state of the client of one connection.
 #[derive(Debug)]
 pub(super) struct Stranger {
     /// Set once a right secret came or the connection was told to end, whichever is first.
@@ -21,7 +21,7 @@ pub(super) struct Stranger {
     end: CancellationToken,
 }
 
-/// What to do about a request that was answered.
+/// The step after a request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// Nothing.

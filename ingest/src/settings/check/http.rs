@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use push_boot::{
     proxy_protocol::TrustedProxies,
-    settings::{ConfigErrors, count, on_or_off, size, size_between, some_time},
+    settings::{ConfigErrors, count, size, size_between, some_time},
 };
 
 use crate::settings::{HttpSettings, IngestArgs, LINE_MEMORY};
@@ -34,7 +34,6 @@ struct Memory {
 
 impl IngestArgs {
     pub(super) fn check_http(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
-        let fast_path = errors.read("--fast-path", &self.fast_path, on_or_off);
         let mut connections = |flag, text: Option<&String>| match text {
             None => Some(None),
             Some(text) => errors.read(flag, text, count(1, MOST_CONNECTIONS)).map(Some),
@@ -52,7 +51,6 @@ impl IngestArgs {
         let min_body_rate = errors.read("--min-body-rate", &self.min_body_rate, size);
         let memory = self.check_memory(errors)?;
         Some(HttpSettings {
-            fast_path: fast_path?,
             max_connections: max_connections?.unwrap_or(MAX_CONNECTIONS),
             max_connections_is_given: self.max_connections.is_some(),
             max_connections_per_address: max_connections_per_address?,

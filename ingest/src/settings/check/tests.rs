@@ -50,7 +50,6 @@ fn other_machines_reach_the_service_in_clear_only_if_that_was_asked_for() {
 fn every_wrong_setting_is_named_at_once() {
     let errors = check(&[
         "--listen=nowhere",
-        "--fast-path=maybe",
         "--body-timeout=0s",
         "--max-body=1GiB",
         "--batch-jobs=0",
@@ -66,7 +65,6 @@ fn every_wrong_setting_is_named_at_once() {
     .to_string();
     for env in [
         "PUSH_LISTEN",
-        "PUSH_FAST_PATH",
         "PUSH_BODY_TIMEOUT",
         "PUSH_MAX_BODY",
         "PUSH_BATCH_JOBS",
@@ -118,13 +116,6 @@ fn brokers_may_ask_only_if_there_are_keys_that_tell_devices_apart() {
     assert_eq!([checked(&without, None), checked(&with, Some("/keys"))], [Ok(()), Ok(())]);
     let error = checked(&with, None).unwrap_err();
     assert!(error.contains("PUSH_DEVICE_KEYS") && error.contains("key create"), "{error}");
-}
-
-#[test]
-fn the_fast_path_is_on_unless_it_is_switched_off() {
-    assert!(check(&[]).unwrap().http.fast_path);
-    assert!(check(&["--fast-path=on"]).unwrap().http.fast_path);
-    assert!(!check(&["--fast-path=off"]).unwrap().http.fast_path);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which requests take the fast path, and that hyper reads them in the same way.
+//! Compares what is read of requests with what hyper, another reader, finds in the same bytes.
 
 use std::{
     cell::Cell,
@@ -19,81 +19,74 @@ use proptest::{
 };
 use tokio::io::AsyncWriteExt;
 
-use crate::{
-    client::Peer,
-    head::Head,
-    server::http1::{Framing, Parsed, Request, parse},
+use super::{
+    chunks::{Chunks, Decoded},
+    head::{Framing, Parsed, parse},
 };
+use crate::{client::Peer, head::Head};
 
 const MAX_HEAD: usize = 16 * 1024;
 const PEER: Peer = Peer::client(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const CASES: u32 = 4000;
 
-fn takes_fast_path(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(
-        parse(bytes.as_ref(), MAX_HEAD, &PEER),
-        Parsed::Request(Request { usual: Some(_), .. })
-    )
-}
-
-fn is_left_to_hyper(bytes: impl AsRef<[u8]>) -> bool {
-    matches!(parse(bytes.as_ref(), MAX_HEAD, &PEER), Parsed::Request(Request { usual: None, .. }))
-}
-
 #[test]
-fn what_common_clients_send_takes_the_fast_path() {
+fn what_common_clients_send_is_read() {
     let curl = "POST /v1/message/push/news HTTP/1.1\r\nHost: push:8080\r\nUser-Agent: curl/8.5.0\r\n\
                 Accept: */*\r\nAuthorization: s3cret\r\nContent-Type: application/json\r\n\
                 Content-Length: 2\r\n\r\n{}";
     let go = "POST /v1/message/push/news HTTP/1.1\r\nHost: push:8080\r\n\
-              User-Agent: Go-http-client/1.1\r\nContent-Length: 2\r\nAuthorization: s3cret\r\n\
-              Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n{}";
-    let python = "POST /v1/message/push/news HTTP/1.1\r\nHost: push:8080\r\n\
-                  User-Agent: python-requests/2.31.0\r\nAccept-Encoding: gzip, deflate\r\n\
-                  Accept: */*\r\nConnection: keep-alive\r\nAuthorization: s3cret\r\n\
-                  content-type: application/json; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}";
+              User-Agent: Go-http-client/1.1\r\nTransfer-Encoding: chunked\r\n\
+              Authorization: s3cret\r\nContent-Type: application/json\r\n\
+              Accept-Encoding: gzip\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
     let node = "POST /v1/message/push/news?trace=1 HTTP/1.1\r\nauthorization: s3cret\r\n\
-                content-type: application/json\r\nIdempotency-Key: order-20317\r\n\
+                content-type: application/json\r\n\
                 host: push:8080\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\n{}";
-    for request in [curl, go, python, node] {
-        assert!(takes_fast_path(request), "{request}");
-    }
-    for request in [
-        "GET /v1/message/news/01890000-0000-7000-8000-00000000000a HTTP/1.1\r\nHost: x\r\n\r\n",
-        "PUT /v1/device/news/a:b%20 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
-        "DELETE /v1/device/news/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    ] {
-        assert!(takes_fast_path(request), "{request}");
+    for request in [curl, go, node] {
+        let read = read(request.as_bytes()).unwrap();
+        assert_eq!(read.body.as_deref(), Some(&b"{}"[..]), "{request}");
+        for part in ["POST", "\"/v1/message/push/news\"", &format!("{:?}", b"s3cret")] {
+            assert!(read.head.contains(part), "{part} in {}", read.head);
+        }
     }
 }
 
-#[test]
-fn what_is_not_understood_for_certain_is_left_to_hyper() {
-    let with = |header: &str| format!("POST /p HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n");
-    assert!(takes_fast_path(with("Content-Length: 3")));
-    for header in ["Transfer-Encoding: chunked", "Expect: 100-continue\r\nContent-Length: 3"] {
-        assert!(is_left_to_hyper(with(header)), "{header}");
-    }
-    for request in [
-        "POST /p HTTP/1.0\r\n\r\n",
-        "HEAD /p HTTP/1.1\r\nHost: x\r\n\r\n",
-        "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
-        "POST http://x/p HTTP/1.1\r\nHost: x\r\n\r\n",
-        "POST /p#q HTTP/1.1\r\nHost: x\r\n\r\n",
-    ] {
-        assert!(is_left_to_hyper(request), "{request}");
-    }
-    assert!(is_left_to_hyper(format!("GET /{} HTTP/1.1\nHost:\n\n", "x".repeat(8200))));
-}
-
-/// What hyper reads: the part of the head that the handlers use, and the body if it is whole.
+/// A request as it is read: the part of the head that the handlers use, and the body if it is whole.
 #[derive(Debug, PartialEq)]
 struct Read {
     head: String,
     body: Option<Bytes>,
 }
 
-/// The first request that hyper finds in these bytes.
+/// Reads the request that these bytes begin with. Returns `None` if it is refused or its head is not
+/// whole.
+fn read(bytes: &[u8]) -> Option<Read> {
+    let Parsed::Request(request) = parse(bytes, MAX_HEAD, &PEER) else { return None };
+    let behind = &bytes[request.head_bytes..];
+    let body = match request.framing {
+        Framing::Sized(length) => {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            behind.get(..length).map(Bytes::copy_from_slice)
+        }
+        Framing::Chunked => {
+            let mut chunks = Chunks::new(behind);
+            let mut body = Vec::new();
+            loop {
+                match chunks.decode() {
+                    Ok(Decoded::Data(data)) => body.extend_from_slice(&data),
+                    Ok(Decoded::End) => break Some(body.into()),
+                    Ok(Decoded::Partial) | Err(_) => break None,
+                }
+            }
+        }
+    };
+    Some(Read { head: described(request.head), body })
+}
+
+fn described(head: Head<'_>) -> String {
+    format!("{:?}", Head { expects: false, ..head })
+}
+
+/// Reads the first request with hyper.
 async fn by_hyper(bytes: &[u8]) -> Option<Read> {
     let first = Mutex::new(None);
     let service = service_fn(|request: HttpRequest<Incoming>| {
@@ -101,7 +94,7 @@ async fn by_hyper(bytes: &[u8]) -> Option<Read> {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.ok().map(http_body_util::Collected::to_bytes);
-            let head = format!("{:?}", Head::of(&parts, &PEER));
+            let head = described(Head::of(&parts, &PEER));
             first.lock().unwrap().get_or_insert(Read { head, body });
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
@@ -117,7 +110,7 @@ async fn by_hyper(bytes: &[u8]) -> Option<Read> {
     first.into_inner().unwrap()
 }
 
-/// Requests of which many take the fast path, and many are kept from it by one small thing.
+/// Requests of which many are read, and many are refused for one small thing.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     let method = prop_oneof![
         8 => select(&["POST", "GET", "PUT", "DELETE"][..]),
@@ -128,6 +121,8 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
         2 => "/[a-zA-Z0-9/._~%:?=&-]{0,12}",
         1 => "/[!-~]{0,12}",
         1 => "[!-~]{1,12}",
+        1 => select(&["http://push/v1?x", "HTTPS://[::1]:80", "http://", "*", "push:80"][..])
+            .prop_map(str::to_owned),
     ];
     let version = prop_oneof![8 => Just("HTTP/1.1"), 1 => select(&["HTTP/1.0", "HTTP/2.0"][..])];
     let name = select(
@@ -162,24 +157,27 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     let end = prop_oneof![30 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r")];
     let body = prop::collection::vec(any::<u8>(), 0..20);
     let length = prop_oneof![8 => Just(0i64), 1 => -2i64..3];
+    let chunk =
+        (prop::collection::vec(any::<u8>(), 1..20), select(&["", "", ";x=\"y\"", " ;x"][..]));
+    let trailers = select(&["", "", "A: b\r\n", "A\r\n"][..]);
+    let chunks = (prop::collection::vec(chunk, 0..4), trailers);
+    let body = prop_oneof![
+        3 => (body, length).prop_map(|(body, length)| Framed::Sized(body, length)),
+        1 => chunks.prop_map(|(chunks, trailers)| Framed::Chunked(chunks, trailers)),
+    ];
     let damage = prop_oneof![
         4 => Just(None),
         1 => (any::<Index>(), any::<u8>()).prop_map(Some),
     ];
     let line = (method, target, version);
     let headers = prop::collection::vec((header, end.clone()), 0..6);
-    (line, headers, end, body, length, damage).prop_map(
-        |((method, target, version), headers, end, body, length, damage)| {
+    (line, headers, end, body, damage).prop_map(
+        |((method, target, version), headers, end, body, damage)| {
             let mut bytes = format!("{method} {target} {version}{end}Host: push\r\n").into_bytes();
             for ((name, value), end) in headers {
                 bytes.extend(format!("{name}: {value}{end}").into_bytes());
             }
-            let length = length + i64::try_from(body.len()).unwrap();
-            if length != 0 {
-                bytes.extend(format!("Content-Length: {length}\r\n").into_bytes());
-            }
-            bytes.extend(b"\r\n");
-            bytes.extend(body);
+            body.write(&mut bytes);
             bytes.extend(b"GET /next HTTP/1.1\r\n\r\n");
             if let Some((at, byte)) = damage {
                 let at = at.index(bytes.len());
@@ -190,26 +188,55 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+#[derive(Debug, Clone)]
+enum Framed {
+    /// The body, and how much more its length says.
+    Sized(Vec<u8>, i64),
+    /// Chunks with their extensions, and trailers.
+    Chunked(Vec<(Vec<u8>, &'static str)>, &'static str),
+}
+
+impl Framed {
+    /// Writes the last header, the end of the head and the body.
+    fn write(self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Sized(body, more) => {
+                let length = more + i64::try_from(body.len()).unwrap();
+                if length != 0 {
+                    bytes.extend(format!("Content-Length: {length}\r\n").into_bytes());
+                }
+                bytes.extend(b"\r\n");
+                bytes.extend(body);
+            }
+            Self::Chunked(chunks, trailers) => {
+                bytes.extend(b"Transfer-Encoding: chunked\r\n\r\n");
+                for (data, extension) in chunks {
+                    bytes.extend(format!("{:x}{extension}\r\n", data.len()).into_bytes());
+                    bytes.extend(data);
+                    bytes.extend(b"\r\n");
+                }
+                bytes.extend(format!("0\r\n{trailers}\r\n").into_bytes());
+            }
+        }
+    }
+}
+
 #[test]
-fn hyper_reads_what_takes_the_fast_path_in_the_same_way() {
+fn what_is_read_is_what_hyper_reads() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let taken = Cell::new(0);
+    let (sized, chunked) = (Cell::new(0), Cell::new(0));
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&requests(), |bytes| {
-            let Parsed::Request(request) = parse(&bytes, MAX_HEAD, &PEER) else { return Ok(()) };
-            let (Some(head), Framing::Sized(length)) = (request.usual, request.framing) else {
-                return Ok(());
-            };
+            let Some(ours) = read(&bytes) else { return Ok(()) };
+            let is_chunked = bytes.windows(7).any(|part| part == b"chunked");
+            let taken = if is_chunked { &chunked } else { &sized };
             taken.set(taken.get() + 1);
-            let head = format!("{head:?}");
-            let rest = &bytes[request.head_bytes..];
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let body = rest.get(..length).map(Bytes::copy_from_slice);
             let by_hyper = runtime.block_on(by_hyper(&bytes));
-            prop_assert_eq!(by_hyper, Some(Read { head, body }));
+            prop_assert_eq!(by_hyper, Some(ours));
             Ok(())
         })
         .unwrap();
-    assert!(taken.get() > CASES / 10, "only {} requests took the fast path", taken.get());
+    let read = (sized.get(), chunked.get());
+    assert!(read.0 > CASES / 10 && read.1 > CASES / 50, "only {read:?} requests were read");
 }
