@@ -13,7 +13,7 @@ use crate::settings::Settings;
 /// The protocols that a client may choose from in the handshake.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// A listener, in clear or with TLS.
+/// A listener, unencrypted or with TLS.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) tcp: TcpListener,
@@ -70,7 +70,7 @@ impl Listener {
     }
 }
 
-/// In clear.
+/// Unencrypted.
 impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Self {
         Self { tcp, tls: None }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::{
     directory::Directory,
     entry::{CachedApp, Lookup, NoRecord, SharedByApps, SharedEntry},
-    message_usage::UsageToWrite,
+    message_quotas::UsageToWrite,
     recalls::Recalls,
 };
 use crate::{body::BodyMemory, index_client::IndexOutage, metrics::Metrics, settings::AppSettings};

@@ -23,13 +23,13 @@ pub(crate) const COUNT_PAUSE: Duration = Duration::from_secs(1);
 /// The number of an app's devices, as this process knows it.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceUsage {
-    state: Mutex<State>,
+    state: Mutex<KnownDevices>,
     /// The right to ask the index.
     counting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KnownDevices {
     /// The count of the index, and when it began.
     counted: Option<(u64, Instant)>,
     /// Devices that were registered since, less those that were removed.
@@ -106,7 +106,7 @@ impl DeviceUsage {
         self.change(|state| state.counted.map(|(_, begun)| begun.elapsed()))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut KnownDevices) -> T) -> T {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

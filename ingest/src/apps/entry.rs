@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     activity::Activity,
     device_usage::DeviceUsage,
-    message_usage::{MessageQuotas, MessageUsage, UsageToWrite},
+    message_quotas::{MessageQuotas, MessageUsage, UsageToWrite},
     rate_limit::RateLimits,
     recalls::{AppRecalls, Recalls},
 };

@@ -29,7 +29,7 @@ use super::{
     cache::AppCache,
     entry::{CachedApp, NoRecord},
     failed_logins::FailedLogins,
-    message_usage::UsageToWrite,
+    message_quotas::UsageToWrite,
 };
 use crate::{
     body::BodyMemory,
@@ -113,7 +113,7 @@ impl Logins {
 
     /// Returns the app with this id, if the secret is one of its own and has this scope. `address` is the
     /// client's.
-    async fn login(
+    pub(super) async fn login(
         &self,
         id: &AppId,
         secret: &[u8],

@@ -7,7 +7,7 @@
 //! - `entry`: what the cache keeps for one App ID;
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
-//! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
+//! - `message_quotas`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
 //! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
@@ -22,7 +22,7 @@ mod entry;
 mod failed_logins;
 mod gcra;
 mod logins;
-mod message_usage;
+mod message_quotas;
 mod rate_limit;
 mod recalls;
 mod recent_keys;
@@ -32,7 +32,7 @@ pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
     logins::{Caller, Logins},
-    message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
+    message_quotas::{MessagePlaces, MessageUsage, QuotaUsedUp},
     rate_limit::RateStatus,
     recalls::RecallPermit,
     recent_keys::RecentKeys,

@@ -1,6 +1,6 @@
 //! An app's own rate limit, by the rule of `gcra`.
 //!
-//! An app with the limit N may push N times at once and then N times a second, and make as many
+//! An app with the limit N may push N times together and then N times a second, and make as many
 //! other calls besides. The two are limited apart, so that phones that register do not use up what
 //! the backend may push. Each process keeps the limits alone: an app may push N times a second to
 //! *each* ingest. That costs no round trip to a shared counter and still bounds what one app can

@@ -69,11 +69,11 @@ pub(crate) struct Buffered {
 #[derive(Debug)]
 pub(crate) struct RequestBody<'a, B> {
     body: &'a mut B,
-    state: State,
+    state: ReadProgress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadProgress {
     Unread,
     Read,
     Failed,
@@ -81,17 +81,17 @@ enum State {
 
 impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
     pub(crate) fn new(body: &'a mut B) -> Self {
-        Self { body, state: State::Unread }
+        Self { body, state: ReadProgress::Unread }
     }
 
     /// Returns true if it was read to its end.
     pub(crate) fn is_read(&self) -> bool {
-        self.state == State::Read || self.body.is_end_stream()
+        self.state == ReadProgress::Read || self.body.is_end_stream()
     }
 
     /// Returns true if the rest of it can be read and dropped ([`discard`]).
     pub(crate) fn can_be_discarded(&self, limit: usize) -> bool {
-        self.state != State::Failed && self.announced(limit).is_ok()
+        self.state != ReadProgress::Failed && self.announced(limit).is_ok()
     }
 
     /// Returns how many bytes it may still have: its length if that is known, else the limit.
@@ -136,8 +136,8 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
         let max = self.announced(limit)?;
         let whole = collect(self.body, max, time, memory).await;
         self.state = match whole {
-            Ok(_) => State::Read,
-            Err(_) => State::Failed,
+            Ok(_) => ReadProgress::Read,
+            Err(_) => ReadProgress::Failed,
         };
         whole
     }

@@ -13,7 +13,7 @@
 //! form of the broker that asks.
 //!
 //! Only a broker may ask: it proves with the secret of the settings that it is one (`caller`),
-//! before anything else is looked at. Without the secret every answer is the refusal, so a stranger
+//! before anything else is looked at. Without the secret every answer is the refusal, so an unauthenticated client
 //! learns nothing here, and tries no token that it could not try at the broker.
 //!
 //! - `fields`: what the broker says of its client

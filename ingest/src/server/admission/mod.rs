@@ -10,7 +10,7 @@
 //! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
 //! end of this side), so that its client sends nothing more over it. The newcomer does not wait for
 //! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
-//! do that at once, the next is closed without a word.
+//! do that together, the next is closed without a word.
 //!
 //! `register` has the connections that are served and closes one of them, `share` bounds what those of one
 //! address hold together.

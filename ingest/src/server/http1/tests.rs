@@ -21,6 +21,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::{
     chunks::{Chunks, Decoded},
+    ends_a_head,
     head::{Framing, Parsed, parse},
 };
 use crate::{client::Peer, head::Head};
@@ -239,4 +240,15 @@ fn what_is_read_is_what_hyper_reads() {
         .unwrap();
     let read = (sized.get(), chunked.get());
     assert!(read.0 > CASES / 10 && read.1 > CASES / 50, "only {read:?} requests were read");
+}
+
+#[test]
+fn the_end_of_a_head_is_seen_wherever_it_is_cut() {
+    for head in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\nHost: x\n\n"] {
+        let bytes = head.as_bytes();
+        for seen in 0..bytes.len() {
+            assert!(ends_a_head(bytes, seen), "{seen} of {head:?}");
+            assert!(!ends_a_head(&bytes[..seen.min(20)], 0), "{seen}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     body::StreamBody,
     permits::{Permit, RequestPermits},
-    strangers::{Look, Stranger},
+    secret_watch::{Look, SecretWatch},
 };
 use crate::{
     body::discard,
@@ -49,7 +49,7 @@ pub(super) struct Requests {
     pub(super) handlers: Arc<Handlers>,
     pub(super) activity: Arc<Activity>,
     pub(super) permits: RequestPermits,
-    pub(super) stranger: Arc<Stranger>,
+    pub(super) secret_watch: Arc<SecretWatch>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -147,13 +147,13 @@ impl Requests {
 
     /// Learns from a request that was answered, or given up, whether its client has a secret.
     async fn look(&self, head: &OwnedHead, is_success: bool) {
-        let look = self.stranger.count(is_success);
+        let look = self.secret_watch.count(is_success);
         if look == Look::Away {
             return;
         }
         if self.handlers.memory_of_caller(&head.as_head()).await.is_some() {
-            self.stranger.note_secret();
-        } else if look == Look::AtLast && self.stranger.end() {
+            self.secret_watch.note_secret();
+        } else if look == Look::AtLast && self.secret_watch.end() {
             self.metrics.http2_refused(Http2Refusal::NoSecret);
         }
     }
